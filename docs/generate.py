@@ -21,7 +21,7 @@ from tllib_ancon.config.check import CheckConfig
 from tllib_ancon.config.export import ExportConfig
 from tllib_ancon.config.predict import PredictConfig, PredictionsConfig
 from tllib_ancon.config.pretrain import PretrainConfig
-from tllib_ancon.config.settings import Settings, choices_of, described, settings_of
+from tllib_ancon.config.settings import Settings, choices_of, defaults_of, described, settings_of
 
 RESULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "results"
 CONFIGURATIONS: dict[type[Settings], str] = {
@@ -114,29 +114,30 @@ def settings() -> dict[str, str]:
     for owner, users in CONFIGURATIONS.items():
         name = owner.__name__
         summary = escaped(" ".join((owner.__doc__ or "").split("\n\n")[0].split()))
-        pages[f"settings/{name}.md"] = f"# {name}\n\n{summary}\n\n{settings_table(settings_of(owner))}\n"
+        body = settings_table(settings_of(owner), owner.DEFAULTS)
+        pages[f"settings/{name}.md"] = f"# {name}\n\n{summary}\n\n{body}\n"
         rows.append((f"[`{name}`](settings/{name}.md)", users))
     parts = ["# Settings of methods", "Which settings a method reads; others are refused."]
     for name in methods.names():
-        parts += [f"## `{name}`", settings_table(methods.settings(name))]
+        parts += [f"## `{name}`", settings_table(methods.settings(name), {})]
     pages["settings/methods.md"] = "\n\n".join(parts) + "\n"
     rows.append(("[those of each method](settings/methods.md)", "`adapt(...)` with that `method`"))
     remark = (
         "Python takes every setting by keyword, a TOML file by name, and a command as a flag (`batch_size` is "
-        "`--batch-size`). No number may be `nan` or infinite."
+        "`--batch-size`). `None` means that it is not set. No number may be `nan` or infinite."
     )
     return pages | {"settings.md": index("Settings", remark, table(("settings", "of"), rows), pages)}
 
 
-def settings_table(fields: Mapping[str, FieldInfo]) -> str:
+def settings_table(fields: Mapping[str, FieldInfo], by_method: Mapping[str, Mapping[str, Any]]) -> str:
     if not fields:
         return "It has no settings."
     rows = []
     for name, field in fields.items():
+        text = help_text(field, defaults=defaults_of(name, by_method))
         kind, choices = escaped(described(field.annotation)), choices_of(field)
         kind = kind.replace("text", " or ".join(f"`{choice}`" for choice in choices) if choices else "text")
-        kind = kind.replace(" or nothing", " or `None`")
-        rows.append((f"`{name}`", f"{escaped(help_text(field))}. Type: {kind}."))
+        rows.append((f"`{name}`", f"{escaped(text)}. Type: {kind}."))
     return table(("setting", "meaning and range"), rows)
 
 

@@ -22,7 +22,7 @@ from tllib_ancon.config.check import CheckConfig
 from tllib_ancon.config.export import ExportConfig
 from tllib_ancon.config.predict import PredictConfig, PredictionsConfig
 from tllib_ancon.config.pretrain import PretrainConfig
-from tllib_ancon.config.settings import members_of, parts_of, settings_of
+from tllib_ancon.config.settings import defaults_of, members_of, parts_of, settings_of
 from tllib_ancon.data.open import as_domain
 from tllib_ancon.laboratory.benchmark import BenchmarkConfig
 from tllib_ancon.runtime.errors import UserError
@@ -65,7 +65,7 @@ def placed(kind: Any, number: float) -> Iterator[Any]:
 @pytest.mark.parametrize("owner", OWNERS)
 def test_nan_and_infinity_are_refused(owner: type) -> None:
     for given, name, kind in real(owner):
-        by_method = owner is PretrainConfig and settings_of(owner)[name].metadata[-1].defaults
+        by_method = defaults_of(name, owner.DEFAULTS)
         for number in (float("nan"), float("inf"), float("-inf")):
             for value in placed(kind, number):
                 method = {"method": next(iter(by_method))} if by_method else {}

@@ -44,7 +44,7 @@ class Command:
     def flags(self) -> Flags:
         settings = {name: setting for name, setting in settings_of(self.owner).items() if name not in self.hidden}
         settings = {**{name: settings[name] for name in self.positional}, **settings, **self.further()}
-        return Flags(settings, self.positional, self.required)
+        return Flags(settings, self.positional, self.required, self.owner.DEFAULTS)
 
     def add_arguments(self, parser: Parser) -> None:
         parser.add_argument(

@@ -4,15 +4,16 @@ import argparse
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from types import NoneType
+from types import MappingProxyType, NoneType
 from typing import Any, get_args, get_origin
 
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 
 from tllib_ancon.cli.parser import Parser, flag, spelled, switched_off
-from tllib_ancon.config.settings import choices_of, flag_of, members_of, parts_of, range_of
+from tllib_ancon.config.settings import choices_of, defaults_of, flag_of, members_of, parts_of, range_of
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class Flags:
     settings: Mapping[str, FieldInfo]
     positional: Sequence[str] = ()  # settings that are given without a flag
     required: Sequence[str] = ()  # settings that must be given, here or in a file; the usage line shows them
+    defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # method -> setting -> default
 
     def add(self, parser: Parser) -> None:
         """Add every flag to a parser, in groups; the usage line has the needed ones."""
@@ -79,7 +81,8 @@ class Flags:
         """Words and options of a setting's argument; a switch has two arguments."""
         setting = self.settings[name]
         kinds = [kind for kind in members_of(setting.annotation) if kind is not NoneType]
-        text = spelled(help_text(setting, name in self.required)).replace("%", "%%")
+        defaults = defaults_of(name, self.defaults)
+        text = spelled(help_text(setting, name in self.required, defaults)).replace("%", "%%")
         options = {"default": argparse.SUPPRESS, "help": text}
         if name in self.positional:
             number_of_words = "*" if _items(kinds) else "?"
@@ -125,27 +128,29 @@ def _items(kinds: Sequence[Any]) -> tuple[Any, ...]:
     return get_args(kinds[0])
 
 
-def help_text(setting: FieldInfo, required: bool = False) -> str:
-    """What a setting sets, its range, and its default unless the description has it; settings in backticks."""
+def help_text(setting: FieldInfo, required: bool = False, defaults: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """What a setting sets, its range, and its default unless the description has it; settings in backticks.
+
+    Args:
+        setting: to describe
+        required: whether it must be given
+        defaults: method -> the setting's default, where that depends on the method
+    """
     is_described = re.search(r"\b[Dd]efault\b|\b[Nn]ot needed\b", str(setting.description)) is not None
     notes = [range_of(setting)]
     if not is_described:
-        notes.append("needed" if required else _default(setting))
+        notes.append("needed" if required else _default(setting, defaults))
     text = "; ".join(filter(None, notes))
     if not text:
         return str(setting.description)
     return f"{setting.description} ({text})"
 
 
-def _default(setting: FieldInfo) -> str:
-    default = setting.default
-    by_method = flag_of(setting).defaults
-    if by_method is not None:
-        if len(set(by_method.values())) > 1:
-            texts = [f"{method} {_shown(value)}" for method, value in by_method.items() if value is not None]
-            return f"default: {', '.join(texts)}"
-        default = next(iter(by_method.values()))
-    elif setting.is_required():
+def _default(setting: FieldInfo, defaults: Mapping[str, Any]) -> str:
+    if len(set(defaults.values())) > 1:
+        return f"default: {', '.join(f'{method} {_shown(value)}' for method, value in defaults.items())}"
+    default = next(iter(defaults.values()), setting.default)
+    if default is PydanticUndefined:
         return "needed"
     if default is None or default == ():
         return "default: none"

@@ -11,8 +11,8 @@ from tllib_ancon.config.images import ImageConfig
 from tllib_ancon.config.model import ModelConfig, StartConfig
 from tllib_ancon.config.optimization import OptimizationConfig
 from tllib_ancon.config.run import RunConfig
-from tllib_ancon.config.settings import UNREAD, Flag, redefined, settings_of
-from tllib_ancon.config.types import Fraction
+from tllib_ancon.config.settings import Flag, settings_of
+from tllib_ancon.config.types import Area, NotNegative, Number, Share
 from tllib_ancon.runtime.errors import UserError, unknown_name
 
 Criterion = Literal["infomax", "corr_c", "mean_entropy", "last", "none"]
@@ -35,17 +35,21 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
 
     FLAG = Flag(group="method")
 
-    scale: tuple[Fraction, Fraction] = redefined(ImageConfig, "scale", (0.5, 1.0))
+    epochs: Number = 30
+    lr_gamma: NotNegative = 10.0
+    weight_decay: NotNegative = 1e-3
+    hold_out: Share = 0.1
+    scale: Area = (0.5, 1.0)
     method: Annotated[str, Flag(common=True)] = "ancon-auto"
     """how to adapt: self-training, gce, shot, shot-im, nrc, aad, tent, eta, adabn, a method of another package, or elr,
     ancon or ancon-auto, which also follow other methods after a plus, such as gce+ancon"""
     criterion: Criterion = "infomax"
     """Criterion that selects the epoch, without labels. last or none: the last epoch, and no image is held out.
     Default: last with ancon-auto, else infomax."""
-    adapted: Literal["all", "all-but-head", "norm-affine", "as-given"] = UNREAD
+    adapted: Literal["all", "all-but-head", "norm-affine", "as-given"] | None = None
     """Parameters to train. as-given: those with requires_grad (default if some are frozen). Other values unfreeze.
     Default: by the method, all-but-head for most."""
-    step_change: Annotated[float, Flag(group="optimization")] = Field(UNREAD, gt=0, lt=1)
+    step_change: Annotated[float | None, Flag(group="optimization")] = Field(None, gt=0, lt=1)
     """Fit the learning rate so that one step changes the predictions on other images by this part of the difference
     between two views, 0 to 1. `lr` limits the rate. Default: 0.05 for ancon-auto with SGD if `lr` is not given."""
     dropout: bool = False

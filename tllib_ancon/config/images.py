@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from tllib_ancon.config.settings import Flag, Settings
-from tllib_ancon.config.types import Band, Fraction, Pixels, Positive
+from tllib_ancon.config.types import Area, Band, Fraction, Pixels, Positive
 from tllib_ancon.data.pixels import Decoding
 from tllib_ancon.runtime.errors import UserError
 
@@ -29,7 +29,7 @@ class ImageConfig(Settings):
     crop_fraction: Fraction | None = None
     """Side of the evaluation crop divided by the side of the resized image. Default: the model's, 1 for an unknown
     network, else 0.875"""
-    scale: Annotated[tuple[Fraction, Fraction] | None, Flag(metavar=("MIN", "MAX"))] = None
+    scale: Annotated[Area | None, Flag(metavar=("MIN", "MAX"))] = None
     """smallest and largest area of a random crop, as a share of the image's"""
     ratio: Annotated[tuple[Positive, Positive], Flag(metavar=("MIN", "MAX"))] = (3 / 4, 4 / 3)
     """smallest and largest width of a random crop, as a multiple of its height"""

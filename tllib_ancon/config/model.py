@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tllib_ancon.config.settings import UNREAD, Flag, Settings
+from tllib_ancon.config.settings import Flag, Settings
 from tllib_ancon.config.types import File, Width
 
 
@@ -53,7 +53,7 @@ class StartConfig(NetworkConfig):
     class_names: File = None
     """Names of the model's classes, one on each line, in the order of the labels. Needed for open_clip:NAME. Default:
     from the model's run or hf:NAME."""
-    views: Annotated[Literal[1, 2], Flag(group="images")] = UNREAD
+    views: Annotated[Literal[1, 2] | None, Flag(group="images")] = None
     """Views of an image whose predictions are averaged. 2: the image and its mirror; in training with `no_hflip`, the
     image and a shift of it. Training learns from both. Default: as in the model's run; for an adaptation 2 with
     ancon-auto if training augments, else 1."""

@@ -1,20 +1,61 @@
 """How to train a source model."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
-
-from pydantic import Field
+from typing import Annotated, Any, ClassVar, Literal
 
 from tllib_ancon.config.data import DataConfig
 from tllib_ancon.config.images import ImageConfig
 from tllib_ancon.config.model import ModelConfig
 from tllib_ancon.config.optimization import RATES, OptimizationConfig
 from tllib_ancon.config.run import RunConfig
-from tllib_ancon.config.settings import UNREAD, Flag, flag_of, redefined, settings_of
-from tllib_ancon.config.types import Fraction, Width
+from tllib_ancon.config.settings import Flag, defaults_of
+from tllib_ancon.config.types import Area, NotNegative, Number, Positive, Share, Width
 from tllib_ancon.runtime.errors import UserError
 
 Loss = Literal["cross-entropy", "belief-matching"]
+
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "erm": {
+        "bottleneck_dim": 256,
+        "bottleneck_dropout": 0.0,
+        "batch_size": 64,
+        "epochs": 50,
+        "iters_per_epoch": None,
+        "lr": RATES["sgd"],
+        "lr_gamma": 10.0,
+        "weight_decay": 1e-3,
+        "hold_out": 0.1,
+        "loss": "cross-entropy",
+        "label_smoothing": 0.0,
+        "belief_coefficient": 0.001,
+    },
+    "cdan": {
+        "bottleneck_dim": 256,
+        "batch_size": 32,
+        "epochs": 20,
+        "iters_per_epoch": 1000,
+        "lr": 0.01,
+        "lr_gamma": 1e-3,
+        "weight_decay": 1e-3,
+        "trade_off": 1.0,
+        "randomized": False,
+        "randomized_dim": 1024,
+        "entropy": False,
+    },
+    "mdd": {
+        "bottleneck_dim": 1024,
+        "batch_size": 32,
+        "epochs": 20,
+        "iters_per_epoch": 1000,
+        "lr": 0.004,
+        "lr_gamma": 2e-4,
+        "weight_decay": 5e-4,
+        "trade_off": 1.0,
+        "margin": 4.0,
+    },
+}
+"""Method -> the settings that not all methods have, or have with another default, and their defaults: the paper's for
+erm, those of TLLib's scripts for cdan and mdd."""
 
 
 class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, DataConfig):
@@ -25,59 +66,50 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
     """
 
     FLAG = Flag(group="CDAN and MDD")
+    DEFAULTS: ClassVar = DEFAULTS
 
     method: Annotated[Literal["erm", "cdan", "mdd"], Flag(group="method", common=True)] = "erm"
     """how the source model is trained; erm: on the source alone; cdan, mdd: also on unlabelled target images"""
-    bottleneck_dim: Width = redefined(ModelConfig, "bottleneck_dim", erm=256, cdan=256, mdd=1024)
+    bottleneck_dim: Width
     """width of the bottleneck"""
-    bottleneck_dropout: float = redefined(ModelConfig, "bottleneck_dropout", erm=0.0)
+    bottleneck_dropout: Share | None = None
     """probability of dropping a feature after the bottleneck"""
-    batch_size: int = redefined(OptimizationConfig, "batch_size", erm=64, cdan=32, mdd=32)
+    batch_size: Number
     """images in a step, in each process"""
-    epochs: int = redefined(OptimizationConfig, "epochs", erm=50, cdan=20, mdd=20)
-    optimizer: Literal["sgd", "adamw"] = redefined(OptimizationConfig, "optimizer", "sgd")
+    optimizer: Literal["sgd", "adamw"] = "sgd"
     """how the network is trained"""
-    lr: float = redefined(OptimizationConfig, "lr", erm=RATES["sgd"], cdan=0.01, mdd=0.004)
+    epochs: Number
+    lr: Positive
     """learning rate of new layers; a pre-trained backbone learns at a tenth of it; 0.0002 with `optimizer=adamw`"""
-    lr_gamma: float = redefined(OptimizationConfig, "lr_gamma", erm=10.0, cdan=1e-3, mdd=2e-4)
-    weight_decay: float = redefined(OptimizationConfig, "weight_decay", erm=1e-3, cdan=1e-3, mdd=5e-4)
-    hold_out: float = redefined(OptimizationConfig, "hold_out", erm=0.1)
-    scale: tuple[Fraction, Fraction] = redefined(ImageConfig, "scale", (0.08, 1.0))
-    loss: Annotated[Loss, Flag(group="source only (erm)", defaults={"erm": "cross-entropy"})] = UNREAD
+    lr_gamma: NotNegative
+    weight_decay: NotNegative
+    scale: Area = (0.08, 1.0)
+    loss: Annotated[Loss | None, Flag(group="source only (erm)")] = None
     """loss of the source model; belief-matching trains the last layer to give a Dirichlet distribution"""
-    label_smoothing: Annotated[float, Flag(group="source only (erm)", defaults={"erm": 0.0})] = Field(
-        UNREAD, ge=0, lt=1
-    )
+    label_smoothing: Annotated[Share | None, Flag(group="source only (erm)")] = None
     """label smoothing of the cross-entropy; SHOT's paper uses 0.1"""
-    belief_coefficient: Annotated[float, Flag(group="source only (erm)", defaults={"erm": 0.001})] = Field(UNREAD, ge=0)
+    belief_coefficient: Annotated[NotNegative | None, Flag(group="source only (erm)")] = None
     """weight of belief matching's divergence"""
-    iters_per_epoch: Annotated[int | None, Flag("-i", defaults={"erm": None, "cdan": 1000, "mdd": 1000})] = Field(
-        None, ge=1
-    )
+    iters_per_epoch: Annotated[Number | None, Flag("-i")] = None
     """steps in an epoch; by default 1000, for erm a pass over the source"""
-    trade_off: Annotated[float, Flag(defaults={"cdan": 1.0, "mdd": 1.0})] = Field(UNREAD, ge=0)
+    trade_off: NotNegative | None = None
     """weight of the adversarial loss"""
-    randomized: Annotated[bool, Flag("-r", defaults={"cdan": False})] = UNREAD
+    randomized: Annotated[bool | None, Flag("-r")] = None
     """CDAN: condition on a random multilinear map"""
-    randomized_dim: Annotated[Width, Flag("-rd", metavar="D", defaults={"cdan": 1024})] = UNREAD
+    randomized_dim: Annotated[Width | None, Flag("-rd", metavar="D")] = None
     """CDAN: dimension of the random multilinear map"""
-    entropy: Annotated[bool, Flag(defaults={"cdan": False})] = UNREAD
+    entropy: bool | None = None
     """CDAN: weigh samples by their entropy"""
-    margin: Annotated[float, Flag(defaults={"mdd": 4.0})] = Field(UNREAD, gt=0)
+    margin: Positive | None = None
     """MDD: margin of the margin disparity discrepancy"""
 
-    def __init__(self, **given: Any) -> None:
-        method = given.get("method") or "erm"
-        given = {name: value for name, value in given.items() if value is not None}
-        defaults: dict[str, Any] = {}
-        for name, by_method in _defaults_by_method().items():
-            if method not in by_method and name in given:
-                owners = " and ".join(by_method)
-                raise UserError(f"`{name}` is an option of `method={owners}`, not of {method}; leave it out")
-            defaults[name] = by_method.get(method)
-        if given.get("optimizer") == "adamw":
-            defaults["lr"] = RATES["adamw"]
-        super().__init__(**{**defaults, **given})
+    def __init__(self, **settings: Any) -> None:
+        method = str(settings.get("method") or "erm")
+        set_by_user = {name: value for name, value in settings.items() if value is not None}
+        defaults = pretrain_defaults(method, set_by_user.get("optimizer"))
+        for name in set_by_user:
+            _require_reader(method, name)
+        super().__init__(**{**defaults, **set_by_user})
 
     def check(self) -> None:
         super().check()
@@ -85,11 +117,23 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
             raise UserError(f"`label_smoothing` belongs to the cross-entropy; leave it out with `loss={self.loss}`")
 
     def to_dict(self) -> dict[str, Any]:
-        unread = {name for name, by_method in _defaults_by_method().items() if self.method not in by_method}
-        return {name: value for name, value in super().to_dict().items() if name not in unread}
+        return {name: value for name, value in super().to_dict().items() if self.method in _readers(name)}
 
 
-def _defaults_by_method() -> dict[str, Mapping[str, Any]]:
-    """Setting of a source training -> its default by each method that reads it, where not all have one and the same."""
-    fields = settings_of(PretrainConfig).items()
-    return {name: defaults for name, field in fields if (defaults := flag_of(field).defaults) is not None}
+def pretrain_defaults(method: str, optimizer: str | None = None) -> dict[str, Any]:
+    """The settings that this method reads and their defaults, of those in :data:`DEFAULTS`."""
+    defaults = dict(DEFAULTS.get(method, DEFAULTS["erm"]))
+    if optimizer == "adamw":
+        defaults["lr"] = RATES["adamw"]
+    return defaults
+
+
+def _readers(name: str) -> list[str]:
+    """The methods that read a setting; all that are not in :data:`DEFAULTS` are read by every method."""
+    return [*defaults_of(name, DEFAULTS)] or [*DEFAULTS]
+
+
+def _require_reader(method: str, name: str) -> None:
+    readers = _readers(name)
+    if method in DEFAULTS and method not in readers:
+        raise UserError(f"`{name}` is an option of `method={' and '.join(readers)}`, not of {method}; leave it out")

@@ -11,18 +11,21 @@ from dataclasses import dataclass, replace
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model, field_validator
 from pydantic.fields import FieldInfo
 from typing_extensions import Self
 
 from tllib_ancon.runtime.errors import UserError, one_line, unknown_name
 
-UNREAD: Any = None
-"""The default of a setting that depends on the method: None for one that does not read it."""
-
 _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
-_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", Literal: "text"}
-_WORDS |= {NoneType: "nothing", collections.abc.Mapping: "a table"}
+_WORDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    Literal: "text",
+    collections.abc.Mapping: "a table",
+}
 
 
 @dataclass(frozen=True)
@@ -35,8 +38,6 @@ class Flag:
         group: title under which the help text lists it
         common: one of the few settings that the short help text shows
         decides: whether it decides what a run computes; the others may change when a run is continued
-        defaults: method -> its default, where that depends on the method; a method that is not named has no such
-            setting
     """
 
     also: str = ""
@@ -44,17 +45,23 @@ class Flag:
     group: str = ""
     common: bool = False
     decides: bool = True
-    defaults: Mapping[str, Any] | None = None
 
 
 def _plain(value: Any) -> Any:
+    """Python's own type for a path, a list, a table or a NumPy number."""
     if isinstance(value, os.PathLike):
-        value = os.fspath(value)
+        return os.fspath(value)
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return tuple(map(_plain, value))
     if isinstance(value, Mapping):
-        return {name: tuple(entry) if isinstance(entry, list) else entry for name, entry in value.items()}
-    return value.item() if getattr(value, "ndim", None) == 0 else value
+        return {name: _entry(entry) for name, entry in value.items()}
+    if getattr(value, "ndim", None) == 0:
+        return value.item()
+    return value
+
+
+def _entry(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 class Settings(BaseModel):
@@ -65,6 +72,7 @@ class Settings(BaseModel):
 
     Attributes:
         FLAG: of a class, what holds for the flags of all its settings
+        DEFAULTS: method -> setting -> default, of settings whose default depends on the method
 
     Raises:
         UserError: an unknown name (the nearest one), a value of another type, out of range or not among the choices.
@@ -80,25 +88,40 @@ class Settings(BaseModel):
         use_attribute_docstrings=True,
     )
     FLAG: ClassVar[Flag] = Flag()
+    DEFAULTS: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        """Give each field of this class its flag and its description; one of a base class keeps those of that."""
         for name in cls.__annotations__.keys() & cls.model_fields.keys():
-            field, common = cls.model_fields[name], vars(cls).get("FLAG", Flag())
-            bases = [fields[name] for base in cls.__mro__[1:] if name in (fields := getattr(base, "model_fields", {}))]
-            field.description = " ".join(str(field.description or (bases and bases[0].description) or "").split())
-            if not bases:
-                own = flag_of(field)
-                merged = {name: getattr(own, name) or getattr(common, name) for name in ("group", "common")}
-                others = [entry for entry in field.metadata if not isinstance(entry, Flag)]
-                field.metadata = [*others, replace(own, **merged)]
+            field = cls.model_fields[name]
+            inherited_field = cls._inherited_field(name)
+            flag = flag_of(field)
+            description = field.description
+            if inherited_field is None:
+                common_flag = vars(cls).get("FLAG", Flag())
+                flag = replace(flag, group=flag.group or common_flag.group, common=flag.common or common_flag.common)
+            else:
+                flag = flag if flag != Flag() else flag_of(inherited_field)
+                description = description or inherited_field.description
+            field.description = " ".join((description or "").split())
+            field.metadata = [*(entry for entry in field.metadata if not isinstance(entry, Flag)), flag]
 
-    def __init__(self, /, **given: Any) -> None:
-        given = {name: value for name, value in given.items() if value is not None}
+    @classmethod
+    def _inherited_field(cls, name: str) -> FieldInfo | None:
+        """The field of this name of the nearest base class that has one."""
+        for base in cls.__mro__[1:]:
+            fields: Mapping[str, FieldInfo] = getattr(base, "model_fields", {})
+            if name in fields:
+                return fields[name]
+        return None
+
+    def __init__(self, /, **settings: Any) -> None:
+        set_by_user = {name: value for name, value in settings.items() if value is not None}
         try:
-            super().__init__(**given)
+            super().__init__(**set_by_user)
         except ValidationError as error:
-            raise _refusal(type(self).model_fields, given, error) from None
+            raise _user_error(type(self).model_fields, set_by_user, error) from None
         self.check()
 
     def check(self) -> None:
@@ -120,71 +143,91 @@ def settings_class(name: str, *bases: type[Any], **fields: Any) -> type[Any]:
     return create_model(name, __base__=bases or Settings, __cls_kwargs__={"use_attribute_docstrings": False}, **fields)
 
 
-def redefined(owner: type[Settings], name: str, default: Any = UNREAD, **by_method: Any) -> Any:
-    """The setting of a base class with another default, or with one for each method that has it."""
-    field: FieldInfo = Field(default)
-    metadata = owner.model_fields[name].metadata
-    field.metadata = [replace(e, defaults=by_method or None) if isinstance(e, Flag) else e for e in metadata]
-    return field
+def defaults_of(name: str, by_method: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Method -> its default of a setting, from method -> setting -> default; empty where it is the same for all."""
+    return {method: defaults[name] for method, defaults in by_method.items() if name in defaults}
 
 
 def settings_of(owner: type[Settings]) -> dict[str, FieldInfo]:
+    """The settings of a class by name."""
     return {name: field for name, field in owner.model_fields.items() if not field.exclude}
 
 
 def flag_of(field: FieldInfo) -> Flag:
     """How a setting is given on the command line."""
-    return next((entry for entry in field.metadata if isinstance(entry, Flag)), Flag())
+    for entry in field.metadata:
+        if isinstance(entry, Flag):
+            return entry
+    return Flag()
 
 
 def parts_of(kind: Any) -> Iterator[Any]:
-    """A type and all that it is made of: members of a union, items of a tuple, what is annotated."""
+    """A type and all its parts: members of a union, items of a tuple, the annotated type and its annotations."""
     yield kind
     for part in get_args(kind):
         yield from parts_of(part)
 
 
 def members_of(kind: Any) -> tuple[Any, ...]:
-    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    """The members of a union; of another type, this type alone."""
+    if get_origin(kind) in (Union, UnionType):
+        return get_args(kind)
+    return (kind,)
 
 
 def choices_of(field: FieldInfo) -> tuple[Any, ...]:
-    """The only values that a setting may have; empty where its type says all."""
-    return tuple(
-        value for part in parts_of(field.annotation) if get_origin(part) is Literal for value in get_args(part)
-    )
+    """The values that a setting may have; empty if its type does not list them."""
+    choices: list[Any] = []
+    for part in parts_of(field.annotation):
+        if get_origin(part) is Literal:
+            choices.extend(get_args(part))
+    return tuple(choices)
 
 
 def range_of(field: FieldInfo) -> str:
-    """The bounds of a setting in words, e.g. ``at least 0 and below 1``; empty where there are none."""
+    """The bounds of a setting in words, e.g. ``at least 0 and below 1``; empty if it has none."""
     parts = [*field.metadata, *parts_of(field.annotation)]
-    bounds = {sign: getattr(part, sign) for sign in _BOUNDS for part in parts if getattr(part, sign, None) is not None}
-    return " and ".join(f"{_BOUNDS[sign]} {bound:.10g}" for sign, bound in bounds.items())
+    bounds = []
+    for sign, words in _BOUNDS.items():
+        values = {getattr(part, sign, None) for part in parts} - {None}
+        bounds += [f"{words} {value:.10g}" for value in values]
+    return " and ".join(bounds)
 
 
 def described(kind: Any) -> str:
-    origin, args = get_origin(kind), get_args(kind)
-    if len(members_of(kind)) > 1:
-        return " or ".join(map(described, args))
+    """A type in words. None is left out: it means that a setting is not set."""
+    return " or ".join(_member_in_words(member) for member in members_of(kind) if member is not NoneType)
+
+
+def _member_in_words(kind: Any) -> str:
+    origin = get_origin(kind)
+    arguments = get_args(kind)
     if origin is Annotated:
-        return described(args[0])
+        return described(arguments[0])
     if origin is tuple:
-        return f"{'a list of' if args[-1] is Ellipsis else len(args)} {described(args[0]).removeprefix('a ')}s"
+        count = "a list of" if arguments[-1] is Ellipsis else str(len(arguments))
+        return f"{count} {described(arguments[0]).removeprefix('a ')}s"
     return _WORDS.get(origin or kind, str(kind))
 
 
-def _refusal(fields: Mapping[str, FieldInfo], given: Mapping[str, Any], error: ValidationError) -> UserError:
+def _user_error(fields: Mapping[str, FieldInfo], settings: Mapping[str, Any], error: ValidationError) -> UserError:
     detail = error.errors()[-1]
-    kind, name = detail["type"], str(next(iter(detail["loc"]), ""))
+    kind = detail["type"]
     if kind == "value_error":
         return UserError(str(detail["ctx"]["error"]))
+    name = str(detail["loc"][0])
     if kind == "extra_forbidden":
         return unknown_name("setting", name, fields)
-    field = fields[name]
-    if name not in given:
-        return UserError(f"`{name}` is needed; pass it" + (f": {field.description}" if field.description else ""))
+    if name not in settings:
+        return _missing(name, fields[name])
     if kind == "literal_error":
-        return unknown_name(f"value of `{name}`:", str(detail["input"]), map(str, choices_of(field)))
+        return unknown_name(f"value of `{name}`:", str(detail["input"]), map(str, choices_of(fields[name])))
     if kind == "finite_number" or "than" in kind:
-        return UserError(f"`{name}` must be {range_of(field) or 'finite'}, got {one_line(detail['input'])}")
-    return UserError(f"`{name}` must be {described(field.annotation)}, got {given[name]!r}")
+        return UserError(f"`{name}` must be {range_of(fields[name]) or 'finite'}, got {one_line(detail['input'])}")
+    return UserError(f"`{name}` must be {described(fields[name].annotation)}, got {settings[name]!r}")
+
+
+def _missing(name: str, field: FieldInfo) -> UserError:
+    if field.description:
+        return UserError(f"`{name}` is needed; pass it: {field.description}")
+    return UserError(f"`{name}` is needed; pass it")

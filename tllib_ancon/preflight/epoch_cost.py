@@ -98,6 +98,7 @@ def _training_memory(case: Case, rehearsal: Rehearsal, epoch: _Epoch) -> int:
     parameters = list(case.network.parameters())
     weights = sum(_num_bytes(tensor) for tensor in [*parameters, *case.network.buffers()])
     learning = sum(_num_bytes(parameter) for parameter in parameters if parameter.requires_grad)
+    assert case.config.optimizer is not None
     gradients_and_averages = (1 + AVERAGES[case.config.optimizer]) * learning
     return weights + gradients_and_averages + round(epoch.batch_size * rehearsal.steps.activation_bytes)
 

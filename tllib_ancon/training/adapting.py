@@ -135,6 +135,7 @@ class Adaptation(TrainingLoop):
         _refuse_without_effect(options, model, self.method.trains)
         require_batch_statistics(model, images.training.batch_size)
         if self.method.trains:
+            assert options.adapted is not None
             thawed = choose_adapted_parameters(model, options.adapted)
             if thawed:
                 progress.line(f"`adapted={options.adapted}` thaws {thawed} of {flags.count(False)} frozen parameters")
@@ -150,6 +151,7 @@ class Adaptation(TrainingLoop):
                     "then normalises by its own batch"
                 )
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
+        assert options.lr is not None
         groups = model.get_parameters(options.lr) if self.method.trains else []
         self.first = Kept()
         visited = len(Shard.of_this_process(len(self.sampled)))
@@ -244,6 +246,7 @@ class Adaptation(TrainingLoop):
         )
         self.network.load_state_dict(state)
         self.method.load_state_dict(method)
+        assert self.options.lr is not None
         rate = min(rate, self.options.lr)
         for group in self.optimizer.param_groups:
             group["lr"] = group["initial_lr"] = rate

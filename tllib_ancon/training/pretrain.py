@@ -99,6 +99,7 @@ def _training(
         adversarial = create_network(toolkit, backbone, num_classes, config)
         source, target = domains
         return AdversarialTraining(adversarial, source, target, config, run, transforms, progress)
+    assert config.bottleneck_dropout is not None
     model = shot_classifier(
         backbone,
         num_classes,
@@ -125,6 +126,7 @@ class SourceOnly(TrainingLoop):
         progress: Progress,
     ):
         require_batch_statistics(model, options.batch_size)
+        assert options.hold_out is not None
         indices, held_out_indices = hold_out(len(source), options.hold_out, options.seed)
         train, held_out = source.subset(indices), source.subset(held_out_indices if len(held_out_indices) else indices)
         images = LabelledImages(train, transforms.train, options.seed)
@@ -178,12 +180,15 @@ def create_network(toolkit: Toolkit, backbone: Any, num_classes: int, options: P
     Source: Long et al., "Conditional Adversarial Domain Adaptation", NeurIPS 2018; Zhang et al., "Bridging Theory and
     Algorithm for Domain Adaptation", ICML 2019.
     """
-    width, pool = options.bottleneck_dim, not options.no_pool
-    model = toolkit.classifier(options.method, backbone, num_classes, width, pool, backbone.pretrained)
+    width = options.bottleneck_dim
+    model = toolkit.classifier(options.method, backbone, num_classes, width, not options.no_pool, backbone.pretrained)
     if options.method == "mdd":
+        assert options.margin is not None
         return model, toolkit.mdd(options.margin)
-    randomized = options.randomized, options.randomized_dim
-    return model, toolkit.cdan(num_classes, width, *randomized, options.entropy)
+    assert options.randomized is not None
+    assert options.randomized_dim is not None
+    assert options.entropy is not None
+    return model, toolkit.cdan(num_classes, width, options.randomized, options.randomized_dim, options.entropy)
 
 
 class AdversarialTraining(TrainingLoop):
@@ -241,6 +246,7 @@ class AdversarialTraining(TrainingLoop):
             diagnostics["domain_accuracy"] = self.adversary.domain_accuracy
         labels_s = labels_s.to(logits.device, non_blocking=True)
         source_loss = nn.functional.cross_entropy(logits[: len(images_s)].float(), labels_s)
+        assert self.options.trade_off is not None
         return source_loss + self.options.trade_off * transfer_loss, logits, diagnostics
 
     def _update(self) -> None:
@@ -265,6 +271,8 @@ class AdversarialTraining(TrainingLoop):
 
 
 def source_loss(config: PretrainConfig) -> Callable[[Tensor, Tensor], Tensor]:
+    assert config.belief_coefficient is not None
+    assert config.label_smoothing is not None
     if config.loss == "belief-matching":
         return partial(belief_matching_loss, coefficient=config.belief_coefficient)
     cross_entropy = nn.CrossEntropyLoss(label_smoothing=config.label_smoothing)
