@@ -13,7 +13,7 @@ from torchvision import models, transforms
 
 import tllib_ancon
 from tllib_ancon.cli.main import main
-from tllib_ancon.models.networks import load
+from tllib_ancon.models.loading import load
 from tllib_ancon.runtime.errors import UserError
 
 

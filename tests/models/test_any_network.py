@@ -207,7 +207,7 @@ def test_without_a_probe_it_is_of_the_networks_type_and_of_the_size_of_timms_met
     torch.manual_seed(0)
     assert as_classifier(timm.create_model("test_vit")).num_classes == 1000  # of 160 pixels
     assert as_classifier(no_linear()).num_classes == 5
-    with pytest.raises(UserError, match=r"shape \(2, 3, 224, 224\).*`probe`"):
+    with pytest.raises(UserError, match=r"shape \(2, 3, 224, 224\).*the argument probe"):
         as_classifier(nn.Sequential(nn.Flatten(), nn.Linear(12, 3)))
     assert as_classifier(small_network().double()).features_dim == 6
     assert as_classifier(small_network().bfloat16()).features_dim == 6

@@ -11,9 +11,10 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from tests.toolkit.conftest import requires_tllib
-from tllib_ancon.models.checkpoints import load_state_dict, rebuild_model, recognize
+from tllib_ancon.models.checkpoints import load_state_dict
 from tllib_ancon.models.classifier import BottleneckClassifier, Classifier, shot_classifier
 from tllib_ancon.models.pooling import AveragePool
+from tllib_ancon.models.script_layouts import rebuild_model, recognize
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.toolkit.toolkit import find
 
@@ -192,7 +193,7 @@ def test_a_toolkits_resnet_starts_any_of_ours(name, tmp_path):
     from torchvision.models import resnet18
 
     toolkit = find(name)
-    model = randomise(toolkit.classifier("cdan", toolkit.create_backbone("resnet18"), K, 9))
+    model = randomise(toolkit.classifier("cdan", toolkit.create_backbone("resnet18"), K, 9, AveragePool()))
     torch.save(model.state_dict(), tmp_path / "latest.pth")
     network = resnet18()
     network.fc = nn.Identity()
@@ -208,7 +209,7 @@ def test_a_toolkits_resnet_starts_any_of_ours(name, tmp_path):
 @pytest.mark.parametrize(("name", "shape"), [("lenet", (2, 1, 28, 28)), ("dtn", (2, 3, 32, 32))])
 def test_a_digit_network_is_not_pooled(name, shape):
     toolkit = find("tllib")
-    model = randomise(toolkit.classifier("mdd", toolkit.create_backbone(name), 10, 9))
+    model = randomise(toolkit.classifier("mdd", toolkit.create_backbone(name), 10, 9, AveragePool()))
     batch = torch.randn(shape)
     restored = start(model.state_dict(), toolkit.create_backbone(name), pool=False).eval()
     with torch.no_grad():

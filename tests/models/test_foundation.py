@@ -9,7 +9,8 @@ from PIL import Image
 from torch.nn import functional
 
 from tllib_ancon.data.transforms import KEEP_RATIO, evaluation_transform
-from tllib_ancon.models.foundation import CosineHead, preprocessing_of_processor
+from tllib_ancon.models.foundation import CosineHead
+from tllib_ancon.models.preprocessing import preprocessing_of_processor
 from tllib_ancon.runtime.errors import UserError
 
 transformers = pytest.importorskip("transformers", minversion="5")

@@ -15,7 +15,8 @@ from torchvision import models
 
 from tllib_ancon.models.checkpoints import export_state_dict, load_into
 from tllib_ancon.models.classifier import BottleneckClassifier, shot_classifier
-from tllib_ancon.models.networks import SmallCNN, create_backbone, load
+from tllib_ancon.models.loading import load
+from tllib_ancon.models.networks import SmallCNN, create_backbone
 from tllib_ancon.runtime.errors import UserError
 
 K = 5

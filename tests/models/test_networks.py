@@ -11,12 +11,10 @@ from torch import nn
 from tests.conftest import REFUSED
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.batch_norm import BatchNormPolicy
-from tllib_ancon.models.classifier import (
-    BottleneckClassifier,
-    preprocessing_of,
-    shot_classifier,
-)
-from tllib_ancon.models.networks import SmallCNN, create_backbone, create_network, load, parse_options
+from tllib_ancon.models.classifier import BottleneckClassifier, shot_classifier
+from tllib_ancon.models.loading import load
+from tllib_ancon.models.networks import SmallCNN, create_backbone, create_network, parse_options
+from tllib_ancon.models.preprocessing import preprocessing_of
 from tllib_ancon.runtime.errors import UserError
 
 IMAGES = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))

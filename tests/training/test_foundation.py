@@ -13,7 +13,7 @@ import tllib_ancon
 from tests.domains_on_disk import write_domain
 from tests.end_to_end.killable import differences
 from tllib_ancon.models import CosineHead, as_classifier
-from tllib_ancon.models.classifier import preprocessing_of
+from tllib_ancon.models.preprocessing import preprocessing_of
 from tllib_ancon.runtime.errors import UserError
 
 transformers = pytest.importorskip("transformers", minversion="5")

@@ -26,7 +26,7 @@ from tllib_ancon.data.lists import read_image_list
 from tllib_ancon.data.open import as_domain
 from tllib_ancon.measures.disagreement import Side
 from tllib_ancon.models.class_names import class_names_of
-from tllib_ancon.models.networks import IMAGENET
+from tllib_ancon.models.loading import IMAGENET
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import csv_text, say
 from tllib_ancon.training import inputs

@@ -3,6 +3,6 @@
 from tllib_ancon.models.checkpoints import export_state_dict
 from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.models.foundation import CosineHead
-from tllib_ancon.models.networks import load
+from tllib_ancon.models.loading import load
 
 __all__ = ["Classifier", "CosineHead", "as_classifier", "export_state_dict", "load"]

@@ -1,7 +1,6 @@
 """How batch-norm normalises while a network adapts: statistics of the target, of the source, or a mixture."""
 
 import copy
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -70,22 +69,28 @@ class BatchNormPolicy:
         Returns: ``batch_norm_share``, the weight α, and the ``agreement`` that it was chosen by. The last pass is that
         of the prepared model
         """
-        source = copy.deepcopy(model.state_dict())
-        weight, numbers = self.mixing_weight, {}
+        numbers = {}
+        weight = self.mixing_weight
         if weight is None:
-            labels = predict_few().argmax(1) if labels is None else labels
+            source_state = copy.deepcopy(model.state_dict())
+            source_labels = predict_few().argmax(1) if labels is None else labels
             with self.estimated(model, HALF):
-                half = predict_few().argmax(1)
-            numbers["agreement"] = float((half == labels[: len(half)].to(half.device)).float().mean())
-            model.load_state_dict(source)
+                half_mixed_labels = predict_few().argmax(1)
+            agreement = _agreement(half_mixed_labels, source_labels[: len(half_mixed_labels)])
+            numbers["agreement"] = agreement
+            model.load_state_dict(source_state)
             with self.estimated(model):
-                weight = mixing_weight(predict(), numbers["agreement"])
+                weight = mixing_weight(predict(), agreement)
             if weight == 0:
                 return {"batch_norm_share": weight, **numbers}
-            model.load_state_dict(source)
+            model.load_state_dict(source_state)
         with self.estimated(model, weight):
             predict()
         return {"batch_norm_share": weight, **numbers}
+
+
+def _agreement(labels: Tensor, source_labels: Tensor) -> float:
+    return float((labels == source_labels.to(labels.device)).float().mean())
 
 
 def mixing_weight(logits: Tensor, agreement: float) -> float:
@@ -104,8 +109,11 @@ def mixing_weight(logits: Tensor, agreement: float) -> float:
     """
     num_images, num_classes = logits.shape
     frequencies = logits.argmax(1).bincount(minlength=num_classes) / num_images
-    imbalance, shift = float((frequencies - 1 / num_classes).abs().sum()), 1 - agreement
-    return 0.0 if imbalance / 2 <= min(EVEN, shift) else max(HALF, imbalance / (imbalance + shift))
+    imbalance = float((frequencies - 1 / num_classes).abs().sum())
+    shift = 1 - agreement
+    if imbalance / 2 <= min(EVEN, shift):
+        return 0.0
+    return max(HALF, imbalance / (imbalance + shift))
 
 
 @contextmanager
@@ -134,72 +142,101 @@ def estimated_statistics(model: nn.Module, source_weight: float = 0.0, num_image
     Schneider et al., "Improving robustness against common corruptions by covariate shift adaptation", NeurIPS 2020,
     Eq. (2), with the geometric mean of deviations in place of the arithmetic one of variances.
     """
-    layers = [layer for layer in model.modules() if isinstance(layer, BATCH_NORMS) and layer.track_running_stats]
+    layers = _layers_with_statistics(model)
     if not layers:
         raise UserError("the model has no batch-norm with running statistics; choose another method or `batch_norm`")
-    source = {
-        layer: (layer.get_buffer("running_mean").clone(), layer.get_buffer("running_var").clone()) for layer in layers
-    }
-    moments: dict[BATCH_NORMS, Tensor] = {}
-    seen: Counter[BATCH_NORMS] = Counter()
-    mixing = {
-        layer
-        for layer in layers
-        if source_weight and layer.affine and all(one.requires_grad for one in layer.parameters())
-    }
+    estimates = [_LayerEstimate(layer, source_weight, num_images) for layer in layers]
+    with ExitStack() as hooks, evaluating(model):
+        for estimate in estimates:
+            hooks.enter_context(estimate.layer.register_forward_pre_hook(estimate.add_batch))
+        yield
+    for estimate in estimates:
+        estimate.apply()
 
-    def mixed(layer: BATCH_NORMS, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        weight = source_weight if layer in mixing else 0.0
-        source_mean, source_variance = source[layer]
-        target_log, source_log = ((value + layer.eps).log() for value in (variance, source_variance))
-        return mean.lerp(source_mean, weight), target_log.lerp(source_log, weight).exp() - layer.eps
+
+class _LayerEstimate:
+    """Statistics of what enters one batch-norm layer, estimated batch by batch, and mixed with the source's."""
+
+    def __init__(self, layer: BATCH_NORMS, source_weight: float, num_images: int | None):
+        learns = layer.affine and all(parameter.requires_grad for parameter in layer.parameters())
+        self.layer = layer
+        self.source_weight = source_weight if learns else 0.0
+        self.source_mean = layer.get_buffer("running_mean").clone()
+        self.source_variance = layer.get_buffer("running_var").clone()
+        self.num_images = num_images
+        self.images_seen = 0
+        self.moments: Tensor | None = None  # number, mean and squared deviations of each channel, (3, C)
+        layer.get_buffer("num_batches_tracked").zero_()
 
     @torch.no_grad()
-    def add_moments(layer: BATCH_NORMS, inputs: tuple[Tensor]) -> None:
-        first = seen[layer]
-        seen[layer] += len(inputs[0])
-        values = inputs[0][: None if num_images is None else max(num_images - first, 0)].float()
+    def add_batch(self, layer: nn.Module, inputs: tuple[Tensor]) -> None:
+        """Before a forward pass: count its values, and let the layer normalise by the batch, mixed with the source."""
+        values = self._counted(inputs[0]).float()
         if not len(values):
             return
-        others = [0, *range(2, values.ndim)]
-        centre = values.mean(others, keepdim=True)
-        mean, variance = centre.flatten(), (values - centre).square_().mean(others)  # ten times faster than var_mean
+        all_but_channels = [0, *range(2, values.ndim)]
+        centre = values.mean(all_but_channels, keepdim=True)
+        variance = (values - centre).square_().mean(all_but_channels)  # ten times faster than var_mean
+        mean = centre.flatten()
         count = torch.full_like(mean, values.numel() // len(mean))
-        batch = torch.stack((count, mean, variance * count))
-        moments[layer] = _merged(moments[layer], batch) if layer in moments else batch
-        _set_statistics(layer, *mixed(layer, mean, variance))
-        layer.get_buffer("num_batches_tracked").add_(1)
+        batch_moments = torch.stack((count, mean, variance * count))
+        if self.moments is None:
+            self.moments = batch_moments
+        else:
+            self.moments = _merged(self.moments, batch_moments)
+        self._set_statistics(self._mixed_mean(mean), self._mixed_variance(variance))
+        self.layer.get_buffer("num_batches_tracked").add_(1)
 
-    with ExitStack() as hooks, evaluating(model):
-        for layer in layers:
-            layer.get_buffer("num_batches_tracked").zero_()
-            hooks.enter_context(layer.register_forward_pre_hook(add_moments))
-        yield
-    with torch.no_grad():
-        for layer, estimate in moments.items():
-            count, mean, squares = reduce(_merged, processes.gather(estimate[None]))
-            variance = squares / (count - 1)
-            _set_statistics(layer, mean, variance)
-            if layer in mixing:
-                mixed_mean, mixed_variance = mixed(layer, mean, variance)
-                scale = layer.weight * (mixed_variance + layer.eps).rsqrt()
-                layer.weight.copy_(scale * (variance + layer.eps).sqrt())
-                layer.bias.add_(scale * (mean - mixed_mean))
+    @torch.no_grad()
+    def apply(self) -> None:
+        """Give the layer the statistics of all values of all processes, and mix the source's into scale and shift."""
+        if self.moments is None:
+            return
+        count, mean, squared_deviations = reduce(_merged, processes.gather(self.moments[None]))
+        variance = squared_deviations / (count - 1)
+        self._set_statistics(mean, variance)
+        if self.source_weight == 0:
+            return
+        scale = self.layer.weight * (self._mixed_variance(variance) + self.layer.eps).rsqrt()
+        self.layer.weight.copy_(scale * (variance + self.layer.eps).sqrt())
+        self.layer.bias.add_(scale * (mean - self._mixed_mean(mean)))
+
+    def _counted(self, values: Tensor) -> Tensor:
+        """The values (B, C, ...) of those images of a batch that count."""
+        images_before = self.images_seen
+        self.images_seen += len(values)
+        if self.num_images is None:
+            return values
+        return values[: max(self.num_images - images_before, 0)]
+
+    def _mixed_mean(self, mean: Tensor) -> Tensor:
+        return mean.lerp(self.source_mean, self.source_weight)
+
+    def _mixed_variance(self, variance: Tensor) -> Tensor:
+        target_log = (variance + self.layer.eps).log()
+        source_log = (self.source_variance + self.layer.eps).log()
+        return target_log.lerp(source_log, self.source_weight).exp() - self.layer.eps
+
+    def _set_statistics(self, mean: Tensor, variance: Tensor) -> None:
+        self.layer.get_buffer("running_mean").copy_(mean)
+        self.layer.get_buffer("running_var").copy_(variance)
 
 
-def _set_statistics(layer: BATCH_NORMS, mean: Tensor, variance: Tensor) -> None:
-    layer.get_buffer("running_mean").copy_(mean)
-    layer.get_buffer("running_var").copy_(variance)
-
-
-def _merged(one: Tensor, other: Tensor) -> Tensor:
+def _merged(first: Tensor, second: Tensor) -> Tensor:
     """Number, mean and squared deviations, (3, C), of two sets of values -> those of both together."""
-    (m, mean, squares), (n, other_mean, other_squares) = one, other
-    away = other_mean - mean
-    deviations = squares + other_squares + away.square() * (m * n / (m + n))
-    return torch.stack((m + n, mean + away * (n / (m + n)), deviations))
+    first_count, first_mean, first_squares = first
+    second_count, second_mean, second_squares = second
+    count = first_count + second_count
+    difference = second_mean - first_mean
+    mean = first_mean + difference * (second_count / count)
+    squares = first_squares + second_squares + difference.square() * (first_count * second_count / count)
+    return torch.stack((count, mean, squares))
 
 
 def has_statistics(model: nn.Module) -> bool:
     """Whether some layer of batch-norm keeps running statistics."""
-    return any(isinstance(layer, BATCH_NORMS) and layer.track_running_stats for layer in model.modules())
+    return bool(_layers_with_statistics(model))
+
+
+def _layers_with_statistics(model: nn.Module) -> list[BATCH_NORMS]:
+    return [layer for layer in model.modules() if isinstance(layer, BATCH_NORMS) and layer.track_running_stats]

@@ -18,14 +18,13 @@ IMAGENET_CLASSES = 1000
 def class_names_of(network: nn.Module, num_classes: int) -> list[str] | None:
     """Names of the K classes in the order of the labels, as a network or a part of it tells: transformers by
     ``id2label``, timm by the labels in its ``pretrained_cfg``, others by an attribute such as ``class_names``."""
-    for part in network.modules():
-        config = getattr(part, "config", None)
-        if (names := names_in(getattr(config, "id2label", None), num_classes)) and not _are_placeholders(names):
-            return names
-        metadata = getattr(part, "pretrained_cfg", None) or {}
-        if names := names_in(metadata.get("label_names"), num_classes):
-            return names
-        if names := names_among(vars(part), num_classes):
+    for module in network.modules():
+        names = _names_in_config(module, num_classes)
+        if names is None:
+            names = _names_in(_timm_metadata(module).get("label_names"), num_classes)
+        if names is None:
+            names = _names_among(vars(module), num_classes)
+        if names is not None:
             return names
     return None
 
@@ -34,43 +33,34 @@ def names_of_checkpoint(path: str | Path, num_classes: int) -> list[str] | None:
     """Names of the K classes that a file of ``torch.save`` holds beside the weights."""
     try:
         content = torch.load(path, map_location="meta", weights_only=True)
-    except Exception:  # who loads the weights tells what is wrong with the file
+    except Exception:  # loading the weights reports what is wrong with the file
         return None
-    entries = content if isinstance(content, Mapping) else {}
-    nested = [entries[name] for name in ("meta", "hyper_parameters") if isinstance(entries.get(name), Mapping)]
-    return next(filter(None, (names_among(each, num_classes) for each in (entries, *nested))), None)
-
-
-def names_among(entries: Mapping[str, Any], num_classes: int) -> list[str] | None:
-    return next(filter(None, (names_in(entries.get(name), num_classes) for name in NAMES)), None)
-
-
-def names_in(names: Any, num_classes: int) -> list[str] | None:
-    """K different names in the order of the labels, from a list, from label -> name or from name -> label."""
-    if isinstance(names, Mapping):
-        pairs = [(key, name) if isinstance(name, str) else (name, key) for key, name in names.items()]
-        by_label = {str(label): name for label, name in pairs}
-        listed = [by_label.get(str(label)) for label in range(num_classes)] if len(names) == num_classes else []
-    else:
-        listed = list(names) if isinstance(names, list | tuple) else []
-    is_named = len(listed) == num_classes > 0 and all(isinstance(name, str) for name in listed)
-    return [str(name) for name in listed] if is_named else None
+    if not isinstance(content, Mapping):
+        return None
+    for entries in (content, content.get("meta"), content.get("hyper_parameters")):
+        if isinstance(entries, Mapping):
+            names = _names_among(entries, num_classes)
+            if names is not None:
+                return names
+    return None
 
 
 def aliases_of(network: nn.Module, num_classes: int, names: Sequence[str] | None) -> list[list[str]]:
-    """For each of the K classes every name that it may have: its own, the parts of one with commas, the descriptions of
-    timm, and of a model with a thousand classes ImageNet's. Empty lists if nothing is known."""
-    systems = [list(names or ())]
-    for part in network.modules():
-        metadata = getattr(part, "pretrained_cfg", None) or {}
-        if described := metadata.get("label_descriptions"):
-            systems.append(names_in(described, num_classes) or _by_label_name(metadata, num_classes))
+    """For each of the K classes every name that it may have: its name, the parts of one with commas, the descriptions
+    of timm, and of a model with a thousand classes ImageNet's. Empty lists if nothing is known."""
+    vocabularies = []
+    if names is not None:
+        vocabularies.append([*names])
+    for module in network.modules():
+        vocabularies.append(_timm_descriptions(module, num_classes))
     if num_classes == IMAGENET_CLASSES and (names is None or "tench" in names[0].lower()):
-        systems += _imagenet()
+        vocabularies += _imagenet()
     aliases: list[list[str]] = [[] for _ in range(num_classes)]
-    for system in systems:
-        for label, name in enumerate(system[:num_classes]):
-            aliases[label] += [name, *(part.strip() for part in name.split(",") if "," in name)]
+    for vocabulary in vocabularies:
+        for label, name in enumerate(vocabulary[:num_classes]):
+            aliases[label].append(name)
+            if "," in name:
+                aliases[label] += [part.strip() for part in name.split(",")]
     return aliases
 
 
@@ -85,14 +75,66 @@ def orders_by_characters(network: nn.Module) -> bool:
     return any(name.startswith(("torchvision.models.", "tllib.")) for name in parts) and not orders_naturally(network)
 
 
-def _are_placeholders(names: Sequence[str]) -> bool:
+def are_placeholders(names: Sequence[str]) -> bool:
+    """Whether the names are those that transformers gives to classes without names."""
     return all(name == f"LABEL_{label}" for label, name in enumerate(names))
 
 
-def _by_label_name(metadata: Mapping[str, Any], num_classes: int) -> list[str]:
-    names = names_in(metadata.get("label_names"), num_classes)
-    described = metadata["label_descriptions"]
-    return [str(described.get(name, name)) for name in names] if names and isinstance(described, Mapping) else []
+def _names_in_config(module: nn.Module, num_classes: int) -> list[str] | None:
+    config = getattr(module, "config", None)
+    names = _names_in(getattr(config, "id2label", None), num_classes)
+    if names is None or are_placeholders(names):
+        return None
+    return names
+
+
+def _timm_metadata(module: nn.Module) -> Mapping[str, Any]:
+    return getattr(module, "pretrained_cfg", None) or {}
+
+
+def _timm_descriptions(module: nn.Module, num_classes: int) -> list[str]:
+    """timm's descriptions of the K classes in the order of the labels, by label or by the label's name; else none."""
+    metadata = _timm_metadata(module)
+    descriptions = metadata.get("label_descriptions")
+    by_label = _names_in(descriptions, num_classes)
+    if by_label is not None:
+        return by_label
+    names = _names_in(metadata.get("label_names"), num_classes)
+    if names is None or not isinstance(descriptions, Mapping):
+        return []
+    return [str(descriptions.get(name, name)) for name in names]
+
+
+def _names_among(entries: Mapping[str, Any], num_classes: int) -> list[str] | None:
+    for entry in NAMES:
+        names = _names_in(entries.get(entry), num_classes)
+        if names is not None:
+            return names
+    return None
+
+
+def _names_in(names: Any, num_classes: int) -> list[str] | None:
+    """K different names in the order of the labels, from a list, from label -> name or from name -> label."""
+    if isinstance(names, Mapping):
+        listed = _by_label(names)
+    elif isinstance(names, list | tuple):
+        listed = [*names]
+    else:
+        return None
+    if not listed or len(listed) != num_classes or not all(isinstance(name, str) for name in listed):
+        return None
+    return [str(name) for name in listed]
+
+
+def _by_label(names: Mapping[Any, Any]) -> list[Any]:
+    """The names in the order of the labels 0, 1, …, from label -> name or from name -> label; None where one misses."""
+    by_label = {}
+    for key, value in names.items():
+        if isinstance(value, str):
+            by_label[str(key)] = value
+        else:
+            by_label[str(value)] = key
+    return [by_label.get(str(label)) for label in range(len(names))]
 
 
 def _imagenet() -> list[list[str]]:

@@ -6,7 +6,6 @@ TLLib's is backbone, bottleneck and head; any other is a whole network whose hea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -15,79 +14,14 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from tllib_ancon.data.batches import Batch, num_rows, to_device
-from tllib_ancon.data.transforms import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
-from tllib_ancon.models.entering import normalisation_before
-from tllib_ancon.models.foundation import preprocessing_of_open_clip, preprocessing_of_transformers
-from tllib_ancon.models.outputs import (
-    LogitsReader,
-    OtherOutput,
-    described,
-    find_logits,
-    observe,
-    output_for,
-    takes_pixel_values,
-    two_logits,
-)
-from tllib_ancon.models.pooling import AveragePool
+from tllib_ancon.data.transforms import Preprocessing
+from tllib_ancon.models.logits import find_logits, observe
+from tllib_ancon.models.outputs import LogitsReader, OtherOutput, described, output_for, two_logits
+from tllib_ancon.models.pooling import create_pool_layer
+from tllib_ancon.models.preprocessing import preprocessing_of, probe_images
 from tllib_ancon.runtime.errors import UserError, unknown_name
 
-FOLDED = 16
-"""Channels from which a first convolution takes blocks of pixels rather than images."""
-
 BATCH_NORMS = nn.modules.batchnorm._BatchNorm
-
-
-def preprocessing_of(network: nn.Module) -> Preprocessing | None:
-    """What a classifier of this package, timm, transformers, open_clip or torchvision say about a network of theirs or
-    one that holds it, else None."""
-    own = getattr(network, "preprocessing", None)
-    if isinstance(own, Preprocessing) or isinstance(network, Classifier):
-        return own
-    for part in network.modules():
-        if known := _preprocessing_of_part(part):
-            is_changed = part is not network or bool(network._forward_pre_hooks)
-            return _as_it_enters(known, network, part) if is_changed else known
-    if type(network).__module__.startswith("torchvision.models."):
-        return Preprocessing(IMAGENET_MEAN, IMAGENET_STD, getattr(network, "image_size", 224))
-    return None
-
-
-def _preprocessing_of_part(part: nn.Module) -> Preprocessing | None:
-    """What the metadata of this module say, of timm, open_clip or transformers."""
-    if metadata := getattr(part, "pretrained_cfg", None):
-        built_for = (getattr(module, "img_size", None) for module in part.modules())
-        side = next((size[-1] for size in built_for if isinstance(size, tuple)), metadata["input_size"][-1])
-        mean, std = tuple(metadata["mean"]), tuple(metadata["std"])
-        known = Preprocessing(mean, std, side, metadata.get("crop_pct") or 0.875)
-        if channels_of(part) == 1 < len(mean):
-            mean, std = (sum(mean) / len(mean),), (sum(std) / len(std),)
-            line = f"the network takes one channel; assumed: mean {mean[0]:.3f}, std {std[0]:.3f}, the average over RGB"
-            known = replace(known, mean=mean, std=std, assumed=f"{line}; `norm_mean` and `norm_std` change it")
-        return known
-    if settings := getattr(part, "preprocess_cfg", None):
-        return preprocessing_of_open_clip(settings)
-    return preprocessing_of_transformers(part) if takes_pixel_values(part) else None
-
-
-def _as_it_enters(known: Preprocessing, network: nn.Module, part: nn.Module) -> Preprocessing | None:
-    """The preprocessing of a part for the network that holds it; None where the network changes images in a way that is
-    no normalisation."""
-    name, channels = type(part).__name__, channels_of(part) or len(known.mean)
-    normalisation = normalisation_before(network, part, channels, known.image_size or 224)
-    if normalisation is None:
-        return None
-    change = "`norm_mean` and `norm_std` change it"
-    if normalisation.is_identity:
-        line = f"the preprocessing is that of {name} in the model, which images enter unchanged; {change}"
-        return replace(known, assumed=known.assumed or line)
-    mean, std = (tuple(round(value, 4) for value in values) for values in normalisation)
-    levels = normalisation.levels
-    line = (
-        f"the model normalises images itself (mean {mean}, std {std}); they are not normalised before and reach it in "
-        f"[0, {levels:.0f}]; {change}"
-    )
-    unchanged = (0.0,) * channels
-    return replace(known, mean=unchanged, std=(1 / levels,) * channels, assumed=line)
 
 
 class Classifier(nn.Module):
@@ -109,16 +43,20 @@ class Classifier(nn.Module):
 
     def forward(self, images: Batch | None = None, /, **arrays: Tensor) -> tuple[Tensor, Tensor] | Tensor:
         logits, features = self.predict(arrays if images is None else images)
-        return (logits, features) if self.training else logits
+        if self.training:
+            return logits, features
+        return logits
 
     def get_parameters(self, base_lr: float = 1.0) -> list[dict[str, Any]]:
         """Groups of the parameters that learn, with TLLib's rates: 0.1 for a pre-trained backbone, else 1."""
-        parts = [part for part in (getattr(self, "bottleneck", None), self.head) if part is not None]
-        new = [[parameter for parameter in part.parameters() if parameter.requires_grad] for part in parts]
-        known = set(chain(*new))
-        backbone = [parameter for parameter in self.parameters() if parameter.requires_grad and parameter not in known]
-        groups = [(backbone, 0.1 if self.finetune else 1.0), *((part, 1.0) for part in new)]
-        return [{"params": part, "lr": rate * base_lr} for part, rate in groups if part]
+        new_parts = [getattr(self, "bottleneck", None), self.head]
+        new_groups = [_trainable(part) for part in new_parts if part is not None]
+        new_parameters = set(chain.from_iterable(new_groups))
+        backbone = [parameter for parameter in _trainable(self) if parameter not in new_parameters]
+        backbone_rate = 0.1 * base_lr if self.finetune else base_lr
+        groups = [{"params": backbone, "lr": backbone_rate}]
+        groups += [{"params": parameters, "lr": base_lr} for parameters in new_groups]
+        return [group for group in groups if group["params"]]
 
     def drop_features(self, probability: float) -> None:
         """Add dropout with this probability after the bottleneck; the state dict stays the same."""
@@ -127,6 +65,10 @@ class Classifier(nn.Module):
             missing = "this model has no bottleneck without dropout"
             raise UserError(f"`bottleneck_dropout={probability:g}`: {missing}; leave it out")
         self.bottleneck = nn.Sequential(*layers, nn.Dropout(probability))
+
+
+def _trainable(module: nn.Module) -> list[nn.Parameter]:
+    return [parameter for parameter in module.parameters() if parameter.requires_grad]
 
 
 class BottleneckClassifier(Classifier):
@@ -147,9 +89,13 @@ class BottleneckClassifier(Classifier):
         finetune: bool = True,
     ):
         super().__init__()
-        self.backbone, self.bottleneck, self.head = backbone, bottleneck, head
-        self.pool_layer = AveragePool() if pool else nn.Identity()
-        self.num_classes, self.features_dim, self.finetune = num_classes, features_dim, finetune
+        self.backbone = backbone
+        self.bottleneck = bottleneck
+        self.head = head
+        self.pool_layer = create_pool_layer(pool)
+        self.num_classes = num_classes
+        self.features_dim = features_dim
+        self.finetune = finetune
         self.preprocessing = preprocessing_of(backbone)
 
     def predict(self, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -172,18 +118,21 @@ class NetworkClassifier(Classifier):
         widths: Sequence[int],
         finetune: bool,
         reader: LogitsReader,
+        preprocessing: Preprocessing | None,
     ):
         super().__init__()
-        self.network, self.num_classes, self.finetune = network, num_classes, finetune
+        self.network = network
+        self.num_classes = num_classes
+        self.finetune = finetune
         self.reader = reader
+        self.preprocessing = preprocessing
         self.widths = [*widths]
         self.head_name = ",".join(heads) or None
         self.features_dim = sum(widths) or None
-        self.preprocessing = preprocessing_of(network)
-        self._entered = [_HeadInput() for _ in heads]
+        self._head_inputs = [_HeadInput() for _ in heads]
         self._hooks = [
-            network.get_submodule(name).register_forward_pre_hook(entered)
-            for name, entered in zip(heads, self._entered, strict=True)
+            network.get_submodule(name).register_forward_pre_hook(head_input)
+            for name, head_input in zip(heads, self._head_inputs, strict=True)
         ]
 
     def release(self) -> nn.Module:
@@ -199,21 +148,26 @@ class NetworkClassifier(Classifier):
     def head(self) -> nn.Module | None:  # type: ignore[override]
         if self.head_name is None:
             return None
-        heads = [self.network.get_submodule(name) for name in self.head_name.split(",")]
-        has_one_logit = getattr(heads[0], "out_features", 0) == 1
-        on_vectors = [_on_vectors(head) for head in heads]
-        head = on_vectors[0] if len(heads) == 1 else MeanOfHeads(on_vectors, self.widths)
-        return nn.Sequential(head, TwoLogits()) if has_one_logit else head
+        modules = [self.network.get_submodule(name) for name in self.head_name.split(",")]
+        heads = [_on_vectors(module) for module in modules]
+        head = heads[0]
+        if len(heads) > 1:
+            head = MeanOfHeads(heads, self.widths)
+        if getattr(modules[0], "out_features", 0) == 1:
+            return nn.Sequential(head, TwoLogits())
+        return head
 
     def predict(self, images: Batch) -> tuple[Tensor, Tensor]:
         logits = self.reader(output_for(self.network, images))
-        features = [entered.take() for entered in self._entered]
+        head_inputs = [head_input.take() for head_input in self._head_inputs]
         if not isinstance(logits, Tensor):
             raise UserError(f"the model gives {described(logits)} in this mode where logits (B, K) are expected")
-        entering = [part for part in features if part is not None]
-        if not entering or len(entering) < len(features):
+        features = [features for features in head_inputs if features is not None]
+        if not features or len(features) < len(head_inputs):
             return logits, logits.new_empty(len(logits), 0)
-        return logits, entering[0] if len(entering) == 1 else torch.cat(entering, 1)
+        if len(features) == 1:
+            return logits, features[0]
+        return logits, torch.cat(features, 1)
 
     def state_dict(self, *args: Any, **options: Any) -> Any:
         return self.network.state_dict(*args, **options)
@@ -231,7 +185,8 @@ class _HeadInput:
         self.features = inputs[0].flatten(1)
 
     def take(self) -> Tensor | None:
-        features, self.features = self.features, None
+        features = self.features
+        self.features = None
         return features
 
     def __reduce__(self) -> tuple[type[_HeadInput], tuple[()]]:
@@ -243,11 +198,13 @@ class MeanOfHeads(nn.Module):
 
     def __init__(self, heads: Sequence[nn.Module], widths: Sequence[int]):
         super().__init__()
-        self.heads, self.widths = nn.ModuleList(heads), [*widths]
+        self.heads = nn.ModuleList(heads)
+        self.widths = [*widths]
 
     def forward(self, features: Tensor) -> Tensor:
-        parts = torch.split(features, self.widths, 1)
-        return torch.stack([head(part) for head, part in zip(self.heads, parts, strict=True)]).mean(0)
+        features_by_head = torch.split(features, self.widths, 1)
+        logits = [head(inputs) for head, inputs in zip(self.heads, features_by_head, strict=True)]
+        return torch.stack(logits).mean(0)
 
 
 class TwoLogits(nn.Module):
@@ -268,6 +225,7 @@ def as_classifier(
     probe: Batch | None = None,
     finetune: bool = True,
     reader: LogitsReader | None = None,
+    preprocessing: Preprocessing | None = None,
 ) -> Classifier:
     """Any network that ends in logits as a :class:`Classifier`; a classifier is returned unchanged.
 
@@ -276,41 +234,52 @@ def as_classifier(
     are the head, and their inputs side by side are the features. ``head`` names it. The features are what enters it.
     One forward pass in evaluation mode, without gradients, finds it, with the images ``probe`` or black ones. Without
     such a module ``features_dim`` and ``head`` of the result are None. ``reader`` says where the logits are in the
-    output. Default: found by the same pass.
+    output. Default: found by the same pass. ``preprocessing`` is that of the network. Default: derived.
     """
     if isinstance(model, Classifier):
         return model
-    modules = dict(model.named_modules())
     names = [] if head is None else head.split(",")
+    modules = dict(model.named_modules())
     for name in names:
         if name not in modules:
             raise unknown_name("module of the model", name, modules)
-    images = probe_images(model) if probe is None else to_device(probe, device_of(model))
-    advice = "" if probe is not None else "; give a few images that it takes, as the argument probe"
+    if preprocessing is None:
+        preprocessing = preprocessing_of(model)
+    if probe is None:
+        images: Batch = probe_images(model, preprocessing)
+        advice = "; give a few images that it takes, as the argument probe"
+    else:
+        images = to_device(probe, device_of(model))
+        advice = ""
     observed = observe(model, images, names or None, advice)
     if reader is None:
         reader = find_logits(model, images, observed, names)
     logits = reader(observed.output)
-    count = num_rows(images)
-    fits = isinstance(logits, Tensor) and logits.ndim == 2 and len(logits) == count and logits.numel()
-    if not (fits and logits.is_floating_point()):
-        raise OtherOutput(
-            f"{no_logits(logits, count)}. In Python `method=adabn` takes any output, and `method=tent` logits "
-            "(B, K, H, W), without `log`"
-        )
+    _require_logits(logits, num_rows(images))
     for name in names:
         if name not in observed.calls:
             raise UserError(f"the model does not call its module {name} on (B, D); `head` must name one after pooling")
     heads = names or observed.heads(logits)
-    widths = [observed.calls[name][0].shape[1] for name in heads]
-    return NetworkClassifier(model, logits.shape[1], heads, widths, finetune, reader)
+    widths = [observed.calls[name].features.shape[1] for name in heads]
+    return NetworkClassifier(model, logits.shape[1], heads, widths, finetune, reader, preprocessing)
 
 
-def no_logits(output: Any, count: int) -> str:
+def _require_logits(logits: Any, number: int) -> None:
+    """Raise an error for an output that is no logits (B, K) of this number of images."""
+    has_rows = isinstance(logits, Tensor) and logits.ndim == 2 and len(logits) == number
+    if has_rows and logits.numel() and logits.is_floating_point():
+        return
+    raise OtherOutput(
+        f"{no_logits(logits, number)}. In Python `method=adabn` takes any output, and `method=tent` logits "
+        "(B, K, H, W), without `log`"
+    )
+
+
+def no_logits(output: Any, number: int) -> str:
     """The message about an output for this number of images that is no logits (B, K)."""
     return (
-        f"the model gives {described(output)} for {count} images where logits ({count}, K) are expected; wrap it in a "
-        "module that returns these, of one logit (B, 1)"
+        f"the model gives {described(output)} for {number} images where logits ({number}, K) are expected; wrap it in "
+        "a module that returns these, of one logit (B, 1)"
     )
 
 
@@ -330,38 +299,26 @@ def require_network(model: object, learns: bool = False) -> nn.Module:
         )
     if learns and isinstance(model, torch.jit.ScriptModule):
         raise UserError("a TorchScript program does not learn; pass the torch.nn.Module that it was made from")
-    integers = {str(weight.dtype) for weight in model.parameters() if not weight.is_floating_point()}
-    integers |= {type(part).__qualname__ for part in model.modules() if ".quantized" in type(part).__module__}
-    integers |= {name for name in ("quantization_method", "is_quantized") if getattr(model, name, None)}
-    if learns and integers:
+    quantised = _signs_of_quantisation(model)
+    if learns and quantised:
         raise UserError(
-            f"the model is quantised ({', '.join(sorted(integers))}): its integers have no gradient; adapt it as it "
+            f"the model is quantised ({', '.join(quantised)}): its integers have no gradient; adapt it as it "
             "was before, and quantise what comes back"
         )
     return model
 
 
+def _signs_of_quantisation(model: nn.Module) -> list[str]:
+    """Types of integer weights, quantised modules and attributes of libraries that say that a model is quantised."""
+    signs = {str(weight.dtype) for weight in model.parameters() if not weight.is_floating_point()}
+    signs |= {type(module).__qualname__ for module in model.modules() if ".quantized" in type(module).__module__}
+    signs |= {name for name in ("quantization_method", "is_quantized") if getattr(model, name, None)}
+    return sorted(signs)
+
+
 def device_of(model: nn.Module) -> torch.device:
     """Where the weights of a model lie; the CPU without any."""
     return next(model.parameters(), torch.empty(0)).device
-
-
-def probe_images(model: nn.Module) -> Tensor:
-    """Two black images of the size and channels that the network's metadata tell, else of 224 pixels in RGB."""
-    known = preprocessing_of(model)
-    side = known.image_size if known and known.image_size else 224
-    parameter = next(model.parameters(), torch.empty(0))
-    channels = channels_of(model) or (len(known.mean) if known else 3)
-    return parameter.new_zeros(2, channels, side, side)
-
-
-def channels_of(network: nn.Module) -> int | None:
-    """Channels of the images of a network of timm or torchvision, by its first convolution; None for others, and for a
-    network that folds pixels into channels first."""
-    is_of_zoo = type(network).__module__.startswith("torchvision.models.") or hasattr(network, "pretrained_cfg")
-    convolutions = (part.in_channels for part in network.modules() if isinstance(part, nn.Conv2d))
-    channels = next(convolutions, None) if is_of_zoo else None
-    return channels if channels is not None and channels < FOLDED else None
 
 
 def shot_classifier(
@@ -382,7 +339,8 @@ def shot_classifier(
     nn.init.xavier_normal_(linear.weight)
     nn.init.zeros_(linear.bias)
     nn.init.normal_(batch_norm.weight, 1.0, 0.02)
-    bottleneck, head = nn.Sequential(linear, batch_norm), nn.Linear(bottleneck_dim, num_classes)
+    bottleneck = nn.Sequential(linear, batch_norm)
+    head = nn.Linear(bottleneck_dim, num_classes)
     nn.init.xavier_normal_(head.weight)
     nn.init.zeros_(head.bias)
     model = BottleneckClassifier(backbone, num_classes, bottleneck, weight_norm(head), bottleneck_dim, pool, finetune)
@@ -393,9 +351,10 @@ def shot_classifier(
 
 def normalises_by_layer_alone(model: nn.Module) -> bool:
     """Whether a network has layer-norm and no batch-norm, as transformers and ConvNeXt: what AdamW trains best."""
-    kinds = nn.LayerNorm, BATCH_NORMS
-    by_layer, by_batch = (any(isinstance(one, kind) for one in model.modules()) for kind in kinds)
-    return by_layer and not by_batch
+    modules = [*model.modules()]
+    has_layer_norm = any(isinstance(module, nn.LayerNorm) for module in modules)
+    has_batch_norm = any(isinstance(module, BATCH_NORMS) for module in modules)
+    return has_layer_norm and not has_batch_norm
 
 
 def choose_adapted_parameters(model: Classifier, which: str) -> int:
@@ -410,13 +369,18 @@ def choose_adapted_parameters(model: Classifier, which: str) -> int:
         for module in model.modules():
             if isinstance(module, BATCH_NORMS | nn.GroupNorm | nn.LayerNorm):
                 module.requires_grad_(True)
-    if not any(parameter.requires_grad for parameter in model.parameters()):
-        advice = "pass another `adapted`"
-        if which == "all-but-head":
-            advice = "the head has all of its parameters; pass `adapted=all`"
-        if any(hasattr(module, "peft_config") for module in model.modules()):
-            advice = "its adapters are frozen, as PEFT loads them; load them with is_trainable=True"
-        elif which == "as-given":
-            advice = "all are frozen; let parameters require gradients, or pass `adapted=all-but-head`"
+    if not _trainable(model):
+        advice = _advice_without_parameters(model, which)
         raise UserError(f"the model has no parameter to train with `adapted={which}`: {advice}")
     return sum(parameter.requires_grad for parameter in frozen)
+
+
+def _advice_without_parameters(model: nn.Module, which: str) -> str:
+    """What to do where no parameter learns."""
+    if any(hasattr(module, "peft_config") for module in model.modules()):
+        return "its adapters are frozen, as PEFT loads them; load them with is_trainable=True"
+    if which == "as-given":
+        return "all are frozen; let parameters require gradients, or pass `adapted=all-but-head`"
+    if which == "all-but-head":
+        return "the head has all of its parameters; pass `adapted=all`"
+    return "pass another `adapted`"

@@ -29,7 +29,7 @@ def recording_gradients() -> Iterator[None]:
         yield
 
 
-def wrapped_module(module: nn.Module) -> nn.Module | None:
+def _wrapped_module(module: nn.Module) -> nn.Module | None:
     """The module inside a wrapper of ``torch.compile``, DataParallel or DistributedDataParallel, else None."""
     if isinstance(module, DataParallel | DistributedDataParallel):
         inner: nn.Module = module.module
@@ -39,8 +39,10 @@ def wrapped_module(module: nn.Module) -> nn.Module | None:
 
 def unwrapped(model: nn.Module) -> nn.Module:
     """The caller's own module inside the wrappers of a model."""
-    inner = wrapped_module(model)
-    return model if inner is None else unwrapped(inner)
+    inner = _wrapped_module(model)
+    if inner is None:
+        return model
+    return unwrapped(inner)
 
 
 def copy_of(model: nn.Module) -> nn.Module:
@@ -55,7 +57,7 @@ def copy_of(model: nn.Module) -> nn.Module:
             memo[id(tensor)] = tensor.detach().clone()
     try:
         for wrapper in reversed([*model.modules()]):  # the innermost first
-            inner = wrapped_module(wrapper)
+            inner = _wrapped_module(wrapper)
             if inner is not None:
                 memo[id(wrapper)] = copy.deepcopy(inner, memo)
         copied: nn.Module = copy.deepcopy(model, memo)
@@ -69,30 +71,33 @@ def copy_of(model: nn.Module) -> nn.Module:
 
 def wrapped_again(copied: nn.Module, model: nn.Module) -> nn.Module:
     """A copy by :func:`copy_of`, wrapped and compiled as the model is, in whole and in parts."""
-    inner = wrapped_module(model)
+    inner = _wrapped_module(model)
     if inner is not None:
         return _wrapped_as(model, wrapped_again(copied, inner))
     for name, child in model._modules.items():
         part = copied._modules.get(name)
         if child is not None and part is not None:
             copied._modules[name] = wrapped_again(part, child)
-    compiled_call = model._compiled_call_impl
-    context = None if compiled_call is None else _compile_context(compiled_call)
-    if context is not None:
-        copied._compiled_call_impl = context(copied._call_impl)
+    compile_again = _compile_context(model)
+    if compile_again is not None:
+        copied._compiled_call_impl = compile_again(copied._call_impl)
     return copied
 
 
 def without_graphs(network: nn.Module) -> None:
     """Compute weight-normalised weights again, and detach what forward passes stored in attributes."""
-    with torch.no_grad():
-        for module in network.modules():
-            for hook in module._forward_pre_hooks.values():
-                if isinstance(hook, REPARAMETRIZATIONS):
-                    hook(module, ())
-            for name, value in vars(module).items():
-                if any(True for _ in _stored_results(value)):
-                    vars(module)[name] = _detached(value)
+    for module in network.modules():
+        _recompute_weights(module)
+        for name, value in vars(module).items():
+            if [*_stored_results(value)]:
+                vars(module)[name] = _detached(value)
+
+
+@torch.no_grad()
+def _recompute_weights(module: nn.Module) -> None:
+    for hook in module._forward_pre_hooks.values():
+        if isinstance(hook, REPARAMETRIZATIONS):
+            hook(module, ())
 
 
 def _wrapped_as(wrapper: Any, inner: nn.Module) -> nn.Module:
@@ -109,10 +114,13 @@ def _wrapped_as(wrapper: Any, inner: nn.Module) -> nn.Module:
     return compiled
 
 
-def _compile_context(compiled_call: Any) -> Any:
+def _compile_context(module: nn.Module) -> Any:
     """The backend and options of ``module.compile()``, which torch stores in the closure of the compiled call."""
-    names = compiled_call.__code__.co_freevars
-    return compiled_call.__closure__[names.index("self")].cell_contents if "self" in names else None
+    compiled_call: Any = module._compiled_call_impl
+    if compiled_call is None or "self" not in compiled_call.__code__.co_freevars:
+        return None
+    position = compiled_call.__code__.co_freevars.index("self")
+    return compiled_call.__closure__[position].cell_contents
 
 
 def _stored_results(value: Any) -> Iterator[Tensor]:

@@ -1,26 +1,24 @@
-"""Models of transformers and open_clip: by name with a head of their own, and what their processors do to images."""
+"""Models of transformers and open_clip by name, with a head of their own."""
 
 import logging
 import os
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 from unittest.mock import patch
 
-import numpy as np
 import torch
 from huggingface_hub import constants
-from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tllib_ancon.data.transforms import KEEP_RATIO, Preprocessing, evaluation_transform
+from tllib_ancon.models.class_names import are_placeholders
+from tllib_ancon.models.preprocessing import preprocessing_of_processor
 from tllib_ancon.runtime.errors import UserError, one_line, unknown_name
 
-LEVELS = 1
-"""Of 255, the mean over pixels: torchvision's resizing, which most processors use, rounds otherwise than Pillow's."""
+ZERO_SHOT_OPTIONS = ("embed_dim", "vision_cfg", "quick_gelu")
+"""Options of open_clip's configuration that determine the image side of a model."""
 
 
 class CosineHead(nn.Module):
@@ -51,73 +49,9 @@ class CosineHead(nn.Module):
         self.register_buffer("logit_scale", torch.as_tensor(logit_scale).detach().to(self.weight, copy=True))
 
     def forward(self, features: Tensor) -> Tensor:
-        return self.logit_scale * functional.normalize(features, dim=1) @ functional.normalize(self.weight, dim=1).T
-
-
-def is_processor(transform: object) -> bool:
-    """Whether it is an image processor of transformers, or a processor that has one."""
-    return hasattr(transform, "image_mean") or hasattr(transform, "image_processor")
-
-
-def preprocessing_of_processor(processor: Any) -> Preprocessing:
-    """What an image processor of transformers does to evaluated images. An image of noise finds its sizes, as each
-    class decides in its own way how to resize and crop."""
-    processor = getattr(processor, "image_processor", processor)
-    kind, given = type(processor).__name__, getattr(processor, "size", None) or {}
-    side = given.get("shortest_edge") or given.get("height")
-    advice = "pass `train_transform` and `evaluation_transform` as functions, image -> tensor (C, H, W)"
-    if not side:
-        raise UserError(f"{kind} has no size with shortest_edge or height; {advice}")
-    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (2 * side // 3, side, 3), dtype=np.uint8))
-    try:
-        expected = processor(noise, return_tensors="pt")["pixel_values"][0]
-    except Exception as error:  # of a library's own code
-        raise UserError(f"{kind} cannot be applied to an RGB image ({one_line(error)}); {advice}") from error
-    size, resample = expected.shape[-1], int(processor.resample)
-    scale = 255 * processor.rescale_factor if processor.do_rescale else 255.0  # of [0, 1] to what is normalised
-    mean, std = (processor.image_mean, processor.image_std) if processor.do_normalize else ((0.0,) * 3, (1.0,) * 3)
-    mean, std = (tuple(value / scale for value in values) for values in (mean, std))
-    for resized in (side, int(side / (getattr(processor, "crop_pct", None) or 224 / 256))):
-        for name in (KEEP_RATIO, "default"):
-            known = Preprocessing(mean, std, size, size / resized, name, resample=resample, floor_crop=True)
-            prepared = evaluation_transform(known)(noise)
-            if prepared.shape == expected.shape and float((prepared - expected).abs().mean()) * min(std) * 255 < LEVELS:
-                return known
-    raise UserError(f"{kind} does more than to resize, crop and normalise images; {advice}")
-
-
-def preprocessing_of_transformers(model: Any) -> Preprocessing | None:
-    """Preprocessing of the processor in the model's folder or the hub's cache, else of this kind, else None."""
-    from transformers import IMAGE_PROCESSOR_MAPPING, AutoImageProcessor
-
-    config = model.config
-    try:
-        return preprocessing_of_processor(
-            AutoImageProcessor.from_pretrained(config._name_or_path, local_files_only=True, trust_remote_code=False)
-        )
-    except UserError:
-        return None
-    except (OSError, ValueError):
-        kinds = IMAGE_PROCESSOR_MAPPING.get(type(config), {})  # by backend
-    for kind in kinds.values():
-        with suppress(UserError):
-            known = preprocessing_of_processor(kind())
-            size = getattr(getattr(config, "vision_config", config), "image_size", None)
-            side = size if isinstance(size, int) else known.image_size
-            line = (
-                f"no processor of this {type(model).__name__} is on this machine; assumed: {kind.__name__}'s defaults "
-                f"at {side} pixels (mean {known.mean}, std {known.std}); else pass `evaluation_transform=processor`"
-            )
-            return replace(known, image_size=side, assumed=line)
-    return None
-
-
-def preprocessing_of_open_clip(config: Mapping[str, Any]) -> Preprocessing:
-    """What open_clip's transform of evaluated images does: its ``preprocess_cfg``, an attribute of the image tower."""
-    size, resizing = config["size"], {"shortest": KEEP_RATIO, "squash": "default"}.get(config["resize_mode"])
-    side = size if isinstance(size, int) else size[-1]
-    resample = Image.Resampling[config["interpolation"].upper()]
-    return Preprocessing(tuple(config["mean"]), tuple(config["std"]), side, 1.0, resizing, resample=resample)
+        images = functional.normalize(features, dim=1)
+        texts = functional.normalize(self.weight, dim=1)
+        return self.logit_scale * images @ texts.T
 
 
 class ZeroShotClassifier(nn.Sequential):
@@ -127,9 +61,9 @@ class ZeroShotClassifier(nn.Sequential):
     def __init__(self, **options: Any):
         import open_clip
 
-        vision = {**options["vision_cfg"], "timm_model_pretrained": False}
-        unused = open_clip.CLIPTextCfg(context_length=1, vocab_size=1, width=8, heads=1, layers=1)
-        whole = open_clip.CLIP(options["embed_dim"], vision, unused, options["quick_gelu"])
+        vision_options = {**options["vision_cfg"], "timm_model_pretrained": False}
+        smallest_text_side = open_clip.CLIPTextCfg(context_length=1, vocab_size=1, width=8, heads=1, layers=1)
+        whole = open_clip.CLIP(options["embed_dim"], vision_options, smallest_text_side, options["quick_gelu"])
         head = CosineHead(torch.ones(options["num_classes"], options["embed_dim"]))
         super().__init__(OrderedDict(visual=whole.visual, head=head))
         self.options = options
@@ -144,8 +78,8 @@ def load_named(
     try:
         with _hub(allow_download):
             if library == "hf":
-                network, known = _image_classifier(name)
-                return network, classes or known
+                network, recorded_classes = _image_classifier(name)
+                return network, classes or recorded_classes
             if library != "open_clip":
                 raise unknown_name("library of an architecture", f"{library}:", ("hf:", "open_clip:"))
             if classes is None:
@@ -156,17 +90,20 @@ def load_named(
     except ImportError as error:
         raise UserError(f"`arch` {arch} needs {error.name}: pip install 'tllib-ancon[foundation]'") from error
     except Exception as error:  # of files, of the cache and of networks, of any kind
-        here = allow_download or os.path.exists(name) or os.path.isfile(name.partition("/")[2])
-        where, advice = "", "; load the model in Python and pass it to tllib_ancon.adapt"
-        if not here:
-            where, advice = " from the hub's cache", "; `allow_download=True` asks the hub for it"
-        raise UserError(f"`arch` {arch} cannot be loaded{where} ({one_line(error)}){advice}") from error
+        if allow_download or os.path.exists(name) or os.path.isfile(name.partition("/")[2]):
+            place = ""
+            advice = "load the model in Python and pass it to tllib_ancon.adapt"
+        else:
+            place = " from the hub's cache"
+            advice = "`allow_download=True` asks the hub for it"
+        raise UserError(f"`arch` {arch} cannot be loaded{place} ({one_line(error)}); {advice}") from error
 
 
 @contextmanager
 def _hub(allow_download: bool) -> Iterator[None]:
     """In this context nothing is downloaded unless it is allowed, and no code of a model's folder runs."""
-    offline, silenced = constants.HF_HUB_OFFLINE or not allow_download, logging.root.manager.disable
+    offline = constants.HF_HUB_OFFLINE or not allow_download
+    level_before = logging.root.manager.disable
     logging.disable()
     try:
         with (
@@ -178,7 +115,7 @@ def _hub(allow_download: bool) -> Iterator[None]:
         ):
             yield
     finally:
-        logging.disable(silenced)
+        logging.disable(level_before)
 
 
 def _no_code(folder: str, file: str, **_: object) -> NoReturn:
@@ -188,50 +125,62 @@ def _no_code(folder: str, file: str, **_: object) -> NoReturn:
 def _image_classifier(name: str) -> tuple[nn.Module, list[str] | None]:
     from transformers import AutoImageProcessor, AutoModelForImageClassification
 
-    model, loaded = AutoModelForImageClassification.from_pretrained(
+    model, loading = AutoModelForImageClassification.from_pretrained(
         name, output_loading_info=True, dtype=torch.float32, trust_remote_code=False
     )
-    if missing := sorted(loaded["missing_keys"]):
+    if loading["missing_keys"]:
+        first_missing = min(loading["missing_keys"])
         raise UserError(
-            f"hf:{name} holds no image classifier: it has no {missing[0]}; name a model for image classification"
+            f"hf:{name} holds no image classifier: it has no {first_missing}; name a model for image classification"
         )
     try:
         processor = AutoImageProcessor.from_pretrained(name, trust_remote_code=False)
         model.preprocessing = preprocessing_of_processor(processor)
     except UserError as error:
-        why = str(error).partition(";")[0].replace("`", "")
-        raise UserError(f"hf:{name}: {why}; adapt it in Python, with transforms of your own") from error
+        reason = str(error).partition(";")[0].replace("`", "")
+        raise UserError(f"hf:{name}: {reason}; adapt it in Python, with transforms of your own") from error
     except OSError:  # there is none; ``preprocessing_of`` assumes one
         pass
     names = [str(text) for _, text in sorted(model.config.id2label.items())]
-    numbers = [f"LABEL_{number}" for number in range(len(names))]
-    return model, None if names == numbers else names
+    if are_placeholders(names):
+        return model, None
+    return model, names
 
 
 def _zero_shot(name: str, classes: Sequence[str], prompts: int | None) -> nn.Module:
     import open_clip
 
-    full, _, weights = name.partition("/")
-    if os.path.isdir(name):
-        full, weights = f"local-dir:{name}", ""
-    elif full in open_clip.list_models():
-        tags = open_clip.list_pretrained_tags_by_model(full)
-        if weights not in tags and not os.path.isfile(weights):
-            raise unknown_name(f"file or tag of weights of {full}", weights, tags)
-    elif not weights or os.path.isfile(weights):
-        raise unknown_name("model of open_clip", full, open_clip.list_models())
-    else:
-        full, weights = f"hf-hub:{name}", ""
+    model_name, weights = _open_clip_source(name)
     device = "cuda" if torch.cuda.is_available() else "cpu"  # 80 texts a class take their time
-    model = open_clip.create_model(full, weights or None, device=device, require_pretrained=True).eval()
-    by_number: dict[int | None, Any] = {7: open_clip.SIMPLE_IMAGENET_TEMPLATES, 80: open_clip.OPENAI_IMAGENET_TEMPLATES}
-    texts, templates = [text.replace("_", " ") for text in classes], by_number.get(prompts, ["a photo of a {}."])
-    embeddings = open_clip.build_zero_shot_classifier(
-        model, open_clip.get_tokenizer(full), texts, templates, device=device
-    )
-    config = {"quick_gelu": False, **open_clip.get_model_config(full)}
-    own = {option: config[option] for option in ("embed_dim", "vision_cfg", "quick_gelu")}
-    network = ZeroShotClassifier(**own, num_classes=len(classes))
+    model = open_clip.create_model(model_name, weights, device=device, require_pretrained=True).eval()
+    templates: Any = ["a photo of a {}."]
+    if prompts == 7:
+        templates = open_clip.SIMPLE_IMAGENET_TEMPLATES
+    elif prompts == 80:
+        templates = open_clip.OPENAI_IMAGENET_TEMPLATES
+    texts = [text.replace("_", " ") for text in classes]
+    tokenizer = open_clip.get_tokenizer(model_name)
+    embeddings = open_clip.build_zero_shot_classifier(model, tokenizer, texts, templates, device=device)
+    config = {"quick_gelu": False, **open_clip.get_model_config(model_name)}
+    options = {option: config[option] for option in ZERO_SHOT_OPTIONS}
+    network = ZeroShotClassifier(**options, num_classes=len(classes))
     network.visual = model.visual
     network.head = CosineHead(embeddings.T.contiguous(), float(model.logit_scale.detach().exp()))
     return network.cpu()
+
+
+def _open_clip_source(name: str) -> tuple[str, str | None]:
+    """open_clip's names of a model and its weights: of a folder, ``MODEL/TAG``, ``MODEL/FILE`` or a name on the hub."""
+    import open_clip
+
+    if os.path.isdir(name):
+        return f"local-dir:{name}", None
+    model_name, _, weights = name.partition("/")
+    if model_name in open_clip.list_models():
+        tags = open_clip.list_pretrained_tags_by_model(model_name)
+        if weights not in tags and not os.path.isfile(weights):
+            raise unknown_name(f"file or tag of weights of {model_name}", weights, tags)
+        return model_name, weights
+    if not weights or os.path.isfile(weights):
+        raise unknown_name("model of open_clip", model_name, open_clip.list_models())
+    return f"hf-hub:{name}", None

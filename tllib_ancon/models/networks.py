@@ -1,4 +1,4 @@
-"""One factory of networks: by name, with the weights of a checkpoint, by a function of yours, or by a recipe.
+"""One factory of networks by name, with random weights or those of a model zoo.
 
 Names are those of our small CNN, SHOT's LeNet, TLLib's digit networks, torchvision and timm.
 """
@@ -6,47 +6,23 @@ Names are those of our small CNN, SHOT's LeNet, TLLib's digit networks, torchvis
 from __future__ import annotations
 
 import ast
-import importlib
-import json
-import os
-import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor, nn
 from torchvision import models
 from torchvision.models import resnet
 
-from tllib_ancon.data.batches import Batch, to_device
 from tllib_ancon.data.transforms import Preprocessing
-from tllib_ancon.models.checkpoints import load_into, load_state_dict, rebuild_model, recognize, without_prefix
-from tllib_ancon.models.classifier import (
-    Classifier,
-    NetworkClassifier,
-    as_classifier,
-    device_of,
-    preprocessing_of,
-    probe_images,
-    require_network,
-)
-from tllib_ancon.models.foundation import ZeroShotClassifier
+from tllib_ancon.models.checkpoints import load_into, load_state_dict, without_prefix
 from tllib_ancon.models.outputs import called, described, usual_tensor
+from tllib_ancon.models.preprocessing import preprocessing_of, probe_images
 from tllib_ancon.runtime.errors import UserError, one_line, unknown_name
 
 if TYPE_CHECKING:
     from tllib_ancon.toolkit.toolkit import Toolkit
-
-IMAGENET = "imagenet"
-"""The name that means an architecture with the ImageNet classifier of its model zoo."""
-
-OWN = "python"
-"""The library of a network that no known one builds: its weights alone are kept."""
-
-Recipe = dict[str, Any]
 
 HEADLESS = {
     "small_cnn": (3, 0),
@@ -58,7 +34,8 @@ HEADLESS = {
 [-1, 1]."""
 
 RESNETS = [name for name in resnet.__all__ if name.islower()]
-TIMM, TORCHVISION = "timm/", "torchvision/"
+TIMM = "timm/"
+TORCHVISION = "torchvision/"
 """Prefixes that say which library a name is of. A bare name is torchvision's for its ResNets, as in TLLib, else timm's.
 """
 
@@ -86,104 +63,37 @@ class ShotLeNet(nn.Sequential):
     out_features = 800
 
     def __init__(self) -> None:
-        first = nn.Conv2d(1, 20, 5), nn.MaxPool2d(2), nn.ReLU()
-        second = nn.Conv2d(20, 50, 5), nn.Dropout2d(), nn.MaxPool2d(2), nn.ReLU()
-        super().__init__(OrderedDict(layers=nn.Sequential(*first, *second, nn.Flatten())))
+        layers = nn.Sequential(
+            nn.Conv2d(1, 20, 5),
+            nn.MaxPool2d(2),
+            nn.ReLU(),
+            nn.Conv2d(20, 50, 5),
+            nn.Dropout2d(),
+            nn.MaxPool2d(2),
+            nn.ReLU(),
+            nn.Flatten(),
+        )
+        super().__init__(OrderedDict(layers=layers))
 
 
 def names() -> list[str]:
-    of_timm, others = ([name for name in _names_in(library) if name not in RESNETS] for library in (TIMM, TORCHVISION))
-    return [*HEADLESS, *RESNETS, *of_timm, *(TORCHVISION + name for name in others)]
-
-
-def load(
-    checkpoint: str | Path,
-    arch: str,
-    num_classes: int | None = None,
-    *,
-    arch_options: Mapping[str, Any] | None = None,
-    pool: bool = True,
-    bottleneck_dropout: float = 0.0,
-    scratch: bool = False,
-    pretrained_weights: str | Path | None = None,
-) -> Classifier:
-    """The source model of an adaptation, whose ``preprocessing`` tells what its images should be like.
-
-    The settings of :class:`~tllib_ancon.config.model.ModelConfig` say what most arguments mean. With ``scratch``,
-    ``imagenet`` has random weights and the backbone of another checkpoint learns at the full rate.
-    """
-    if checkpoint == IMAGENET:
-        network = create_network(arch, None, not scratch and pretrained_weights is None, arch_options)
-        if pretrained_weights is not None:
-            weights = without_prefix(load_state_dict(pretrained_weights), network)
-            load_into(network, weights, source=str(pretrained_weights))
-        classifier = as_classifier(network, finetune=False)
-    else:
-        state = load_state_dict(checkpoint)
-        if layout := recognize(state):
-            backbone = create_backbone(arch, pretrained=False, options=arch_options)
-            classifier = rebuild_model(layout, backbone, pool, not scratch)
-        elif library_of(arch)[0] is None:
-            raise UserError(
-                f"the layout of the checkpoint {checkpoint} is unknown (its tensors: {one_line(', '.join(state))}); "
-                f"for {arch} give one of TLLib's image classification scripts, dalib, the AnCon authors or this package"
-            )
-        else:
-            network = create_network(arch, num_classes, options=arch_options)
-            classifier = as_classifier(network, probe=probe_images(network), finetune=not scratch)
-            tensors = without_prefix(state, network)
-            number = _classes_of(tensors, network, classifier.num_classes)
-            if number != classifier.num_classes:
-                network = create_network(arch, number, options=arch_options)
-                classifier = as_classifier(network, probe=probe_images(network), finetune=not scratch)
-            try:
-                load_into(network, tensors, f"checkpoint {checkpoint}, taken for the weights of a {arch},")
-            except UserError as error:
-                raise UserError(f"{error}; {_other_network(tensors, network, arch)}") from error
-    if num_classes not in (None, classifier.num_classes):
-        raise UserError(
-            f"checkpoint {checkpoint} has {classifier.num_classes} classes, the dataset has {num_classes}; give a "
-            "checkpoint of the same classes"
-        )
-    if bottleneck_dropout:
-        classifier.drop_features(bottleneck_dropout)
-    return classifier
-
-
-def _classes_of(tensors: Mapping[str, Tensor], network: nn.Module, num_classes: int) -> int:
-    """The number of classes of a checkpoint: the first dimension of those tensors that alone have another one than in
-    the network, which is built for ``num_classes``."""
-    lengths: set[int] = set()
-    for name, expected in network.state_dict().items():
-        tensor = tensors.get(name)
-        if tensor is None or tensor.ndim == 0 or tensor.shape[1:] != expected.shape[1:]:
-            continue
-        if len(tensor) != len(expected) == num_classes:
-            lengths.add(len(tensor))
-    return lengths.pop() if len(lengths) == 1 else num_classes
-
-
-def _other_network(tensors: Mapping[str, Tensor], network: nn.Module, arch: str) -> str:
-    """What to do with weights that do not fit a network."""
-    advice = "if they are of a changed network, pass `model=MODULE:FUNCTION`, a function that returns it, not `arch`"
-    first = next((name for name, tensor in network.state_dict().items() if tensor.ndim == 4), "")
-    channels = tensors[first].shape[1] if first in tensors and tensors[first].ndim == 4 else 0
-    if channels in (0, network.state_dict()[first].shape[1]) or library_of(arch)[0] != TIMM:
-        return advice
-    return f"for a network of {channels} channels pass `arch_option=in_chans={channels}`"
+    """All names of networks, those of torchvision with its prefix where timm may have the same."""
+    of_timm = [name for name in names_in(TIMM) if name not in RESNETS]
+    of_torchvision = [TORCHVISION + name for name in names_in(TORCHVISION) if name not in RESNETS]
+    return [*HEADLESS, *RESNETS, *of_timm, *of_torchvision]
 
 
 def create_network(
     name: str, num_classes: int | None = None, pretrained: bool = False, options: Mapping[str, Any] | None = None
 ) -> nn.Module:
     """Build a whole network of torchvision or timm, images -> logits; K is by default that of its ImageNet weights."""
-    library, bare = library_of(name)
-    own = _own_options(name, library, options)
+    library, bare_name = library_of(name)
+    arguments = _checked_options(name, library, options)
     if library is None:
         raise UserError(f"{name} has no ImageNet classifier: it is a backbone alone. Give a `checkpoint` of it")
     if num_classes is not None:
-        own["num_classes"] = num_classes
-    network: nn.Module = _from_zoo(library, bare, pretrained, own)
+        arguments["num_classes"] = num_classes
+    network: nn.Module = _from_zoo(library, bare_name, pretrained, arguments)
     return network
 
 
@@ -196,22 +106,37 @@ def create_backbone(
 ) -> Any:
     """Build a network without its head, with ``out_features`` (C) and ``pretrained``, whether it has trained weights:
     images -> (B, C, H, W) or (B, C). A ``toolkit`` gives its own network of this name, for TLLib's scripts."""
-    library, bare = library_of(name)
-    own = _own_options(name, library, options)
-    zoo = pretrained and weights_file is None
-    network = _headless(bare) if library is None else _without_head(library, bare, zoo, own)
+    library, bare_name = library_of(name)
+    arguments = _checked_options(name, library, options)
+    with_zoo_weights = pretrained and weights_file is None
+    if library is None:
+        backbone = _headless(bare_name)
+    elif library == TORCHVISION:
+        backbone = _torchvision_backbone(bare_name, with_zoo_weights)
+    else:
+        backbone = _timm_backbone(bare_name, with_zoo_weights, arguments)
     if weights_file is not None:
-        state = without_prefix(load_state_dict(weights_file), network)
-        unused = getattr(network, "default_cfg", {}).get("classifier", "fc")
-        unused = {"fc", "head", "classifier", *([unused] if isinstance(unused, str) else unused)}
-        load_into(network, state, str(weights_file), ignore=tuple(f"{part}." for part in unused))
-        network.pretrained = True
+        _load_backbone(backbone, weights_file)
     if toolkit is None or name not in toolkit.backbone_names():
-        return network
-    theirs = toolkit.create_backbone(name)
-    load_into(theirs, {**theirs.state_dict(), **network.state_dict()}, source=f"the network {name}")
-    theirs.pretrained, theirs.preprocessing = network.pretrained, preprocessing_of(network)
-    return theirs
+        return backbone
+    of_toolkit = toolkit.create_backbone(name)
+    load_into(of_toolkit, {**of_toolkit.state_dict(), **backbone.state_dict()}, source=f"the network {name}")
+    of_toolkit.pretrained = backbone.pretrained
+    of_toolkit.preprocessing = preprocessing_of(backbone)
+    return of_toolkit
+
+
+def _load_backbone(backbone: Any, weights_file: str | Path) -> None:
+    """Load the weights of a whole network without those of its head."""
+    heads = ["fc", "head", "classifier"]
+    declared = getattr(backbone, "default_cfg", {}).get("classifier", "fc")
+    if isinstance(declared, str):
+        heads.append(declared)
+    else:
+        heads.extend(declared)
+    state = without_prefix(load_state_dict(weights_file), backbone)
+    load_into(backbone, state, str(weights_file), ignore=tuple(f"{head}." for head in heads))
+    backbone.pretrained = True
 
 
 def parse_options(texts: Sequence[str]) -> dict[str, Any]:
@@ -232,166 +157,135 @@ def library_of(name: str) -> tuple[str | None, str]:
     """The prefix of the library that has this network, None for one without a head, and its name there."""
     if name in HEADLESS:
         return None, name
-    import timm
-
     if ":" in name:
         raise UserError(f"`arch` {name} comes with its own weights and head; adapt, evaluate or predict with it alone")
-    prefix, slash, bare = name.rpartition("/")
-    library = prefix + slash or (TORCHVISION if name in RESNETS else TIMM)
+    folder, slash, bare_name = name.rpartition("/")
+    if slash:
+        library = folder + slash
+    elif name in RESNETS:
+        library = TORCHVISION
+    else:
+        library = TIMM
     if library not in (TIMM, TORCHVISION):
         raise unknown_name("library of an architecture", library, (TIMM, TORCHVISION))
-    if not (timm.is_model(bare) if library == TIMM else bare in _names_in(library)):
-        valid = [library + other for other in _names_in(library)] if slash else names()
+    if not _is_in(library, bare_name):
+        valid = names()
+        if slash:
+            valid = [library + valid_name for valid_name in names_in(library)]
         raise unknown_name("architecture", name, valid)
-    arch, dot, tag = bare.partition(".")
-    if dot and bare not in (tagged := timm.list_pretrained(f"{arch}.*")):
-        raise unknown_name(f"weights of {arch}", tag, [other.partition(".")[2] for other in tagged])
-    return library, bare
+    if library == TIMM:
+        _require_weights_of_timm(bare_name)
+    return library, bare_name
 
 
-def _names_in(library: str) -> list[str]:
+def names_in(library: str) -> list[str]:
+    if library == TORCHVISION:
+        return list(models.list_models(module=models))
+    import timm  # timm starts slowly
+
+    return list(timm.list_models())
+
+
+def _is_in(library: str, name: str) -> bool:
+    if library == TORCHVISION:
+        return name in names_in(library)
     import timm
 
-    return list(timm.list_models() if library == TIMM else models.list_models(module=models))
+    return bool(timm.is_model(name))
 
 
-def _own_options(name: str, library: str | None, options: Mapping[str, Any] | None) -> dict[str, Any]:
-    for option in options or {}:
+def _require_weights_of_timm(name: str) -> None:
+    """Raise an error for a tag after the name, ``NAME.TAG``, by which timm has no weights."""
+    import timm
+
+    arch, dot, tag = name.partition(".")
+    if not dot:
+        return
+    tagged_names = timm.list_pretrained(f"{arch}.*")
+    if name not in tagged_names:
+        tags = [tagged_name.partition(".")[2] for tagged_name in tagged_names]
+        raise unknown_name(f"weights of {arch}", tag, tags)
+
+
+def _checked_options(name: str, library: str | None, options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """``arch_option`` as arguments of a builder of timm."""
+    arguments = dict(options or {})
+    for option in arguments:
         if library != TIMM:
             raise UserError(f"`arch_option` is for timm models; {name} takes none, got {option}; leave it out")
         if option.startswith("pretrained") or option in ("num_classes", "cache_dir", "checkpoint_path"):
             raise UserError(
                 f"`arch_option` {option} is not of the network {name}; pass weights as `pretrained_weights`"
             )
-    return dict(options or {})
+    return arguments
 
 
 def _headless(name: str) -> Any:
-    if own := {"small_cnn": SmallCNN, "shot_lenet": ShotLeNet}.get(name):
-        network: Any = own()
+    if name == "small_cnn":
+        backbone: Any = SmallCNN()
+    elif name == "shot_lenet":
+        backbone = ShotLeNet()
     else:
         from tllib_ancon.toolkit.toolkit import find  # makes TLLib importable, which other networks do not ask for
 
-        network = find("tllib").create_backbone(name)
+        backbone = find("tllib").create_backbone(name)
     channels, side = HEADLESS[name]
-    network.preprocessing = Preprocessing((0.5,) * channels, (0.5,) * channels, side)
-    network.pretrained = False
-    return network
+    backbone.preprocessing = Preprocessing((0.5,) * channels, (0.5,) * channels, side)
+    backbone.pretrained = False
+    return backbone
 
 
-def _from_zoo(library: str, name: str, pretrained: bool, options: Mapping[str, Any]) -> Any:
+def _from_zoo(library: str, name: str, pretrained: bool, arguments: Mapping[str, Any]) -> Any:
     try:
-        if library == TIMM:
-            import timm
+        if library == TORCHVISION:
+            return _from_torchvision(name, pretrained, arguments)
+        import timm
 
-            return timm.create_model(name, pretrained=pretrained, **options)
-        known = models.get_model_weights(name)
-        weights = getattr(known, "IMAGENET1K_V1", known.DEFAULT) if pretrained else None
-        return models.get_model(name, weights=weights, **options)
+        return timm.create_model(name, pretrained=pretrained, **arguments)
+    except TypeError as error:
+        raise UserError(f"`arch_option`: {name} does not accept {dict(arguments)} ({one_line(error)})") from error
     except Exception as error:  # downloads, damaged files and unusual options can lead to any error
-        if isinstance(error, TypeError):
-            why = f"`arch_option`: {name} does not accept {dict(options)} ({one_line(error)})"
-        elif not pretrained:
-            why = f"{name} cannot be built ({one_line(error)})"
-        else:
-            why = f"the pre-trained weights of {name} could not be loaded ({one_line(error)}); pass a file as "
-            why += "`pretrained_weights`, or `scratch=True` to start without"
-        raise UserError(why) from error
+        if not pretrained:
+            raise UserError(f"{name} cannot be built ({one_line(error)})") from error
+        raise UserError(
+            f"the pre-trained weights of {name} could not be loaded ({one_line(error)}); pass a file as "
+            "`pretrained_weights`, or `scratch=True` to start without"
+        ) from error
 
 
-def _without_head(library: str, name: str, pretrained: bool, options: Mapping[str, Any]) -> Any:
-    if library == TORCHVISION:
-        side_heads = {"aux_logits": False} if name in ("googlenet", "inception_v3") else {}
-        network = _from_zoo(library, name, pretrained, side_heads)
-        linears = [place for place, module in network.named_modules() if isinstance(module, nn.Linear)]
-        if not linears:
-            raise UserError(f"{name} has no linear head to replace; choose another network")
-        network.out_features = network.get_submodule(linears[-1]).in_features
-        network.set_submodule(linears[-1], nn.Identity())
-    else:
-        import timm
-
-        pretrained = pretrained and timm.is_model_pretrained(name)
-        network = _from_zoo(library, name, pretrained, {**options, "num_classes": 0})
-        with_options = f"{name} with `arch_option` {dict(options)}"
-        features = usual_tensor(called(network, probe_images(network), f": {with_options}"))
-        if not isinstance(features, Tensor) or features.ndim != 2:
-            raise UserError(f"{with_options} gives {described(features)} where one vector an image is expected")
-        network.out_features = features.shape[1]
-    network.pretrained = pretrained
-    return network
+def _from_torchvision(name: str, pretrained: bool, arguments: Mapping[str, Any]) -> Any:
+    weights = None
+    if pretrained:
+        versions = models.get_model_weights(name)
+        weights = getattr(versions, "IMAGENET1K_V1", versions.DEFAULT)
+    return models.get_model(name, weights=weights, **arguments)
 
 
-def recipe_of(classifier: NetworkClassifier, images: Batch) -> Recipe:
-    """What builds its network again; library ``python`` and the name of its class where nothing does. A recipe is tried
-    at once: the network that it builds takes the same weights and gives the same logits for ``images``."""
-    network = classifier.network
-    batch = to_device(images, device_of(network))
-    logits = called(classifier, batch)
-    state = network.state_dict()
-    channels = batch.shape[1] if isinstance(batch, Tensor) else 0
-    with torch.random.fork_rng(devices=()):
-        for recipe in _candidates(network, classifier.num_classes, channels):
-            with suppress(UserError, TypeError):  # what is no JSON; what the library does not take
-                kept: Recipe = json.loads(json.dumps(recipe))
-                twin = build(kept).to(logits.device)
-                load_into(twin, state, "")
-                rebuilt = called(as_classifier(twin, probe=batch), batch)
-                if torch.allclose(rebuilt, logits, rtol=1e-3, atol=1e-3 * float(logits.abs().max())):
-                    return kept
-    return {"library": OWN, "name": f"{type(network).__module__}.{type(network).__qualname__}"}
+def _torchvision_backbone(name: str, pretrained: bool) -> Any:
+    arguments = {}
+    if name in ("googlenet", "inception_v3"):
+        arguments["aux_logits"] = False
+    backbone = _from_zoo(TORCHVISION, name, pretrained, arguments)
+    linear_names = [module_name for module_name, module in backbone.named_modules() if isinstance(module, nn.Linear)]
+    if not linear_names:
+        raise UserError(f"{name} has no linear head to replace; choose another network")
+    head_name = linear_names[-1]
+    backbone.out_features = backbone.get_submodule(head_name).in_features
+    backbone.set_submodule(head_name, nn.Identity())
+    backbone.pretrained = pretrained
+    return backbone
 
 
-def build(recipe: Mapping[str, Any]) -> nn.Module:
-    """The network of a recipe, with random weights; no code but the library's runs."""
-    library, name, options = recipe["library"], recipe["name"], dict(recipe["options"])
-    if library not in ("open_clip", "transformers"):
-        return create_network(f"{library}/{name}", options.pop("num_classes"), options=options)
-    try:
-        if library == "open_clip":
-            return ZeroShotClassifier(**options)
-        import transformers
-    except ImportError:
-        raise UserError(f"{name} needs {library}: pip install 'tllib-ancon[foundation]'") from None
-    made = getattr(transformers, name, None)
-    if not isinstance(made, type) or not issubclass(made, transformers.PreTrainedModel):
-        raise UserError(f"transformers {transformers.__version__} has no model {name}; install another version")
-    network: nn.Module = made(transformers.AutoConfig.for_model(**options))
-    return network
+def _timm_backbone(name: str, pretrained: bool, arguments: Mapping[str, Any]) -> Any:
+    import timm
 
-
-def imported(function: str) -> nn.Module:
-    """The network that ``module:function`` returns; the module may lie in the current folder, as for ``python -m``."""
-    module, colon, name = function.partition(":")
-    if not (module and colon and name):
-        raise UserError(f"`model={function}`: expected MODULE:FUNCTION, such as networks:build")
-    if (here := os.getcwd()) not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        return require_network(getattr(importlib.import_module(module), name)())
-    except Exception as error:  # any error can come out of a user's own module
-        raise UserError(f"`model={function}` gave no network ({one_line(error)}); repair the function") from error
-
-
-def _candidates(network: Any, num_classes: int, channels: int) -> Iterator[Recipe]:
-    library = type(network).__module__.partition(".")[0]
-    options: dict[str, Any] = {"num_classes": num_classes}
-    if isinstance(network, ZeroShotClassifier):
-        yield {"library": "open_clip", "name": "ZeroShotClassifier", "options": network.options}
-    elif library == "transformers":
-        yield {"library": library, "name": type(network).__name__, "options": network.config.to_dict()}
-    elif library == "torchvision":
-        shapes = {name: tensor.shape for name, tensor in network.state_dict().items()}
-        for name in _names_in(TORCHVISION):
-            builder: Callable[..., nn.Module] = models.get_model_builder(name)
-            if builder.__module__ == type(network).__module__:
-                with torch.device("meta"):
-                    built = builder(**options).state_dict()
-                if {name: tensor.shape for name, tensor in built.items()} == shapes:
-                    yield {"library": library, "name": name, "options": options}
-    elif name := (getattr(network, "pretrained_cfg", None) or {}).get("architecture", ""):
-        import timm
-
-        arguments = getattr(timm.models, "get_model_args", dict)  # since timm 1.0.31
-        if timm.is_model(name):
-            yield {"library": "timm", "name": name, "options": {"in_chans": channels, **arguments(network), **options}}
+    has_weights = pretrained and timm.is_model_pretrained(name)
+    backbone = _from_zoo(TIMM, name, has_weights, {**arguments, "num_classes": 0})
+    description = f"{name} with `arch_option` {dict(arguments)}"
+    images = probe_images(backbone, preprocessing_of(backbone))
+    features = usual_tensor(called(backbone, images, f": {description}"))
+    if not isinstance(features, Tensor) or features.ndim != 2:
+        raise UserError(f"{description} gives {described(features)} where one vector an image is expected")
+    backbone.out_features = features.shape[1]
+    backbone.pretrained = has_weights
+    return backbone

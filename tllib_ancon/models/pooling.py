@@ -17,3 +17,10 @@ class AveragePool(nn.Module):
             f"the backbone returns {tuple(features.shape)}; expected (B, C, H, W) or (B, C). Build a "
             "transformer so that it returns one vector an image"
         )
+
+
+def create_pool_layer(pool: bool) -> nn.Module:
+    """The average of a feature map, or without ``pool`` the identity."""
+    if pool:
+        return AveragePool()
+    return nn.Identity()

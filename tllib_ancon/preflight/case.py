@@ -12,8 +12,9 @@ from tllib_ancon.config.check import CheckConfig
 from tllib_ancon.data.batches import Batch, are_images, to_device
 from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.transforms import mirror
-from tllib_ancon.models.classifier import Classifier, as_classifier, channels_of
+from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.models.outputs import OtherOutput, called
+from tllib_ancon.models.preprocessing import channels_of
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.class_names import ModelClasses, in_the_models_order

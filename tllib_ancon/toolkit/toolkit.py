@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon.models.pooling import AveragePool
 from tllib_ancon.runtime.errors import UserError, one_line
 from tllib_ancon.toolkit.compat import INSTALL, is_installed
 
@@ -81,12 +80,18 @@ class Toolkit:
         return getattr(self._networks, name)(pretrained=False)
 
     def classifier(
-        self, method: str, backbone: nn.Module, num_classes: int, width: int, pool: bool = True, finetune: bool = True
+        self,
+        method: str,
+        backbone: nn.Module,
+        num_classes: int,
+        width: int,
+        pool_layer: nn.Module,
+        finetune: bool = True,
     ) -> Any:
         """The classifier of ``cdan`` or ``mdd``, with a bottleneck and hidden layers of this ``width``."""
         if method == "cdan":
-            return self._classifier(self._cdan, (backbone, num_classes, width), pool, finetune)
-        return self._classifier(self._mdd, (backbone, num_classes, width, width), pool, finetune)
+            return self._classifier(self._cdan, (backbone, num_classes, width), pool_layer, finetune)
+        return self._classifier(self._mdd, (backbone, num_classes, width, width), pool_layer, finetune)
 
     def cdan(
         self,
@@ -110,8 +115,8 @@ class Toolkit:
         """The margin disparity discrepancy, to be minimised (Zhang et al., ICML 2019)."""
         return AdversarialLoss(self._mdd.ClassificationMarginDisparityDiscrepancy(margin), sign=-1.0)
 
-    def _classifier(self, module: Any, sizes: Any, pool: bool, finetune: bool) -> Any:
-        return module.ImageClassifier(*sizes, pool_layer=AveragePool() if pool else nn.Identity(), finetune=finetune)
+    def _classifier(self, module: Any, sizes: Any, pool_layer: nn.Module, finetune: bool) -> Any:
+        return module.ImageClassifier(*sizes, pool_layer=pool_layer, finetune=finetune)
 
     def _random_map(self, *sizes: int) -> Any:
         return self._cdan.RandomizedMultiLinearMap(*sizes)
@@ -124,8 +129,8 @@ class Dalib(Toolkit):
     def mdd(self, margin: float) -> AdversarialLoss:
         return AdversarialLoss(self._mdd.MarginDisparityDiscrepancy(margin))
 
-    def _classifier(self, module: Any, sizes: Any, pool: bool, finetune: bool) -> Any:
-        return DalibClassifier(module.ImageClassifier(*sizes), sizes[1], pool, finetune)
+    def _classifier(self, module: Any, sizes: Any, pool_layer: nn.Module, finetune: bool) -> Any:
+        return DalibClassifier(module.ImageClassifier(*sizes), sizes[1], pool_layer, finetune)
 
     def _random_map(self, *sizes: int) -> Any:
         def forward(layer: Any, f: Tensor, g: Tensor) -> Any:
@@ -139,11 +144,11 @@ class Dalib(Toolkit):
 class DalibClassifier(nn.Module):
     """A classifier of dalib with tllib's pooling, outputs and learning rates; its state dict has the same names."""
 
-    def __init__(self, theirs: Any, num_classes: int, pool: bool, finetune: bool):
+    def __init__(self, theirs: Any, num_classes: int, pool_layer: nn.Module, finetune: bool):
         super().__init__()
         self.num_classes = num_classes
         self.rates = [group["lr_mult"] if finetune else 1.0 for group in theirs.get_parameters()]
-        self.pool_layer = AveragePool() if pool else nn.Identity()
+        self.pool_layer = pool_layer
         for name, part in theirs.named_children():
             self.add_module(name, part)
 

@@ -24,7 +24,8 @@ from tllib_ancon.data.transforms import (
     second_view,
     train_transform,
 )
-from tllib_ancon.models.classifier import NetworkClassifier, channels_of
+from tllib_ancon.models.classifier import NetworkClassifier
+from tllib_ancon.models.preprocessing import channels_of
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training import devices
 from tllib_ancon.training.progress import Progress

@@ -13,7 +13,8 @@ from tllib_ancon.data.batches import Batch, are_images, num_rows, tree_map
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.models.classifier import BATCH_NORMS, require_network
 from tllib_ancon.models.copies import copy_of, recording_gradients
-from tllib_ancon.models.outputs import ENOUGH, LogitsReader, find_logits, observe, output_for, two_logits
+from tllib_ancon.models.logits import ENOUGH, find_logits, observe
+from tllib_ancon.models.outputs import LogitsReader, output_for, two_logits
 from tllib_ancon.runtime.errors import UserError, unknown_name
 from tllib_ancon.self_training.streams import StreamBatch, require_class_for_each_sample, stream_method
 

@@ -16,8 +16,9 @@ from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.transforms import Preprocessing, mirror
 from tllib_ancon.models.classifier import Classifier, no_logits
 from tllib_ancon.models.copies import unwrapped
-from tllib_ancon.models.foundation import is_processor
-from tllib_ancon.models.outputs import LogitsReader, evaluating, find_logits, observe, output_for
+from tllib_ancon.models.logits import find_logits, observe
+from tllib_ancon.models.outputs import LogitsReader, evaluating, output_for
+from tllib_ancon.models.preprocessing import is_processor
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.processes import Shard

@@ -16,6 +16,7 @@ from tllib_ancon.measures import selection
 from tllib_ancon.measures.indicators import FEWEST_IMAGES, SourceStatistics
 from tllib_ancon.models.classifier import Classifier, shot_classifier
 from tllib_ancon.models.networks import create_backbone, parse_options
+from tllib_ancon.models.pooling import create_pool_layer
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.self_training.pseudo_label import belief_matching_loss
@@ -181,7 +182,8 @@ def create_network(toolkit: Toolkit, backbone: Any, num_classes: int, options: P
     Algorithm for Domain Adaptation", ICML 2019.
     """
     width = options.bottleneck_dim
-    model = toolkit.classifier(options.method, backbone, num_classes, width, not options.no_pool, backbone.pretrained)
+    pool_layer = create_pool_layer(not options.no_pool)
+    model = toolkit.classifier(options.method, backbone, num_classes, width, pool_layer, backbone.pretrained)
     if options.method == "mdd":
         assert options.margin is not None
         return model, toolkit.mdd(options.margin)

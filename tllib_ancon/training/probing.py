@@ -9,7 +9,8 @@ from tllib_ancon.data.batches import Batch, to_device, with_floats_as
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.copies import recording_gradients
-from tllib_ancon.models.outputs import ENOUGH, evaluating
+from tllib_ancon.models.logits import ENOUGH
+from tllib_ancon.models.outputs import evaluating
 from tllib_ancon.runtime.errors import UserError
 
 

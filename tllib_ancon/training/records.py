@@ -11,7 +11,7 @@ from torch import Tensor
 from tllib_ancon.data.batches import Batch, form_of
 from tllib_ancon.data.domain import Domain, require_same_order
 from tllib_ancon.data.transforms import Preprocessing
-from tllib_ancon.models.networks import recipe_of
+from tllib_ancon.models.recipes import recipe_of
 
 
 def network_record(classifier: Any, images: Batch, preprocessing: Preprocessing | None) -> dict[str, Any]:

@@ -26,8 +26,8 @@ from tllib_ancon.data.layouts import default_resizing
 from tllib_ancon.data.loading import hold_out
 from tllib_ancon.data.pixels import PixelValues, chosen_range
 from tllib_ancon.data.transforms import Preprocessing, second_view
-from tllib_ancon.models.classifier import normalises_by_layer_alone, preprocessing_of
-from tllib_ancon.models.foundation import is_processor, preprocessing_of_processor
+from tllib_ancon.models.classifier import normalises_by_layer_alone
+from tllib_ancon.models.preprocessing import is_processor, preprocessing_of, preprocessing_of_processor
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
 

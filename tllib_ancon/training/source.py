@@ -20,8 +20,10 @@ from tllib_ancon.models.checkpoints import load_into, load_state_dict, without_p
 from tllib_ancon.models.classifier import Classifier, as_classifier, require_network
 from tllib_ancon.models.copies import copy_of
 from tllib_ancon.models.foundation import load_named
-from tllib_ancon.models.networks import IMAGENET, OWN, build, imported, load, parse_options
+from tllib_ancon.models.loading import IMAGENET, load
+from tllib_ancon.models.networks import parse_options
 from tllib_ancon.models.outputs import LogitsReader
+from tllib_ancon.models.recipes import OWN, build, imported
 from tllib_ancon.runtime.errors import UserError, reading
 from tllib_ancon.runtime.text import say
 from tllib_ancon.training.resolve import USUAL_IMAGES, USUAL_NETWORK, facts_of, resolve

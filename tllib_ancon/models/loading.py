@@ -1,0 +1,127 @@
+"""Load a source model: a checkpoint of any program, or a network of a model zoo with its ImageNet classifier."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from tllib_ancon.models.checkpoints import load_into, load_state_dict, without_prefix
+from tllib_ancon.models.classifier import Classifier, as_classifier
+from tllib_ancon.models.networks import TIMM, create_backbone, create_network, library_of
+from tllib_ancon.models.preprocessing import preprocessing_of, probe_images
+from tllib_ancon.models.script_layouts import rebuild_model, recognize
+from tllib_ancon.runtime.errors import UserError, one_line
+
+IMAGENET = "imagenet"
+"""The name that means an architecture with the ImageNet classifier of its model zoo."""
+
+
+def load(
+    checkpoint: str | Path,
+    arch: str,
+    num_classes: int | None = None,
+    *,
+    arch_options: Mapping[str, Any] | None = None,
+    pool: bool = True,
+    bottleneck_dropout: float = 0.0,
+    scratch: bool = False,
+    pretrained_weights: str | Path | None = None,
+) -> Classifier:
+    """The source model of an adaptation, whose ``preprocessing`` tells what its images should be like.
+
+    The settings of :class:`~tllib_ancon.config.model.ModelConfig` say what most arguments mean. With ``scratch``,
+    ``imagenet`` has random weights and the backbone of another checkpoint learns at the full rate.
+    """
+    if checkpoint == IMAGENET:
+        classifier: Classifier = _imagenet_classifier(arch, arch_options, scratch, pretrained_weights)
+    else:
+        state = load_state_dict(checkpoint)
+        layout = recognize(state)
+        if layout is None:
+            classifier = _whole_network(state, str(checkpoint), arch, num_classes, arch_options, not scratch)
+        else:
+            backbone = create_backbone(arch, pretrained=False, options=arch_options)
+            classifier = rebuild_model(layout, backbone, pool, not scratch)
+    if num_classes not in (None, classifier.num_classes):
+        raise UserError(
+            f"checkpoint {checkpoint} has {classifier.num_classes} classes, the dataset has {num_classes}; give a "
+            "checkpoint of the same classes"
+        )
+    if bottleneck_dropout:
+        classifier.drop_features(bottleneck_dropout)
+    return classifier
+
+
+def _imagenet_classifier(
+    arch: str, arch_options: Mapping[str, Any] | None, scratch: bool, weights_file: str | Path | None
+) -> Classifier:
+    """A network with the ImageNet classifier of its zoo or of a file, or with random weights."""
+    network = create_network(arch, None, not scratch and weights_file is None, arch_options)
+    if weights_file is not None:
+        weights = without_prefix(load_state_dict(weights_file), network)
+        load_into(network, weights, source=str(weights_file))
+    return as_classifier(network, finetune=False)
+
+
+def _whole_network(
+    state: Mapping[str, Tensor],
+    checkpoint: str,
+    arch: str,
+    num_classes: int | None,
+    arch_options: Mapping[str, Any] | None,
+    finetune: bool,
+) -> Classifier:
+    """The network of a model zoo whose own names of tensors are those of the checkpoint."""
+    library, _ = library_of(arch)
+    if library is None:
+        raise UserError(
+            f"the layout of the checkpoint {checkpoint} is unknown (its tensors: {one_line(', '.join(state))}); "
+            f"for {arch} give one of TLLib's image classification scripts, dalib, the AnCon authors or this package"
+        )
+    network = create_network(arch, num_classes, options=arch_options)
+    classifier = _classifier(network, finetune)
+    tensors = without_prefix(state, network)
+    number = _classes_of(tensors, network, classifier.num_classes)
+    if number != classifier.num_classes:
+        network = create_network(arch, number, options=arch_options)
+        classifier = _classifier(network, finetune)
+    try:
+        load_into(network, tensors, f"checkpoint {checkpoint}, taken for the weights of a {arch},")
+    except UserError as error:
+        raise UserError(f"{error}; {_advice_for_weights(tensors, network, library)}") from error
+    return classifier
+
+
+def _classifier(network: nn.Module, finetune: bool) -> Classifier:
+    preprocessing = preprocessing_of(network)
+    images = probe_images(network, preprocessing)
+    return as_classifier(network, probe=images, finetune=finetune, preprocessing=preprocessing)
+
+
+def _classes_of(tensors: Mapping[str, Tensor], network: nn.Module, num_classes: int) -> int:
+    """The number of classes of a checkpoint: the first dimension of those tensors that alone have another one than in
+    the network, which is built for ``num_classes``."""
+    lengths: set[int] = set()
+    for name, expected in network.state_dict().items():
+        tensor = tensors.get(name)
+        if tensor is None or tensor.ndim == 0 or tensor.shape[1:] != expected.shape[1:]:
+            continue
+        if len(tensor) != len(expected) == num_classes:
+            lengths.add(len(tensor))
+    return lengths.pop() if len(lengths) == 1 else num_classes
+
+
+def _advice_for_weights(tensors: Mapping[str, Tensor], network: nn.Module, library: str) -> str:
+    """What to do with weights that do not fit a network."""
+    for name, expected in network.state_dict().items():
+        if expected.ndim != 4:
+            continue
+        weight = tensors.get(name, expected)
+        channels = weight.shape[1] if weight.ndim == 4 else expected.shape[1]
+        if channels != expected.shape[1] and library == TIMM:
+            return f"for a network of {channels} channels pass `arch_option=in_chans={channels}`"
+        break
+    return "if they are of a changed network, pass `model=MODULE:FUNCTION`, a function that returns it, not `arch`"

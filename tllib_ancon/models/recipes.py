@@ -1,0 +1,130 @@
+"""Networks that are built again: by the recipe that a run records, or by a function of the user."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torchvision import models
+
+from tllib_ancon.data.batches import Batch, to_device
+from tllib_ancon.models.checkpoints import load_into
+from tllib_ancon.models.classifier import NetworkClassifier, as_classifier, device_of, require_network
+from tllib_ancon.models.foundation import ZeroShotClassifier
+from tllib_ancon.models.networks import TORCHVISION, create_network, names_in
+from tllib_ancon.models.outputs import called
+from tllib_ancon.runtime.errors import UserError, one_line
+
+OWN = "python"
+"""The library of a network that no library builds: a run stores its weights alone."""
+
+Recipe = dict[str, Any]
+
+
+def recipe_of(classifier: NetworkClassifier, images: Batch) -> Recipe:
+    """What builds its network again; library ``python`` and the name of its class where nothing does. A recipe is tried
+    at once: the network that it builds takes the same weights and gives the same logits for ``images``."""
+    network = classifier.network
+    probe: Batch = to_device(images, device_of(network))
+    channels = probe.shape[1] if isinstance(probe, Tensor) else 0
+    logits = called(classifier, probe)
+    with torch.random.fork_rng(devices=()):
+        for candidate in _candidates(network, classifier.num_classes, channels):
+            with suppress(UserError, TypeError):  # options that are no JSON, or that the library does not take
+                recipe: Recipe = json.loads(json.dumps(candidate))
+                if _builds(recipe, network, probe, logits):
+                    return recipe
+    return {"library": OWN, "name": f"{type(network).__module__}.{type(network).__qualname__}"}
+
+
+def _builds(recipe: Recipe, network: nn.Module, images: Batch, logits: Tensor) -> bool:
+    """Whether a network by this recipe, with the weights of ``network``, gives these logits."""
+    twin = build(recipe).to(logits.device)
+    load_into(twin, network.state_dict(), "")
+    twin_logits = called(as_classifier(twin, probe=images), images)
+    return torch.allclose(twin_logits, logits, rtol=1e-3, atol=1e-3 * float(logits.abs().max()))
+
+
+def build(recipe: Mapping[str, Any]) -> nn.Module:
+    """The network of a recipe, with random weights; no code but the library's runs."""
+    library = recipe["library"]
+    name = recipe["name"]
+    options = dict(recipe["options"])
+    if library not in ("open_clip", "transformers"):
+        return create_network(f"{library}/{name}", options.pop("num_classes"), options=options)
+    try:
+        if library == "open_clip":
+            return ZeroShotClassifier(**options)
+        import transformers
+    except ImportError:
+        raise UserError(f"{name} needs {library}: pip install 'tllib-ancon[foundation]'") from None
+    model_class = getattr(transformers, name, None)
+    if not isinstance(model_class, type) or not issubclass(model_class, transformers.PreTrainedModel):
+        raise UserError(f"transformers {transformers.__version__} has no model {name}; install another version")
+    network: nn.Module = model_class(transformers.AutoConfig.for_model(**options))
+    return network
+
+
+def imported(function: str) -> nn.Module:
+    """The network that ``module:function`` returns; the module may lie in the current folder, as for ``python -m``."""
+    module, colon, name = function.partition(":")
+    if not module or not colon or not name:
+        raise UserError(f"`model={function}`: expected MODULE:FUNCTION, such as networks:build")
+    current_folder = os.getcwd()
+    if current_folder not in sys.path:
+        sys.path.insert(0, current_folder)
+    try:
+        return require_network(getattr(importlib.import_module(module), name)())
+    except Exception as error:  # any error can come out of a user's own module
+        raise UserError(f"`model={function}` gave no network ({one_line(error)}); repair the function") from error
+
+
+def _candidates(network: Any, num_classes: int, channels: int) -> Iterator[Recipe]:
+    """Recipes that may build a network: of its library, by its options or by the shapes of its weights."""
+    library = type(network).__module__.partition(".")[0]
+    if isinstance(network, ZeroShotClassifier):
+        yield {"library": "open_clip", "name": "ZeroShotClassifier", "options": network.options}
+    elif library == "transformers":
+        yield {"library": library, "name": type(network).__name__, "options": network.config.to_dict()}
+    elif library == "torchvision":
+        for name in _torchvision_names(network, num_classes):
+            yield {"library": library, "name": name, "options": {"num_classes": num_classes}}
+    elif hasattr(network, "pretrained_cfg"):
+        yield from _timm_recipes(network, num_classes, channels)
+
+
+def _torchvision_names(network: nn.Module, num_classes: int) -> Iterator[str]:
+    """Names of torchvision's networks of the same module with weights of the same shapes."""
+    shapes = _shapes(network)
+    for name in names_in(TORCHVISION):
+        builder: Callable[..., nn.Module] = models.get_model_builder(name)
+        if builder.__module__ != type(network).__module__:
+            continue
+        with torch.device("meta"):
+            twin = builder(num_classes=num_classes)
+        if _shapes(twin) == shapes:
+            yield name
+
+
+def _shapes(network: nn.Module) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in network.state_dict().items()}
+
+
+def _timm_recipes(network: Any, num_classes: int, channels: int) -> Iterator[Recipe]:
+    import timm
+
+    name = (network.pretrained_cfg or {}).get("architecture", "")
+    if not timm.is_model(name):
+        return
+    options: dict[str, Any] = {"in_chans": channels}
+    if hasattr(timm.models, "get_model_args"):  # since timm 1.0.31
+        options.update(timm.models.get_model_args(network))
+    options["num_classes"] = num_classes
+    yield {"library": "timm", "name": name, "options": options}
