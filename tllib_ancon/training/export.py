@@ -3,7 +3,7 @@
 import io
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -29,24 +29,31 @@ def export(config: ExportConfig, model: nn.Module | None = None) -> None:
     """Write the selected model of a run; ``model`` is its network if only your program can build it."""
     out = new_file(config.out, config.overwrite)
     predictor = Predictor(PredictConfig(checkpoint=config.run, model=config.model, quiet=True), model)
-    start, classifier = predictor.start, predictor.network
-    if start.run is None:
+    classifier = predictor.network
+    if predictor.start.run is None:
         raise UserError(
             f"{config.run} is not a run directory and does not lie in one: the preprocessing of its images is unknown. "
             "Adapt it with `log=DIR`, then export DIR"
         )
-    images = predictor.preprocessing
-    if images is None and "images" in start.record:  # what the run's own tensors or transforms gave
-        channels, side = _image_form(start.record["images"])
-        images = Preprocessing((0.0,) * channels, (1.0,) * channels, side)
-    if images is None:
-        raise UserError(
-            f"{config.run} does not record how its images are normalised; adapt again with `norm_mean` and `norm_std`"
-        )
-    form = "safetensors" if (config.format, out.suffix) == ("state-dict", ".safetensors") else config.format
-    classes = start.classes or numbered(classifier.num_classes)
-    side = images.resize_size if images.val_resizing == "res." else images.image_size
-    write_bytes(out, content_of(classifier, form, classes, images.mean, images.std, side))
+    preprocessing = _preprocessing_of(predictor, config.run)
+    form: str = config.format
+    if form == "state-dict" and out.suffix == ".safetensors":
+        form = "safetensors"
+    side = preprocessing.image_size
+    if preprocessing.val_resizing == "res.":
+        side = preprocessing.resize_size
+    classes = predictor.start.classes or numbered(classifier.num_classes)
+    write_bytes(out, content_of(classifier, form, classes, preprocessing.mean, preprocessing.std, side))
+
+
+def _preprocessing_of(predictor: Predictor, run: str) -> Preprocessing:
+    record = predictor.start.record
+    if predictor.preprocessing is not None:
+        return predictor.preprocessing
+    if "images" in record:  # what the run's own tensors or transforms gave
+        channels, side = _image_form(record["images"])
+        return Preprocessing((0.0,) * channels, (1.0,) * channels, side)
+    raise UserError(f"{run} does not record how its images are normalised; adapt again with `norm_mean` and `norm_std`")
 
 
 def _image_form(form: Any) -> tuple[int, int]:
@@ -69,36 +76,10 @@ def content_of(
     A program takes normalised images (B, C, S, S) and gives logits (B, K). All but ``state-dict`` hold ``classes``,
     ``mean``, ``std`` and ``image_size`` as JSON."""
     metadata = {"classes": classes, "mean": mean, "std": std, "image_size": image_size}
-    images = torch.zeros(2, len(mean), image_size, image_size)
-    texts, file = {name: json.dumps(value) for name, value in metadata.items()}, io.BytesIO()
-    any_batch: Any = ({0: torch.export.Dim("batch", min=1)},)
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # they are for those who write networks
-            if form == "safetensors":
-                return save(export_state_dict(classifier), texts)
-            if form == "state-dict":
-                torch.save(export_state_dict(classifier), file)
-            elif form == "torch-export":
-                program = torch.export.export(_Logits(classifier, images), (images,), dynamic_shapes=any_batch)
-                torch.export.save(program, file, extra_files={METADATA: json.dumps(metadata)})
-            else:
-                import onnx  # noqa: F401
-                import onnxscript  # noqa: F401
-
-                exported = torch.onnx.export(
-                    _Logits(classifier, images),
-                    (images,),
-                    input_names=["images"],
-                    output_names=["logits"],
-                    verbose=False,
-                    dynamic_shapes=any_batch,
-                    dynamo=True,
-                )
-                assert exported is not None
-                exported.model.metadata_props.update(texts)
-                file.write(exported.model_proto.SerializeToString())
-            return file.getvalue()
+            return _CONTENT_OF_FORM[form](classifier, metadata)
     except UserError:
         raise
     except ImportError as error:
@@ -107,6 +88,65 @@ def content_of(
         raise UserError(
             f"the network cannot be exported by {form} ({one_line(error)}); choose another `format`"
         ) from error
+
+
+def _state_dict(classifier: Classifier, metadata: Mapping[str, Any]) -> bytes:
+    file = io.BytesIO()
+    torch.save(export_state_dict(classifier), file)
+    return file.getvalue()
+
+
+def _safetensors(classifier: Classifier, metadata: Mapping[str, Any]) -> bytes:
+    return save(export_state_dict(classifier), _texts(metadata))
+
+
+def _torch_export(classifier: Classifier, metadata: Mapping[str, Any]) -> bytes:
+    images = _example(metadata)
+    network = _Logits(classifier, images)
+    program = torch.export.export(network, (images,), dynamic_shapes=_any_batch_size())
+    file = io.BytesIO()
+    torch.export.save(program, file, extra_files={METADATA: json.dumps(metadata)})
+    return file.getvalue()
+
+
+def _onnx(classifier: Classifier, metadata: Mapping[str, Any]) -> bytes:
+    import onnx  # noqa: F401
+    import onnxscript  # noqa: F401
+
+    images = _example(metadata)
+    exported = torch.onnx.export(
+        _Logits(classifier, images),
+        (images,),
+        input_names=["images"],
+        output_names=["logits"],
+        verbose=False,
+        dynamic_shapes=_any_batch_size(),
+        dynamo=True,
+    )
+    assert exported is not None
+    exported.model.metadata_props.update(_texts(metadata))
+    content: bytes = exported.model_proto.SerializeToString()
+    return content
+
+
+_CONTENT_OF_FORM: dict[str, Callable[[Classifier, Mapping[str, Any]], bytes]] = {
+    "state-dict": _state_dict,
+    "safetensors": _safetensors,
+    "torch-export": _torch_export,
+    "onnx": _onnx,
+}
+
+
+def _example(metadata: Mapping[str, Any]) -> Tensor:
+    return torch.zeros(2, len(metadata["mean"]), metadata["image_size"], metadata["image_size"])
+
+
+def _any_batch_size() -> Any:
+    return ({0: torch.export.Dim("batch", min=1)},)
+
+
+def _texts(metadata: Mapping[str, Any]) -> dict[str, str]:
+    return {name: json.dumps(value) for name, value in metadata.items()}
 
 
 class _Logits(nn.Module):

@@ -107,71 +107,104 @@ def predict(
 def write_prediction_table(config: PredictionsConfig) -> dict[str, int]:
     """Write a row for each image, with an error if it cannot be read; returns the number of ``rows`` and of ``errors``.
     CSV and Parquet have showable names; NPZ has the paths unchanged."""
+    out = None if config.out == STANDARD_OUTPUT else Path(config.out)
+    if out is not None:
+        _require_format(out)
+        new_file(out, config.overwrite)
     with devices.using_processor(config.threads):
-        out = None if config.out == STANDARD_OUTPUT else Path(config.out)
-        if out is not None and out.suffix.lower() not in FORMATS:
-            raise UserError(
-                f"`out={out}`: its ending decides the format; expected {', '.join(FORMATS)}, or - for standard output"
-            )
-        if out is not None and out.suffix.lower() == ".parquet" and find_spec("pyarrow") is None:
-            raise UserError("Parquet needs pyarrow; install it: pip install pyarrow")
-        if out is not None:
-            new_file(out, config.overwrite)
         predictor = Predictor(config)
         domain = predictor.open()
-        images = TolerantImages(*predictor.prepare(domain))
+        images = _TolerantImages(*predictor.prepare(domain))
         probabilities = predictor.probabilities(domain, images)
-        unread = np.isnan(probabilities.max(1)).tolist()
-        errors = [images.error(row) if bad else "" for row, bad in enumerate(unread)]
-        names = list(map(str, domain.positions if domain.paths is None else domain.paths))
-        num_classes = probabilities.shape[1]
-        known = ModelClasses.of(predictor.network, num_classes, predictor.start)
-        classes = predictor.start.classes or known.usable_names or numbered(num_classes)
-        _write(out, names, classes, probabilities, errors, config.probabilities)
-        return {"rows": len(domain), "errors": sum(map(bool, errors))}
+        paths = domain.positions if domain.paths is None else domain.paths
+        table = _Table(
+            paths=[str(path) for path in paths],
+            classes=_class_names(predictor, probabilities.shape[1]),
+            probabilities=probabilities,
+            errors=images.errors(probabilities),
+        )
+        _write(table, out, config.probabilities)
+        return {"rows": len(domain), "errors": len(domain) - table.errors.count("")}
+
+
+def _require_format(out: Path) -> None:
+    suffix = out.suffix.lower()
+    if suffix not in FORMATS:
+        raise UserError(
+            f"`out={out}`: its ending decides the format; expected {', '.join(FORMATS)}, or - for standard output"
+        )
+    if suffix == ".parquet" and find_spec("pyarrow") is None:
+        raise UserError("Parquet needs pyarrow; install it: pip install pyarrow")
+
+
+def _class_names(predictor: Predictor, num_classes: int) -> Sequence[str]:
+    if predictor.start.classes:
+        return predictor.start.classes
+    names = ModelClasses.of(predictor.network, num_classes, predictor.start).usable_names
+    return names or numbered(num_classes)
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A row for each image. An image with an error has no class."""
+
+    paths: Sequence[str]
+    classes: Sequence[str]
+    probabilities: NDArray[np.float32]
+    errors: Sequence[str]
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """The class of each image, (N,); -1 for an image with an error."""
+        return np.where(np.array(self.errors) == "", self.probabilities.argmax(1), -1)
+
+    def arrays(self) -> dict[str, Any]:
+        return {
+            "paths": np.array(self.paths),
+            "labels": self.labels,
+            "probabilities": self.probabilities,
+            "errors": np.array(self.errors, dtype=str),
+            "classes": np.array(self.classes),
+        }
+
+    def frame(self, every_class: bool) -> pandas.DataFrame:
+        names = [showable(name) for name in self.classes]
+        names_of_labels = np.array([*names, None], dtype=object)  # None: of the label -1
+        columns: dict[str, Any] = {
+            "path": [showable(path) for path in self.paths],
+            "class": names_of_labels[self.labels],
+            "confidence": self.probabilities.max(1),
+        }
+        if every_class:
+            for name, column in zip(names, self.probabilities.T, strict=True):
+                columns[f"probability_{name}"] = column
+        columns["error"] = pandas.Series([showable(error) or None for error in self.errors], dtype=object)
+        return pandas.DataFrame(columns)
 
 
 @devices.on_main
-def _write(
-    out: Path | None,
-    names: Sequence[str],
-    classes: Sequence[str],
-    probabilities: NDArray[np.float32],
-    errors: Sequence[str],
-    every_class: bool,
-) -> None:
-    """Write a row for each image in the format of the file's ending. An image with an error has no class."""
-    suffix, predicted = "" if out is None else out.suffix.lower(), probabilities.argmax(1)
-    is_read = np.array(errors) == ""
-    if out is not None and suffix == ".npz":
-        labels = np.where(is_read, predicted, -1)
-        arrays: dict[str, Any] = {"paths": np.array(names), "labels": labels, "probabilities": probabilities}
-        arrays |= {"errors": np.array(errors, dtype=str), "classes": np.array(classes)}
-        return write_whole(out, lambda file: np.savez_compressed(file, **arrays))
-    shown = np.array([*map(showable, classes)], dtype=object)
-    columns: dict[str, Any] = {
-        "path": [*map(showable, names)],
-        "class": np.where(is_read, shown[predicted], None),
-        "confidence": probabilities.max(1),
-    }
-    if every_class:
-        columns |= {f"probability_{name}": column for name, column in zip(shown, probabilities.T, strict=True)}
-    columns["error"] = pandas.Series([showable(error) or None for error in errors], dtype=object)
-    frame = pandas.DataFrame(columns)
-    if out is not None and suffix == ".parquet":
-        return write_whole(out, lambda file: frame.to_parquet(file, index=False))
-    frame = frame.astype(object)
-    text = csv_text([frame.columns, *frame.where(frame.notna(), None).itertuples(index=False)])
+def _write(table: _Table, out: Path | None, every_class: bool) -> None:
+    """Write the table in the format of the file's ending, or as CSV to standard output."""
     if out is None:
-        sys.stdout.write(text)
+        sys.stdout.write(_csv(table.frame(every_class)))
+    elif out.suffix.lower() == ".npz":
+        write_whole(out, lambda file: np.savez_compressed(file, **table.arrays()))
+    elif out.suffix.lower() == ".parquet":
+        write_whole(out, lambda file: table.frame(every_class).to_parquet(file, index=False))
     else:
-        write_bytes(out, text.encode())
+        write_bytes(out, _csv(table.frame(every_class)).encode())
+
+
+def _csv(frame: pandas.DataFrame) -> str:
+    cells = frame.astype(object)
+    rows = cells.where(cells.notna(), None).itertuples(index=False)
+    return csv_text([cells.columns, *rows])
 
 
 FORMATS = (".csv", ".parquet", ".npz")
 
 
-class TolerantImages(UnlabelledImages):
+class _TolerantImages(UnlabelledImages):
     """Items (index, image); (-1 - index, black) for an image that cannot be read."""
 
     def __getitem__(self, key: int) -> tuple[int, Any]:
@@ -182,7 +215,14 @@ class TolerantImages(UnlabelledImages):
                 raise
             return -1 - key, self.transformed(Image.new("RGB", (64, 64)), key)
 
-    def error(self, key: int) -> str:
+    def errors(self, probabilities: NDArray[np.float32]) -> list[str]:
+        """Why an image has no probabilities (N, K); empty for one that has."""
+        errors = [""] * len(probabilities)
+        for key in np.flatnonzero(np.isnan(probabilities).any(1)).tolist():
+            errors[key] = self._error(key)
+        return errors
+
+    def _error(self, key: int) -> str:
         try:
             self.domain.image(key)
         except UserError as error:
