@@ -123,43 +123,47 @@ def assess(
     """
     config = config or AssessConfig(**{"quiet": True, **settings})
     with devices.using_processor(config.threads):
-        passes, all_images, start = passes_of(config, model, images, head, evaluation_transform)
-        statistics = start.statistics
-        accuracy_on_source = None
-        if isinstance(source, SourceStatistics):
-            statistics = source
-        elif source is not None or config.source:
-            predictor = Predictor(config, model, evaluation_transform, head=head)
-            source_images, labelled = _open_source(predictor, source)
-            statistics = SourceStatistics.of(passes.predictions(source_images).features.cpu())
-            accuracy_on_source = None if labelled is None else source_accuracy(predictor, labelled)
+        passes, all_images, predictor = passes_of(config, model, images, head, evaluation_transform)
+        statistics, accuracy_on_source = _assessed_source(passes, predictor, source)
         names = names_of(all_images, str(images if isinstance(images, str | Path) else config.root))
-        labels = _labels(config.answers if answers is None else answers, all_images, names)
-        positions = certifying(start.recorded, len(all_images))  # no label of these has taught
-        if positions is None:
-            positions = np.arange(len(all_images))
+        positions = _positions_without_teaching(predictor.start, len(all_images))
         target = all_images.subset(positions)
         order = positions[passes.order(target)]
+        labels = _labels(config.answers if answers is None else answers, all_images, names, order)
         if config.questions is not None:
             _write_questions(Path(config.questions), [names[position] for position in order])
-        assessment = _assessed(passes, target, statistics, None if labels is None else labels[order])
+        assessment = _assessed(passes, target, statistics, labels)
         return replace(assessment, source_accuracy=accuracy_on_source)
 
 
-def _open_source(predictor: Predictor, source: Any) -> tuple[Domain, Domain | None]:
+def _assessed_source(
+    passes: Passes, predictor: Predictor, source: Any
+) -> tuple[SourceStatistics | None, Mapping[str, float] | None]:
+    """Statistics of the source's features, and the accuracy on the source where its images have labels."""
+    if isinstance(source, SourceStatistics):
+        return source, None
+    if source is None and not passes.config.source:
+        return predictor.start.statistics, None
+    images, labelled_images = _open_source(passes.config, source, predictor.start.classes)
+    statistics = SourceStatistics.of(passes.predictions(images).features.cpu())
+    if labelled_images is None:
+        return statistics, None
+    return statistics, source_accuracy(predictor, labelled_images)
+
+
+def _open_source(config: AssessConfig, source: Any, classes: Sequence[str] | None) -> tuple[Domain, Domain | None]:
     """The images of the source without labels, and with labels where they have some."""
-    config = predictor.chosen
-    classes = predictor.start.classes
-    passed = source
     if source is None:
-        passed = inputs.open_images(config, config.source, classes=classes)
-    images = as_domain(passed, labels=False)
+        opened: Any = inputs.open_images(config, config.source, classes=classes)
+    else:
+        opened = source
+    images = as_domain(opened, labels=False)
     if len(images) < FEWEST_IMAGES:
         raise UserError(f"`source` has {len(images)} images. Pass {FEWEST_IMAGES} or more.")
-    if isinstance(passed, Domain):
-        return images, None if passed.labels is None else passed
-    if classes is not None and _holds_class_folders(passed, classes):
-        return images, as_domain(passed, classes=classes)
+    if isinstance(opened, Domain) and opened.labels is not None:
+        return images, opened
+    if classes is not None and _holds_class_folders(opened, classes):
+        return images, as_domain(opened, classes=classes)
     return images, None
 
 
@@ -168,8 +172,19 @@ def _holds_class_folders(source: Any, classes: Sequence[str]) -> bool:
     return is_folder and set(classes) <= set(os.listdir(source))
 
 
-def _labels(answers: Any, images: Domain, names: Sequence[str]) -> Labels | None:
-    return None if answers is None else answers_of(answers, images, names)
+def _positions_without_teaching(start: Source, num_images: int) -> Labels:
+    """Positions of the images of which no label has taught the model."""
+    positions = certifying(start.recorded, num_images)
+    if positions is None:
+        return np.arange(num_images)
+    return positions
+
+
+def _labels(answers: Any, images: Domain, names: Sequence[str], order: Labels) -> Labels | None:
+    """The answers about the images at these positions; None without answers."""
+    if answers is None:
+        return None
+    return answers_of(answers, images, names)[order]
 
 
 def _write_questions(file: Path, names: Sequence[str]) -> None:
@@ -179,9 +194,9 @@ def _write_questions(file: Path, names: Sequence[str]) -> None:
 
 def passes_of(
     config: AssessConfig, model: Any, images: Any, head: str | None = None, transform: Transform | None = None
-) -> tuple[Passes, Domain, Source]:
-    """A copy of the model, ready to pass over domains; the images; and where the model comes from."""
-    predictor = Predictor(config, model, transform)
+) -> tuple[Passes, Domain, Predictor]:
+    """A copy of the model, ready to pass over domains; the images; and the predictor that opened both."""
+    predictor = Predictor(config, model, transform, head=head)
     opened = predictor.open(images)
     prepared, evaluation_transform = predictor.prepare(opened)
     network = copy_of(predictor.network)
@@ -191,7 +206,7 @@ def passes_of(
         progress.lines(classifier.reader.notes)
     target = in_the_models_order(opened, network, classifier.num_classes, Source(), progress.line)
     second_view = shifted if predictor.config.no_hflip else mirror
-    return Passes(classifier, config, evaluation_transform, second_view), target, predictor.start
+    return Passes(classifier, config, evaluation_transform, second_view), target, predictor
 
 
 @dataclass(frozen=True)
