@@ -1,5 +1,6 @@
 """A release's files agree with each other, and the package's page shows the README with its pictures."""
 
+import configparser
 import re
 import shutil
 import subprocess
@@ -31,6 +32,17 @@ def test_the_recipe_requires_what_the_package_requires() -> None:
     named = {name: version for name, _, version in (line.partition(" ") for line in recipe)}
     assert named.pop("python") == ">=${{ python_min }}"
     assert named == needed
+
+
+def test_every_file_of_the_package_is_installed() -> None:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    patterns = setup["options.package_data"]["tllib_ancon"].split()
+    package = ROOT / "tllib_ancon"
+    files = [path.relative_to(package) for path in package.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    others = [path for path in files if path.suffix != ".py"]
+    assert len(others) > 20
+    assert [str(path) for path in others if not any(path.match(pattern) for pattern in patterns)] == []
 
 
 def metadata(folder: Path, repository: str | None) -> str:

@@ -92,7 +92,9 @@ def test_neither_labels_nor_a_run_directory_change_anything_and_the_run_is_gone_
     assert ["accuracy" in result.metrics[0] for result in (plain, labelled)] == [False, True]
     for other in (labelled, kept, again):
         assert differences(weights(plain.model), weights(other.model)) == []
-        assert [line["infomax"] for line in other.metrics] == [line["infomax"] for line in plain.metrics]
+        # A run with labels predicts the whole target, others the sample: other batches, which round differently.
+        scores = [[line["infomax"] for line in result.metrics] for result in (other, plain)]
+        np.testing.assert_allclose(*scores, rtol=0, atol=1e-9)
     with pytest.raises(UserError, match="other settings"):
         tllib_ancon.adapt(residual(), images, **QUICK, log=log)
     with pytest.raises(UserError, match="cannot be made longer: the learning rate of each step depends on how many"):

@@ -35,3 +35,30 @@ def test_the_flags_reach_the_loss(domains: Path, tmp_path: Path) -> None:
         assert main(["pretrain", *small_arguments(domains), "--epochs", "1", "--log", str(log), *more.split()]) == 0
         losses.add(json.loads((log / "metrics.jsonl").read_text().splitlines()[0])["loss"])
     assert len(losses) == len(flags)
+
+
+def test_a_digit_network_has_its_size_by_default_and_another_is_one_line(
+    domains: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "pretrain",
+        str(domains),
+        "-d",
+        "ImageList",
+        "-s",
+        "bright",
+        "-a",
+        "shot_lenet",
+        "--epochs",
+        "1",
+        "-b",
+        "8",
+    ]
+    assert main([*words, "--log", str(tmp_path / "run")]) == 0
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["image_size"] == 28
+    capsys.readouterr()
+    assert main([*words, "--image-size", "32", "--log", str(tmp_path / "other")]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "the model cannot be called on images of shape (8, 1, 32, 32)" in error
+    assert error.endswith("; pass the --image-size that the network takes")
+    assert not (tmp_path / "other").exists()

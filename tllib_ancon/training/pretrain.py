@@ -16,6 +16,7 @@ from tllib_ancon.measures import selection
 from tllib_ancon.measures.indicators import FEWEST_IMAGES, SourceStatistics
 from tllib_ancon.models.classifier import Classifier, shot_classifier
 from tllib_ancon.models.networks import create_backbone, parse_options
+from tllib_ancon.models.outputs import called
 from tllib_ancon.models.pooling import create_pool_layer
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
@@ -24,11 +25,14 @@ from tllib_ancon.toolkit.toolkit import AdversarialLoss, GradientReversal, Toolk
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.inference import Outputs, evaluation_loader, recorder
 from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statistics, training_loader
+from tllib_ancon.training.probing import probe_of
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.records import record_of
 from tllib_ancon.training.resolve import Transforms, facts_of, resolve
 from tllib_ancon.training.run import BEST, LATEST, STATISTICS, RunDirectory
 from tllib_ancon.training.source import Source
+
+OTHER_SIZE = "; pass the `image_size` that the network takes"
 
 
 def pretrain(config: PretrainConfig) -> dict[str, Any]:
@@ -99,6 +103,7 @@ def _training(
     if toolkit is not None:
         adversarial = create_network(toolkit, backbone, num_classes, config)
         source, target = domains
+        called(adversarial[0], probe_of(source, transforms.evaluation), OTHER_SIZE)
         return AdversarialTraining(adversarial, source, target, config, run, transforms, progress)
     assert config.bottleneck_dropout is not None
     model = shot_classifier(
@@ -109,6 +114,7 @@ def _training(
         backbone.pretrained,
         config.bottleneck_dropout,
     )
+    called(model, probe_of(domains[0], transforms.evaluation), OTHER_SIZE)
     return SourceOnly(model, domains[0], config, run, transforms, progress)
 
 

@@ -248,6 +248,9 @@ def _usual_network(settings: Settings, facts: Facts) -> Settings:
 
 
 def _usual_source_images(settings: Settings, facts: Facts) -> Settings:
+    known = None if facts.images is None else facts.images.preprocessing
+    if known is not None and 0 < known.image_size < SMALL:  # a digit network, which takes no other size
+        return {**USUAL_IMAGES, "image_size": known.image_size}
     return USUAL_IMAGES
 
 
