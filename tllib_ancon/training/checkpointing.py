@@ -24,7 +24,7 @@ from tllib_ancon.training.inference import Outputs
 SEAL = b"sha256:"
 ANEW = "pass `overwrite=True` to start the run again"
 OTHER_VERSION = f"; did another version of this program write it? Finish the run with that one, or {ANEW}"
-OWN_PARTS = ("method",)
+DIFFERING_PARTS = ("method",)
 """Parts that differ from process to process."""
 PREDICTIONS = "predictions.npz"
 Array = npt.NDArray[Any]
@@ -38,51 +38,59 @@ class Stateful(Protocol):
 
 def take_snapshot(parts: Mapping[str, Stateful]) -> dict[str, Any]:
     """The state of ``parts`` and of all random generators; the main process also gets the parts of the others."""
-    name, keys, *numpy_state = cast(tuple[Any, ...], np.random.get_state())
-    own: dict[str, Any] = {
+    algorithm, keys, *numpy_state = cast(tuple[Any, ...], np.random.get_state())
+    cuda_states = []
+    if torch.cuda.is_available():
+        cuda_states.append(torch.cuda.get_rng_state())
+    snapshot: dict[str, Any] = {
         "python": random.getstate(),
-        "numpy": [name, keys.tolist(), *numpy_state],
+        "numpy": [algorithm, keys.tolist(), *numpy_state],
         "torch": torch.get_rng_state(),
-        "cuda": [torch.cuda.get_rng_state()] if torch.cuda.is_available() else [],
+        "cuda": cuda_states,
         "parts": {name: part.state_dict() for name, part in parts.items()},
     }
     if processes.world_size() == 1:
-        return own
-    differing = {name: part for name, part in own["parts"].items() if name in OWN_PARTS}
-    return own | {"others": collect(copy_to_cpu(own | {"parts": differing}))[1:]}
+        return snapshot
+    differing = {name: snapshot["parts"][name] for name in DIFFERING_PARTS if name in parts}
+    snapshots = collect(copy_to_cpu({**snapshot, "parts": differing}))
+    return {**snapshot, "others": snapshots[1:]}
 
 
 def restore_snapshot(parts: Mapping[str, Stateful], snapshot: Mapping[str, Any]) -> None:
     """Put ``parts`` and the generators into the state of this process in the main process's snapshot."""
-    kept = "the kept state of this run"
-    with reading(kept, "its processes", OTHER_VERSION):
-        own = [snapshot, *snapshot.get("others", [])][processes.rank()]
+    title = "the kept state of this run"
+    with reading(title, "its processes", OTHER_VERSION):
+        snapshots = [snapshot, *snapshot.get("others", [])]
+        process_snapshot = snapshots[processes.rank()]
     for name, part in parts.items():
-        with reading(kept, f"its {name}", OTHER_VERSION):
+        with reading(title, f"its {name}", OTHER_VERSION):
             state = snapshot["parts"][name]
-            part.load_state_dict(state | own["parts"][name] if name in OWN_PARTS else state)
-    with reading(kept, "its random generators", OTHER_VERSION):
-        random.setstate(own["python"])
-        np.random.set_state(tuple(own["numpy"]))
-        torch.set_rng_state(own["torch"])
-        if torch.cuda.is_available() and own["cuda"]:
-            torch.cuda.set_rng_state(own["cuda"][0])
+            if name in DIFFERING_PARTS:
+                state = {**state, **process_snapshot["parts"][name]}
+            part.load_state_dict(state)
+    with reading(title, "its random generators", OTHER_VERSION):
+        random.setstate(process_snapshot["python"])
+        np.random.set_state(tuple(process_snapshot["numpy"]))
+        torch.set_rng_state(process_snapshot["torch"])
+        if torch.cuda.is_available() and process_snapshot["cuda"]:
+            torch.cuda.set_rng_state(process_snapshot["cuda"][0])
 
 
-def copy_to_cpu(value: Any, _copied: dict[tuple[Any, ...], Tensor] | None = None) -> Any:
+def copy_to_cpu(value: Any, _copies: dict[tuple[Any, ...], Tensor] | None = None) -> Any:
     """A copy that no later step changes, on the CPU. Tensors that share memory, as tied weights do, stay one."""
-    copied = {} if _copied is None else _copied
+    copies = {} if _copies is None else _copies
     if isinstance(value, Tensor):
-        place = (value.device, value.data_ptr(), value.dtype, value.shape, value.stride())
-        if place not in copied:
-            copied[place] = value.detach().to("cpu", copy=True)
-        return copied[place]
+        memory = (value.device, value.data_ptr(), value.dtype, value.shape, value.stride())
+        if memory not in copies:
+            copies[memory] = value.detach().to("cpu", copy=True)
+        return copies[memory]
     if isinstance(value, list | tuple):
-        return type(value)(copy_to_cpu(entry, copied) for entry in value)
+        return type(value)(copy_to_cpu(entry, copies) for entry in value)
     if isinstance(value, dict):
-        same = copy.copy(value)  # with the versions of modules that a state dict carries
-        same.update((name, copy_to_cpu(entry, copied)) for name, entry in value.items())
-        return same
+        mapping = copy.copy(value)  # with the versions of modules that a state dict carries
+        for name, entry in value.items():
+            mapping[name] = copy_to_cpu(entry, copies)
+        return mapping
     return value
 
 
@@ -115,8 +123,8 @@ def read_weights(path: Path) -> dict[str, Any]:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array | None]) -> None:
-    given: dict[str, Any] = {name: array for name, array in arrays.items() if array is not None}
-    write_whole(path, lambda file: np.savez_compressed(file, **given))
+    defined: dict[str, Any] = {name: array for name, array in arrays.items() if array is not None}
+    write_whole(path, lambda file: np.savez_compressed(file, **defined))
 
 
 def read_arrays(path: Path, names: Iterable[str]) -> dict[str, Array]:
@@ -137,18 +145,34 @@ class SavedPredictions:
 
 
 def write_predictions(path: Path, predictions: Outputs, target: Domain, votes: Tensor | None) -> None:
-    features, counted = predictions.features.cpu().numpy(), None if votes is None else votes.numpy()
+    features = predictions.features.cpu().numpy()
     if np.abs(features).max(initial=0) <= np.finfo(np.float16).max:
         features = features.astype(np.float16)
-    if counted is not None:
-        counted = counted.astype(np.uint16 if (counted == counted.round()).all() else np.float32)
     paths = None if target.paths is None else np.asarray(target.paths)
-    logits = predictions.logits.cpu().numpy()
-    write_arrays(path, vars(SavedPredictions(target.positions, logits, target.labels, features, counted, paths)))
+    saved = SavedPredictions(
+        indices=target.positions,
+        logits=predictions.logits.cpu().numpy(),
+        labels=target.labels,
+        features=features,
+        votes=_smallest_votes(votes),
+        paths=paths,
+    )
+    write_arrays(path, vars(saved))
+
+
+def _smallest_votes(votes: Tensor | None) -> Array | None:
+    """Votes as whole numbers where they are, else as float32."""
+    if votes is None:
+        return None
+    array = votes.numpy()
+    if (array == array.round()).all():
+        return array.astype(np.uint16)
+    return array.astype(np.float32)
 
 
 def read_predictions(run: Path) -> SavedPredictions | None:
-    if not (path := run / PREDICTIONS).is_file():
+    path = run / PREDICTIONS
+    if not path.is_file():
         return None
     with reading(path, "predictions"):
         return SavedPredictions(**read_arrays(path, SavedPredictions.__dataclass_fields__))

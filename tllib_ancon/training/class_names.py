@@ -22,10 +22,10 @@ from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.source import Source
 
-SHOWN = 5
+MOST_LISTED = 5
 """Names at most that a line lists."""
 
-NAMED = "`class_names=FILE` gives the names of the model's classes, in the order of its labels"
+NAME_THEM = "`class_names=FILE` gives the names of the model's classes, in the order of its labels"
 
 
 @dataclass(frozen=True)
@@ -44,16 +44,18 @@ class ModelClasses:
     orders_naturally: bool | None
 
     @classmethod
-    def of(cls, network: nn.Module, num_classes: int, start: Source) -> "ModelClasses":
+    def of(cls, network: nn.Module, num_classes: int, source: Source) -> "ModelClasses":
         """What a user, the model's run, its library or its checkpoint tell, in this order."""
-        names = start.classes
+        names = source.classes
         if names is None or len(names) != num_classes:
             names = class_names_of(network, num_classes)
-        if names is None and Path(start.checkpoint).is_file():
-            names = names_of_checkpoint(start.checkpoint, num_classes)
-        naturally = True if orders_naturally(network) else None
+        if names is None and Path(source.checkpoint).is_file():
+            names = names_of_checkpoint(source.checkpoint, num_classes)
+        naturally = None
         if orders_by_characters(network) and num_classes != IMAGENET_CLASSES:
             naturally = False
+        elif orders_naturally(network):
+            naturally = True
         return cls(num_classes, names, aliases_of(network, num_classes, names), naturally)
 
     @property
@@ -63,11 +65,13 @@ class ModelClasses:
     @property
     def usable_names(self) -> list[str]:
         """Names that tell the classes apart; else none."""
-        return list(self.names) if self.names and len({*self.names}) == self.num_classes else []
+        if self.names is None or len({*self.names}) != self.num_classes:
+            return []
+        return list(self.names)
 
 
 def in_the_models_order(
-    target: Domain, network: nn.Module, num_classes: int, start: Source, show: Callable[[str], None]
+    target: Domain, network: nn.Module, num_classes: int, source: Source, show: Callable[[str], None]
 ) -> Domain:
     """The images with labels and class names of the model, as :func:`with_classes` checks them.
 
@@ -75,29 +79,34 @@ def in_the_models_order(
     Else the images have no labels, and ``show`` gets one line. Labels of other images that have the names of the
     model's classes get the model's order.
     """
-    classes = ModelClasses.of(network, num_classes, start)
+    classes = ModelClasses.of(network, num_classes, source)
+    ordered = target
     if target.plain_folder and isinstance(target.images, Files):
-        target = _labelled_by_folders(target, classes, show)
+        ordered = _labelled_by_folders(target, classes, show)
     elif target.labels is not None:
-        target = _relabelled(target, classes, show)
-    if not target.classes and classes.usable_names:
-        target = replace(target, classes=classes.usable_names)
-    return with_classes(target, num_classes, start)
+        ordered = _relabelled(target, classes, show)
+    if not ordered.classes and classes.usable_names:
+        ordered = replace(ordered, classes=classes.usable_names)
+    return with_classes(ordered, num_classes, source)
 
 
 def _labelled_by_folders(target: Domain, classes: ModelClasses, show: Callable[[str], None]) -> Domain:
+    """The images of a plain folder, with labels if its subfolders are the model's classes."""
     folders = subfolders(target)
     names = sorted({*folders} - {""})
     if not names:
         return target
+    if "" in folders:
+        show(_unlabelled_line(target, names, "images lie beside them"))
+        return target
     labels = labels_by_name(names, classes.aliases)
-    if "" not in folders and len(labels) == len(names):
+    if len(labels) == len(names):
         return labelled(target, folders, labels, classes.usable_names or _named_by(labels, classes.num_classes))
-    if "" not in folders and are_numbers(names, classes.num_classes):
+    if are_numbers(names, classes.num_classes):
         order = _order(names, classes, show)
-        labels = {name: label for label, name in enumerate(order)}
-        return labelled(target, folders, labels, classes.usable_names or order)
-    show(_unlabelled_line(target, names, "" in folders, sorted(labels), classes))
+        return labelled(target, folders, _numbers_of(order), classes.usable_names or order)
+    reason = _reason_without_labels(names, sorted(labels), classes)
+    show(_unlabelled_line(target, names, reason, _advice_for_folders(names, classes)))
     return target
 
 
@@ -107,98 +116,131 @@ def _named_by(labels: dict[str, int], num_classes: int) -> list[str]:
     return [folders.get(label, str(label)) for label in range(num_classes)]
 
 
+def _numbers_of(order: Sequence[str]) -> dict[str, int]:
+    return {name: label for label, name in enumerate(order)}
+
+
 def _relabelled(target: Domain, classes: ModelClasses, show: Callable[[str], None]) -> Domain:
-    names, assert_labels = list(target.classes), target.labels
-    if assert_labels is None or names == numbered(len(names)):
+    """Images with labels, in the order of the model's classes if their names show it."""
+    names = list(target.classes)
+    if target.labels is None or names == numbered(len(names)):
         return target
-    each = [names[label] for label in assert_labels]
+    names_of_images = [names[label] for label in target.labels]
     labels = labels_by_name(names, classes.aliases)
     if len(labels) == len(names) == len({*labels.values()}):
-        return labelled(target, each, labels, classes.usable_names or _named_by(labels, classes.num_classes))
+        return labelled(target, names_of_images, labels, classes.usable_names or _named_by(labels, classes.num_classes))
     if classes.are_named and not are_numbers(names, classes.num_classes):
         return target
-    if isinstance(target.images, Files) and names == sorted(names) and {*subfolders(target)} <= {*names}:
+    are_folders = isinstance(target.images, Files) and {*subfolders(target)} <= {*names}
+    if are_folders and names == sorted(names):
         order = _order(names, classes, show)
-        return labelled(target, each, {name: label for label, name in enumerate(order)}, order)
+        return labelled(target, names_of_images, _numbers_of(order), order)
     return target
 
 
 def _order(names: Sequence[str], classes: ModelClasses, show: Callable[[str], None]) -> list[str]:
     """The folders in the order of the labels, where nobody named the classes; a line where orders differ."""
-    by_characters, naturally = sorted(names), natural_order(names)
+    by_characters = sorted(names)
+    naturally = natural_order(names)
     is_natural = classes.orders_naturally
     if is_natural is None:
         is_natural = are_numbers(names, classes.num_classes)
-    order, other = (naturally, by_characters) if is_natural else (by_characters, naturally)
-    if order != other:
-        first = next(place for place in range(len(order)) if order[place] != other[place])
-        why = "that of their numbers, as timm's" if is_natural else "that of their characters, as torchvision's"
+    if is_natural:
+        order = naturally
+        rejected = by_characters
+        reason = "that of their numbers, as timm's"
+    else:
+        order = by_characters
+        rejected = naturally
+        reason = "that of their characters, as torchvision's"
+    if order != rejected:
+        label = next(label for label, name in enumerate(order) if name != rejected[label])
         show(
-            f"class folders: label {first} is {order[first]!r}; the order is {why} (the other has {other[first]!r}). "
-            f"{NAMED}"
+            f"class folders: label {label} is {order[label]!r}; the order is {reason} (the other has "
+            f"{rejected[label]!r}). {NAME_THEM}"
         )
     return order
 
 
-def _unlabelled_line(
-    target: Domain, names: Sequence[str], beside: bool, matched: Sequence[str], classes: ModelClasses
-) -> str:
+def _reason_without_labels(names: Sequence[str], matched: Sequence[str], classes: ModelClasses) -> str:
+    """Why subfolders are no classes of the model."""
+    if not classes.are_named:
+        return f"the names of the model's {classes.num_classes} classes are unknown"
+    if matched:
+        unmatched = sorted({*names} - {*matched})
+        return f"{unmatched[0]!r} is no class of the model"
+    class_names = [next(iter(aliases), str(label)) for label, aliases in enumerate(classes.aliases)]
+    return f"the model's classes have other names ({listed(class_names)})"
+
+
+def _advice_for_folders(names: Sequence[str], classes: ModelClasses) -> str:
+    """How to take subfolders as classes."""
+    if len(names) != classes.num_classes or classes.are_named:
+        return f"; {NAME_THEM}"
+    in_order = listed(sorted(names))
+    return f"; {NAME_THEM}. `data=ImageFolder` takes these folders as its classes, in the order {in_order}"
+
+
+def _unlabelled_line(target: Domain, names: Sequence[str], reason: str, advice: str = "") -> str:
     root = getattr(target.images, "root", target.name)
-    if beside:
-        why = "images lie beside them"
-    elif not classes.are_named:
-        why = f"the names of the model's {classes.num_classes} classes are unknown"
-    elif matched:
-        strange = sorted({*names} - {*matched})
-        why = f"{strange[0]!r} is no class of the model"
-    else:
-        some = [next(iter(each), str(label)) for label, each in enumerate(classes.aliases)]
-        why = f"the model's classes have other names ({listed(some)})"
-    advice = "" if beside else f"; {NAMED}"
-    if not beside and len(names) == classes.num_classes and not classes.are_named:
-        advice += f". `data=ImageFolder` takes these folders as its classes, in the order {listed(sorted(names))}"
-    folders = "its subfolder is not taken as a class" if len(names) == 1 else "its subfolders are not taken as classes"
-    return f"{root}: images without labels; {folders} ({listed(names)}): {why}{advice}"
+    folders = "its subfolders are not taken as classes"
+    if len(names) == 1:
+        folders = "its subfolder is not taken as a class"
+    return f"{root}: images without labels; {folders} ({listed(names)}): {reason}{advice}"
 
 
 def listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:SHOWN]) + ", ..." * (len(names) > SHOWN)
+    """The first names with commas."""
+    if len(names) > MOST_LISTED:
+        return ", ".join(names[:MOST_LISTED]) + ", ..."
+    return ", ".join(names)
 
 
-def with_classes(target: Domain, num_classes: int, start: Source) -> Domain:
-    """The target with as many classes as the model's head. Other classes than those of ``start`` are an error."""
+def with_classes(target: Domain, num_classes: int, source: Source) -> Domain:
+    """The target with as many classes as the model's head. Other classes than those of ``source`` are an error."""
     if num_classes == 1:
         raise UserError(
-            f"checkpoint {start.checkpoint} has one output, a logit for a sigmoid. Pass the network in Python, or "
+            f"checkpoint {source.checkpoint} has one output, a logit for a sigmoid. Pass the network in Python, or "
             "give its head two outputs (0, z)"
         )
-    for label, (there, here) in enumerate(zip(start.classes or (), target.classes, strict=False)):
-        known = start.run is not None or there in target.classes  # else it may be another word for the same
-        if str(label) not in (there, here) and there != here and known:
+    _require_same_names(target, source)
+    folders = source.recorded.get("inputs", {}).get("class_folders", {})
+    require_same_order(target.class_folders, folders, target.name, f"the run {source.run}")
+    if len(target.classes) == num_classes:
+        return target
+    if target.classes and list(target.classes) != numbered(len(target.classes)):
+        raise _other_number(target, num_classes, source)
+    return replace(target, classes=numbered(num_classes))
+
+
+def _require_same_names(target: Domain, source: Source) -> None:
+    """Raise an error for a class that has another name in the source. Without the record of a run, a name that the
+    target does not have may be another word for the same class."""
+    for label, (source_name, name) in enumerate(zip(source.classes or (), target.classes, strict=False)):
+        if source_name == name or str(label) in (source_name, name):
+            continue
+        if source.run is not None or source_name in target.classes:
             raise UserError(
-                f"checkpoint {start.checkpoint} is of another dataset: it was trained with {there!r} as class {label}, "
-                f"which is {here!r} in domain {target.name}. Give a checkpoint or a target with the same classes"
+                f"checkpoint {source.checkpoint} is of another dataset: it was trained with {source_name!r} as class "
+                f"{label}, which is {name!r} in domain {target.name}. Give a checkpoint or a target with the same "
+                "classes"
             )
-    folders = start.recorded.get("inputs", {}).get("class_folders", {})
-    require_same_order(target.class_folders, folders, target.name, f"the run {start.run}")
-    numbers = list(target.classes) == numbered(len(target.classes))
-    if target.classes and not numbers and len(target.classes) != num_classes:
-        raise _other_number(target, num_classes, start)
-    return target if len(target.classes) == num_classes else replace(target, classes=numbered(num_classes))
 
 
-def _other_number(target: Domain, num_classes: int, start: Source) -> UserError:
+def _other_number(target: Domain, num_classes: int, source: Source) -> UserError:
     """The error for a dataset whose classes are not as many as the model's."""
-    name = f"checkpoint {start.checkpoint}" if start.checkpoint else "the model"
-    if start.names is not None and len(start.names) != num_classes:
+    model = "the model"
+    if source.checkpoint:
+        model = f"checkpoint {source.checkpoint}"
+    if source.names is not None and len(source.names) != num_classes:
         return UserError(
-            f"`class_names` has {len(start.names)} names, and {name} has {num_classes} classes; write the name of each "
-            "class on a line, in the order of the labels"
+            f"`class_names` has {len(source.names)} names, and {model} has {num_classes} classes; write the name of "
+            "each class on a line, in the order of the labels"
         )
     advice = "pass `class_names=FILE`, the names of the model's classes in the order of its labels"
     if target.labels is not None and {*subfolders(target)} == {*target.classes}:
         advice += ", or `data=Folder` to read images without labels"
-    return UserError(f"{name} has {num_classes} classes, the dataset has {len(target.classes)}; {advice}")
+    return UserError(f"{model} has {num_classes} classes, the dataset has {len(target.classes)}; {advice}")
 
 
 def note_on_labels(target: Domain, progress: Progress) -> None:

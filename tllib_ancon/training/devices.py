@@ -27,7 +27,9 @@ def device() -> torch.device:
 
 def launched() -> int:
     """How many processes were started for this run, joined or not."""
-    return int(os.environ.get("WORLD_SIZE", 1)) if "RANK" in os.environ else processes.world_size()
+    if "RANK" in os.environ:
+        return int(os.environ.get("WORLD_SIZE", 1))
+    return processes.world_size()
 
 
 def join() -> None:
@@ -57,28 +59,39 @@ def on_main(function: Callable[Arguments, Outcome]) -> Callable[Arguments, Outco
     def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Outcome:
         if processes.world_size() == 1:
             return function(*args, **kwargs)
-        outcome: list[Any] = [None, None]
+        message: list[Any] = [None, None]
         if is_main():
-            try:
-                outcome[0] = function(*args, **kwargs)
-            except BAD_INPUT as error:
-                outcome[1] = in_words(error)
-        distributed.broadcast_object_list(outcome, src=0)
-        if outcome[1] is not None:
-            raise UserError(outcome[1])
-        returned: Outcome = outcome[0]
-        return returned
+            message = list(_outcome_or_error(function, *args, **kwargs))
+        distributed.broadcast_object_list(message, src=0)
+        outcome: Outcome
+        outcome, error = message
+        if error is not None:
+            raise UserError(error)
+        return outcome
 
     return call
+
+
+def _outcome_or_error(
+    function: Callable[Arguments, Outcome], *args: Arguments.args, **kwargs: Arguments.kwargs
+) -> tuple[Outcome | None, str | None]:
+    """What a function returns, or its error in words."""
+    try:
+        return function(*args, **kwargs), None
+    except BAD_INPUT as error:
+        return None, in_words(error)
 
 
 def collect(value: Any) -> list[Any]:
     """The values of all processes, on the main one; elsewhere an empty list. Their tensors are on the CPU."""
     if processes.world_size() == 1:
         return [value]
-    values = [None] * processes.world_size() if is_main() else None
+    if not is_main():
+        distributed.gather_object(value, None, dst=0)
+        return []
+    values: list[Any] = [None] * processes.world_size()
     distributed.gather_object(value, values, dst=0)
-    return values or []
+    return values
 
 
 def is_lost_connection(error: BaseException) -> bool:
@@ -88,11 +101,12 @@ def is_lost_connection(error: BaseException) -> bool:
 
 def free_memory() -> int:
     """Bytes that each process of the launch may still take of this machine's memory, or of its container's."""
-    free, group = [int(psutil.virtual_memory().available)], Path("/sys/fs/cgroup")
+    free = int(psutil.virtual_memory().available)
     with suppress(OSError, ValueError):  # no container, or one without a limit
-        limit, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
-        free.append(limit - used)
-    return min(free) // launched()
+        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
+        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
+        free = min(free, limit - used)
+    return free // launched()
 
 
 def create_accelerator(mixed_precision: str | None) -> Any:
@@ -137,8 +151,11 @@ def _require_deterministic_products() -> None:
         ) from error
 
 
-CUBLAS_WORKSPACE, DETERMINISTIC_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
-"""What PyTorch requires for deterministic products of matrices on a GPU, from the first product of a process on."""
+CUBLAS_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+"""Variable that PyTorch reads at a process's first product of matrices on a GPU."""
+
+DETERMINISTIC_WORKSPACE = ":4096:8"
+"""Value of it with which products of matrices on a GPU are deterministic."""
 
 
 @contextmanager
@@ -166,13 +183,14 @@ def _threads() -> Iterator[None]:
 
 @contextmanager
 def _random_generators() -> Iterator[None]:
-    of_python, of_numpy = random.getstate(), np.random.get_state()
+    python_state = random.getstate()
+    numpy_state = np.random.get_state()
     try:
         with torch.random.fork_rng(range(torch.cuda.device_count())):
             yield
     finally:
-        random.setstate(of_python)
-        np.random.set_state(of_numpy)
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)
 
 
 @contextmanager

@@ -18,21 +18,28 @@ try:
 except ImportError:  # Windows has no record locks: there, nothing is locked
     fcntl = None  # type: ignore[assignment]
 
-LOCK, PARTIAL = ".lock", ".partial"
-"""The file that is locked; the ending of one that is being written."""
+LOCK = ".lock"
+"""The file that is locked."""
+
+PARTIAL = ".partial"
+"""The ending of a file that is being written."""
 
 
 def new_file(out: str | Path, overwrite: bool = True, setting: str = "out") -> Path:
-    if not Path(out).parent.is_dir():
-        raise UserError(f"`{setting}={out}`: the folder {Path(out).parent} does not exist; create it first")
-    if Path(out).exists() and not overwrite:
+    """The path of a file that can be written; an error names the setting that asks for it."""
+    path = Path(out)
+    if not path.parent.is_dir():
+        raise UserError(f"`{setting}={out}`: the folder {path.parent} does not exist; create it first")
+    if path.exists() and not overwrite:
         raise UserError(f"{out} exists; pass `overwrite=True` to replace it, or another `{setting}`")
-    return Path(out)
+    return path
 
 
 def read_json(path: Path, line: bytes | None = None, advice: str = REPAIR) -> dict[str, Any]:
+    """The object in a file of JSON, or in one ``line`` of the file."""
     with reading(path, "JSON", advice):
-        content = json.loads(path.read_bytes() if line is None else line)
+        text = path.read_bytes() if line is None else line
+        content = json.loads(text)
     if not isinstance(content, dict):
         raise UserError(f"{path} must hold names with values, not {one_line(content)!r}{advice}")
     return content
@@ -77,7 +84,9 @@ def _replace_whole(path: Path, create: Callable[[Path], object]) -> None:
     except (OSError, RuntimeError) as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-        reason = error.__context__ if isinstance(error.__context__, OSError) else error  # torch.save hides a full disk
+        reason: BaseException = error
+        if isinstance(error.__context__, OSError):  # torch.save hides a full disk
+            reason = error.__context__
         raise UserError(
             f"{path} could not be written ({reason}); what it held before is kept. Make room or check the folder's "
             "permissions, then give the same command again"
@@ -109,7 +118,7 @@ def sha256(path: Path) -> str:
 
 def sha256_of(file: BinaryIO) -> str:
     digest = hashlib.sha256()
-    while block := file.read(2**20):
+    for block in iter(lambda: file.read(2**20), b""):
         digest.update(block)
     return digest.hexdigest()
 

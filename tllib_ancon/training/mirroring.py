@@ -78,29 +78,23 @@ def mirror_disagreement(
     drawn = torch.randperm(len(target), generator=torch.Generator().manual_seed(seed))[:COMPARED]
     loader = ImageLoader(UnlabelledImages(target.subset(drawn), transform), batch_size, workers, range(len(drawn)))
     device = next(model.parameters(), torch.empty(0)).device
-    batches: list[list[Tensor]] = [[], [], []]
+    batches = []
     with evaluating(model), torch.no_grad():
         for _, batch in loader:
             images = batch.to(device)
-            batches[0].append(logits_of(model, images).argmax(1))
-            batches[1].append(logits_of(model, mirror(images)).argmax(1))
-            batches[2].append(logits_of(model, shifted(images)).argmax(1))
-    classes, mirrored, moved = map(torch.cat, batches)
-    shares = torch.stack(
-        [
-            (mirrored != classes).double().mean(),
-            (moved != classes).double().mean(),
-            1 - (_frequencies(classes, mirrored) * _frequencies(mirrored, classes)).sum(),
-        ]
-    )
+            views = [images, mirror(images), shifted(images)]
+            batches.append(torch.stack([logits_of(model, view).argmax(1) for view in views]))
+    plain, mirrored, moved = torch.cat(batches, dim=1)
+    num_classes = int(max(plain.max(), mirrored.max())) + 1
+    both_alike = (_frequencies(plain, num_classes) * _frequencies(mirrored, num_classes)).sum()
+    shares = torch.stack([(mirrored != plain).double().mean(), (moved != plain).double().mean(), 1 - both_alike])
     processes.broadcast([shares])
     mirror_share, shift_share, unrelated = shares.tolist()
     return MirrorDisagreement(mirror_share, shift_share, len(drawn), unrelated)
 
 
-def _frequencies(classes: Tensor, other: Tensor) -> Tensor:
-    """Relative frequency of each class, as many as either of the two vectors (N,) has."""
-    num_classes = int(max(classes.max(), other.max())) + 1
+def _frequencies(classes: Tensor, num_classes: int) -> Tensor:
+    """(N,) classes -> (K,) their relative frequencies."""
     return torch.bincount(classes, minlength=num_classes).double() / len(classes)
 
 
@@ -111,18 +105,22 @@ def shifted(images: Tensor) -> Tensor:
     return padded[..., : images.shape[-2], : images.shape[-1]]
 
 
-def mirror_line(disagreement: MirrorDisagreement) -> str:
-    """What is said of a target whose images are not mirrored for this reason."""
-    mirrored, moved = (f"{100 * share:.0f} %" for share in (disagreement.mirror, disagreement.shift))
+def _mirror_line(disagreement: MirrorDisagreement) -> str:
+    """The line for a target whose images are not mirrored for this reason."""
+    mirrored = f"{100 * disagreement.mirror:.0f} % of {disagreement.images} mirrored images"
     return (
-        f"a mirror seems to change the class: the source model predicts another one for {mirrored} of "
-        f"{disagreement.images} mirrored images, and for {moved} of shifted ones; images are not mirrored, as with "
-        "`no_hflip`. `no_hflip=False` mirrors them"
+        f"a mirror seems to change the class: the source model predicts another one for {mirrored}, and for "
+        f"{100 * disagreement.shift:.0f} % of shifted ones; images are not mirrored, as with `no_hflip`. "
+        "`no_hflip=False` mirrors them"
     )
 
 
 def without_mirrors(
-    config: AdaptConfig, classifier: Classifier, target: Domain, transforms: Transforms, given: PassedTransforms
+    config: AdaptConfig,
+    classifier: Classifier,
+    target: Domain,
+    transforms: Transforms,
+    user_transforms: PassedTransforms,
 ) -> tuple[AdaptConfig, Transforms]:
     """The settings and transforms of an adaptation, without mirrored images where a mirror changes the class, as if
     ``no_hflip`` had been passed."""
@@ -136,14 +134,16 @@ def without_mirrors(
     )
     if not disagreement.changes_class:
         return config, transforms
-    Progress(config.quiet).line(mirror_line(disagreement))
-    return unmirrored(config, classifier, target, given)
+    Progress(config.quiet).line(_mirror_line(disagreement))
+    return unmirrored(config, classifier, target, user_transforms)
 
 
 def unmirrored(
-    config: Config, classifier: Classifier, target: Domain, given: PassedTransforms
+    config: Config, classifier: Classifier, target: Domain, user_transforms: PassedTransforms
 ) -> tuple[Config, Transforms]:
     """The settings and transforms of an adaptation with ``no_hflip``."""
-    transforms = inputs.transforms_of(config.replace(no_hflip=True), classifier, target, given)
-    views = 1 if transforms.second_view is None else config.views
-    return config.replace(no_hflip=True, views=views), transforms
+    unmirrored_config = config.replace(no_hflip=True)
+    transforms = inputs.transforms_of(unmirrored_config, classifier, target, user_transforms)
+    if transforms.second_view is None:
+        unmirrored_config = unmirrored_config.replace(views=1)
+    return unmirrored_config, transforms

@@ -1,4 +1,4 @@
-"""Images for which a model has no finite output: found and named."""
+"""Errors that name the images for which a model has no finite output."""
 
 from collections.abc import Callable
 
@@ -14,6 +14,7 @@ from tllib_ancon.training.inference import evaluation_loader, predict_domain
 from tllib_ancon.training.resolve import Transform
 
 MOST_NAMED = 3
+"""Images at most whose names an error lists."""
 
 
 def predicted_classes(outputs: NDArray[np.float32]) -> NDArray[np.int64]:
@@ -30,22 +31,25 @@ def require_predictions(classes: NDArray[np.int64], images: Domain, model: str =
 
 
 def without_output(missing: NDArray[np.int64], images: Domain, model: str = "model") -> UserError:
-    """The error for images, by their place in the domain, on which a model's logits are not finite."""
+    """The error for images, by their positions in the domain, on which a model's logits are not finite."""
     if len(missing) == len(images):
         return UserError(
             f"the {model}'s logits are not finite on any image: its weights are damaged. Give another checkpoint"
         )
-    named = [_name(images, int(place)) for place in missing[:MOST_NAMED]]
-    shown = ", ".join(named) + ", ..." * (len(missing) > MOST_NAMED)
+    names = [_name(images, int(position)) for position in missing[:MOST_NAMED]]
+    if len(missing) > MOST_NAMED:
+        names.append("...")
     return UserError(
-        f"the {model}'s logits are not finite on {len(missing):,} of {len(images):,} images: {shown}. Leave these "
-        "images out, or mend the network where it divides by 0"
+        f"the {model}'s logits are not finite on {len(missing):,} of {len(images):,} images: {', '.join(names)}. Leave "
+        "these images out, or mend the network where it divides by 0"
     )
 
 
-def _name(images: Domain, place: int) -> str:
-    paths = images.paths
-    return f"image {images.positions[place]}" if paths is None else str(paths[place])
+def _name(images: Domain, position: int) -> str:
+    """Path of an image, or its number."""
+    if images.paths is None:
+        return f"image {images.positions[position]}"
+    return str(images.paths[position])
 
 
 def explained(
@@ -59,4 +63,6 @@ def explained(
     _, features, logits = predict_domain(model, loader, devices.device(), len(images))
     is_finite = logits.isfinite().all(1) & features.isfinite().all(1)
     missing = np.flatnonzero(~is_finite.cpu().numpy())
-    return without_output(missing, images, "source model") if len(missing) else error
+    if not len(missing):
+        return error
+    return without_output(missing, images, "source model")

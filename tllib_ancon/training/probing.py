@@ -24,18 +24,23 @@ def require_gradient(model: Classifier, images: Batch, adapted: str | None) -> N
     """Raise an error if no parameter that learns has a gradient: a forward that computes it under ``no_grad``."""
     if _has_gradient(model, images):
         return
-    flags = [parameter.requires_grad for parameter in model.parameters()]
-    model.requires_grad_(True)
-    all_would_learn = _has_gradient(model, images)
-    for parameter, flag in zip(model.parameters(), flags, strict=True):
-        parameter.requires_grad_(flag)
     reason = (
         f"no parameter that learns with `adapted={adapted}` reaches the loss: the model's forward computes it under "
         "torch.no_grad() or torch.inference_mode()"
     )
-    if all_would_learn and adapted != "all":
+    if adapted != "all" and _would_have_gradient(model, images):
         raise UserError(f"{reason}. Pass `adapted=all`, which also trains the parameters outside that context")
     raise UserError(f"{reason}. Remove that context from the forward: adapt needs none and predict sets its own")
+
+
+def _would_have_gradient(model: Classifier, images: Batch) -> bool:
+    """Whether the logits have a gradient where all parameters learn."""
+    flags = [parameter.requires_grad for parameter in model.parameters()]
+    model.requires_grad_(True)
+    has_gradient = _has_gradient(model, images)
+    for parameter, flag in zip(model.parameters(), flags, strict=True):
+        parameter.requires_grad_(flag)
+    return has_gradient
 
 
 def _has_gradient(model: Classifier, images: Batch) -> bool:

@@ -7,7 +7,7 @@ import textwrap
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -42,7 +42,7 @@ class Meters:
 
     def first_bad_step(self) -> int:
         bad_steps = processes.gather(self.bad_step.view(1)).tolist()
-        return min((step for step in bad_steps if step), default=0)
+        return min(filter(None, bad_steps), default=0)
 
     def read(self, batch_size: int) -> dict[str, float]:
         """Means of the loss and of the diagnostics, the latest δ, and images a second, of all processes."""
@@ -53,23 +53,38 @@ class Meters:
         return {**values, "images_per_second": processes.world_size() * self.steps * batch_size / seconds}
 
 
-SHOWN = (
-    ("loss", "loss", "{:.4f}", "may rise, since the labels learnt from change"),
-    ("threshold", "δ", "{:.3f}", "mean confidence, which a prediction must reach to vote"),
-    ("votes", "votes", "{:.0%}", "images that have one"),
-    ("infomax", "InfoMax", "{:.4f}", "score without labels, higher is better"),
-    ("accuracy", "accuracy", "{:.2f} %", ""),
-    ("ece", "ECE", "{:.3f}", "calibration error, lower is better"),
-    ("images_per_second", "images/s", "{:.0f}", ""),
+class _Column(NamedTuple):
+    """A column of the table of epochs."""
+
+    metric: str
+    head: str
+    form: str
+    meaning: str
+    is_of_training: bool = False  # epoch 0 does not have it yet
+
+    def cell(self, metrics: Mapping[str, Any]) -> str:
+        if self.metric not in metrics:
+            return ""
+        return self.form.format(metrics[self.metric])
+
+
+COLUMNS = (
+    _Column("loss", "loss", "{:.4f}", "may rise, since the labels learnt from change", True),
+    _Column("threshold", "δ", "{:.3f}", "mean confidence, which a prediction must reach to vote", True),
+    _Column("votes", "votes", "{:.0%}", "images that have one", True),
+    _Column("infomax", "InfoMax", "{:.4f}", "score without labels, higher is better"),
+    _Column("accuracy", "accuracy", "{:.2f} %", ""),
+    _Column("ece", "ECE", "{:.3f}", "calibration error, lower is better"),
+    _Column("images_per_second", "images/s", "{:.0f}", "", True),
 )
-"""Columns of the table of epochs: the number, its head, its form, and what it means."""
+"""Columns of the table of epochs."""
+
 MEASURES = {
     "accuracy": "accuracy {:.2f} %",
     "accuracy_one_view": "{:.2f} % from one view",
     "ece": "ECE (15 bins) {:.4f}",
 }
-LEARNING = ("loss", "threshold", "votes", "images_per_second")
-"""What the epoch before the first step does not have yet."""
+"""Metrics by labels in the summary of a run."""
 
 
 class Progress:
@@ -79,7 +94,7 @@ class Progress:
         self.quiet = quiet or not is_main()
         self.verbose = verbose
         self.tracker: Any = None
-        self.columns: list[tuple[str, str, str, str]] = []
+        self.columns: list[_Column] = []
 
     def bar(self, title: str, steps: int) -> tqdm[Any]:
         return tqdm(total=steps, desc=title, leave=False, disable=self.quiet or None, file=sys.stderr, unit="step")
@@ -91,17 +106,26 @@ class Progress:
             self.line(f"{bar.desc} [{step}/{bar.total}] {text}")
 
     def epoch(self, title: str, metrics: Mapping[str, Any], total: int) -> None:
+        """A row of the table of epochs, after its head before the first one, and the metrics for the tracker."""
+        number = metrics["epoch"]
         if self.tracker is not None:
-            numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
-            self.tracker.log(numbers, step=numbers.pop("epoch"))
+            numbers = {
+                name: value for name, value in metrics.items() if name != "epoch" and isinstance(value, int | float)
+            }
+            self.tracker.log(numbers, step=number)
         if not self.columns:
-            found = {*metrics, *(LEARNING if metrics["epoch"] == 0 else ())}
-            self.columns = [column for column in SHOWN if column[0] in found]
-            meanings = "; ".join(f"{label}: {told}" for _, label, _, told in self.columns if told)
-            for line in (*textwrap.wrap(meanings, 100), _row(title, (label for _, label, _, _ in self.columns))):
-                self.line(line)
-        cells = (form.format(metrics[name]) if name in metrics else "" for name, _, form, _ in self.columns)
-        self.line(_row(f"{metrics['epoch']}/{total}".rjust(len(title)), cells))
+            self._begin_table(title, metrics)
+        self.line(_row(f"{number}/{total}".rjust(len(title)), [column.cell(metrics) for column in self.columns]))
+
+    def _begin_table(self, title: str, metrics: Mapping[str, Any]) -> None:
+        """Choose the columns by the first metrics; a line with what they mean, and the head of the table."""
+        before_training = metrics["epoch"] == 0
+        for column in COLUMNS:
+            if column.metric in metrics or (before_training and column.is_of_training):
+                self.columns.append(column)
+        meanings = [f"{column.head}: {column.meaning}" for column in self.columns if column.meaning]
+        self.lines(textwrap.wrap("; ".join(meanings), 100))
+        self.line(_row(title, [column.head for column in self.columns]))
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """Advise what to do where no epoch of an adaptation scores above the source model."""
@@ -130,41 +154,64 @@ def _row(first: str, cells: Iterable[str]) -> str:
 
 def result_summary(result: Mapping[str, Any]) -> str:
     """The lines that an adaptation ends with, from its ``result.json``."""
-    name, held_out = result["criterion"], result["held_out"]
-    start, adapted, last = result["start"], result["selected"], result["last"]
-    lines, chosen, measures = assessing.before_adapting(result), "last", MEASURES
-    if name in selection.CRITERIA:
-        chosen, measures = f"selected by {name}", {name: name + " {:.4f}", **MEASURES}
-        scored = f"the {held_out} held-out images" if held_out else "the target images"
-        lines.append(f"{name} of {scored}: {_end(name)}")
-    titles = {"source model (epoch 0)": start, f"adapted model (epoch {adapted['epoch']}, {chosen})": adapted}
-    if last != adapted:
-        titles[f"last epoch ({last['epoch']})"] = last
-    for title, metrics in titles.items():
-        measured = [form.format(metrics[measure]) for measure, form in measures.items() if measure in metrics]
-        lines.append(f"{title}: {', '.join(measured)}".removesuffix(": "))
-    if "changed" in adapted:
-        lines.append(f"{100 * adapted['changed']:.1f} % of the predicted classes changed")
+    lines = assessing.before_adapting(result)
+    criterion = result["criterion"]
+    chosen = "last"
+    measures = MEASURES
+    if criterion in selection.CRITERIA:
+        chosen = f"selected by {criterion}"
+        measures = {criterion: criterion + " {:.4f}", **MEASURES}
+        images = "the target images"
+        if result["held_out"]:
+            images = f"the {result['held_out']} held-out images"
+        lines.append(f"{criterion} of {images}: {_end(criterion)}")
+    selected = result["selected"]
+    last = result["last"]
+    lines.append(_measured("source model (epoch 0)", result["start"], measures))
+    lines.append(_measured(f"adapted model (epoch {selected['epoch']}, {chosen})", selected, measures))
+    if last != selected:
+        lines.append(_measured(f"last epoch ({last['epoch']})", last, measures))
+    if "changed" in selected:
+        lines.append(f"{100 * selected['changed']:.1f} % of the predicted classes changed")
     if result["better_than_start"] is False:
-        lines.append(f"no epoch has a better {name} than the source model")
+        lines.append(f"no epoch has a better {criterion} than the source model")
     if "taught" in result:
         lines.append(f"{result['taught']} labelled images trained the model and do not certify it")
     return "\n".join(lines)
 
 
+def _measured(title: str, metrics: Mapping[str, Any], measures: Mapping[str, str]) -> str:
+    """A line with the measures that an epoch has."""
+    values = [form.format(metrics[measure]) for measure, form in measures.items() if measure in metrics]
+    if not values:
+        return title
+    return f"{title}: {', '.join(values)}"
+
+
 def _end(criterion: str) -> str:
-    return "higher is better" if selection.CRITERIA[criterion].sign > 0 else "lower is better"
+    if selection.CRITERIA[criterion].sign > 0:
+        return "higher is better"
+    return "lower is better"
 
 
 def tracker(name: str, run: Path, settings: Mapping[str, Any]) -> Any:
+    """A tracker of Accelerate, such as TensorBoard's, that writes into the run directory and has its settings."""
     from accelerate import tracking
 
     if name not in map(str, tracking.get_available_trackers()):
         raise UserError(f"`track={name}` needs the package {name}; install it: pip install {name}")
     folder = run / "track"
     folder.mkdir(parents=True, exist_ok=True)
-    made = tracking.LOGGER_TYPE_TO_CLASS[name](run.name, **{"dir" if name == "wandb" else "logging_dir": str(folder)})
-    getattr(made, "start", lambda: None)()  # older versions of Accelerate start it at once
-    plain = int | float | str | bool
-    made.store_init_configuration({key: one if isinstance(one, plain) else str(one) for key, one in settings.items()})
-    return made
+    folder_argument = "dir" if name == "wandb" else "logging_dir"
+    opened = tracking.LOGGER_TYPE_TO_CLASS[name](run.name, **{folder_argument: str(folder)})
+    if hasattr(opened, "start"):  # older versions of Accelerate start it at once
+        opened.start()
+    opened.store_init_configuration({setting: _plain(value) for setting, value in settings.items()})
+    return opened
+
+
+def _plain(value: Any) -> Any:
+    """A number or text as a tracker takes it."""
+    if isinstance(value, int | float | str | bool):
+        return value
+    return str(value)

@@ -1,6 +1,7 @@
 """The learning rate at which one step changes predictions by a given part of the difference between two views."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -10,7 +11,10 @@ from tllib_ancon.runtime import processes
 
 TRIAL = 1e-3
 """Rate of the trial steps. The change of predictions is linear in the rate up to about ten times this value."""
+
 PAIRS = 2
+"""Pairs of batches from which the rate is fitted."""
+
 ONE_VIEW = 0.4
 """Difference between the views of an image, about that of a hard target, where there is no second view."""
 
@@ -42,20 +46,33 @@ def fitted_rate(
 
     Returns: η; infinity if no step changes any prediction
     """
-    measured = []
-    for batch, other in zip(batches, batches[1:] or batches, strict=False):
+    next_batches = batches[1:] or batches
+    distances = []
+    for batch, next_batch in zip(batches, next_batches, strict=False):
         gradients = torch.autograd.grad(loss(batch), parameters, materialize_grads=True)
         with torch.no_grad():
-            originals, before = [one.clone() for one in parameters], predict(other)
-            for one, gradient in zip(parameters, gradients, strict=True):
-                one.sub_(gradient, alpha=TRIAL)
-            measured.append(torch.stack([distance(predict(other)[0], before[0]), distance(before[0], before[-1])]))
-            for one, original in zip(parameters, originals, strict=True):
-                one.copy_(original)
-    change, between_views = processes.mean(torch.stack(measured).mean(0)).tolist()
-    return TRIAL * step_change * (between_views or ONE_VIEW) / change if change else float("inf")
+            before = predict(next_batch)
+            with _trial_step(parameters, gradients):
+                after = predict(next_batch)
+            distances.append(torch.stack([_distance(after[0], before[0]), _distance(before[0], before[-1])]))
+    mean_distances = processes.mean(torch.stack(distances).mean(0))
+    change, between_views = map(float, mean_distances)
+    if change == 0:
+        return float("inf")
+    return TRIAL * step_change * (between_views or ONE_VIEW) / change
 
 
-def distance(some: Tensor, others: Tensor) -> Tensor:
+@contextmanager
+def _trial_step(parameters: Sequence[nn.Parameter], gradients: Sequence[Tensor]) -> Iterator[None]:
+    """In this context the parameters are those after a step of the trial rate."""
+    originals = [parameter.clone() for parameter in parameters]
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.sub_(gradient, alpha=TRIAL)
+    yield
+    for parameter, original in zip(parameters, originals, strict=True):
+        parameter.copy_(original)
+
+
+def _distance(probabilities: Tensor, reference: Tensor) -> Tensor:
     """Mean total variation."""
-    return (some - others).abs().sum(-1).mean() / 2
+    return (probabilities - reference).abs().sum(-1).mean() / 2

@@ -19,8 +19,8 @@ from tllib_ancon.data.labels import counted_from_one
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training.progress import Progress
 
-DRAW = 29
-"""Beside the run's seed: of no other draw by it."""
+TEACHING = 29
+"""Number beside the run's seed that sets this draw apart from others by the same seed."""
 
 Labels = NDArray[np.int64]
 
@@ -28,28 +28,36 @@ Labels = NDArray[np.int64]
 def certifying(recorded: Mapping[str, Any], count: int) -> Labels | None:
     """Positions of the images that certify the run of this ``config.json``; None if no label trained it."""
     taught = recorded.get("taught")
-    return taught and np.flatnonzero(~_teach(taught["teach"], taught["seed"], count))
+    if taught is None:
+        return None
+    return np.flatnonzero(~_teach(taught["teach"], taught["seed"], count))
 
 
 def _teach(fraction: float, seed: int, count: int) -> NDArray[np.bool_]:
-    return np.random.default_rng((seed, DRAW)).random(count) < fraction
+    """(N,) whether each image may teach."""
+    return np.random.default_rng((seed, TEACHING)).random(count) < fraction
 
 
 def names_of(images: Domain, root: str | None) -> list[str]:
     """Paths of the images below the folder of the data, or their positions where they are no files."""
     if images.paths is None:
         return [str(position) for position in images.positions]
-    return [path.removeprefix(str(root).rstrip("/") + "/") for path in images.paths]
+    folder = str(root).rstrip("/") + "/"
+    return [path.removeprefix(folder) for path in images.paths]
 
 
-def answers_of(given: Any, images: Domain, names: Sequence[str]) -> Labels:
+def answers_of(answers: Any, images: Domain, names: Sequence[str]) -> Labels:
     """The class of each image, (N,), of a file or an array; -1 without an answer, K if nobody can tell the class."""
-    if isinstance(given, str | Path):
-        answers = np.full(len(images), -1)
-        for position, answer in read_answers(Path(given), names, images.classes).items():
-            answers[position] = answer if isinstance(answer, int) else images.num_classes
-        return answers
-    return checked_classes("`answers`", given, len(images), images.num_classes, unknown=True, names=images.classes)
+    if not isinstance(answers, str | Path):
+        return checked_classes(
+            "`answers`", answers, len(images), images.num_classes, unknown=True, names=images.classes
+        )
+    classes = np.full(len(images), -1)
+    for position, answer in read_answers(Path(answers), names, images.classes).items():
+        classes[position] = images.num_classes
+        if isinstance(answer, int):
+            classes[position] = answer
+    return classes
 
 
 def taught_labels(
@@ -60,20 +68,30 @@ def taught_labels(
         raise UserError(
             "`teach` and `answers` go together; pass both: labels of some images, and the fraction that teaches"
         )
-    before, drawn = recorded.get("taught"), {"teach": config.teach, "seed": config.seed}
-    if before and before != {**before, **drawn}:
+    draw = {"teach": config.teach, "seed": config.seed}
+    _require_same_draw(recorded.get("taught"), draw)
+    classes = answers_of(answers, images, names_of(images, config.root))
+    has_class = (classes >= 0) & (classes < images.num_classes)
+    teaches = has_class & _teach(config.teach, config.seed, len(images))
+    num_answers = int(has_class.sum())
+    num_taught = int(teaches.sum())
+    if num_answers < 2 or num_taught == 0:
         raise UserError(
-            f"labels taught this source model with `teach={before['teach']}` and `seed={before['seed']}`; give the "
-            "same, so that no image that certified teaches"
+            f"`answers` name the class of {num_answers} images, of which {num_taught} may teach; label more"
         )
-    answered = answers_of(answers, images, names_of(images, config.root))
-    known = (answered >= 0) & (answered < images.num_classes)
-    labels = np.where(known & _teach(config.teach, config.seed, len(images)), answered, -1).astype(np.int64)
-    count = int((labels >= 0).sum())
-    if known.sum() < 2 or not count:
-        raise UserError(f"`answers` name the class of {known.sum()} images, of which {count} may teach; label more")
-    line = counted_from_one(answered[known], images.num_classes)
-    if line is not None and known.sum() >= 2 * images.num_classes:
+    line = counted_from_one(classes[has_class], images.num_classes)
+    if line is not None and num_answers >= 2 * images.num_classes:
         Progress(config.quiet).line(line)
-    recorded["taught"] = {**drawn, "labels": count, "labels_sha256": hashlib.sha256(labels.tobytes()).hexdigest()}
+    labels = np.where(teaches, classes, -1).astype(np.int64)
+    recorded["taught"] = {**draw, "labels": num_taught, "labels_sha256": hashlib.sha256(labels.tobytes()).hexdigest()}
     return labels
+
+
+def _require_same_draw(taught: Mapping[str, Any] | None, draw: Mapping[str, Any]) -> None:
+    """Raise an error for a source model that was taught by another draw of the images."""
+    if taught is None or taught == {**taught, **draw}:
+        return
+    raise UserError(
+        f"labels taught this source model with `teach={taught['teach']}` and `seed={taught['seed']}`; give the "
+        "same, so that no image that certified teaches"
+    )
