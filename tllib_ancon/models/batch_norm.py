@@ -28,7 +28,7 @@ class BatchNormPolicy:
     Attributes:
         statistics: ``"target"``: of each batch. ``"source"``: the running statistics of the source model. ``"mixed"``:
             of each batch, after :meth:`prepare` mixed the source's into scale and shift
-        mixing_weight: weight α of the source's statistics in [0, 1]. Default: chosen by :func:`mixing_weight`
+        mixing_weight: weight α of the source's statistics in [0, 1]. Default: chosen from the predictions
         num_images: images of the sample that this process estimates from; later ones repeat an image. Default: all
     """
 
@@ -80,7 +80,7 @@ class BatchNormPolicy:
             numbers["agreement"] = agreement
             model.load_state_dict(source_state)
             with self.estimated(model):
-                weight = mixing_weight(predict(), agreement)
+                weight = _mixing_weight(predict(), agreement)
             if weight == 0:
                 return {"batch_norm_share": weight, **numbers}
             model.load_state_dict(source_state)
@@ -93,7 +93,7 @@ def _agreement(labels: Tensor, source_labels: Tensor) -> float:
     return float((labels == source_labels.to(labels.device)).float().mean())
 
 
-def mixing_weight(logits: Tensor, agreement: float) -> float:
+def _mixing_weight(logits: Tensor, agreement: float) -> float:
     r"""Choose the weight α of the source's statistics.
 
     .. math::

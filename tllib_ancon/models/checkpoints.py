@@ -125,8 +125,8 @@ def without_prefix(state: Mapping[str, Tensor], network: nn.Module) -> dict[str,
     prefixes = _prefixes_of(names[0], state)
     if not prefixes:
         return dict(state)
-    matches = {prefix: sum(prefix + name in state for name in names) for prefix in prefixes}
-    best = [prefix for prefix in prefixes if matches[prefix] == max(matches.values())]
+    matches = [_matches(prefix, names, state) for prefix in prefixes]
+    best = [prefix for prefix, count in zip(prefixes, matches, strict=True) if count == max(matches)]
     if len(best) > 1:
         averages = [prefix for prefix in best if "ema" in prefix]
         if len(averages) != 1:
@@ -141,6 +141,10 @@ def _prefixes_of(tensor_name: str, state: Mapping[str, Tensor]) -> list[str]:
     """What stands before this name of a tensor in the names of a state dict."""
     names = [name for name in state if name == tensor_name or name.endswith(f".{tensor_name}")]
     return sorted(name.removesuffix(tensor_name) for name in names)
+
+
+def _matches(prefix: str, names: list[str], state: Mapping[str, Tensor]) -> int:
+    return sum(prefix + name in state for name in names)
 
 
 def load_into(network: nn.Module, state: Mapping[str, Tensor], source: str, ignore: tuple[str, ...] = ()) -> None:

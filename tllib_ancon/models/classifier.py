@@ -152,9 +152,9 @@ class NetworkClassifier(Classifier):
         heads = [_on_vectors(module) for module in modules]
         head = heads[0]
         if len(heads) > 1:
-            head = MeanOfHeads(heads, self.widths)
+            head = _MeanOfHeads(heads, self.widths)
         if getattr(modules[0], "out_features", 0) == 1:
-            return nn.Sequential(head, TwoLogits())
+            return nn.Sequential(head, _TwoLogits())
         return head
 
     def predict(self, images: Batch) -> tuple[Tensor, Tensor]:
@@ -193,7 +193,7 @@ class _HeadInput:
         return _HeadInput, ()
 
 
-class MeanOfHeads(nn.Module):
+class _MeanOfHeads(nn.Module):
     """Features of several heads side by side, (B, D_1 + D_2 + …) -> mean of their logits (B, K)."""
 
     def __init__(self, heads: Sequence[nn.Module], widths: Sequence[int]):
@@ -207,7 +207,7 @@ class MeanOfHeads(nn.Module):
         return torch.stack(logits).mean(0)
 
 
-class TwoLogits(nn.Module):
+class _TwoLogits(nn.Module):
     def forward(self, logits: Tensor) -> Tensor:
         return two_logits(logits)
 
@@ -238,11 +238,7 @@ def as_classifier(
     """
     if isinstance(model, Classifier):
         return model
-    names = [] if head is None else head.split(",")
-    modules = dict(model.named_modules())
-    for name in names:
-        if name not in modules:
-            raise unknown_name("module of the model", name, modules)
+    names = _named_modules(model, head)
     if preprocessing is None:
         preprocessing = preprocessing_of(model)
     if probe is None:
@@ -256,12 +252,24 @@ def as_classifier(
         reader = find_logits(model, images, observed, names)
     logits = reader(observed.output)
     _require_logits(logits, num_rows(images))
-    for name in names:
+    heads = names or observed.heads(logits)
+    for name in heads:
         if name not in observed.calls:
             raise UserError(f"the model does not call its module {name} on (B, D); `head` must name one after pooling")
-    heads = names or observed.heads(logits)
     widths = [observed.calls[name].features.shape[1] for name in heads]
     return NetworkClassifier(model, logits.shape[1], heads, widths, finetune, reader, preprocessing)
+
+
+def _named_modules(model: nn.Module, head: str | None) -> list[str]:
+    """The names of modules in ``head``; none without it."""
+    if head is None:
+        return []
+    names = head.split(",")
+    modules = dict(model.named_modules())
+    for name in names:
+        if name not in modules:
+            raise unknown_name("module of the model", name, modules)
+    return names
 
 
 def _require_logits(logits: Any, number: int) -> None:

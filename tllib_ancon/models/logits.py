@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -89,7 +89,8 @@ class Observation:
 
 def _innermost(names: Sequence[str]) -> list[str]:
     """The modules that contain none of the others."""
-    return [name for name in names if not any(inner.startswith(f"{name}.") for inner in names)]
+    containers = {name for name, inner in itertools.permutations(names, 2) if inner.startswith(f"{name}.")}
+    return [name for name in names if name not in containers]
 
 
 def _groups(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -201,31 +202,30 @@ def _last_computed(
     network: nn.Module, images: Batch, candidates: list[_Candidate], observed: Observation
 ) -> list[_Candidate]:
     """Those of several outputs from which no other is computed; logits rather than their probabilities."""
-    without_activations = [
-        candidate
-        for candidate in candidates
-        if not any(_is_activation(candidate.values, logits.values) for logits in candidates)
-    ]
-    dependent = _dependence(network, images, [candidate.path for candidate in without_activations])
+    raw_outputs = _without(candidates, _is_activation)
+    dependent = _dependence(network, images, [candidate.path for candidate in raw_outputs])
 
     def enters(candidate: _Candidate, result: _Candidate) -> bool:
         if (candidate.path, result.path) in dependent:
             return True
         return _enters_head_of(candidate.values, result.values, observed)
 
-    last = [
-        candidate
-        for candidate in without_activations
-        if not any(enters(candidate, result) for result in without_activations)
-    ]
-    return last or without_activations
+    return _without(raw_outputs, enters) or raw_outputs
 
 
-def _is_activation(values: Tensor, logits: Tensor) -> bool:
+def _without(candidates: list[_Candidate], precedes: Callable[[_Candidate, _Candidate], bool]) -> list[_Candidate]:
+    """The candidates for which the relation to no other holds."""
+    excluded = {first.path for first, second in itertools.permutations(candidates, 2) if precedes(first, second)}
+    return [candidate for candidate in candidates if candidate.path not in excluded]
+
+
+def _is_activation(candidate: _Candidate, logits: _Candidate) -> bool:
     """Whether the values are a softmax, a log-softmax or a sigmoid of the logits."""
-    if values is logits or values.shape != logits.shape:
+    values = candidate.values
+    raw = logits.values
+    if values is raw or values.shape != raw.shape:
         return False
-    activations = (logits.softmax(1), logits.log_softmax(1), logits.sigmoid())
+    activations = (raw.softmax(1), raw.log_softmax(1), raw.sigmoid())
     return any(torch.allclose(values, activation, rtol=1e-4, atol=1e-5) for activation in activations)
 
 
@@ -279,18 +279,23 @@ def _chosen_path(candidates: list[_Candidate], observed: Observation, head: Sequ
             f"the model returns several tensors, and none is what its module {','.join(head)} returns; name the head "
             "that returns one of them"
         )
-    shown = []
+    raise _several_outputs(candidates, heads)
+
+
+def _several_outputs(candidates: list[_Candidate], heads: Mapping[Path, list[str]]) -> UserError:
+    """The error for outputs of which more than one could be the logits."""
+    descriptions = []
     advice = "Wrap it in a module that returns one of them"
     for candidate in candidates:
         description = f"{place_of(candidate.path)} (B, {candidate.values.shape[1]})"
         name = ",".join(heads[candidate.path])
         if name:
             description += f" of its head {name}"
-        shown.append(description)
-    names = next(filter(None, heads.values()), None)
-    if names is not None:
-        advice += f", or in Python pass head={','.join(names)!r} or another of these heads"
-    raise UserError(f"the model returns several tensors that could be its logits: {'; '.join(shown)}. {advice}")
+        descriptions.append(description)
+    named = [",".join(names) for names in heads.values() if names]
+    if named:
+        advice += f", or in Python pass head={named[0]!r} or another of these heads"
+    return UserError(f"the model returns several tensors that could be its logits: {'; '.join(descriptions)}. {advice}")
 
 
 def _kind_of(network: nn.Module, values: Tensor, observed: Observation) -> Kind:

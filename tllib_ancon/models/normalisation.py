@@ -13,7 +13,7 @@ from tllib_ancon.models.outputs import evaluating, output_for
 TOLERANCE = 1e-4
 
 
-class Normalisation(NamedTuple):
+class _Normalisation(NamedTuple):
     """(images - mean) / std of each channel."""
 
     mean: tuple[float, ...]
@@ -33,7 +33,7 @@ class Normalisation(NamedTuple):
         return 1.0
 
 
-def normalisation_before(network: nn.Module, part: nn.Module, channels: int, side: int) -> Normalisation | None:
+def normalisation_before(network: nn.Module, part: nn.Module, channels: int, side: int) -> _Normalisation | None:
     """The normalisation that a network applies to images (B, C, H, W) before they enter a part of it; None if that is
     no normalisation of each channel, or if the part is not called."""
     noise = torch.rand(2, channels, side, side, generator=torch.Generator().manual_seed(0))
@@ -57,7 +57,7 @@ def normalisation_before(network: nn.Module, part: nn.Module, channels: int, sid
     return _fitted(images, entered[0])
 
 
-def _fitted(images: Tensor, entered: Tensor) -> Normalisation | None:
+def _fitted(images: Tensor, entered: Tensor) -> _Normalisation | None:
     """The normalisation of each channel that turns the images into what entered; None if none does."""
     before = _values_by_channel(images)
     after = _values_by_channel(entered)
@@ -72,7 +72,7 @@ def _fitted(images: Tensor, entered: Tensor) -> Normalisation | None:
         return None
     mean = (mean_before - mean_after / scale).flatten()
     std = (1 / scale).flatten()
-    return Normalisation(tuple(mean.tolist()), tuple(std.tolist()))
+    return _Normalisation(tuple(mean.tolist()), tuple(std.tolist()))
 
 
 def _values_by_channel(images: Tensor) -> Tensor:
