@@ -21,7 +21,7 @@ from tllib_ancon.data.transforms import Preprocessing, evaluation_transform, tra
 from tllib_ancon.models.classifier import Classifier, choose_adapted_parameters, shot_classifier
 from tllib_ancon.models.networks import create_backbone
 from tllib_ancon.training import devices, inputs
-from tllib_ancon.training.adapting import Adaptation
+from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import Transforms, facts_of, resolve
 from tllib_ancon.training.run import RunDirectory

@@ -25,7 +25,7 @@ from tllib_ancon.config.settings import choices_of
 from tllib_ancon.models.checkpoints import load_state_dict
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training.adapt import AdaptationResult, adapt
-from tllib_ancon.training.adapting import Adaptation
+from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.checkpointing import copy_to_cpu
 from tllib_ancon.training.predict import predict
 from tllib_ancon.training.pretrain import pretrain

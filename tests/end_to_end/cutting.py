@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from tllib_ancon.cli.main import main
-from tllib_ancon.training.adapting import Adaptation
+from tllib_ancon.training.adaptation import Adaptation
 
 
 def counting(monkeypatch: pytest.MonkeyPatch, loop: type = Adaptation, cut: int | None = None) -> list[int]:

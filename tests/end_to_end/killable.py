@@ -24,7 +24,7 @@ from benchmarks.faults.outcomes import differences as differences
 from tllib_ancon.cli import commands  # noqa: F401
 from tllib_ancon.cli.main import main
 from tllib_ancon.training import devices
-from tllib_ancon.training.adapting import Adaptation
+from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.run import RunDirectory
 
 torch.set_num_threads(1)

@@ -19,7 +19,7 @@ from tllib_ancon.data.open import open_domain
 from tllib_ancon.measures.disagreement import Interval
 from tllib_ancon.measures.indicators import SourceStatistics
 from tllib_ancon.runtime.errors import Interrupted
-from tllib_ancon.training.adapting import Adaptation
+from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.assess import Assessment
 from tllib_ancon.training.progress import result_summary
 

@@ -18,7 +18,7 @@ from tests.end_to_end.killable import differences, weights
 from tllib_ancon import methods
 from tllib_ancon.cli.main import main
 from tllib_ancon.methods import Method
-from tllib_ancon.training.adapting import Adaptation
+from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.devices import make_reproducible
 
 TESTED = ("self-training", "elr", "ancon", "gce", "nrc+ancon", "shot+ancon", "aad+ancon")

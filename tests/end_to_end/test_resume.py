@@ -19,7 +19,7 @@ from tests.end_to_end.killable import differences, last_epoch, outcome, start, w
 from tllib_ancon.cli.main import main
 from tllib_ancon.laboratory import demo
 from tllib_ancon.runtime.errors import Interrupted
-from tllib_ancon.training.adapting import Adaptation
+from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.run import RunDirectory
 
 CROPS = "ancon --train-resizing default --image-size 14 --override"

@@ -18,7 +18,7 @@ import tllib_ancon
 from tests.domains_on_disk import write_domain
 from tests.training.small import network
 from tllib_ancon.runtime.errors import UserError
-from tllib_ancon.training.adapting import Adaptation
+from tllib_ancon.training.adaptation import Adaptation
 
 IMAGES = torch.randn(24, 3, 4, 4, generator=torch.Generator().manual_seed(0))
 QUICK: dict[str, Any] = {"epochs": 1, "workers": 0, "quiet": True}

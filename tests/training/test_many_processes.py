@@ -30,7 +30,7 @@ from tllib_ancon.models.classifier import BottleneckClassifier
 from tllib_ancon.runtime import processes
 from tllib_ancon.self_training.elr import WithELR
 from tllib_ancon.toolkit.toolkit import find
-from tllib_ancon.training.adapting import Adaptation
+from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.inference import Outputs, evaluation_loader, predict_domain
 from tllib_ancon.training.pretrain import AdversarialTraining, SourceOnly, create_network
 from tllib_ancon.training.progress import Progress

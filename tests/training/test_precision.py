@@ -16,7 +16,7 @@ from tllib_ancon.models.classifier import shot_classifier
 from tllib_ancon.models.networks import create_backbone
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.self_training import elr, ensemble, memory_bank
-from tllib_ancon.training.adapting import Adaptation
+from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.loop import create_optimizer
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import Transforms, facts_of, resolve
@@ -81,7 +81,7 @@ def test_a_run_in_bfloat16_has_votes_and_weights_in_float32_and_evaluates_in_bfl
     assert ensemble.threshold.dtype == ensemble.votes(torch.arange(48)).dtype == torch.float32
     assert all(tensor.dtype != torch.bfloat16 for tensor in adaptation.network.state_dict().values())
     for run, rounded in ((adaptation, True), (plain, False)):
-        logits = run._predict(run.images.every, epoch=1).logits
+        logits = run._predict(run.images.target, epoch=1).logits
         assert logits.dtype == torch.float32
         assert torch.equal(logits, logits.bfloat16().float()) == rounded
 

@@ -9,7 +9,7 @@ import pytest
 from tests.end_to_end.killable import differences
 from tests.training.small import EPOCHS, adapt, without
 from tllib_ancon.runtime.errors import UserError
-from tllib_ancon.training.adapting import Adaptation
+from tllib_ancon.training.adaptation import Adaptation
 
 BETWEEN: dict[str, Any] = {"lr": 1.0}
 """With which epoch 2 of 4 is selected."""
@@ -22,7 +22,7 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     predict, epochs = Adaptation._predict, []
 
     def counted(self: Adaptation, loader: Any, epoch: int) -> Any:
-        if loader is self.images.every:
+        if loader is self.images.target:
             epochs.append(epoch)
         return predict(self, loader, epoch)
 

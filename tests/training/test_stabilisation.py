@@ -17,7 +17,7 @@ from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.models.batch_norm import estimated_statistics
 from tllib_ancon.models.classifier import as_classifier
 from tllib_ancon.runtime.errors import UserError
-from tllib_ancon.training.adapting import Adaptation
+from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.loop import create_optimizer, power_decay
 
 LAYERS = nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.LayerNorm(6), nn.Linear(6, 3))

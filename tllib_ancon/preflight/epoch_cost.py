@@ -14,7 +14,8 @@ from tllib_ancon.preflight.case import Case
 from tllib_ancon.preflight.fact import LOOK, WRONG, Fact, counted, duration, storage
 from tllib_ancon.preflight.rehearsal import Rehearsal
 from tllib_ancon.training import devices
-from tllib_ancon.training.adapting import SAMPLE, STATISTICS_SAMPLE
+from tllib_ancon.training.adaptation import STATISTICS_SAMPLE
+from tllib_ancon.training.target_loaders import SAMPLE
 
 SETTINGS = ("batch_size", "epochs", "workers")
 

@@ -5,8 +5,9 @@ from pathlib import Path
 from tllib_ancon.models.copies import restore_tensors, wrapped_again
 from tllib_ancon.runtime.errors import NotFinite
 from tllib_ancon.training import devices
-from tllib_ancon.training.adapting import Adaptation, refuse_settings_of_training
+from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.card import write_card
+from tllib_ancon.training.learning import refuse_settings_of_training
 from tllib_ancon.training.not_finite import explained
 from tllib_ancon.training.plan import Plan
 from tllib_ancon.training.probing import require_gradient

@@ -11,7 +11,7 @@ from tllib_ancon.models.classifier import BATCH_NORMS
 from tllib_ancon.models.copies import copy_of, restore_tensors, wrapped_again
 from tllib_ancon.models.outputs import output_for
 from tllib_ancon.training import devices
-from tllib_ancon.training.adapting import refuse_settings_of_training
+from tllib_ancon.training.learning import refuse_settings_of_training
 from tllib_ancon.training.loop import training_loader
 from tllib_ancon.training.online import Online, online
 from tllib_ancon.training.plan import Plan

@@ -1,0 +1,86 @@
+"""What learns in an adaptation, and settings that have no effect on it."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from tllib_ancon import methods
+from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.models.batch_norm import has_statistics
+from tllib_ancon.models.classifier import Classifier, choose_adapted_parameters
+from tllib_ancon.runtime.errors import UserError
+
+OF_TRAINING = (
+    "optimizer",
+    "lr",
+    "lr_gamma",
+    "lr_decay",
+    "momentum",
+    "weight_decay",
+    "fused",
+    "step_change",
+    "warmup_steps",
+    "accumulation_steps",
+    "adapted",
+    "dropout",
+    "teach",
+)
+"""Settings that a method reads only if it trains."""
+
+
+def refuse_settings_of_training(config: AdaptConfig) -> None:
+    """Raise an error for a setting of the user's that a method that trains nothing does not read."""
+    defaults = {name: AdaptConfig.model_fields[name].default for name in OF_TRAINING}
+    defaults |= methods.training_defaults(config.method)
+    for name in OF_TRAINING:
+        if getattr(config, name) not in (None, defaults[name]):
+            raise without_effect(config, name)
+
+
+def without_effect(config: AdaptConfig, name: str) -> UserError:
+    return UserError(
+        f"`{name}={getattr(config, name)}` has no effect with `method={config.method}`, which trains nothing; leave it "
+        "out"
+    )
+
+
+def choose_parameters(model: Classifier, adapted: Any) -> list[str]:
+    """Decide which parameters learn. Returns lines for the user."""
+    flags = [parameter.requires_grad for parameter in model.parameters()]
+    lines = []
+    thawed = choose_adapted_parameters(model, adapted)
+    if thawed:
+        lines.append(f"`adapted={adapted}` thaws {thawed} of {flags.count(False)} frozen parameters")
+    elif not all(flags):
+        learning = sum(parameter.requires_grad for parameter in model.parameters())
+        lines.append(f"what the model has frozen stays so: {learning} of {len(flags)} parameters learn")
+    if adapted == "all-but-head" and model.head is None:
+        lines.append("the model ends in no Linear layer that could be its head; all of it learns")
+    return lines
+
+
+def with_synchronised_batch_norm(model: Classifier) -> Classifier:
+    """The model with batch-norm over the batches of all processes."""
+    if not torch.cuda.is_available():
+        raise UserError(
+            "`sync_batch_norm` needs GPUs, and this machine has none; leave it out: each process then normalises by "
+            "its own batch"
+        )
+    converted: Classifier = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
+    return converted
+
+
+def refuse_without_effect(config: AdaptConfig, model: nn.Module, trains: bool) -> None:
+    """Raise an error for settings that change nothing: of batch-norm where no layer of it keeps statistics, and of how
+    weights change where nothing is trained."""
+    if not trains and config.batch_norm == "source":
+        raise without_effect(config, "batch_norm")
+    if not trains and config.views == 2:
+        raise without_effect(config, "views")
+    if (not trains or config.batch_norm == "source") and not has_statistics(model):
+        name = "batch_norm" if config.batch_norm == "source" else "method"
+        raise UserError(
+            f"`{name}={getattr(config, name)}` is about running statistics of batch-norm, and this network has no "
+            "batch-norm that keeps them; leave it out"
+        )

@@ -1,0 +1,77 @@
+"""Predictions of the model as it is, on the sample, the hold-out and the target: each made at most once an epoch."""
+
+from collections.abc import Callable
+
+from tllib_ancon.data.loading import ImageLoader
+from tllib_ancon.data.transforms import mirror
+from tllib_ancon.self_training.method import mean_prediction
+from tllib_ancon.training.inference import Outputs, View
+from tllib_ancon.training.target_loaders import TargetLoaders
+
+Predict = Callable[[ImageLoader, View | None], Outputs]
+
+
+class Passes:
+    """Predictions of the model, made when they are first asked for, until :meth:`forget`.
+
+    Args:
+        loaders: of the target
+        predict: a loader and another view of its images, or None -> outputs of the model
+        mirrors: whether predictions on the target are the mean over images and their mirrors
+    """
+
+    def __init__(self, loaders: TargetLoaders, predict: Predict, mirrors: bool):
+        self.loaders = loaders
+        self.mirrors = mirrors
+        self._predict = predict
+        self._made: dict[str, Outputs] = {}
+
+    def forget(self) -> None:
+        """The model changes: predictions are made anew."""
+        self._made = {}
+
+    def target_is_predicted(self) -> bool:
+        return "target" in self._made
+
+    def target_by_one_view(self) -> Outputs:
+        return self._once("target by one view", self.loaders.target)
+
+    def target(self) -> Outputs:
+        """Predictions on the whole target, by the views of the run."""
+        if "target" not in self._made:
+            outputs = self.target_by_one_view()
+            if self.mirrors:
+                mirrored = self._predict(self.loaders.target, mirror)
+                outputs = outputs._replace(logits=mean_prediction(outputs.logits, mirrored.logits))
+            self._made["target"] = outputs
+        return self._made["target"]
+
+    def adapted(self) -> Outputs:
+        """Predictions on the images to adapt on: those on the target where these are the same and there are some."""
+        if self.loaders.num_held_out == 0 and self.target_is_predicted():
+            return self.target()
+        return self._once("adapted", self.loaders.adapted)
+
+    def sample(self) -> Outputs:
+        """Predictions on the sample. Their indices are positions among the images to adapt on, as those of a step."""
+        if "sample" not in self._made:
+            outputs = self._predict(self.loaders.sample, None)
+            self._made["sample"] = outputs._replace(indices=self.loaders.sampled[outputs.indices])
+        return self._made["sample"]
+
+    def first_of_sample(self) -> Outputs:
+        return self._once("first of the sample", self.loaders.first_of_sample)
+
+    def scored(self) -> Outputs:
+        """Predictions that score an epoch, by one view: on the hold-out, or on the sample if nothing is held out."""
+        if self.loaders.num_held_out:
+            return self._once("held out", self.loaders.held_out)
+        if "target by one view" not in self._made:
+            return self.sample()
+        outputs = self.target_by_one_view()
+        return Outputs(*(part[self.loaders.sampled.to(part.device)] for part in outputs))
+
+    def _once(self, name: str, loader: ImageLoader) -> Outputs:
+        if name not in self._made:
+            self._made[name] = self._predict(loader, None)
+        return self._made[name]

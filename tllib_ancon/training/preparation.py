@@ -1,0 +1,79 @@
+"""What an adaptation does between the score of the source model and its first step."""
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
+from tllib_ancon.models.classifier import Classifier
+from tllib_ancon.self_training.method import Method
+from tllib_ancon.training.collapse import Diversity
+from tllib_ancon.training.passes import Passes
+from tllib_ancon.training.rate import fitted_rate
+
+
+class Preparation:
+    """Mixed batch-norm statistics and the fitted rate; the numbers go into the record of the first epoch.
+
+    Args:
+        network: source model, changed in place
+        policy: of batch-norm
+        passes: predictions of the network
+    """
+
+    def __init__(self, network: Classifier, policy: BatchNormPolicy, passes: Passes):
+        self.network = network
+        self.policy = policy
+        self.passes = passes
+
+    @property
+    def mixes_statistics(self) -> bool:
+        return self.policy.statistics == "mixed" and has_statistics(self.network)
+
+    def estimate_statistics_of_the_target(self) -> None:
+        """Estimate all batch-norm statistics from the sample: all that AdaBN does."""
+        self.passes.forget()
+        with self.policy.estimated(self.network):
+            self.passes.sample()
+        self.passes.forget()
+
+    def mix_statistics(self, labels_of_the_sample: Tensor | None) -> dict[str, float]:
+        """Mix the source's statistics into scale and shift, with a weight from the sample.
+
+        Args:
+            labels_of_the_sample: classes that the source model predicts on it; None: they are predicted
+
+        Returns: numbers for the record: the weight, and the diversity of the predictions before training
+        """
+
+        def predict_sample() -> Tensor:
+            self.passes.forget()
+            return self.passes.sample().logits
+
+        def predict_first() -> Tensor:
+            self.passes.forget()
+            return self.passes.first_of_sample().logits
+
+        numbers = self.policy.prepare(self.network, predict_sample, predict_first, labels_of_the_sample)
+        before = Diversity.of(self.passes.scored().logits)
+        return {**numbers, "effective_classes_before": before.effective_classes, "infomax_before": before.infomax}
+
+    def fit_rate(
+        self,
+        step_change: float,
+        batches: Sequence[Any],
+        parameters: Sequence[torch.nn.Parameter],
+        method: Method,
+        loss: Callable[[Any], Tensor],
+        predict: Callable[[Any], Tensor],
+    ) -> float:
+        """The rate of :func:`fitted_rate`. The trial steps leave network and method as they were."""
+        state_of_network = copy.deepcopy(self.network.state_dict())
+        state_of_method = copy.deepcopy(method.state_dict())
+        rate = fitted_rate(step_change, batches, parameters, loss, predict)
+        self.network.load_state_dict(state_of_network)
+        method.load_state_dict(state_of_method)
+        return rate

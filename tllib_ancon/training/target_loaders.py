@@ -1,0 +1,74 @@
+"""The loaders of an adaptation: the target divided into images to adapt on, a hold-out and a sample."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.loading import ImageLoader, LabelledImages, UnlabelledImages, Workers, hold_out
+from tllib_ancon.runtime import processes
+from tllib_ancon.runtime.processes import Shard
+from tllib_ancon.training.inference import evaluation_loader
+from tllib_ancon.training.loop import training_loader
+from tllib_ancon.training.resolve import USUAL_BATCH, Transforms
+from tllib_ancon.training.teaching import Labels
+
+SAMPLE = 1024
+"""Images at most, from which the mixing weight, the class prior and label-free scores are estimated."""
+
+AGREEMENT_SAMPLE = 256
+"""Images at most of that sample, on which the source model is compared with the model of half-mixed statistics."""
+
+
+class TargetLoaders:
+    """The target, divided into images to adapt on and images held out. Each loader yields this process's share.
+
+    Attributes:
+        adapted_indices: positions in the target of the images to adapt on, of all processes
+        shard: which of these this process visits
+        num_held_out: images that select the epoch; with none those adapted on do
+        training: what the steps see; the other loaders are for evaluation
+        adapted, held_out, target: the images of these parts
+    """
+
+    def __init__(self, target: Domain, config: AdaptConfig, transforms: Transforms):
+        assert config.batch_size is not None
+        self.adapted_indices, held_out_indices = hold_out(len(target), config.held_out_share, config.seed)
+        self.num_held_out = len(held_out_indices)
+        self.seed = config.seed
+        self.evaluation = transforms.evaluation
+        self.workers = Workers(config.workers)
+        adapted = target.subset(self.adapted_indices)
+        self.shard = Shard.of_this_process(len(adapted))
+        images = UnlabelledImages(adapted, transforms.train, config.seed)
+        self.training = training_loader(images, config.batch_size, self.workers, a_step=config.accumulation_steps)
+        self.adapted = self._evaluating(adapted, config.batch_size)
+        self.held_out = self._evaluating(target.subset(held_out_indices), config.batch_size)
+        self.target = self._evaluating(target, config.batch_size)
+
+    def draw_sample(self, most: int) -> None:
+        """Draw at most so many of the images to adapt on: ``sampled`` are their positions among these, ``sample`` is
+        their loader, and ``first_of_sample`` that of the first 256 of them."""
+        adapted = self.adapted.dataset.domain
+        generator = torch.Generator().manual_seed(self.seed)
+        self.sampled = torch.randperm(len(adapted), generator=generator)[:most]
+        batch_size = max(self.training.batch_size, USUAL_BATCH)
+        self.sample = self._evaluating(adapted.subset(self.sampled), batch_size)
+        self.first_of_sample = self._evaluating(adapted.subset(self.sampled[:AGREEMENT_SAMPLE]), batch_size)
+
+    def _evaluating(self, domain: Domain, batch_size: int) -> ImageLoader:
+        return evaluation_loader(domain, self.evaluation, batch_size, self.workers)
+
+
+def teaching_loader(
+    target: Domain, taught: Labels, config: AdaptConfig, transforms: Transforms, training: ImageLoader
+) -> ImageLoader:
+    """The images whose labels teach, a quarter as many a step as the others or all, in as many steps. They are read at
+    the same time as the others, so that their loader has its own workers."""
+    positions = np.flatnonzero(taught >= 0)
+    labelled = replace(target.subset(positions), labels=taught[positions])
+    images = LabelledImages(labelled, transforms.train, config.seed)
+    size = max(1, min(training.batch_size // 4, len(positions) // processes.world_size()))
+    return training_loader(images, size, Workers(config.workers), len(training))
