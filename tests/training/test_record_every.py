@@ -21,10 +21,10 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The epochs after which the whole target is scored."""
     predict, epochs = Adaptation._predict, []
 
-    def counted(self: Adaptation, loader: Any, epoch: int) -> Any:
+    def counted(self: Adaptation, loader: Any, epoch: int, view: Any = None) -> Any:
         if loader is self.images.target:
             epochs.append(epoch)
-        return predict(self, loader, epoch)
+        return predict(self, loader, epoch, view)
 
     monkeypatch.setattr(Adaptation, "_predict", counted)
     return epochs
