@@ -44,7 +44,7 @@ class IndexedDataset(Dataset):
         return len(self.positions)
 
 
-def main(args: argparse.Namespace):
+def main(args: argparse.Namespace):  # noqa: PLR0915 (a script, read from top to bottom as TLLib's)
     logger = CompleteLogger(args.log, args.phase)
     print(args)
 

@@ -75,7 +75,7 @@ def errors(browser: WebDriver) -> list[str]:
     return [entry["message"] for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
 
 
-def test_a_session_from_the_first_image_to_the_verdict(browser: WebDriver, tmp_path: Path) -> None:
+def test_a_session_from_the_first_image_to_the_verdict(browser: WebDriver, tmp_path: Path) -> None:  # noqa: PLR0915 (one visit, step after step)
     log = tmp_path / "answers.jsonl"
     models = comparison(classes=HOSTILE)
     session = Session(models, log=log)

@@ -34,7 +34,10 @@ ADAPTATIONS = [
 EIGHT = [str(number) for number in range(8)]
 
 
-def execute(runs: Sequence[PlannedRun], out: Path, environments=({},), say=print) -> dict[str, str]:
+ONE_AT_A_TIME: tuple[dict[str, str], ...] = ({},)
+
+
+def execute(runs: Sequence[PlannedRun], out: Path, environments=ONE_AT_A_TIME, say=print) -> dict[str, str]:
     return Local(environments).execute(runs, ".", out, say)
 
 

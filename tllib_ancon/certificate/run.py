@@ -86,7 +86,7 @@ def _write_questions(session: Session, file: Path) -> None:
     write_bytes(file, csv_text(rows).encode())
 
 
-def certify(
+def certify(  # noqa: PLR0913
     source: nn.Module | str | Path,
     adapted: nn.Module | str | Path,
     images: Any,

@@ -27,7 +27,7 @@ ANY_RANGE = (0.0, 1.0)
 """A range by which every finite value can be decoded."""
 
 
-def open_domain(
+def open_domain(  # noqa: PLR0913
     root: str | Path,
     dataset: str,
     codes: Sequence[str],

@@ -69,7 +69,7 @@ class TemporalEnsemble(FixedPrecision):
     store: Votes
 
     @validated
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         num_samples: Size,
         num_classes: Size,

@@ -23,7 +23,7 @@ __all__ = ["AdaptationResult", "adapt"]
 
 
 @recording_gradients()
-def adapt(
+def adapt(  # noqa: PLR0913
     model: nn.Module | str | Path | AdaptConfig | None = None,
     images: Any = None,
     *,

@@ -46,7 +46,7 @@ class TrainingLoop(ABC):
     first_epoch = 1
     accumulation_steps = 1
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         options: AdaptConfig | PretrainConfig,
         run: MemoryRun,
