@@ -183,6 +183,26 @@ def test_the_error_of_an_adaptation_names_the_image(method: str) -> None:
         tllib_ancon.adapt(Dividing(), np.zeros_like(PIXELS), method="ancon", epochs=1, quiet=True, **HOW)
 
 
+class Masking(nn.Module):
+    """A network that masks its last class."""
+
+    def __init__(self, value: float):
+        super().__init__()
+        self.network = network()
+        self.value = value
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        is_last = torch.arange(CLASSES, device=images.device) == CLASSES - 1
+        return self.network(images).masked_fill(is_last, self.value)
+
+
+def test_a_class_masked_by_infinity_is_an_error_whose_advice_leads_on() -> None:
+    with pytest.raises(UserError, match=r"not finite on any image: .* masks classes by infinity. .* mask by -1000"):
+        tllib_ancon.adapt(Masking(-torch.inf), PIXELS, epochs=1, quiet=True, **HOW)
+    result = tllib_ancon.adapt(Masking(-1000), PIXELS, epochs=1, quiet=True, **HOW)
+    assert CLASSES - 1 not in tllib_ancon.predict(result.model, PIXELS, **HOW).labels
+
+
 def test_the_first_image_may_be_the_one_without_output() -> None:
     first = with_a_black_image()[7:]
     for method in ("ancon-auto", "shot"):

@@ -62,6 +62,12 @@ class ModelClasses:
     def are_named(self) -> bool:
         return any(self.aliases) and self.names != numbered(self.num_classes)
 
+    def orders_by_number(self, folders: Sequence[str]) -> bool:
+        """Whether class folders without names that the model knows are ordered by their numbers."""
+        if self.orders_naturally is None:
+            return are_numbers(folders, self.num_classes)
+        return self.orders_naturally
+
     @property
     def usable_names(self) -> list[str]:
         """Names that tell the classes apart; else none."""
@@ -142,10 +148,7 @@ def _order(names: Sequence[str], classes: ModelClasses, show: Callable[[str], No
     """The folders in the order of the labels, where nobody named the classes; a line where orders differ."""
     by_characters = sorted(names)
     naturally = natural_order(names)
-    is_natural = classes.orders_naturally
-    if is_natural is None:
-        is_natural = are_numbers(names, classes.num_classes)
-    if is_natural:
+    if classes.orders_by_number(names):
         order = naturally
         rejected = by_characters
         reason = "that of their numbers, as timm's"
@@ -177,8 +180,10 @@ def _advice_for_folders(names: Sequence[str], classes: ModelClasses) -> str:
     """How to take subfolders as classes."""
     if len(names) != classes.num_classes or classes.are_named:
         return f"; {NAME_THEM}"
-    in_order = listed(sorted(names))
-    return f"; {NAME_THEM}. `data=ImageFolder` takes these folders as its classes, in the order {in_order}"
+    order = sorted(names)
+    if classes.orders_by_number(names):
+        order = natural_order(names)
+    return f"; {NAME_THEM}. `data=ImageFolder` takes these folders as its classes, in the order {listed(order)}"
 
 
 def _unlabelled_line(target: Domain, names: Sequence[str], reason: str, advice: str = "") -> str:

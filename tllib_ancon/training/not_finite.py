@@ -34,7 +34,8 @@ def without_output(missing: NDArray[np.int64], images: Domain, model: str = "mod
     """The error for images, by their positions in the domain, on which a model's logits are not finite."""
     if len(missing) == len(images):
         return UserError(
-            f"the {model}'s logits are not finite on any image: its weights are damaged. Give another checkpoint"
+            f"the {model}'s logits are not finite on any image: its weights are damaged, or its forward masks classes "
+            "by infinity. Give another checkpoint, or mask by -1000"
         )
     names = [_name(images, int(position)) for position in missing[:MOST_NAMED]]
     if len(missing) > MOST_NAMED:
