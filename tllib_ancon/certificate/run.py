@@ -145,7 +145,7 @@ def certify(  # noqa: PLR0913
         [str(name) for name in names],
         classes or _class_names(source, start.probabilities.shape[1]),
     )
-    session = Session(comparison, delta, margin, seed, None if log is None else Path(log), side)
+    session = Session(comparison, delta, margin, seed, log, side)
     session.image = target.image
     answers = answers_of_labels(labels, comparison)
     line = counted_from_one(np.array(list(answers.values())), len(comparison.classes))

@@ -152,7 +152,7 @@ class Session(Shown):
         delta: float = 0.05,
         margin: float = 0.0,
         seed: int = 0,
-        log: Path | None = None,
+        log: str | Path | None = None,
         side: Side = "better",
         *,
         ranks: npt.ArrayLike | None = None,
@@ -180,7 +180,7 @@ class Session(Shown):
                 "margin": margin,
                 "side": side,
             }
-            answer_log = AnswerLog(log, header)
+            answer_log = AnswerLog(Path(log), header)
             self._replay(answer_log)
             self._log = answer_log  # last: what is replayed is not written again
 

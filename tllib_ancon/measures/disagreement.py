@@ -238,7 +238,7 @@ class DisagreementTest:
         """log of both e-values after each of the outcomes (..., T)."""
         return self._against(outcomes, self._bound), self._against(-outcomes, self._bound)
 
-    def stopping_times(self, streams: Outcomes) -> StoppingTimes:
+    def _ends_of(self, streams: Outcomes) -> StoppingTimes:
         """When the first verdict falls in each stream (S, T). The first labels suffice for most streams; of the others
         four times as many are looked at, and so on."""
         total = streams.shape[1]
@@ -363,7 +363,7 @@ def stopping_times(
     verdicts = np.zeros(len(streams), dtype=np.int8)
     num_parts = max(math.ceil(streams.size / LABELS_AT_ONCE), 1)
     for rows in np.array_split(np.arange(len(streams)), num_parts):
-        labels[rows], verdicts[rows] = test.stopping_times(streams[rows])
+        labels[rows], verdicts[rows] = test._ends_of(streams[rows])
     return StoppingTimes(labels, verdicts)
 
 

@@ -27,16 +27,17 @@ def card_of(recorded: Mapping[str, Any], summary: Mapping[str, Any], certificate
     target = next(iter(images))
     title = f"{target} by {summary['method']}"
     classes = [markdown(name) for name in recorded["inputs"]["classes"]]
-    lines = [
-        f"---\n{_data_of(recorded, summary, target, title).to_yaml()}\n---\n\n# {markdown(title)}\n",
+    lines = [f"---\n{_data_of(recorded, summary, target, title).to_yaml()}\n---\n", f"# {markdown(title)}\n"]
+    lines.append(
         f"An image classifier that tllib-ancon adapted to {images[target]['number']:,} images of {markdown(target)} "
-        f"{_labels_in_words(summary)}; its weights are those of epoch {summary['selected_epoch']}.\n",
-        "|  | source model | this model |\n|---|---|---|",
-        *_rows_of_metrics(summary),
-        *(f"\n{line.capitalize()}." for line in indicators.before_adapting(summary)),
-        f"\nClasses: {', '.join(classes)}.\n",
-        f"```json\n{json.dumps(_settings_of(recorded), indent=2)}\n```",
-    ]
+        f"{_labels_in_words(summary)}; its weights are those of epoch {summary['selected_epoch']}.\n"
+    )
+    lines.append("|  | source model | this model |\n|---|---|---|")
+    lines += _rows_of_metrics(summary)
+    for line in indicators.before_adapting(summary):
+        lines.append(f"\n{line.capitalize()}.")
+    lines.append(f"\nClasses: {', '.join(classes)}.\n")
+    lines.append(f"```json\n{json.dumps(_settings_of(recorded), indent=2)}\n```")
     if certificate is not None:
         lines += ["\n## Certificate\n", *certificate["words"]]
     return str(huggingface_hub.ModelCard("\n".join(lines) + "\n"))
