@@ -83,8 +83,8 @@ def test_values_of_other_libraries_are_taken_as_pythons(tmp_path) -> None:
     ("words", "given"),
     [
         (["R", "--lr", "0.5", "-t", "a", "b"], {"root": "R", "lr": 0.5, "target": ("a", "b")}),
-        (["--no-hflip", "--no-channels-last", "R"], {"root": "R", "no_hflip": True, "channels_last": False}),
-        (["--channels-last", "--no-deterministic", "R"], {"root": "R", "channels_last": True, "deterministic": False}),
+        (["--no-hflip", "--pool", "R"], {"root": "R", "no_hflip": True, "no_pool": False}),
+        (["--compile", "--no-deterministic", "R"], {"root": "R", "compile": True, "deterministic": False}),
         (["--epochs", "2.5", "--scale", "0.1", "x"], {"epochs": "2.5", "scale": (0.1, "x")}),
         (["--class-prior", "0.5", "--seed", "3"], {"class_prior": "0.5", "seed": 3}),
     ],
@@ -143,7 +143,7 @@ def test_without_a_run_the_assumptions_stand() -> None:
 
 
 NEEDED = {
-    *("lr", "optimizer", "adapted", "views", "batch_size", "mixed_precision", "channels_last", "fused"),
+    *("lr", "optimizer", "adapted", "views", "batch_size", "mixed_precision"),
     *("image_size", "resize_size", "crop_fraction", "train_resizing", "val_resizing", "padding", "no_hflip"),
 }
 
@@ -153,6 +153,6 @@ def test_resolved_settings_have_no_gap_and_those_of_a_run_that_continues_win() -
     made = resolved(AdaptConfig(method="ancon"), Source(module=network), network, images)
     assert {name for name in NEEDED if getattr(made, name) is None} == set()
     assert made.batch_size == 9  # of ten images one is held out
-    recorded = {**json.loads(json.dumps(made.to_dict())), "lr": 0.5, "fused": True}
+    recorded = {**json.loads(json.dumps(made.to_dict())), "lr": 0.5, "mixed_precision": "bf16"}
     again = resolved(AdaptConfig(method="ancon", lr=0.25), Source(module=network), network, images, None, recorded)
-    assert again == made.replace(lr=0.25, fused=True)
+    assert again == made.replace(lr=0.25, mixed_precision="bf16")

@@ -78,7 +78,7 @@ class Cells:
         domain = open_domain(str(root), "Office31", [code if target == NO_SHIFT else target])
         if target == NO_SHIFT:
             domain = domain.subset(hold_out(len(domain), 0.1, cell.seed)[1])
-        batch = {"batch_size": 32, "channels_last": True, "cache": str(self.out / "cache")}
+        batch = {"batch_size": 32, "cache": str(self.out / "cache")}
         return self._part(cell, source, domain, batch)
 
     def _digits(self, cell: Cell) -> Task:
@@ -113,7 +113,7 @@ class Cells:
         if corruption != NO_SHIFT:
             images = corrupted(images, corruption, int(severity), seed=cell.seed, frost=folder / "frost")
         model = load(next(folder.glob(f"{name}-*.th")))
-        own = {"batch_size": 64, "image_size": 32, "norm_mean": MEAN, "norm_std": STD, "channels_last": True}
+        own = {"batch_size": 64, "image_size": 32, "norm_mean": MEAN, "norm_std": STD}
         return Task(model, images, labels, own)
 
     def _trained(self, name: str, seed: int, root: Path, **settings: Any) -> str:
@@ -161,7 +161,6 @@ OFFICE31: Mapping[str, Any] = {
     "batch_size": 32,
     "epochs": 15,
     "iters_per_epoch": 40,
-    "channels_last": True,
 }
 DIGITS: Mapping[str, Any] = {
     "arch": "small_cnn",

@@ -35,7 +35,7 @@ def measure(cifar10: Path | None = None, rounds: int = 4, count: int = 2000, **_
         model = load(next(cifar10.glob("resnet20-*.th")))
         with np.load(cifar10 / "test.npz") as data:
             images = corrupted(data["x"][:count], "gaussian_noise", 5)
-    common = {"epochs": 3, "batch_size": 64, "threads": 1, "workers": 0, "quiet": True, "channels_last": True, **SHOWN}
+    common = {"epochs": 3, "batch_size": 64, "threads": 1, "workers": 0, "quiet": True, **SHOWN}
     plain = partial(adapt, model, images, method="self-training", criterion="last", **common)
     runs = {name: partial(adapt, model, images, **settings, **common) for name, (settings, _) in WAYS.items()}
     seconds = in_turn({"plain": plain, **runs}, rounds, clock=time.process_time)

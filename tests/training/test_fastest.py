@@ -11,11 +11,10 @@ from torch.utils.data import TensorDataset
 
 import tllib_ancon
 from tests.domains_on_disk import write_domain
-from tests.training.small import adapt, network
+from tests.training.small import adapt
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training import devices
-
-CHOSEN = ("mixed_precision", "channels_last", "fused")
+from tllib_ancon.training.loop import use_fastest_layout
 
 
 def images(count: int = 8) -> torch.Tensor:
@@ -27,10 +26,6 @@ def resnet() -> nn.Module:
     return timm.create_model("test_resnet", pretrained=False, num_classes=3).eval()
 
 
-def chosen(result: Any) -> list[Any]:
-    return [getattr(result.config, name) for name in CHOSEN]
-
-
 def has_channels_last(model: nn.Module) -> bool:
     kernels = [
         layer.weight for layer in model.modules() if isinstance(layer, nn.Conv2d) and layer.kernel_size != (1, 1)
@@ -38,33 +33,31 @@ def has_channels_last(model: nn.Module) -> bool:
     return all(kernel.is_contiguous(memory_format=torch.channels_last) for kernel in kernels)
 
 
-def test_large_and_convolutional_networks_get_what_is_faster_for_them() -> None:
-    assert chosen(adapt(network(), epochs=1)) == ["no", False, False]
-    large = nn.Sequential(nn.Flatten(), nn.Linear(48, 24_000), nn.BatchNorm1d(24_000), nn.Linear(24_000, 3))
-    assert chosen(adapt(large, epochs=1)) == ["no", False, True]
+def test_networks_of_many_convolutions_get_the_layout_that_is_faster_for_them() -> None:
     pooling = nn.Sequential(nn.Conv2d(3, 4, 3), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(4, 3))
-    assert chosen(adapt(pooling, epochs=1)) == ["no", True, False]
+    for model, expected in ((nn.Sequential(nn.Conv2d(3, 4, 3)), False), (pooling, True), (resnet(), True)):
+        use_fastest_layout(model)
+        assert has_channels_last(model) is expected
     model, layouts = resnet(), set()
     model.register_forward_pre_hook(lambda module, _: layouts.add(has_channels_last(module)))
-    convolutional = adapt(model, images(), epochs=1)
-    assert chosen(convolutional) == ["no", True, False]
+    adapted = adapt(model, images(), epochs=1)
     assert True in layouts
-    assert not has_channels_last(convolutional.model)
+    assert not has_channels_last(adapted.model)
 
 
 def test_a_gpu_with_bfloat16_computes_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
-    assert chosen(adapt(epochs=1)) == ["bf16", False, False]
-    assert chosen(adapt(epochs=1, mixed_precision="no"))[0] == "no"
+    assert adapt(epochs=1).config.mixed_precision == "bf16"
+    assert adapt(epochs=1, mixed_precision="no").config.mixed_precision == "no"
 
 
 def test_a_run_that_began_otherwise_goes_on_as_it_began(tmp_path: Path) -> None:
     call: dict[str, Any] = {"model": resnet(), "images": images(), "log": tmp_path, "epochs": 1}
-    older = adapt(**call, channels_last=False, fused=True)
-    assert chosen(adapt(**call)) == chosen(older) == ["no", False, True]
-    with pytest.raises(UserError, match="channels_last: False there, True now"):
-        adapt(**call, channels_last=True)
-    assert chosen(adapt(**call, overwrite=True)) == ["no", True, False]
+    older = adapt(**call, mixed_precision="bf16")
+    assert adapt(**call).config.mixed_precision == older.config.mixed_precision == "bf16"
+    with pytest.raises(UserError, match="mixed_precision: 'bf16' there, 'no' now"):
+        adapt(**call, mixed_precision="no")
+    assert adapt(**call, overwrite=True).config.mixed_precision == "no"
 
 
 class Counting(TensorDataset):

@@ -14,8 +14,8 @@ from tllib_ancon.data.open import open_domain
 from tllib_ancon.data.transforms import Preprocessing, evaluation_transform, train_transform
 from tllib_ancon.models.classifier import shot_classifier
 from tllib_ancon.models.networks import create_backbone
-from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.self_training import elr, ensemble, memory_bank
+from tllib_ancon.training import loop
 from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.loop import create_optimizer
 from tllib_ancon.training.progress import Progress
@@ -44,8 +44,8 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Adaptation:
     return adapt(tmp_path_factory.mktemp("plain"))
 
 
-@pytest.mark.parametrize("options", [{"channels_last": True}, {"fused": True}, {"compile": True}])
-def test_layout_and_speed_change_the_rounding_alone(tmp_path, plain, options, monkeypatch) -> None:
+@pytest.mark.parametrize("faster", ["MANY_CONVOLUTIONS", "MANY_WEIGHTS", "compile"])
+def test_layout_and_speed_change_the_rounding_alone(tmp_path, plain, faster: str, monkeypatch) -> None:
     compiled, compile_module = [], nn.Module.compile
 
     def without_code_generation(module: nn.Module) -> None:
@@ -53,6 +53,9 @@ def test_layout_and_speed_change_the_rounding_alone(tmp_path, plain, options, mo
         compile_module(module, backend="eager")
 
     monkeypatch.setattr(nn.Module, "compile", without_code_generation)
+    options = {"compile": True} if faster == "compile" else {}
+    if faster != "compile":
+        monkeypatch.setattr(loop, faster, 0)
     found, expected = (one.network.state_dict() for one in (adapt(tmp_path, **options), plain))
     assert bool(compiled) == options.get("compile", False)
     assert found.keys() == expected.keys()
@@ -60,19 +63,24 @@ def test_layout_and_speed_change_the_rounding_alone(tmp_path, plain, options, mo
         assert torch.allclose(tensor, expected[name], rtol=1e-3, atol=1e-4), name
 
 
-def test_fused_is_the_fused_kernel_and_refused_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_kernel(*_, **__) -> None:
-        raise RuntimeError("`fused=True` requires all the params to be on supported devices")
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_a_large_network_has_the_fused_kernel_where_there_is_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def is_fused(width: int) -> bool:
+        layer = nn.Linear(1000, width)
+        groups = [{"params": [*layer.parameters()], "lr": 0.1}]
+        return bool(create_optimizer(groups, AdaptConfig(optimizer=name), layer).param_groups[0]["fused"])
 
-    groups = [{"params": [nn.Parameter(torch.zeros(3))], "lr": 0.1}]
-    for name in ("sgd", "adamw"):
-        fused = create_optimizer(groups, AdaptConfig(fused=True, optimizer=name), nn.Module())
-        assert fused.param_groups[0]["fused"]
-    monkeypatch.setattr(torch.optim.SGD, "__init__", no_kernel)
-    with pytest.raises(UserError, match=r"no fused optimiser .*leave out `fused`"):
-        create_optimizer(groups, AdaptConfig(fused=True), nn.Module())
-    with pytest.raises(RuntimeError):
-        create_optimizer(groups, AdaptConfig(), nn.Module())
+    assert (is_fused(10), is_fused(1000)) == (False, True)
+    kind = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}[name]
+    create = kind.__init__
+
+    def without_kernel(optimizer: torch.optim.Optimizer, *arguments: object, fused: bool | None, **options) -> None:
+        if fused:
+            raise RuntimeError("`fused=True` requires all the params to be on supported devices")
+        create(optimizer, *arguments, fused=fused, **options)
+
+    monkeypatch.setattr(kind, "__init__", without_kernel)
+    assert not is_fused(1000)
 
 
 def test_a_run_in_bfloat16_has_votes_and_weights_in_float32_and_evaluates_in_bfloat16(tmp_path: Path, plain) -> None:

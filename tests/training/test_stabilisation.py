@@ -142,7 +142,6 @@ OF_TRAINING = [
     ("lr_decay", 0.5),
     ("momentum", 0.1),
     ("weight_decay", 0.1),
-    ("fused", True),
     ("step_change", 0.05),
     ("warmup_steps", 2),
     ("accumulation_steps", 2),

@@ -36,9 +36,5 @@ class OptimizationConfig(Settings):
     """share of the images in the hold-out, which is not trained on and selects the epoch"""
     mixed_precision: Literal["no", "fp16", "bf16"] | None = None
     """floating-point type of the network's arithmetic; no is float32; by default bf16 on a GPU that has it, else no"""
-    channels_last: bool | None = None
-    """channels last in memory; by default on for networks with max-pooling or with eight 2-D convolutions or more"""
     compile: bool = False
     """compile the network by torch.compile, which needs Triton, or on a CPU a C++ compiler"""
-    fused: bool | None = None
-    """make a step of the optimiser in one kernel; by default on for networks of a million weights or more"""

@@ -70,19 +70,19 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
 
     method: Annotated[Literal["erm", "cdan", "mdd"], Flag(group="method", common=True)] = "erm"
     """how the source model is trained; erm: on the source alone; cdan, mdd: also on unlabelled target images"""
-    bottleneck_dim: Width
+    bottleneck_dim: Width = DEFAULTS["erm"]["bottleneck_dim"]
     """width of the bottleneck"""
     bottleneck_dropout: Share | None = None
     """probability of dropping a feature after the bottleneck"""
-    batch_size: Number
+    batch_size: Number = DEFAULTS["erm"]["batch_size"]
     """images in a step, in each process"""
     optimizer: Literal["sgd", "adamw"] = "sgd"
     """how the network is trained"""
-    epochs: Number
-    lr: Positive
+    epochs: Number = DEFAULTS["erm"]["epochs"]
+    lr: Positive = DEFAULTS["erm"]["lr"]
     """learning rate of new layers; a pre-trained backbone learns at a tenth of it; 0.0002 with `optimizer=adamw`"""
-    lr_gamma: NotNegative
-    weight_decay: NotNegative
+    lr_gamma: NotNegative = DEFAULTS["erm"]["lr_gamma"]
+    weight_decay: NotNegative = DEFAULTS["erm"]["weight_decay"]
     scale: Area = (0.08, 1.0)
     loss: Annotated[Loss | None, Flag(group="source only (erm)")] = None
     """loss of the source model; belief-matching trains the last layer to give a Dirichlet distribution"""

@@ -6,7 +6,6 @@ from pydantic import Field
 
 from tllib_ancon.config.settings import Flag, Settings
 from tllib_ancon.config.types import Count, Seed, Threads
-from tllib_ancon.runtime.errors import UserError
 
 
 class RunConfig(Settings):
@@ -34,13 +33,6 @@ class RunConfig(Settings):
     """log every epoch's numbers to this tracker too"""
     quiet: Annotated[bool, Flag(decides=False)] = False
     """show only errors"""
-    verbose: Annotated[bool, Flag(decides=False)] = False
-    """show a line of progress every `print_freq` steps"""
-
-    def check(self) -> None:
-        super().check()
-        if self.quiet and self.verbose:
-            raise UserError("`verbose` and `quiet` contradict each other; pass one of them")
 
 
 class JsonConfig(Settings):

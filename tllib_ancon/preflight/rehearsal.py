@@ -21,7 +21,7 @@ from tllib_ancon.preflight.case import Case
 from tllib_ancon.runtime.errors import UserError, one_line
 from tllib_ancon.training import devices
 from tllib_ancon.training.inference import evaluation_loader
-from tllib_ancon.training.loop import require_batch_statistics, training_loader
+from tllib_ancon.training.loop import require_batch_statistics, training_loader, use_fastest_layout
 from tllib_ancon.training.progress import Progress
 
 STEPS = 2
@@ -137,8 +137,7 @@ def _try_steps(case: Case, classifier: Classifier, loader: ImageLoader) -> Tried
     first_images, second_images = [images for _, images in loader]
     load_seconds = (time.perf_counter() - started) / loader.num_images
     BatchNormPolicy(config.batch_norm).set_mode(classifier, config.dropout)
-    if config.channels_last:
-        classifier.to(memory_format=torch.channels_last)
+    use_fastest_layout(classifier)
     stored = _StoredTensors(classifier)
     with stored.counting():
         logits = _training_logits(case, classifier, first_images)

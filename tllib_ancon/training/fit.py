@@ -32,7 +32,7 @@ def fit(plan: Plan, run: MemoryRun) -> AdaptationResult:
     config = plan.config
     if not adaptation.method.trains:
         refuse_settings_of_training(plan.requested)
-        config = config.replace(optimizer=None, lr=None, fused=None)  # the defaults of what it does not read
+        config = config.replace(optimizer=None, lr=None)  # the defaults of what it does not read
     elif plan.probe is not None:
         require_gradient(plan.model, plan.probe, config.adapted)
     settings = {"command": "adapt", **config.to_dict(), **plan.record}

@@ -18,7 +18,6 @@ OF_TRAINING = (
     "lr_decay",
     "momentum",
     "weight_decay",
-    "fused",
     "step_change",
     "warmup_steps",
     "accumulation_steps",

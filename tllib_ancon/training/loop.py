@@ -31,6 +31,11 @@ from tllib_ancon.training.inference import Outputs, View, predict_domain
 from tllib_ancon.training.progress import Meters, Progress
 from tllib_ancon.training.run import MemoryRun
 
+MANY_CONVOLUTIONS = 8
+"""From this number of convolutions on a network is faster with channels last."""
+MANY_WEIGHTS = 10**6
+"""From this number of weights on a fused optimiser is faster."""
+
 Step = tuple[Tensor, Tensor, dict[str, Tensor]]
 """Loss, logits, and what else is averaged over an epoch."""
 
@@ -63,8 +68,7 @@ class TrainingLoop(ABC):
         self.steps, self.images_a_step = min(map(len, loaders)), sum(loader.batch_size for loader in loaders)
         self.accelerator = devices.create_accelerator(options.mixed_precision)
         self.device: torch.device = self.accelerator.device
-        if options.channels_last:
-            model.to(memory_format=torch.channels_last)
+        use_fastest_layout(model)
         if options.compile:
             model.compile()
         optimizer = create_optimizer(groups, options, model)
@@ -219,28 +223,42 @@ class TrainingLoop(ABC):
                 self.result()
 
 
+def use_fastest_layout(model: nn.Module) -> None:
+    """Channels last in memory, for networks that are faster with them; few convolutions do not justify other
+    rounding."""
+    modules = [*model.modules()]
+    pools = any(isinstance(module, nn.MaxPool2d) for module in modules)
+    if pools or sum(isinstance(module, nn.Conv2d) for module in modules) >= MANY_CONVOLUTIONS:
+        model.to(memory_format=torch.channels_last)
+
+
 def create_optimizer(
     groups: list[dict[str, Any]], options: AdaptConfig | PretrainConfig, model: nn.Module
 ) -> Optimizer:
-    """SGD with Nesterov momentum, or AdamW, which applies no weight decay to parameters of one dimension.
+    """SGD with Nesterov momentum, or AdamW, which applies no weight decay to parameters of one dimension. A step of a
+    large network is one kernel where the device has it.
 
     Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019.
     """
-    momentum = options.momentum
-    shared: dict[str, Any] = {"lr": 0.0, "weight_decay": options.weight_decay, "fused": options.fused or None}
+    is_fused = sum(parameter.numel() for parameter in model.parameters()) >= MANY_WEIGHTS
     try:
-        if options.optimizer == "adamw":
-            optimizer: Optimizer = AdamW(_decayed(groups, options.weight_decay), betas=(momentum, 0.999), **shared)
-        else:
-            optimizer = SGD(groups, momentum=momentum, nesterov=momentum > 0, **shared)
-    except RuntimeError as error:
-        if not options.fused:
+        optimizer = _optimizer(groups, options, is_fused)
+    except RuntimeError:
+        if not is_fused:
             raise
-        raise UserError(f"this device has no fused optimiser ({error}); leave out `fused`") from error
+        optimizer = _optimizer(groups, options, is_fused=False)
     # Else the gradient scaler of fp16 leaves a step with infinite gradients to the kernel. The schedule would count
     # this step, and SGD's kernel would leave the momentum of a first step uninitialised.
     optimizer._step_supports_amp_scaling = False  # type: ignore[attr-defined]
     return optimizer
+
+
+def _optimizer(groups: list[dict[str, Any]], options: AdaptConfig | PretrainConfig, is_fused: bool) -> Optimizer:
+    momentum = options.momentum
+    shared: dict[str, Any] = {"lr": 0.0, "weight_decay": options.weight_decay, "fused": is_fused or None}
+    if options.optimizer == "adamw":
+        return AdamW(_decayed(groups, options.weight_decay), betas=(momentum, 0.999), **shared)
+    return SGD(groups, momentum=momentum, nesterov=momentum > 0, **shared)
 
 
 def _decayed(groups: list[dict[str, Any]], weight_decay: float) -> list[dict[str, Any]]:

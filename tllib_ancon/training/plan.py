@@ -102,7 +102,7 @@ def make_plan(
         passed: transforms of the caller
         head, augment, answers: as for :func:`tllib_ancon.adapt`
     """
-    progress = Progress(requested.quiet, requested.verbose)
+    progress = Progress(requested.quiet)
     devices.make_reproducible(requested.seed, requested.deterministic)
     network = source.load(requested)
     recorded = {} if requested.overwrite else recorded

@@ -64,7 +64,7 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
         inputs.refuse_without_effect(config, domains[0])
         recorded = {} if config.overwrite else run.recorded()
         resolved, notes = resolve(config, facts_of(config, Source(), backbone, domains[0], recorded=recorded))
-        progress = Progress(resolved.quiet, resolved.verbose)
+        progress = Progress(resolved.quiet)
         progress.lines(notes)
         prepared = [inputs.prepared(resolved, backbone, domain) for domain in domains]
         images = [domain for domain, _ in prepared]

@@ -88,11 +88,10 @@ MEASURES = {
 
 
 class Progress:
-    """A bar and a line an epoch on standard error, a line every ``print_freq`` steps if ``verbose``, and a tracker."""
+    """A bar and a line an epoch on standard error, and a tracker."""
 
-    def __init__(self, quiet: bool = False, verbose: bool = False):
+    def __init__(self, quiet: bool = False):
         self.quiet = quiet or not is_main()
-        self.verbose = verbose
         self.tracker: Any = None
         self.columns: list[_Column] = []
 
@@ -102,8 +101,6 @@ class Progress:
     def step(self, bar: tqdm[Any], step: int, values: Mapping[str, float]) -> None:
         text = " ".join(f"{name} {value:.4g}" for name, value in values.items())
         bar.set_postfix_str(text, refresh=False)
-        if self.verbose:
-            self.line(f"{bar.desc} [{step}/{bar.total}] {text}")
 
     def epoch(self, title: str, metrics: Mapping[str, Any], total: int) -> None:
         """A row of the table of epochs, after its head before the first one, and the metrics for the tracker."""

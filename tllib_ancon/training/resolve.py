@@ -41,10 +41,6 @@ Settings = Mapping[str, Any]
 USUAL_BATCH = 64
 SMALL = 64
 """Side in pixels below which networks are trained on shifted images rather than on random resized crops."""
-FEWEST_CONVOLUTIONS = 8
-"""Of a network that is faster in the layout ``channels_last``."""
-MANY_WEIGHTS = 10**6
-"""From this number of weights on a fused optimiser is faster."""
 CAREFUL_RATE = 0.001
 """Of SGD for a network that normalises by statistics of other images: it diverges at the usual rate."""
 
@@ -116,20 +112,12 @@ class NetworkFacts:
 
     normalises_by_layer: bool  # alone, as transformers
     is_partly_frozen: bool
-    num_weights: int
-    num_convolutions: int
-    has_max_pooling: bool
 
     @classmethod
     def of(cls, network: nn.Module) -> NetworkFacts:
-        modules = [*network.modules()]
-        parameters = [*network.parameters()]
         return cls(
             normalises_by_layer=normalises_by_layer_alone(network),
-            is_partly_frozen=not all(parameter.requires_grad for parameter in parameters),
-            num_weights=sum(parameter.numel() for parameter in parameters),
-            num_convolutions=sum(isinstance(module, nn.Conv2d) for module in modules),
-            has_max_pooling=any(isinstance(module, nn.MaxPool2d) for module in modules),
+            is_partly_frozen=not all(parameter.requires_grad for parameter in network.parameters()),
         )
 
 
@@ -343,15 +331,11 @@ def _batch_size(settings: Settings, facts: Facts) -> Settings:
 
 
 def _machine(settings: Settings, facts: Facts) -> Settings:
-    """Few convolutions or few weights do not justify other rounding."""
     if facts.network is None:
         return {}
-    network = facts.network
-    return {
-        "mixed_precision": "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "no",
-        "channels_last": network.has_max_pooling or network.num_convolutions >= FEWEST_CONVOLUTIONS,
-        "fused": network.num_weights >= MANY_WEIGHTS,
-    }
+    if torch.cuda.is_bf16_supported(including_emulation=False):
+        return {"mixed_precision": "bf16"}
+    return {"mixed_precision": "no"}
 
 
 Layer = Callable[[Settings, Facts], Settings]
