@@ -3,7 +3,7 @@
 import csv
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -23,45 +23,78 @@ def opaque(name: str) -> str:
 
 
 def read_answers(
-    file: Path, names: Sequence[str], classes: Sequence[str], asked: Iterable[int] | None = None
+    file: Path, names: Sequence[str], classes: Sequence[str], positions: Iterable[int] | None = None
 ) -> dict[int, Answer]:
     """Position of an image -> its answer, from a CSV file of ``path,class``, with or without this header.
 
-    A path is one of the images' ``names``, or ends in the :func:`opaque` form of one. ``asked`` are the positions in
-    question. A class is a name, ``another``, ``cannot tell`` or a number from 0 to K - 1, in this order."""
-    classes = list(map(showable, classes))
+    A path is one of the images' ``names``, or ends in the :func:`opaque` form of one. ``positions`` are those of the
+    images in question. Default: all. A class is a name, ``another``, ``cannot tell`` or a number from 0 to K - 1, in
+    this order."""
+    meanings = _meanings([showable(name) for name in classes])
+    positions_by_path = _positions_by_path(names, range(len(names)) if positions is None else positions)
+    answers: dict[int, Answer] = {}
+    line_of: dict[str, int] = {}  # name of an image -> the line of its answer
+    for line, row in _rows_of(file):
+        try:
+            path, answer = _path_and_answer(row)
+            positions_of_image = _positions_of(path, positions_by_path, names)
+            name = names[positions_of_image[0]]
+            if name in line_of:
+                raise UserError(f"a second answer for {path!r}; the first is in line {line_of[name]}; remove one")
+            if answer and answer not in meanings:
+                raise unknown_name("class", answer, [*map(showable, classes), ANOTHER, CANNOT_TELL])
+        except UserError as error:
+            raise UserError(f"{file}, line {line}: {error}") from None
+        line_of[name] = line
+        if answer:
+            answers.update(dict.fromkeys(positions_of_image, meanings[answer]))
+    return answers
+
+
+def _meanings(classes: Sequence[str]) -> dict[str, Answer]:
+    """What each word of a file means; the name of a class goes before a number."""
     meanings: dict[str, Answer] = {str(label): label for label in range(len(classes))}
-    meanings |= {ANOTHER: ANOTHER, CANNOT_TELL: CANNOT_TELL}
-    meanings |= {name: classes.index(name) for name in classes}
-    positions: dict[str, list[int]] = defaultdict(list)  # a list can name an image twice
-    for position in range(len(names)) if asked is None else asked:
+    meanings[ANOTHER] = ANOTHER
+    meanings[CANNOT_TELL] = CANNOT_TELL
+    for name in classes:
+        meanings[name] = classes.index(name)
+    return meanings
+
+
+def _positions_by_path(names: Sequence[str], positions: Iterable[int]) -> dict[str, list[int]]:
+    """The positions of each image by its name and by the name of its copy. A list can name an image twice."""
+    positions_by_path: dict[str, list[int]] = defaultdict(list)
+    for position in positions:
         for path in (cell(names[position]), opaque(names[position])):
-            positions[path].append(int(position))
+            positions_by_path[path].append(int(position))
+    return dict(positions_by_path)
+
+
+def _rows_of(file: Path) -> list[tuple[int, list[str]]]:
+    """The rows of a CSV file with their lines, without header and empty rows."""
     with reading(file, "answers"), open(file, encoding="utf-8-sig", newline="") as text:
         reader = csv.reader(text, skipinitialspace=True)
         rows = [(reader.line_num, row) for row in reader if row]
-    if rows and [word.strip().lower() for word in rows[0][1]] == COLUMNS:
-        rows = rows[1:]
-    answers: dict[int, Answer] = {}
-    lines: dict[str, int] = {}
-    for line, row in rows:
-        try:
-            if len(row) != 2:
-                raise UserError(f"expected a path and a class, got {len(row)} columns")
-            name, answer = map(str.strip, row)
-            key = cell(name) if cell(name) in positions else name[-len(opaque("")) :]
-            if key not in positions and name in names:
-                raise UserError(f"{name!r} is not in question: both models predict the same class. Remove the line")
-            if key not in positions:
-                raise UserError(f"{name!r} is none of the {len(names):,} images; remove the line")
-            image = names[positions[key][0]]
-            if image in lines:
-                raise UserError(f"a second answer for {name!r}; the first is in line {lines[image]}; remove one")
-            if answer and answer not in meanings:
-                raise unknown_name("class", answer, [*classes, ANOTHER, CANNOT_TELL])
-            lines[image] = line
-            if answer:
-                answers.update(dict.fromkeys(positions[key], meanings[answer]))
-        except UserError as error:
-            raise UserError(f"{file}, line {line}: {error}") from None
-    return answers
+    if rows:
+        _, first_row = rows[0]
+        if [word.strip().lower() for word in first_row] == COLUMNS:
+            return rows[1:]
+    return rows
+
+
+def _path_and_answer(row: Sequence[str]) -> tuple[str, str]:
+    if len(row) != len(COLUMNS):
+        raise UserError(f"expected a path and a class, got {len(row)} columns")
+    path, answer = row
+    return path.strip(), answer.strip()
+
+
+def _positions_of(path: str, positions_by_path: Mapping[str, list[int]], names: Sequence[str]) -> list[int]:
+    """The positions of the image that a path names, or whose copy it names."""
+    name_of_copy = path[-len(opaque("")) :]
+    for candidate in (cell(path), name_of_copy):
+        if candidate in positions_by_path:
+            return positions_by_path[candidate]
+    if path in names:
+        raise UserError(f"{path!r} is not in question: both models predict the same class. Remove the line")
+    raise UserError(f"{path!r} is none of the {len(names):,} images; remove the line")

@@ -16,7 +16,7 @@ import numpy as np
 import PIL
 
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.images import Bytes, Items
+from tllib_ancon.data.images import Bytes, Items, Positions
 from tllib_ancon.data.transforms import Resizing
 from tllib_ancon.runtime.errors import UserError
 
@@ -29,10 +29,14 @@ class ResizedImages:
     aspect ratio, those with one above 2 are decoded each time."""
 
     def __init__(self, domain: Domain, resizing: Resizing, store: BufferWrapper | Path):
-        self.domain, self.resizing, self.store = domain, resizing, store
-        memory = np.memmap(store, mode="r+") if isinstance(store, Path) else store.create_memoryview()
+        self.domain = domain
+        self.resizing = resizing
+        self.store = store
+        memory: Any = np.memmap(store, mode="r+") if isinstance(store, Path) else store.create_memoryview()
         rows = np.frombuffer(memory, _row(resizing), len(domain))
-        self.sizes, self.sums, self.pixels = rows["size"], rows["sum"], rows["pixels"]
+        self.sizes = rows["size"]
+        self.sums = rows["sum"]
+        self.pixels = rows["pixels"]
         self.checked = np.zeros(len(domain), dtype=bool)
 
     def __call__(self, position: int) -> Bytes:
@@ -64,22 +68,33 @@ def cached(domain: Domain, folder: str | Path, resizings: Iterable[Resizing]) ->
     decides its content. Several processes may read and fill it at once."""
     stores: dict[Resizing, Path] = {}
     Path(folder).mkdir(parents=True, exist_ok=True)
+    positions = np.unique(domain.positions)
     for resizing in set(resizings):
-        digest = hashlib.sha256(json.dumps([FORMAT, "bicubic", *astuple(resizing), PIL.__version__]).encode())
-        positions = np.unique(domain.positions)
-        decoding = domain.images.decoding
-        if decoding.pixel_range or decoding.bands:
-            digest.update(repr((decoding.pixel_range, decoding.bands)).encode())
-        for state in domain.images.states(positions):
-            digest.update(state + b"\n")
-        stores[resizing] = file = Path(folder, f"{resizing.side}px-{digest.hexdigest()[:24]}")
-        file.touch()
-        size = len(positions) * _row(resizing).itemsize
-        if file.stat().st_size != size:
-            if shutil.disk_usage(folder).free < size:
-                raise UserError(f"no room for the image cache {file} of {size / 1e9:.2f} GB; choose another `cache`")
-            os.truncate(file, size)
+        file = Path(folder, f"{resizing.side}px-{_digest(domain, positions, resizing)[:24]}")
+        _reserve(file, len(positions) * _row(resizing).itemsize)
+        stores[resizing] = file
     return _with_stores(domain, stores)
+
+
+def _digest(domain: Domain, positions: Positions, resizing: Resizing) -> str:
+    """SHA-256 of everything that decides the content of a cache."""
+    digest = hashlib.sha256(json.dumps([FORMAT, "bicubic", *astuple(resizing), PIL.__version__]).encode())
+    decoding = domain.images.decoding
+    if decoding.pixel_range or decoding.bands:
+        digest.update(repr((decoding.pixel_range, decoding.bands)).encode())
+    for state in domain.images.states(positions):
+        digest.update(state + b"\n")
+    return digest.hexdigest()
+
+
+def _reserve(file: Path, size: int) -> None:
+    """Make a file of this size, which another process may have made already."""
+    file.touch()
+    if file.stat().st_size == size:
+        return
+    if shutil.disk_usage(file.parent).free < size:
+        raise UserError(f"no room for the image cache {file} of {size / 1e9:.2f} GB; choose another `cache`")
+    os.truncate(file, size)
 
 
 def kept_in_memory(domain: Domain, resizings: Iterable[Resizing], room: int, say: Callable[[str], None]) -> Domain:
@@ -98,6 +113,7 @@ def kept_in_memory(domain: Domain, resizings: Iterable[Resizing], room: int, say
 
 
 def _with_stores(domain: Domain, stores: Mapping[Resizing, BufferWrapper | Path]) -> Domain:
-    unique, images = replace(domain, positions=np.unique(domain.positions), labels=None), copy(domain.images)
+    unique = replace(domain, positions=np.unique(domain.positions), labels=None)
+    images = copy(domain.images)
     images.kept = {resizing: ResizedImages(unique, resizing, store) for resizing, store in stores.items()}
     return replace(domain, images=images)

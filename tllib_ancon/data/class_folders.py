@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,16 +31,21 @@ def labels_by_name(folders: Iterable[str], classes: Sequence[Sequence[str]]) -> 
         folders: names
         classes: for each class, in the order of the labels, every name that it has
     """
-    exact = _unique((name, label) for label, names in enumerate(classes) for name in set(map(showable, names)))
-    alike = _unique((name, label) for label, names in enumerate(classes) for name in set(map(same_name, names)))
+    exact = _labels_of_unique_names(classes, showable)
+    alike = _labels_of_unique_names(classes, same_name)
     labels = {folder: exact.get(folder, alike.get(same_name(folder))) for folder in folders}
     return {folder: label for folder, label in labels.items() if label is not None}
 
 
-def _unique(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
-    listed = list(pairs)
-    times = Counter(name for name, _ in listed)
-    return {name: label for name, label in listed if times[name] == 1}
+def _labels_of_unique_names(classes: Sequence[Sequence[str]], form: Callable[[str], str]) -> dict[str, int]:
+    """The label of each name, in this form, that one class alone has."""
+    labels: dict[str, int] = {}
+    counts: Counter[str] = Counter()
+    for label, names in enumerate(classes):
+        distinct_names = set(map(form, names))
+        counts.update(distinct_names)
+        labels.update(dict.fromkeys(distinct_names, label))
+    return {name: label for name, label in labels.items() if counts[name] == 1}
 
 
 def are_numbers(folders: Iterable[str], num_classes: int) -> bool:

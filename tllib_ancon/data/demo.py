@@ -8,9 +8,12 @@ import matplotlib
 from PIL import Image, ImageDraw, ImageFont
 from sklearn.datasets import load_digits
 
-SOURCE, TARGET = "rendered", "handwritten"
+SOURCE = "rendered"
+TARGET = "handwritten"
 IMAGES_PER_CLASS = 400
-SIDE, RESOLUTION, CROP = 32, 8, 28
+SIDE = 32
+RESOLUTION = 8
+CROP = 28
 FONTS = ("DejaVu", "STIXGeneral", "cmr10", "cmb10", "cmss10", "cmtt10")
 """Beginnings of the names of matplotlib's fonts that have ordinary digits."""
 

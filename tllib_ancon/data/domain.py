@@ -76,7 +76,9 @@ class Domain:
     @property
     def paths(self) -> Sequence[str] | None:
         """The paths of the images; none where they do not come from files."""
-        return list(map(self.images.path, self.positions)) if isinstance(self.images, Files) else None
+        if not isinstance(self.images, Files):
+            return None
+        return [self.images.path(position) for position in self.positions]
 
     @property
     def holds_tensors(self) -> bool:
@@ -137,25 +139,28 @@ class Domain:
 
 
 def checked_classes(
-    what: str,
-    given: ArrayLike,
+    title: str,
+    labels: ArrayLike,
     count: int,
     num_classes: int,
     unknown: bool = False,
     names: Sequence[str] = (),
 ) -> NDArray[np.int64]:
     """These classes of ``count`` images; a negative one counts as ``unknown`` or is an error."""
-    classes = as_numbers(what, on_cpu(given), names)
-    expected = f"expected for each of {count:,} images a class from 0 to {num_classes - 1}{', or -1' * unknown}"
+    classes = as_numbers(title, on_cpu(labels), names)
+    expected = f"expected for each of {count:,} images a class from 0 to {num_classes - 1}"
+    if unknown:
+        expected += ", or -1"
     if classes.shape != (count,) or classes.dtype.kind not in "iu":
-        raise UserError(f"{what} are {classes.dtype} of shape {classes.shape}; {expected}")
-    if ((classes >= num_classes) | ((classes < 0) & (not unknown))).any():
+        raise UserError(f"{title} are {classes.dtype} of shape {classes.shape}; {expected}")
+    too_small = not unknown and bool((classes < 0).any())
+    if too_small or (classes >= num_classes).any():
         hint = ""
         if classes.min() == 1 and classes.max() == num_classes:
             hint = "; if they count from 1, subtract 1"
         elif classes.min() < 0:
             hint = "; leave out the images whose label is unknown, or pass no labels"
-        raise UserError(f"{what} range from {classes.min()} to {classes.max()}; {expected}{hint}")
+        raise UserError(f"{title} range from {classes.min()} to {classes.max()}; {expected}{hint}")
     return classes.astype(np.int64)
 
 
@@ -163,24 +168,32 @@ def numbered(num_classes: int) -> list[str]:
     return list(map(str, range(num_classes)))
 
 
-def class_folders(paths: Sequence[str] | None, given: NDArray[np.int64] | None) -> dict[str, int]:
+def class_folders(paths: Sequence[str] | None, labels: NDArray[np.int64] | None) -> dict[str, int]:
     """Folder name -> label, where the images lie in one folder a class (``.../bike/001.jpg``); otherwise empty."""
-    if paths is None or given is None:
+    if paths is None or labels is None:
         return {}
-    labels: dict[str, Counter[int]] = defaultdict(Counter)
-    for path, label in zip(paths, given.tolist(), strict=True):
-        labels[os.path.basename(os.path.dirname(path))][label] += 1
-    folders = {folder: counts.most_common(1)[0][0] for folder, counts in sorted(labels.items())}
-    pure = all(counts[folders[folder]] >= PURITY * counts.total() for folder, counts in labels.items())
-    return folders if pure and len(set(folders.values())) == len(folders) > 1 else {}
+    counts: dict[str, Counter[int]] = defaultdict(Counter)
+    for path, label in zip(paths, labels.tolist(), strict=True):
+        counts[os.path.basename(os.path.dirname(path))][label] += 1
+    folders: dict[str, int] = {}
+    for folder, counts_of_folder in sorted(counts.items()):
+        label, count = counts_of_folder.most_common(1)[0]
+        if count < PURITY * counts_of_folder.total():
+            return {}
+        folders[folder] = label
+    if len(folders) < 2 or len(set(folders.values())) < len(folders):
+        return {}
+    return folders
 
 
-def require_same_order(here: Mapping[str, int], there: Mapping[str, int], name: str, other: str) -> None:
+def require_same_order(
+    folders: Mapping[str, int], reference: Mapping[str, int], name: str, reference_name: str
+) -> None:
     """Raise an error for a folder among the :func:`class_folders` of two domains that has two labels."""
-    differing = [folder for folder in here if there.get(folder, here[folder]) != here[folder]]
+    differing = [folder for folder, label in folders.items() if reference.get(folder, label) != label]
     if differing:
         folder = differing[0]
         raise UserError(
-            f"the class orders differ: {folder!r} has label {here[folder]} in {name} and {there[folder]} in {other} "
-            f"({len(differing)} classes differ); give every list the same labels"
+            f"the class orders differ: {folder!r} has label {folders[folder]} in {name} and {reference[folder]} in "
+            f"{reference_name} ({len(differing)} classes differ); give every list the same labels"
         )

@@ -23,8 +23,10 @@ class Tree:
     def __init__(self, root: str | os.PathLike[str], allow_outside: bool = False, skip: bool = False):
         if not os.path.isdir(root):
             raise UserError(f"dataset root {root} is not a folder; give the folder that holds the dataset")
-        self.root, self.allow_outside = Path(root), allow_outside
-        self.skip, self.skipped = skip, dict[str, None]()  # why images are left out
+        self.root = Path(root)
+        self.allow_outside = allow_outside
+        self.skip = skip
+        self.skipped: dict[str, None] = {}  # why images are left out, each reason once
         self.ignored: set[str] = set()
         real = os.path.join(os.path.realpath(root), "")
         self._inside = lru_cache(10_000)(lambda path: os.path.join(os.path.realpath(path), "").startswith(real))

@@ -131,14 +131,22 @@ class Images(ABC):
         return images
 
     def to_rgb(self, samples: Samples) -> Image.Image:
-        return samples.to_rgb(None if samples.values is None else self.decided_range)
+        if samples.values is None:
+            return samples.to_rgb(None)
+        return samples.to_rgb(self.decided_range)
 
     def content(self) -> bytes:
         """What tells them from others that have the same names: checksums of at most eight whose second reading is
         equal."""
-        sampled = np.unique(np.linspace(0, len(self) - 1, 8).astype(int)).tolist()
-        twice = ([hashlib.sha256(np.asarray(self.read(at)).tobytes()).digest() for _ in "12"] for at in sampled)
-        return b"".join(first for first, second in twice if first == second)
+        checksums = []
+        for position in np.unique(np.linspace(0, len(self) - 1, 8).astype(int)).tolist():
+            checksum = self._checksum(position)
+            if checksum == self._checksum(position):
+                checksums.append(checksum)
+        return b"".join(checksums)
+
+    def _checksum(self, position: int) -> bytes:
+        return hashlib.sha256(np.asarray(self.read(position)).tobytes()).digest()
 
     def names(self, positions: Positions) -> Iterator[bytes]:
         return (b"%d" % position for position in positions.tolist())
@@ -169,7 +177,8 @@ class Files(Encoded):
     """Image files below a common root. Their names are one array of bytes, which worker processes share."""
 
     def __init__(self, paths: Sequence[str], root: str):
-        self.root, prefix = root, os.path.join(root, "")
+        self.root = root
+        prefix = os.path.join(root, "")
         self.stored = np.array([os.fsencode(path.removeprefix(prefix)) for path in paths], dtype=bytes)
 
     def __len__(self) -> int:
@@ -210,11 +219,13 @@ class Items(Images):
             )
         if not len(dataset):
             raise UserError(f"{name}: the dataset is empty; give one with images")
-        self.dataset, self.name = dataset, name
+        self.dataset = dataset
+        self.name = name
         self.is_deep = self._deep(0) is not None
         first = self.read(0)
         self.shape = tuple(getattr(first, "shape", ()))  # of a tensor; images have none
-        self.side = first.width if isinstance(first, Image.Image) and first.width == first.height else None
+        if isinstance(first, Image.Image) and first.width == first.height:
+            self.side = first.width
         self.holds_tensors = bool(self.shape)
 
     def __len__(self) -> int:
@@ -240,13 +251,17 @@ class Items(Images):
         return _as_image(self._item(position), where, self.to_rgb)
 
     def samples(self, position: int) -> Samples | None:
-        return self._deep(position) if self.is_deep else None
+        if not self.is_deep:
+            return None
+        return self._deep(position)
 
     def _deep(self, position: int) -> Samples | None:
         """The samples of an item with more than 8 bits; None for every other item."""
         value = image_in(self._item(position))
-        samples = samples_of(value) if isinstance(value, Image.Image) else deep_array(value)
-        return samples if samples is not None and samples.values is not None else None
+        samples = _samples_in(value)
+        if samples is None or samples.values is None:
+            return None
+        return samples
 
     def _item(self, position: int) -> Any:
         try:
@@ -261,47 +276,81 @@ class Items(Images):
 
 
 def image_in(item: Any) -> Any:
-    """What an item of a dataset holds as its image."""
+    """What an item of a dataset holds as its image: under a usual name, or first; None in an empty item."""
     if isinstance(item, Mapping):
-        item = [*(item[name] for name in IMAGE_NAMES if name in item), *item.values()]
-    return next(iter(item), None) if isinstance(item, tuple | list) else item
+        for name in IMAGE_NAMES:
+            if name in item:
+                return item[name]
+        return next(iter(item.values()), None)
+    if isinstance(item, tuple | list):
+        return next(iter(item), None)
+    return item
 
 
-def deep_array(value: Any) -> Samples | None:
+def _samples_in(value: Any) -> Samples | None:
+    """The samples of a PIL image, or of an array of more than 8 bits."""
+    if isinstance(value, Image.Image):
+        return samples_of(value)
+    return _deep_samples(value)
+
+
+def _deep_samples(value: Any) -> Samples | None:
     """The samples of an array (H, W), (H, W, 1) or (H, W, 3), or of a tensor (C, H, W), of 16 bits or 32; None for
     everything else."""
     kind = str(getattr(value, "dtype", "")).removeprefix("torch.")
     if kind not in DEEP_KINDS:
         return None
-    pixels = value.movedim(0, -1).cpu().numpy() if isinstance(value, Tensor) and value.ndim == 3 else np.asarray(value)
-    pixels = pixels[..., 0] if pixels.shape[2:] == (1,) else pixels
-    is_image = pixels.size and (pixels.ndim == 2 or pixels.shape[2:] == (3,))
-    return Samples(values=pixels) if is_image else None
+    pixels = _channels_last(value)
+    if not _is_picture(pixels):
+        return None
+    return Samples(values=pixels)
+
+
+def _channels_last(value: NDArray[Any] | Tensor) -> NDArray[Any]:
+    """An array (H, W, C) as it is, and a tensor (C, H, W) as such an array; one channel becomes (H, W)."""
+    if isinstance(value, Tensor) and value.ndim == 3:
+        return _channels_last(value.movedim(0, -1).cpu().numpy())
+    pixels = np.asarray(value)
+    if pixels.shape[2:] == (1,):
+        return pixels[..., 0]
+    return pixels
+
+
+def _is_picture(pixels: NDArray[Any]) -> bool:
+    """Whether an array is (H, W) or (H, W, 3)."""
+    return bool(pixels.size) and (pixels.ndim == 2 or pixels.shape[2:] == (3,))
 
 
 def _as_image(item: Any, where: str, to_rgb: Callable[[Samples], Image.Image]) -> Image.Image | Tensor:
     value = image_in(item)
-    samples = samples_of(value) if isinstance(value, Image.Image) else deep_array(value)
+    samples = _samples_in(value)
     if samples is not None:
-        try:
-            return to_rgb(samples)
-        except UserError as error:
-            raise UserError(f"{where}: {error}") from error
-        except Exception as error:  # Pillow's
-            raise UserError(
-                f"{where}: cannot be read ({type(error).__name__}: {one_line(error)}); repair or remove it"
-            ) from error
+        return _converted(samples, where, to_rgb)
     features = _as_features(value, where)
     if features is not None:
         return features
-    image = _of_bytes(value)
+    image = _image_of_array(value)
     if image is not None:
         return image
-    described = f"{type(value).__name__} {tuple(value.shape)} {value.dtype}" if hasattr(value, "shape") else repr(value)
+    described = repr(value)
+    if hasattr(value, "shape"):
+        described = f"{type(value).__name__} {tuple(value.shape)} {value.dtype}"
     raise UserError(
         f"{where}: {described[:80]} is no image; expected a PIL image, an (H, W, 3) array of bytes or of numbers from "
         "0 to 1, a (C, H, W) tensor, a float tensor, or a tuple or dict that holds one"
     )
+
+
+def _converted(samples: Samples, where: str, to_rgb: Callable[[Samples], Image.Image]) -> Image.Image:
+    """The samples as bytes; an error of a decoder is one line."""
+    try:
+        return to_rgb(samples)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from error
+    except Exception as error:  # Pillow's
+        raise UserError(
+            f"{where}: cannot be read ({type(error).__name__}: {one_line(error)}); repair or remove it"
+        ) from error
 
 
 def _as_features(value: Any, where: str) -> Tensor | None:
@@ -315,14 +364,15 @@ def _as_features(value: Any, where: str) -> Tensor | None:
     return value.detach().cpu()
 
 
-def _of_bytes(value: Any) -> Image.Image | None:
+def _image_of_array(value: Any) -> Image.Image | None:
     """The image of an array of bytes, or of numbers from 0 to 1; None for everything else."""
-    is_tensor = isinstance(value, Tensor) and value.ndim == 3
-    pixels = value.movedim(0, -1).cpu().numpy() if is_tensor else value
-    if not isinstance(pixels, np.ndarray) or not pixels.size:
+    if not isinstance(value, np.ndarray) and not (isinstance(value, Tensor) and value.ndim == 3):
         return None
-    pixels = pixels[..., 0] if pixels.shape[2:] == (1,) else pixels
+    pixels = _channels_last(value)
+    if not _is_picture(pixels):
+        return None
+    if pixels.dtype == np.uint8:
+        return Image.fromarray(pixels).convert("RGB")
     if pixels.dtype.kind == "f" and pixels.min() >= 0 and pixels.max() <= 1:
-        pixels = np.rint(pixels * 255).astype(np.uint8)
-    is_image = pixels.dtype == np.uint8 and (pixels.ndim == 2 or pixels.shape[2:] == (3,))
-    return Image.fromarray(pixels).convert("RGB") if is_image else None
+        return Image.fromarray(np.rint(pixels * 255).astype(np.uint8)).convert("RGB")
+    return None

@@ -9,16 +9,16 @@ from numpy.typing import ArrayLike, NDArray
 from tllib_ancon.runtime.errors import UserError, unknown_name
 
 
-def as_numbers(what: str, labels: ArrayLike, names: Sequence[str] = ()) -> NDArray[Any]:
+def as_numbers(title: str, labels: ArrayLike, names: Sequence[str] = ()) -> NDArray[Any]:
     """The labels as an array; each text becomes its position among the ``names`` of the classes.
 
     Raises:
         UserError: labels in another form, with what to pass in their place
     """
     values = np.asarray(labels)
-    described = f"{what} are {values.dtype} of shape {values.shape}"
+    described = f"{title} are {values.dtype} of shape {values.shape}"
     if values.ndim == 1 and len(values) and all(isinstance(value, str) for value in values.tolist()):
-        return _numbers_of_names(what, values.tolist(), names)
+        return _numbers_of_names(title, values.tolist(), names)
     if values.ndim == 2 and values.shape[1] == 1:
         raise UserError(f"{described}; pass one number for each image, labels[:, 0]")
     if values.ndim == 2 and values.dtype.kind in "iufb" and _is_one_hot(values):
@@ -32,16 +32,16 @@ def _is_one_hot(values: NDArray[Any]) -> bool:
     return bool(((values == 0) | (values == 1)).all() and (values.sum(1) == 1).all())
 
 
-def _numbers_of_names(what: str, labels: Sequence[str], names: Sequence[str]) -> NDArray[Any]:
+def _numbers_of_names(title: str, labels: Sequence[str], names: Sequence[str]) -> NDArray[Any]:
     positions = {name: label for label, name in enumerate(names)}
     strange = next((label for label in labels if label not in positions), None)
     if strange is not None and list(names) == list(map(str, range(len(names)))):
         raise UserError(
-            f"{what} are text, {labels[0]!r} first, and the names of the classes are not known; pass numbers from 0 in "
-            "the order of the model's outputs"
+            f"{title} are text, {labels[0]!r} first, and the names of the classes are not known; pass numbers from 0 "
+            "in the order of the model's outputs"
         )
     if strange is not None:
-        raise unknown_name(f"class in {what}:", strange, names)
+        raise unknown_name(f"class in {title}:", strange, names)
     return np.array([positions[label] for label in labels])
 
 

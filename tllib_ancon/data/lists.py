@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -84,7 +85,7 @@ def joined_lists(tree: Tree, codes: Sequence[str], lists: Sequence[ListedImages]
         orders = [class_folders(*images) for images in lists]
         for code, order in zip(codes, orders, strict=True):
             require_same_order(orders[0], order, codes[0], code)
-    paths = [path for images in lists for path in images.paths]
+    paths = list(chain.from_iterable(images.paths for images in lists))
     labels = [images.labels for images in lists if images.labels is not None]
     joined = np.concatenate(labels) if len(labels) == len(lists) else None
     return Domain.of_files("+".join(codes), paths, classes, joined, os.path.normpath(tree.root))

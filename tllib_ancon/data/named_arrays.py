@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,15 +40,21 @@ def separated(images: Any) -> Separated:
     """
     if isinstance(images, str | os.PathLike):
         path = os.fspath(images)
-        is_file = path.lower().endswith(ARRAY_SUFFIXES) and os.path.isfile(path)
-        return _of_content(_read(path), path) if is_file else Separated(images)
+        if path.lower().endswith(ARRAY_SUFFIXES) and os.path.isfile(path):
+            return _of_content(_read(path), path)
+        return Separated(images)
     if isinstance(images, np.lib.npyio.NpzFile):
         return _of_content(images, "the .npz file")
     if hasattr(images, "keys") and not hasattr(images, "features") and not is_dataset_of_hugging_face(images):
         return _of_mapping(dict(images.items()))
-    if isinstance(images, tuple) and len(images) == 2 and _is_labels_of(images[1], images[0]):
+    if isinstance(images, tuple) and _is_pair(images):
         return Separated(*images)
     return Separated(images)
+
+
+def _is_pair(content: Any) -> bool:
+    """Whether a tuple or list is (images, labels)."""
+    return len(content) == 2 and _is_labels_of(content[1], content[0])
 
 
 def is_dataset_of_hugging_face(images: Any) -> bool:
@@ -74,21 +80,34 @@ def _read(path: str) -> Any:
 def _of_content(content: Any, name: str) -> Separated:
     """Images and labels in a file, where one array alone can be the images."""
     if not hasattr(content, "keys"):
-        pair = isinstance(content, tuple | list) and len(content) == 2 and _is_labels_of(content[1], content[0])
-        return Separated(*content) if pair else Separated(content)
+        if isinstance(content, tuple | list) and _is_pair(content):
+            return Separated(*content)
+        return Separated(content)
     with reading(name, "arrays", "; save arrays of numbers with numpy.savez"):
         arrays = {key: content[key] for key in content if hasattr(content[key], "shape")}
     _refuse_several_sets(arrays, name)
-    of_images = _named(arrays, OF_IMAGES) or [key for key, array in arrays.items() if array.ndim > 1]
-    if len(of_images) != 1:
-        shown = ", ".join(f"{key} {tuple(array.shape)}" for key, array in arrays.items()) or "no array"
-        raise UserError(
-            f"{name}: no name says which array holds the images: {shown[:400]}; pass that array, or save it under the "
-            "name images"
-        )
-    images = arrays[of_images[0]]
-    labels = [key for key in _named(arrays, OF_LABELS) if len(arrays[key]) == len(images)]
-    return Separated(images, arrays[labels[0]] if len(labels) == 1 else None)
+    images = arrays[_name_of_images(arrays, name)]
+    of_labels = [key for key in _named(arrays, OF_LABELS) if len(arrays[key]) == len(images)]
+    return Separated(images, _only(arrays, of_labels))
+
+
+def _name_of_images(arrays: Mapping[str, Any], name: str) -> str:
+    """The usual name of images that is there, else the name of the one array that is no vector."""
+    candidates = _named(arrays, OF_IMAGES) or [key for key, array in arrays.items() if array.ndim > 1]
+    if len(candidates) == 1:
+        return candidates[0]
+    shown = ", ".join(f"{key} {tuple(array.shape)}" for key, array in arrays.items()) or "no array"
+    raise UserError(
+        f"{name}: no name says which array holds the images: {shown[:400]}; pass that array, or save it under the "
+        "name images"
+    )
+
+
+def _only(arrays: Mapping[str, Any], names: Sequence[str]) -> Any:
+    """The array of the only name; None of no name or of several."""
+    if len(names) != 1:
+        return None
+    return arrays[names[0]]
 
 
 def _of_mapping(arrays: dict[Any, Any]) -> Separated:
@@ -100,7 +119,7 @@ def _of_mapping(arrays: dict[Any, Any]) -> Separated:
     first = arrays[of_images[0]] if of_images else next(iter(arrays.values()), None)
     of_labels = [key for key in _named(arrays, OF_LABELS) if _is_labels_of(arrays[key], first)]
     inputs = {key: array for key, array in arrays.items() if key not in of_labels}
-    labels = arrays[of_labels[0]] if len(of_labels) == 1 else None
+    labels = _only(arrays, of_labels)
     if len(inputs) == 1 and of_images and (labels is not None or _is_of_pixels(first)):
         return Separated(first, labels)
     if labels is not None and of_labels[0].lower() not in ("y", "arr_1"):

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -155,7 +156,7 @@ def without_unreadable(domain: Domain, workers: int = 0) -> Domain:
     loader = DataLoader(
         _Reasons(of_any_range), batch_size=16, num_workers=workers, collate_fn=list, generator=torch.Generator()
     )
-    reasons = [reason for batch in loader for reason in batch]
+    reasons = list(chain.from_iterable(loader))
     skipped = [reason for reason in reasons if reason]
     if len(skipped) == len(domain):
         raise UserError(

@@ -27,10 +27,14 @@ FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM", "JPEG2000")
 """What is decoded. Pillow knows more, and starts another program (Ghostscript) for one of them."""
 
 TIFF_BEGINNINGS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
-BITS_PER_SAMPLE, PHOTOMETRIC, SAMPLES_PER_PIXEL, EXTRA_SAMPLES = 258, 262, 277, 338
-"""Tags of a TIFF."""
-GREY, RGB = 1, 2
-"""Values of the tag PHOTOMETRIC."""
+# Tags of a TIFF
+BITS_PER_SAMPLE = 258
+PHOTOMETRIC = 262
+SAMPLES_PER_PIXEL = 277
+EXTRA_SAMPLES = 338
+# Values of the tag PHOTOMETRIC
+GREY = 1
+RGB = 2
 TWO_BYTES = ("RGB;16", "RGBA;16", "RGBX;16")
 """How Pillow calls colours of 16 bits."""
 PILLOW_BANDS = 6
@@ -147,22 +151,22 @@ class PixelValues:
 
     def lines(self, pixel_range: PixelRange | None, bands: tuple[int, ...] | None) -> list[str]:
         """What a user is told where the images are no plain ones of 8 bits."""
-        told = []
+        lines = []
         if self.deep and pixel_range is not None:
             kind = "numbers" if self.is_float else "integers"
             low, high = pixel_range
-            told.append(
+            lines.append(
                 f"pixels are {kind} from {self.least:g} to {self.most:g} in {self.deep:,} of {self.images:,} sampled "
                 f"images: {low:g} becomes black and {high:g} white; `pixel_range` changes it"
             )
         if self.bands:
             used = ", ".join(map(str, bands or usual_bands(self.bands)))
-            told.append(f"the TIFFs have {self.bands} bands, of which {used} are used; `bands` chooses others")
-        return told
+            lines.append(f"the TIFFs have {self.bands} bands, of which {used} are used; `bands` chooses others")
+        return lines
 
 
 def chosen_range(
-    values: PixelValues, given: PixelRange | None, recorded: PixelRange | None
+    values: PixelValues, setting: PixelRange | None, recorded: PixelRange | None
 ) -> tuple[PixelRange | None, list[str]]:
     """The range of a data set and lines about it: the user's, else that of the model's run where these images are on
     its scale, else by the values of the sampled images.
@@ -170,10 +174,10 @@ def chosen_range(
     Raises:
         UserError: a range for images of 8 bits alone
     """
-    if given is not None and values.images and not values.deep:
+    if setting is not None and values.images and not values.deep:
         raise UserError("`pixel_range` has no effect on images with 8 bits a channel; leave it out")
-    if given is not None or not values.deep:
-        return given, []
+    if setting is not None or not values.deep:
+        return setting, []
     if recorded is None:
         return values.pixel_range, []
     low, high = recorded
@@ -216,8 +220,9 @@ def _samples_of_tiff(file: BinaryIO, decoding: Decoding) -> Samples:
         return _read_tiff(file, decoding, "Pillow reads the first three bands")
     if is_deep and not _keeps_upper_bytes(image):
         return _read_tiff(file, decoding, "Pillow keeps 8 bits of each")
-    samples = Samples(values=_two_bytes(image, _reopened(file))) if is_deep else samples_of(image)
-    return replace(samples, bands=_unused_bands(image))
+    if is_deep:
+        return Samples(values=_two_bytes(image, _reopened(file)), bands=_unused_bands(image))
+    return replace(samples_of(image), bands=_unused_bands(image))
 
 
 def samples_of(image: Image.Image) -> Samples:
@@ -291,13 +296,13 @@ def _raw_mode(tile: Any) -> str:
     return str(arguments if isinstance(arguments, str) else arguments[0])
 
 
-def _two_bytes(image: Image.Image, again: ImageFile.ImageFile) -> Values:
-    """(H, W, 3) of 16 bits, of an image whose upper bytes Pillow keeps; opened ``again`` in the other order of bytes it
+def _two_bytes(image: Image.Image, reopened: ImageFile.ImageFile) -> Values:
+    """(H, W, 3) of 16 bits, of an image whose upper bytes Pillow keeps; opened again in the other order of bytes it
     keeps the lower ones."""
-    tiles: list[Any] = [(*tile[:3], _with_swapped_bytes(tile[3])) for tile in again.tile]
-    again.tile = tiles
+    tiles: list[Any] = [(*tile[:3], _with_swapped_bytes(tile[3])) for tile in reopened.tile]
+    reopened.tile = tiles
     upper: Values = np.asarray(image)[..., :3].astype(np.uint16)
-    lower: Values = np.asarray(again)[..., :3]
+    lower: Values = np.asarray(reopened)[..., :3]
     return 256 * upper + lower
 
 
@@ -329,20 +334,31 @@ def _read_tiff(file: BinaryIO, decoding: Decoding, reason: str) -> Samples:
     with tifffile.TiffFile(file) as tiff:
         page: Any = tiff.pages[0]
         require_size(page.imagewidth, page.imagelength, decoding.max_megapixels)
-        planes = page.asarray()
-        planes = np.moveaxis(planes, 0, -1) if page.axes.startswith("S") else planes
-        planes = planes[..., None] if planes.ndim == 2 else planes
-        opacity = sum(int(kind) in (1, 2) for kind in page.extrasamples)
+        planes = _bands_last(page)
+        num_opacity = sum(int(kind) in (1, 2) for kind in page.extrasamples)
     count = planes.shape[-1]
     chosen = decoding.bands or usual_bands(count)
     if max(chosen) > count:
         raise UserError(f"`bands` names band {max(chosen)}, and this TIFF has {count} bands; choose from 1 to {count}")
+    unused = 0
+    if count - num_opacity > len(chosen):
+        unused = count
     values = planes[..., [band - 1 for band in chosen]]
-    values = values[..., 0] if len(chosen) == 1 else values
-    unused = count if count - opacity > len(chosen) else 0
+    if len(chosen) == 1:
+        values = values[..., 0]
     if values.dtype == np.uint8:
         return Samples(Image.fromarray(values), bands=unused)
     return Samples(values=values, bands=unused)
+
+
+def _bands_last(page: Any) -> Values:
+    """The pixels (H, W, bands) of a page of a TIFF."""
+    planes: Values = page.asarray()
+    if planes.ndim == 2:
+        return planes[..., None]
+    if page.axes.startswith("S"):
+        return np.moveaxis(planes, 0, -1)
+    return planes
 
 
 def _bands_and_bits(file: BinaryIO) -> str:

@@ -15,6 +15,9 @@ from tllib_ancon.runtime.errors import UserError, reading
 CHECKED = 2**27
 """Largest array, in bytes, that is checked before anything is written. A larger one is checked while it is read."""
 
+MOST_NAMED = 5
+"""Bad rows that an error names."""
+
 Array = np.ndarray[Any, Any] | Tensor
 
 
@@ -24,7 +27,8 @@ class Rows(Images):
     holds_tensors = True
 
     def __init__(self, rows: Array, name: str):
-        self.rows, self.name = rows, name
+        self.rows = rows
+        self.name = name
         if rows.nbytes <= CHECKED:
             self.at(np.arange(len(rows)))
 
@@ -36,11 +40,11 @@ class Rows(Images):
 
     def at(self, positions: Positions) -> Tensor:
         if isinstance(self.rows, Tensor):
-            found = self.rows[torch.from_numpy(positions)].detach().cpu().float()
+            chosen = self.rows[torch.from_numpy(positions)].detach().cpu().float()
         else:
-            found = torch.from_numpy(np.array(self.rows[positions], dtype=np.float32))
-        require_finite(found, self.name, positions)
-        return found
+            chosen = torch.from_numpy(np.array(self.rows[positions], dtype=np.float32))
+        require_finite(chosen, self.name, positions)
+        return chosen
 
 
 class Mapped(Images):
@@ -80,10 +84,16 @@ def _in_usual_type(rows: Tensor) -> Tensor:
 
 
 def require_finite(rows: Tensor, name: str, positions: Positions) -> None:
-    bad = positions[~rows.reshape(len(rows), -1).isfinite().all(1).cpu().numpy()].tolist()
-    if bad:
-        some = ", ".join(map(str, bad[:5])) + ", ..." * (len(bad) > 5)
-        raise UserError(f"{name}: NaN or infinity in {len(bad)} rows ({some}); remove them or fill them in")
+    is_finite = rows.reshape(len(rows), -1).isfinite().all(1).cpu().numpy()
+    if is_finite.all():
+        return
+    bad_rows = positions[~is_finite].tolist()
+    shown = [str(row) for row in bad_rows[:MOST_NAMED]]
+    if len(bad_rows) > MOST_NAMED:
+        shown.append("...")
+    raise UserError(
+        f"{name}: NaN or infinity in {len(bad_rows)} rows ({', '.join(shown)}); remove them or fill them in"
+    )
 
 
 def on_cpu(data: Any) -> Any:
@@ -107,15 +117,33 @@ def rows_of(data: Any, name: str) -> Images | None:
         return Mapped(data, name)
     if not isinstance(data, np.ndarray | Tensor):
         return None
-    name, kind = getattr(data, "filename", None) or name, str(data.dtype).removeprefix("torch.")
+    where = getattr(data, "filename", None) or name
+    kind = str(data.dtype).removeprefix("torch.")
     if data.ndim == 0:
-        raise UserError(f"{name}: the array has no rows, it is one {kind}; expected the shape (N, ...)")
-    if kind in DEEP_KINDS and (data.ndim == 4 or (data.ndim == 3 and kind == "uint16")):
-        return None  # images of more than 8 bits
-    if kind.startswith(("int", "uint", "bool")) and (kind != "uint8" or data.ndim < 3):
+        raise UserError(f"{where}: the array has no rows, it is one {kind}; expected the shape (N, ...)")
+    if _are_integers(data, kind):
         raise UserError(
-            f"{name}: features are integers ({kind}); convert them to float32, or reshape pixels to (N, C, H, W)"
+            f"{where}: features are integers ({kind}); convert them to float32, or reshape pixels to (N, C, H, W)"
         )
-    first = np.asarray(data[0]) if len(data) and isinstance(data, np.ndarray) else np.empty(0)
-    images = first.ndim == 3 and first.shape[-1] in (1, 3) and first.min() >= 0 and first.max() <= 1
-    return Rows(data, name) if len(data) and "float" in kind and not images else None
+    if not len(data) or "float" not in kind or _starts_with_picture(data):
+        return None
+    return Rows(data, where)
+
+
+def _are_integers(data: Array, kind: str) -> bool:
+    """Whether rows are integers that are no pixels: bytes (N, H, W, ...), or images of more than 8 bits."""
+    if kind == "uint8":
+        return data.ndim < 3
+    if kind == "uint16" and data.ndim == 3:
+        return False
+    if kind in DEEP_KINDS and data.ndim == 4:
+        return False
+    return kind.startswith(("int", "uint", "bool"))
+
+
+def _starts_with_picture(data: Array) -> bool:
+    """Whether the first row of an array is (H, W, 1) or (H, W, 3) of numbers from 0 to 1."""
+    if not isinstance(data, np.ndarray):
+        return False
+    first = np.asarray(data[0])
+    return bool(first.ndim == 3 and first.shape[-1] in (1, 3) and first.min() >= 0 and first.max() <= 1)

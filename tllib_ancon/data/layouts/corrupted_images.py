@@ -1,6 +1,7 @@
 """ImageNetC and CorruptedImages: ``ROOT/<corruption>/<severity>/<class>/*``, the layout of ImageNet-C."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ class CorruptedImages(Layout):
     def open(self, opening: Opening) -> Domain:
         tree = opening.tree
         folders = [_severity_folder(tree, code) for code in opening.codes]
-        names = {name for folder in folders for name in tree.folders(folder)}
+        names = set(chain.from_iterable(map(tree.folders, folders)))
         classes = self.classes_of(tree, names)
         missing = sorted(set(classes) - names)
         if missing and opening.subset is None:

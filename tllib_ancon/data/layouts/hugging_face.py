@@ -56,7 +56,9 @@ class Column(Encoded):
                 "`image_column`"
             )
         self.dataset = dataset.select_columns([column]).cast_column(column, ImageFeature(decode=False))
-        self.fingerprint, self.column, self.name = dataset._fingerprint, column, name
+        self.fingerprint = dataset._fingerprint
+        self.column = column
+        self.name = name
 
     def __len__(self) -> int:
         return len(self.dataset)

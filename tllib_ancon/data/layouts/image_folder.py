@@ -45,7 +45,9 @@ def open_class_folders(tree: Tree, codes: Sequence[str], classes: Sequence[str] 
         expected = [showable(name) for name in classes]
         for folder in domain_folders:
             _require_known_folders(folder, names_of[folder], expected, "the classes")
-    class_folders = [folder / name for folder in domain_folders for name in names_of[folder]]
+    class_folders: list[Path] = []
+    for folder in domain_folders:
+        class_folders.extend(folder / name for name in names_of[folder])
     labels = labels_by_name((showable(folder.name) for folder in class_folders), [[name] for name in expected])
     images = []
     for folder in class_folders:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from tllib_ancon.data.domain import Domain
@@ -71,7 +72,7 @@ class TLLibDataset(Layout):
 
     def _folders(self, codes: Sequence[str]) -> list[str]:
         """The folders of these domains, each once."""
-        return list(dict.fromkeys(folder for code in codes for folder in self.table.folders[code]))
+        return list(dict.fromkeys(chain.from_iterable(self.table.folders[code] for code in codes)))
 
     def named_domains(self, root: Path) -> set[str]:
         return set(self.table.lists)
