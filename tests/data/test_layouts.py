@@ -1,0 +1,59 @@
+"""A layout is one file: what it registers reaches names, opening, check, and the guess for a root."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.layouts import write_picture
+from tllib_ancon.data.check import check
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.layout import LAYOUTS, FolderLayout, Opening, layout
+from tllib_ancon.data.layouts import default_resizing, layout_names, missing_dataset
+from tllib_ancon.data.open import open_domain
+from tllib_ancon.runtime.errors import UserError
+
+
+@pytest.fixture
+def suffixes() -> Iterator[None]:
+    @layout
+    class Suffixes(FolderLayout):
+        """The class of an image is its suffix."""
+
+        name = "Suffixes"
+        takes_subset = True
+
+        def open(self, opening: Opening) -> Domain:
+            paths = opening.tree.images(opening.tree.domain(opening.codes[0]))
+            classes = sorted({Path(path).suffix for path in paths})
+            labels = [classes.index(Path(path).suffix) for path in paths]
+            return Domain.of_files("suffixes", paths, classes, labels, str(opening.root))
+
+        def fits(self, root: Path) -> bool:
+            return (root / "suffixes.txt").is_file()
+
+    yield
+    del LAYOUTS["Suffixes"]
+
+
+@pytest.mark.usefixtures("suffixes")
+def test_a_new_layout_needs_its_own_registration_alone(tmp_path: Path) -> None:
+    for name in ("b.png", "a.jpg", "c.png"):
+        write_picture(tmp_path / name, 0, seed=0)
+    (tmp_path / "suffixes.txt").touch()
+    domain = open_domain(tmp_path, "Suffixes", ["."], subset="list.txt")
+    assert (list(domain.classes), domain.labels.tolist()) == ([".jpg", ".png"], [0, 1, 1])
+    checked = check(tmp_path, "Suffixes")
+    assert [(part.domain, part.images, part.labelled) for part in checked.parts] == [(".", 3, True)]
+    assert not checked.problems
+    assert default_resizing("Suffixes") == "keep-ratio"
+    assert "Suffixes" in str(missing_dataset(tmp_path))
+    with pytest.raises(UserError, match="did you mean 'Suffixes'"):
+        open_domain(tmp_path, "Sufixes", ["."])
+
+
+def test_names_of_layouts_are_unique_and_general_ones_come_first() -> None:
+    names = layout_names()
+    assert len(set(names)) == len(names)
+    assert names.index("ImageList") < names.index("Office31")
+    assert "hf:NAME_OR_PATH" in names
