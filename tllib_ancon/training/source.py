@@ -54,7 +54,7 @@ class Source:
 
     @property
     def record(self) -> dict[str, Any]:
-        """What the run recorded of a whole network, by :func:`network_record`; empty if it did not."""
+        """The :func:`~tllib_ancon.training.records.network_record` of a run of a whole network; else empty."""
         recorded: dict[str, Any] = self.recorded.get("network") or {}
         return recorded
 
