@@ -137,7 +137,7 @@ def assess(
 
 
 def _assessed_source(
-    passes: Passes, predictor: Predictor, source: Any
+    passes: ShuffledPasses, predictor: Predictor, source: Any
 ) -> tuple[SourceStatistics | None, Mapping[str, float] | None]:
     """Statistics of the source's features, and the accuracy on the source where its images have labels."""
     if isinstance(source, SourceStatistics):
@@ -194,7 +194,7 @@ def _write_questions(file: Path, names: Sequence[str]) -> None:
 
 def passes_of(
     config: AssessConfig, model: Any, images: Any, head: str | None = None, transform: Transform | None = None
-) -> tuple[Passes, Domain, Predictor]:
+) -> tuple[ShuffledPasses, Domain, Predictor]:
     """A copy of the model, ready to pass over domains; the images; and the predictor that opened both."""
     predictor = Predictor(config, model, transform, head=head)
     opened = predictor.open(images)
@@ -206,11 +206,11 @@ def passes_of(
         progress.lines(classifier.reader.notes)
     target = in_the_models_order(opened, network, classifier.num_classes, Source(), progress.line)
     second_view = shifted if predictor.config.no_hflip else mirror
-    return Passes(classifier, config, evaluation_transform, second_view), target, predictor
+    return ShuffledPasses(classifier, config, evaluation_transform, second_view), target, predictor
 
 
 @dataclass(frozen=True)
-class Passes:
+class ShuffledPasses:
     """Passes of a network over domains in a random order, so that a batch's statistics are like those of all."""
 
     classifier: Classifier
@@ -249,7 +249,9 @@ class _Estimates(NamedTuple):
     class_prior_interval: NDArray[np.float64] | None = None
 
 
-def _assessed(passes: Passes, target: Domain, source: SourceStatistics | None, answers: Labels | None) -> Assessment:
+def _assessed(
+    passes: ShuffledPasses, target: Domain, source: SourceStatistics | None, answers: Labels | None
+) -> Assessment:
     """``answers``, (N,) in the order of the passes, count up to the first -1."""
     outputs = passes.predictions(target)
     values = _indicators(passes, target, outputs, source)
@@ -272,7 +274,9 @@ def _classes(outputs: Outputs) -> Labels:
     return classes
 
 
-def _indicators(passes: Passes, target: Domain, outputs: Outputs, source: SourceStatistics | None) -> dict[str, Any]:
+def _indicators(
+    passes: ShuffledPasses, target: Domain, outputs: Outputs, source: SourceStatistics | None
+) -> dict[str, Any]:
     classes = _classes(outputs)
     values = indicators.indicators(classes, outputs.logits.shape[1], outputs.features.cpu().numpy(), source)
     values |= scores_under_dropout(outputs, passes.classifier.head)

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from tllib_ancon.measures import indicators as assessing
-from tllib_ancon.measures import selection
+from tllib_ancon.measures import indicators, selection
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import spelled_here, terminal
@@ -151,7 +150,7 @@ def _row(first: str, cells: Iterable[str]) -> str:
 
 def result_summary(result: Mapping[str, Any]) -> str:
     """The lines that an adaptation ends with, from its ``result.json``."""
-    lines = assessing.before_adapting(result)
+    lines = indicators.before_adapting(result)
     criterion = result["criterion"]
     chosen = "last"
     measures = MEASURES
