@@ -174,7 +174,10 @@ def evaluated(target: Domain, sizes: Iterable[int]) -> dict[int, Outputs]:
     model.bottleneck.running_mean += processes.rank()
     loaders = {size: evaluation_loader(target.subset(range(size)), to_tensor, 4, 0) for size in sizes}
     cpu = torch.device("cpu")
-    return {size: predict_domain(model, loader, cpu, loader.num_images) for size, loader in loaders.items()}
+    return {
+        size: predict_domain(model, loader, cpu, loader.num_images, len(loader.dataset))
+        for size, loader in loaders.items()
+    }
 
 
 def statistics(target: Domain, folder: Path) -> list[Tensor]:

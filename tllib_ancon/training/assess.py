@@ -226,7 +226,7 @@ class ShuffledPasses:
         images = UnlabelledImages(domain, self.transform)
         loader = ImageLoader(images, self.config.batch_size, self.config.workers, self.order(domain))
         model = self.classifier if network is None else network
-        outputs = predict_domain(model, loader, devices.device(), len(domain), view)
+        outputs = predict_domain(model, loader, devices.device(), len(domain), len(domain), view)
         is_finite = outputs.logits.isfinite().all(1).cpu()
         if not is_finite.all():
             raise without_output(outputs.indices.cpu()[~is_finite].numpy(), domain)

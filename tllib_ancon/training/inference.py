@@ -47,32 +47,63 @@ def joined(batches: Iterable[tuple[Tensor, ...]], num_rows: int) -> list[Tensor]
     return parts
 
 
-@torch.inference_mode()
+class Evaluator:
+    """The only code that runs a network over many items.
+
+    Args:
+        predict: items of a batch, on the device -> logits (B, K) and features (B, D)
+        device: where the network lies
+        result_device: where the outputs are collected. Default: the same
+    """
+
+    def __init__(
+        self,
+        predict: Callable[[Any], tuple[Tensor, Tensor]],
+        device: torch.device,
+        result_device: torch.device | None = None,
+    ):
+        self.predict = predict
+        self.device = device
+        self.result_device = device if result_device is None else result_device
+
+    @torch.inference_mode()
+    def run(self, batches: Iterable[Any], num_rows: int, total: int, view: View | None = None) -> Outputs:
+        """Outputs for all batches.
+
+        Args:
+            batches: pairs of indices (B,) and items; of many processes those of this one's share
+            num_rows: items of all these batches
+            total: N, items of all processes, in whose order the outputs are
+            view: items -> another view of each, which is predicted in their place. Default: the items
+        """
+        parts = joined(self._rows(batches, view), num_rows)
+        if processes.world_size() > 1:
+            indices, *others = [processes.interleave(part.to(parts[-1].device))[:total] for part in parts]
+            return Outputs(indices.cpu(), *others)
+        return Outputs(*parts)
+
+    def _rows(self, batches: Iterable[Any], view: View | None) -> Iterator[tuple[Tensor, ...]]:
+        for indices, items in batches:
+            moved = to_device(items, self.device)
+            logits, features = self.predict(moved if view is None else view(moved))
+            yield indices, features.float().to(self.result_device), logits.float().to(self.result_device)
+
+
 def predict_domain(
-    model: nn.Module, batches: Iterable[Any], device: torch.device, num_images: int, view: View | None = None
+    model: nn.Module, batches: Iterable[Any], device: torch.device, num_rows: int, total: int, view: View | None = None
 ) -> Outputs:
-    """Evaluate a model and leave it in evaluation mode; only a ``Classifier`` has features. Many processes evaluate the
-    model of the main one, and all get the predictions on all images, in the domain's order."""
+    """Evaluate a network and leave it in evaluation mode; only a ``Classifier`` has features. Many processes evaluate
+    the model of the main one, and all get the outputs for all images, in the domain's order. The other arguments are
+    those of :meth:`Evaluator.run`."""
     processes.broadcast(model.buffers())
     model.eval()
 
-    def predictions() -> Iterator[tuple[Tensor, ...]]:
-        for indices, images in batches:
-            images = to_device(images, device)
-            images = images if view is None else view(images)
-            if isinstance(model, Classifier):
-                logits, features = model.predict(images)
-            else:
-                logits = model(images)
-                features = logits.new_empty(len(logits), 0)
-            yield indices, features.float(), logits.float()
+    def logits_alone(images: Any) -> tuple[Tensor, Tensor]:
+        logits = model(images)
+        return logits, logits.new_empty(len(logits), 0)
 
-    parts = joined(predictions(), num_images)
-    if processes.world_size() > 1:
-        parts = [processes.interleave(part.to(parts[-1].device)) for part in parts]
-        count = int(parts[0].max()) + 1  # the rest is repeated
-        parts = [parts[0][:count].cpu(), *(part[:count] for part in parts[1:])]
-    return Outputs(*parts)
+    predict = model.predict if isinstance(model, Classifier) else logits_alone
+    return Evaluator(predict, device).run(batches, num_rows, total, view)
 
 
 def recorder(target: Domain) -> Callable[[Outputs], dict[str, Any]] | None:

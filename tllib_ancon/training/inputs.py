@@ -35,8 +35,17 @@ ImagesConfig = AdaptConfig | PretrainConfig | PredictConfig
 """Settings of images, of how they become tensors, and of the network that takes them."""
 
 PREPARING = (
-    *("norm_mean", "norm_std", "image_size", "crop_fraction", "val_resizing", "train_resizing", "resize_size"),
-    *("scale", "ratio", "padding", "rotation", "device_augmentation"),
+    "norm_mean",
+    "norm_std",
+    "image_size",
+    "crop_fraction",
+    "val_resizing",
+    "train_resizing",
+    "resize_size",
+    "scale",
+    "ratio",
+    "padding",
+    "rotation",
 )
 """Settings of how images become tensors."""
 READING = ("pixel_range", "bands")
@@ -49,32 +58,47 @@ def images_of(
     config: AdaptConfig | PredictConfig, images: Any = None, labels: Any = None, classes: Sequence[str] | None = None
 ) -> Domain:
     """The images that the caller passes, or that the settings name. ``labels`` False reads none."""
-    how: dict[str, Any] = {"skip_corrupt": config.skip_corrupt, "workers": config.workers}
-    how["allow_outside"] = config.allow_outside_root
-    in_layout = config.data is not None or bool(config.target)
-    if images is not None and not (in_layout and isinstance(images, str | os.PathLike)):
-        is_folder = isinstance(images, str | os.PathLike)
-        settings = how if is_folder else {}
-        opened = as_domain(images, labels=labels, classes=classes, decoding=config.decoding, **settings)
-    elif labels is not None and not isinstance(labels, bool):
-        raise UserError("`labels` belong to `images`; pass both, or neither")
-    elif isinstance(config, AdaptConfig) or in_layout:
-        split = "train" if isinstance(config, AdaptConfig) else "test"
-        codes = config.target or default_domains(config.data)
-        named = config if images is None else config.replace(root=str(images))
-        opened = open_images(named, codes, split, classes, labels)
-    else:
-        root = Path(str(config.root))
-        if not root.is_file() or root.name.lower().endswith((*SUFFIXES, *ARRAY_SUFFIXES, ".npy")):
-            opened = as_domain(root, labels=labels, classes=classes, decoding=config.decoding, **how)
-        elif root.suffix.lower() not in LIST_SUFFIXES:
-            raise UserError(f"{root} is no image ({', '.join(SUFFIXES)}) and no image list (.txt); convert it")
-        else:
-            paths, _ = read_image_list(root, root.parent.parent if root.parent.name == "image_list" else root.parent)
-            opened = Domain.of_files(root.stem, paths)
+    opened = _opened(config, images, labels, classes)
     if opened.ignored:
         Progress(config.quiet).line(f"{len(opened):,} images; {opened.ignored}")
     return opened
+
+
+def _opened(config: AdaptConfig | PredictConfig, images: Any, labels: Any, classes: Sequence[str] | None) -> Domain:
+    is_path = isinstance(images, str | os.PathLike)
+    names_a_layout = config.data is not None or bool(config.target)
+    if is_path and not names_a_layout:
+        return as_domain(images, labels=labels, classes=classes, decoding=config.decoding, **_reading(config))
+    if images is not None and not is_path:
+        return as_domain(images, labels=labels, classes=classes, decoding=config.decoding)
+    if labels is not None and not isinstance(labels, bool):
+        raise UserError("`labels` belong to `images`; pass both, or neither")
+    named = config if images is None else config.replace(root=str(images))
+    if isinstance(config, AdaptConfig) or names_a_layout:
+        split = "train" if isinstance(config, AdaptConfig) else "test"
+        return open_images(named, config.target or default_domains(config.data), split, classes, labels)
+    return _open_root(config, labels, classes)
+
+
+def _open_root(config: PredictConfig, labels: bool | None, classes: Sequence[str] | None) -> Domain:
+    """The folder, the image, the arrays or the image list that ``root`` names."""
+    root = Path(str(config.root))
+    if not root.is_file() or root.name.lower().endswith((*SUFFIXES, *ARRAY_SUFFIXES, ".npy")):
+        return as_domain(root, labels=labels, classes=classes, decoding=config.decoding, **_reading(config))
+    if root.suffix.lower() not in LIST_SUFFIXES:
+        raise UserError(f"{root} is no image ({', '.join(SUFFIXES)}) and no image list (.txt); convert it")
+    is_in_a_dataset = root.parent.name == "image_list"
+    paths, _ = read_image_list(root, root.parent.parent if is_in_a_dataset else root.parent)
+    return Domain.of_files(root.stem, paths)
+
+
+def _reading(config: AdaptConfig | PredictConfig) -> dict[str, Any]:
+    """How the files of a folder are read."""
+    return {
+        "skip_corrupt": config.skip_corrupt,
+        "workers": config.workers,
+        "allow_outside": config.allow_outside_root,
+    }
 
 
 def open_images(

@@ -201,7 +201,8 @@ class TrainingLoop(ABC):
         with self.accelerator.autocast(), bar:
             bar.iterable = loader
             batches = self.interruption.watch(bar, epoch)
-            return predict_domain(self.network, batches, self.device, loader.num_images, view)
+            total = len(loader.dataset)
+            return predict_domain(self.network, batches, self.device, loader.num_images, total, view)
 
     def _require_finite(self, logits: Tensor, epoch: int) -> None:
         if not logits.isfinite().all():

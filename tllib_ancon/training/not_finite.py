@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
 
 from tllib_ancon.data.domain import Domain
+from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import NotFinite, UserError
 from tllib_ancon.training import devices
@@ -54,14 +54,14 @@ def _name(images: Domain, position: int) -> str:
 
 
 def explained(
-    error: NotFinite, source_model: Callable[[], nn.Module], images: Domain, transform: Transform, batch_size: int
+    error: NotFinite, source_model: Callable[[], Classifier], images: Domain, transform: Transform, batch_size: int
 ) -> UserError:
     """The error that names the images on which the source model has no finite logits, where there are such images."""
     if processes.world_size() > 1:
         return error
     loader = evaluation_loader(images, transform, batch_size, 0)
     model = source_model().to(devices.device())
-    _, features, logits = predict_domain(model, loader, devices.device(), len(images))
+    _, features, logits = predict_domain(model, loader, devices.device(), len(images), len(images))
     is_finite = logits.isfinite().all(1) & features.isfinite().all(1)
     missing = np.flatnonzero(~is_finite.cpu().numpy())
     if not len(missing):

@@ -59,7 +59,7 @@ class Plan:
     probe: Batch | None = None
     taught: Labels | None = None
 
-    def source_model(self) -> nn.Module:
+    def source_model(self) -> Classifier:
         """Another copy of the source model, as the adaptation begins with it."""
         return as_classifier(self.source.load(self.requested), self.head, self.probe)
 

@@ -19,12 +19,11 @@ from tllib_ancon.models.copies import unwrapped
 from tllib_ancon.models.logits import find_logits, observe
 from tllib_ancon.models.outputs import LogitsReader, evaluating, output_for
 from tllib_ancon.models.preprocessing import is_processor
-from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.self_training.method import mean_prediction
 from tllib_ancon.training import devices, inputs
-from tllib_ancon.training.inference import joined
+from tllib_ancon.training.inference import Evaluator
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import (
     Transform,
@@ -85,10 +84,16 @@ class Predictor:
     def logits(self, images: Domain, dataset: UnlabelledImages | None = None) -> NDArray[np.float32]:
         """Logits (N, K) in the order of the images, of two views combined; NaN in rows with a negative index."""
         dataset = dataset or UnlabelledImages(*self.prepare(images))
+        device = self._weights.device
         order = Shard.of_this_process(len(images)).padded_positions
-        loader = ImageLoader(dataset, self.config.batch_size, self.config.workers, order, device=self._weights.device)
-        (rows,) = joined(self._batches(loader), len(order))
-        return np.asarray(processes.interleave(rows)[: len(images)])
+        loader = ImageLoader(dataset, self.config.batch_size, self.config.workers, order, device=device)
+        progress = Progress(self.config.quiet)
+        with evaluating(self.network), progress.bar("predicting", len(loader)) as bar:
+            bar.iterable = loader
+            evaluator = Evaluator(self._predict, device, torch.device("cpu"))
+            outputs = evaluator.run(bar, len(order), len(images))
+        unread = (outputs.indices < 0)[:, None]
+        return np.asarray(outputs.logits.masked_fill(unread, torch.nan))
 
     def probabilities(self, images: Domain, dataset: UnlabelledImages | None = None) -> NDArray[np.float32]:
         return np.asarray(torch.from_numpy(self.logits(images, dataset)).softmax(1))
@@ -99,20 +104,16 @@ class Predictor:
         weights: Iterator[Tensor] = (weight for weight in self.network.parameters() if weight.is_floating_point())
         return next(weights, torch.empty(0))
 
-    @torch.inference_mode()
-    def _batches(self, loader: ImageLoader) -> Iterator[tuple[Tensor]]:
-        weights = self._weights
-        with evaluating(self.network), Progress(self.config.quiet).bar("predicting", len(loader)) as bar:
-            for indices, images in loader:
-                images = with_floats_as(images, weights.dtype)
-                logits = self._logits_of(images)
-                if self.config.views == 2:
-                    if not are_images(images):
-                        shape = shape_text(tree_map(lambda tensor: tensor[0], images))
-                        raise UserError(f"`views=2` mirrors images, and these inputs have shape {shape}; leave it out")
-                    logits = mean_prediction(logits, self._logits_of(mirror(images)))
-                yield (logits.float().cpu().masked_fill((indices < 0)[:, None], torch.nan),)
-                bar.update()
+    def _predict(self, items: Batch) -> tuple[Tensor, Tensor]:
+        """Logits of a batch, of two views combined, and no features."""
+        images = with_floats_as(items, self._weights.dtype)
+        logits = self._logits_of(images)
+        if self.config.views == 2:
+            if not are_images(images):
+                shape = shape_text(tree_map(lambda tensor: tensor[0], images))
+                raise UserError(f"`views=2` mirrors images, and these inputs have shape {shape}; leave it out")
+            logits = mean_prediction(logits, self._logits_of(mirror(images)))
+        return logits, logits.new_empty(len(logits), 0)
 
     def _logits_of(self, images: Any) -> Tensor:
         if are_images(images) and images.device.type == "cpu":  # where convolutions are faster in this layout
