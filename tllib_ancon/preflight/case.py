@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -52,12 +53,9 @@ class Case:
         network: copy of the model
         classifier: the same copy with its head; None for a model without logits (B, K)
         output_error: why there is no classifier
-        classes: the classes of the classifier
         probe: a few images as the network gets them
         output: what the network returns for ``probe``
         target: all images
-        sample: some of them, spread evenly
-        decoded: some images of the sample, before their transform
         labelled: whether the images have labels
         folder_lines: what is assumed about class folders
         transforms: transforms for training and evaluation
@@ -72,18 +70,33 @@ class Case:
     network: nn.Module
     classifier: Classifier | None
     output_error: str
-    classes: ModelClasses | None
     probe: Batch
     output: Any
     target: Domain
-    sample: Domain
-    decoded: list[Any]
     labelled: bool
     folder_lines: list[str]
     transforms: Transforms
     user_transforms: PassedTransforms
     assumed_normalisation: list[str]
     mirrors: MirrorDisagreement | None = None
+
+    @cached_property
+    def sample(self) -> Domain:
+        """Some of the target's images, spread evenly."""
+        most = min(SAMPLE, len(self.target))
+        return self.target.subset(np.linspace(0, len(self.target) - 1, most).round().astype(np.int64))
+
+    @cached_property
+    def decoded(self) -> list[Any]:
+        """Some images of the sample, before their transform."""
+        return [self.sample.image(index) for index in range(min(DECODED, len(self.sample)))]
+
+    @cached_property
+    def classes(self) -> ModelClasses | None:
+        """The classes of the classifier."""
+        if self.classifier is None:
+            return None
+        return ModelClasses.of(self.network, self.classifier.num_classes, self.source)
 
     @property
     def class_names(self) -> list[str]:
@@ -105,9 +118,8 @@ def open_case(
     network = source.load(requested)
     assumed = _undefined_normalisation(requested, source, network, domain, user_transforms)
     assuming = _assuming(requested, network, assumed)
-    config, _ = resolve(
-        assuming, facts_of(assuming, source, network, domain, user_transforms)
-    )  # facts replace the notes
+    facts = facts_of(assuming, source, network, domain, user_transforms)
+    config, _ = resolve(assuming, facts)  # the lines of check replace the notes
     target, transforms = inputs.prepared(config, network, domain.without_labels(), user_transforms)
     network.to(devices.device())
     probe = to_device(probe_of(target, transforms.evaluation), devices.device())
@@ -115,7 +127,6 @@ def open_case(
     classifier, output_error = _classifier_of(network, head, probe)
     if classifier is not None and head_learns(config, requested, classifier):
         config = config.replace(adapted="all")
-    sample = target.subset(_spread(len(target), SAMPLE))
     case = Case(
         config=config,
         requested=requested,
@@ -123,12 +134,9 @@ def open_case(
         network=network,
         classifier=classifier,
         output_error=output_error,
-        classes=None,
         probe=probe,
         output=output,
         target=target,
-        sample=sample,
-        decoded=[sample.image(index) for index in range(min(DECODED, len(sample)))],
         labelled=domain.labels is not None,
         folder_lines=[],
         transforms=transforms,
@@ -138,11 +146,6 @@ def open_case(
     if classifier is None:
         return case
     return _with_mirrors_compared(_with_classes(case, domain, classifier.num_classes), classifier)
-
-
-def _spread(length: int, most: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """At most this number of positions in [0, length), spread evenly."""
-    return np.linspace(0, length - 1, min(most, length)).round().astype(np.int64)
 
 
 def _undefined_normalisation(
@@ -178,8 +181,7 @@ def _classifier_of(network: nn.Module, head: str | None, probe: Batch) -> tuple[
 
 
 def _with_classes(case: Case, images: Domain, num_classes: int) -> Case:
-    """The case with the classes of the model, and the images in their order as far as they fit."""
-    classes = ModelClasses.of(case.network, num_classes, case.source)
+    """The case with labels and class names in the order of the model's, as far as they fit."""
     lines: list[str] = []
     try:
         ordered = in_the_models_order(images, case.network, num_classes, case.source, lines.append)
@@ -187,7 +189,6 @@ def _with_classes(case: Case, images: Domain, num_classes: int) -> Case:
         ordered = images
     return replace(
         case,
-        classes=classes,
         labelled=ordered.labels is not None,
         target=replace(case.target, classes=ordered.classes),
         folder_lines=lines,

@@ -173,7 +173,7 @@ def _reason_without_labels(names: Sequence[str], matched: Sequence[str], classes
         unmatched = sorted({*names} - {*matched})
         return f"{unmatched[0]!r} is no class of the model"
     class_names = [next(iter(aliases), str(label)) for label, aliases in enumerate(classes.aliases)]
-    return f"the model's classes have other names ({listed(class_names)})"
+    return f"the model's classes have other names ({_listed(class_names)})"
 
 
 def _advice_for_folders(names: Sequence[str], classes: ModelClasses) -> str:
@@ -183,7 +183,7 @@ def _advice_for_folders(names: Sequence[str], classes: ModelClasses) -> str:
     order = sorted(names)
     if classes.orders_by_number(names):
         order = natural_order(names)
-    return f"; {NAME_THEM}. `data=ImageFolder` takes these folders as its classes, in the order {listed(order)}"
+    return f"; {NAME_THEM}. `data=ImageFolder` takes these folders as its classes, in the order {_listed(order)}"
 
 
 def _unlabelled_line(target: Domain, names: Sequence[str], reason: str, advice: str = "") -> str:
@@ -191,10 +191,10 @@ def _unlabelled_line(target: Domain, names: Sequence[str], reason: str, advice: 
     folders = "its subfolders are not taken as classes"
     if len(names) == 1:
         folders = "its subfolder is not taken as a class"
-    return f"{root}: images without labels; {folders} ({listed(names)}): {reason}{advice}"
+    return f"{root}: images without labels; {folders} ({_listed(names)}): {reason}{advice}"
 
 
-def listed(names: Sequence[str]) -> str:
+def _listed(names: Sequence[str]) -> str:
     """The first names with commas."""
     if len(names) > MOST_LISTED:
         return ", ".join(names[:MOST_LISTED]) + ", ..."

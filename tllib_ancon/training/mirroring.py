@@ -50,6 +50,16 @@ class MirrorDisagreement(NamedTuple):
     images: int
     unrelated: float = 1.0
 
+    @classmethod
+    def of(cls, plain: Tensor, mirrored: Tensor, moved: Tensor) -> "MirrorDisagreement":
+        """The disagreement of predicted classes (N,) for images with those for their mirrors and for shifts of them."""
+        num_classes = int(max(plain.max(), mirrored.max())) + 1
+        both_alike = (_frequencies(plain, num_classes) * _frequencies(mirrored, num_classes)).sum()
+        shares = torch.stack([(mirrored != plain).double().mean(), (moved != plain).double().mean(), 1 - both_alike])
+        processes.broadcast([shares])
+        mirror_share, shift_share, unrelated = shares.tolist()
+        return cls(mirror_share, shift_share, len(plain), unrelated)
+
     @property
     def changes_class(self) -> bool:
         """Whether mirrors differ from images in their class, by the predictions: for more than 0.3 of the images, and
@@ -84,13 +94,7 @@ def mirror_disagreement(
             images = batch.to(device)
             views = [images, mirror(images), shifted(images)]
             batches.append(torch.stack([logits_of(model, view).argmax(1) for view in views]))
-    plain, mirrored, moved = torch.cat(batches, dim=1)
-    num_classes = int(max(plain.max(), mirrored.max())) + 1
-    both_alike = (_frequencies(plain, num_classes) * _frequencies(mirrored, num_classes)).sum()
-    shares = torch.stack([(mirrored != plain).double().mean(), (moved != plain).double().mean(), 1 - both_alike])
-    processes.broadcast([shares])
-    mirror_share, shift_share, unrelated = shares.tolist()
-    return MirrorDisagreement(mirror_share, shift_share, len(drawn), unrelated)
+    return MirrorDisagreement.of(*torch.cat(batches, dim=1))
 
 
 def _frequencies(classes: Tensor, num_classes: int) -> Tensor:
