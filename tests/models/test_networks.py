@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import timm
 import torch
 from safetensors.torch import save_file
 from torch import nn
@@ -11,10 +12,11 @@ from torch import nn
 from tests.conftest import REFUSED
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.batch_norm import BatchNormPolicy
-from tllib_ancon.models.classifier import BottleneckClassifier, shot_classifier
+from tllib_ancon.models.classifier import BottleneckClassifier, as_classifier, shot_classifier
 from tllib_ancon.models.loading import load
 from tllib_ancon.models.networks import SmallCNN, create_backbone, create_network, parse_options
 from tllib_ancon.models.preprocessing import preprocessing_of
+from tllib_ancon.models.recipes import recipe_of
 from tllib_ancon.runtime.errors import UserError
 
 IMAGES = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
@@ -132,3 +134,11 @@ def test_what_cannot_be_built_is_named(name: str, options: dict[str, Any], said:
     with pytest.raises(UserError, match=said) as error:
         create_backbone(name, pretrained=False, options=options)
     assert "\n" not in str(error.value)
+
+
+def test_a_network_of_timm_before_1_0_31_is_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(timm.models, "get_model_args")
+    network = timm.create_model("test_resnet", num_classes=4)
+    images = torch.rand(2, 3, 160, 160)
+    recipe = recipe_of(as_classifier(network, probe=images), images)
+    assert recipe == {"library": "timm", "name": "test_resnet", "options": {"in_chans": 3, "num_classes": 4}}

@@ -54,12 +54,11 @@ def preprocessing_of(network: nn.Module) -> Preprocessing | None:
     return None
 
 
-def probe_images(network: nn.Module, preprocessing: Preprocessing | None = None) -> Tensor:
+def probe_images(network: nn.Module, preprocessing: Preprocessing | None) -> Tensor:
     """Two black images of the size and channels of a network, where nothing declares them of 224 pixels in RGB."""
-    if preprocessing is None:
-        preprocessing = Preprocessing()
-    side = preprocessing.image_size or USUAL_SIDE
-    channels = channels_of(network) or len(preprocessing.mean)
+    declared = preprocessing or Preprocessing()
+    side = declared.image_size or USUAL_SIDE
+    channels = channels_of(network) or len(declared.mean)
     parameter = next(network.parameters(), torch.empty(0))
     return parameter.new_zeros(2, channels, side, side)
 
