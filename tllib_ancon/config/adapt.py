@@ -21,6 +21,11 @@ CRITERIA_OF_AN_EPOCH = ("infomax", "corr_c", "mean_entropy")
 """The criteria that a run records for every epoch: the names of :data:`tllib_ancon.measures.selection.CRITERIA`."""
 
 
+DECIDED_BY_FACTS = ("adapted", "views", "step_change")
+"""Settings whose default depends on the network and the images as well as on the method: they are decided when these
+are open."""
+
+
 class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, ModelConfig, DataConfig):
     """How to adapt; the defaults are the paper's for Office-31 and OfficeHome (appendix, "SFDA training
     configurations").
@@ -79,19 +84,20 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     options: Mapping[str, Any] = Field({}, exclude=True)
     start: str | None = Field(None, exclude=True)
 
-    def __init__(self, /, **given: Any) -> None:
-        options = dict(given.pop("options", {}))
+    def __init__(self, /, **settings: Any) -> None:
         fields = type(self).model_fields
         names = {*fields, *(field.alias for field in fields.values())}
-        options |= {name: given.pop(name) for name in [*given] if name not in names}
-        method = given.get("method") or AdaptConfig.model_fields["method"].default
-        readable = methods.settings()
+        options = dict(settings.get("options") or {})
+        options |= {name: value for name, value in settings.items() if name not in names}
         for name in options:
-            if name not in readable:
-                raise unknown_name("setting", name, {**settings_of(AdaptConfig), **readable})
-        defaults = {**methods.training_defaults(method), "adapted": None, "views": None, "step_change": None}
-        defaults["options"] = methods.resolve(method, options)
-        super().__init__(**{**defaults, **{name: value for name, value in given.items() if value is not None}})
+            if name not in methods.settings():
+                raise unknown_name("setting", name, {**settings_of(AdaptConfig), **methods.settings()})
+        method = settings.get("method") or AdaptConfig.model_fields["method"].default
+        defaults = methods.training_defaults(method)
+        decided_at_construction = {name: defaults[name] for name in defaults if name not in DECIDED_BY_FACTS}
+        set_by_user = {name: value for name, value in settings.items() if name in names and value is not None}
+        set_by_user["options"] = methods.resolve(method, options)
+        super().__init__(**{**decided_at_construction, **set_by_user})
 
     def check(self) -> None:
         super().check()
@@ -110,5 +116,9 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
         return self.hold_out if self.criterion in CRITERIA_OF_AN_EPOCH else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        options = {name: list(value) if isinstance(value, tuple) else value for name, value in self.options.items()}
-        return {**super().to_dict(), **options, **({} if self.start is None else {"start": self.start})}
+        settings = super().to_dict()
+        for name, value in self.options.items():
+            settings[name] = list(value) if isinstance(value, tuple) else value
+        if self.start is not None:
+            settings["start"] = self.start
+        return settings

@@ -60,21 +60,25 @@ class ImageConfig(Settings):
     """Largest image that is decoded, in millions of pixels; it takes 3 MB of memory for each, and for each worker."""
 
     def check(self) -> None:
-        if self.pixel_range is not None and self.pixel_range[0] >= self.pixel_range[1]:
-            least, most = self.pixel_range
-            raise UserError(f"`pixel_range` must be MIN and MAX with MIN < MAX, got {least:g} {most:g}")
-        if self.bands is not None and len(self.bands) not in (1, 3):
-            raise UserError(f"`bands` must be 3 numbers, or 1 for grey, got {len(self.bands)}")
-        for name in ("scale", "ratio"):
-            least, most = getattr(self, name) or (0, 1)
-            if least > most:
-                raise UserError(f"`{name}` must be MIN and MAX with MIN <= MAX, got {least} {most}")
-        for name in ("norm_mean", "norm_std"):
-            count = len(getattr(self, name) or "rgb")
-            if count not in (1, 3):
-                raise UserError(f"`{name}` must have 3 values, or 1 for grey, got {count}")
+        super().check()
+        if self.pixel_range is not None:
+            _require_order("pixel_range", self.pixel_range, may_be_equal=False)
+        if self.scale is not None:
+            _require_order("scale", self.scale)
+        _require_order("ratio", self.ratio)
+        for name in ("bands", "norm_mean", "norm_std"):
+            values = getattr(self, name)
+            if values is not None and len(values) not in (1, 3):
+                raise UserError(f"`{name}` must have 3 values, or 1 for grey, got {len(values)}")
 
     @property
     def decoding(self) -> Decoding:
         """How image files become bytes."""
         return Decoding(self.pixel_range, self.bands, self.max_megapixels)
+
+
+def _require_order(name: str, pair: tuple[float, float], may_be_equal: bool = True) -> None:
+    least, most = pair
+    if least > most or (least == most and not may_be_equal):
+        relation = "<=" if may_be_equal else "<"
+        raise UserError(f"`{name}` must be MIN and MAX with MIN {relation} MAX, got {least:g} {most:g}")

@@ -40,7 +40,9 @@ class Interrupted(BaseException):
     ``KeyboardInterrupt`` does, it may come out of any statement, and is no error of it. ``next`` is what to do now."""
 
     def __init__(self, number: int, where: str = "", next: str = CONTINUES):
-        super().__init__(f"stopped by {f'{signal.Signals(number).name} {where}'.strip()}; {next}")
+        name = signal.Signals(number).name
+        what = f"{name} {where}" if where else name
+        super().__init__(f"stopped by {what}; {next}")
         self.number = number
 
 
@@ -75,8 +77,12 @@ def reading(path: object, kind: str, advice: str = REPAIR) -> Iterator[None]:
 def _reason(error: Exception) -> str:
     if isinstance(error, UnpicklingError):
         code = re.search(r"GLOBAL (\S+)", str(error))
-        return f"it holds {code[1]}, and reading that would run code of the file" if code else "it is damaged"
-    return (isinstance(error, OSError) and error.strerror) or one_line(error) or type(error).__name__
+        if code is None:
+            return "it is damaged"
+        return f"it holds {code[1]}, and reading that would run code of the file"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return one_line(error) or type(error).__name__
 
 
 class ProcessLost(Exception):
@@ -90,13 +96,19 @@ def unknown_name(kind: str, name: str, valid: Iterable[str]) -> UserError:
     """The error for a name that is not among ``valid``: the nearest match, and all valid names or the nearest few."""
     if _letters(name) == "device":
         return UserError(f"unknown {kind} {name!r}: tllib_ancon chooses it: {DEVICE}")
-    names = sorted(set(valid))
-    by_letters = {_letters(known): known for known in names}
-    nearest = [by_letters[match] for match in difflib.get_close_matches(_letters(name), by_letters, NEAREST, 0.5)]
+    valid_names = sorted(set(valid))
+    nearest = _nearest(name, valid_names)
     suggestion = f"; did you mean {nearest[0]!r}?" if nearest else "."
-    many = len(names) > MOST_SHOWN
-    shown = f"Nearest of {len(names):,} valid names" if many else "Valid names"
-    return UserError(f"unknown {kind} {name!r}{suggestion} {shown}: {', '.join(nearest if many else names)}")
+    shown = f"Valid names: {', '.join(valid_names)}"
+    if len(valid_names) > MOST_SHOWN:
+        shown = f"Nearest of {len(valid_names):,} valid names: {', '.join(nearest)}"
+    return UserError(f"unknown {kind} {name!r}{suggestion} {shown}")
+
+
+def _nearest(name: str, valid_names: Iterable[str]) -> list[str]:
+    by_letters = {_letters(valid_name): valid_name for valid_name in valid_names}
+    matches = difflib.get_close_matches(_letters(name), by_letters, NEAREST, 0.5)
+    return [by_letters[match] for match in matches]
 
 
 def one_line(error: object) -> str:

@@ -35,12 +35,15 @@ class Interruption:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, RuntimeError) and self.signal is None and self._previous:
+        may_be_of_a_signal = isinstance(error, RuntimeError)  # that ended a worker process before it came here
+        if may_be_of_a_signal and self.signal is None and self._previous:
             time.sleep(AT_ONCE)
         self._restore()
-        if self.signal is not None and isinstance(error, RuntimeError):
+        if self.signal is None:
+            return
+        if may_be_of_a_signal:
             raise Interrupted(self.signal, "while images were loaded") from error
-        if self.signal is not None and error is None:
+        if error is None:
             raise Interrupted(self.signal, "after the last epoch")
 
     def watch(self, batches: Iterable[Batch], epoch: int) -> Iterator[Batch]:
@@ -52,7 +55,8 @@ class Interruption:
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
         if self.signal is None:
-            self.signal, self._came = number, time.monotonic()
+            self.signal = number
+            self._came = time.monotonic()
         elif time.monotonic() - self._came > AT_ONCE:
             self._restore()
             os.kill(os.getpid(), number)

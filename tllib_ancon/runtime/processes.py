@@ -7,6 +7,7 @@ all samples.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -15,11 +16,15 @@ from torch import Tensor, distributed, nn
 
 
 def world_size() -> int:
-    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_world_size()
+    return 1
 
 
 def rank() -> int:
-    return distributed.get_rank() if world_size() > 1 else 0
+    if world_size() == 1:
+        return 0
+    return distributed.get_rank()
 
 
 def total(value: Tensor) -> Tensor:
@@ -39,7 +44,9 @@ def total(value: Tensor) -> Tensor:
 
 def mean(value: Tensor) -> Tensor:
     """Mean over processes of tensors of one shape, on each of them; differentiable as :func:`total`."""
-    return value if world_size() == 1 else total(value) / world_size()
+    if world_size() == 1:
+        return value
+    return total(value) / world_size()
 
 
 def gather(rows: Tensor) -> Tensor:
@@ -53,8 +60,10 @@ def gather(rows: Tensor) -> Tensor:
 
 def gather_with_gradient(rows: Tensor) -> Tensor:
     """:func:`gather` for a loss that needs the rows of all processes; its gradient is that of :func:`total`."""
-    before, after = rank() * len(rows), (world_size() - 1 - rank()) * len(rows)
-    return total(nn.functional.pad(rows, (*(0, 0) * (rows.ndim - 1), before, after)))
+    rows_before = rank() * len(rows)
+    rows_after = (world_size() - 1 - rank()) * len(rows)
+    other_dimensions = (0, 0) * (rows.ndim - 1)
+    return total(nn.functional.pad(rows, (*other_dimensions, rows_before, rows_after)))
 
 
 def interleave(rows: Tensor) -> Tensor:
@@ -101,10 +110,14 @@ class Shard:
     @property
     def padded_positions(self) -> Sequence[int]:
         """``positions``, the last one repeated where others have one more; :func:`interleave` restores their order."""
-        rows = -(-self.num_samples // self.world_size)
-        own = self.positions or [0]
-        return own if len(own) >= rows else [*own, own[-1]]
+        rows = math.ceil(self.num_samples / self.world_size)
+        positions = self.positions or [0]
+        if len(positions) < rows:
+            return [*positions, positions[-1]]
+        return positions
 
     def rows(self, positions: Tensor) -> Tensor:
         """Positions among all N of samples in the shard -> their rows in it."""
-        return positions if self.world_size == 1 else positions // self.world_size
+        if self.world_size == 1:
+            return positions
+        return positions // self.world_size

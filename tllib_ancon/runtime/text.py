@@ -46,12 +46,13 @@ class Shown:
 
 def showable(text: str) -> str:
     r"""One line of UTF-8, with codes such as ``\r``, ``\u202e`` and ``\udcff`` in place of :data:`NOT_SHOWN`."""
-    return NOT_SHOWN.sub(lambda found: ascii(found[0])[1:-1], text)
+    return NOT_SHOWN.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def terminal(text: object) -> str:
     """One line of a terminal, shortened in its middle to :data:`LONGEST` characters."""
-    line, half = showable(str(text)), LONGEST // 2
+    line = showable(str(text))
+    half = LONGEST // 2
     if len(line) <= LONGEST:
         return line
     return f"{line[:half]} [{len(line) - 2 * half:,} characters are left out] {line[-half:]}"
@@ -64,7 +65,9 @@ def say(*lines: object, file: TextIO | None = None) -> None:
 
 def html(value: Any) -> Any:
     """A value that jinja2 escapes then; its ``Markup`` stays."""
-    return showable(value) if type(value) is str else value
+    if type(value) is str:
+        return showable(value)
+    return value
 
 
 def yaml(text: str) -> str:
@@ -84,7 +87,9 @@ def cell(value: Any) -> Any:
     with suppress(ValueError):
         float(text)
         return text
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+    if text.startswith(("=", "+", "-", "@")):
+        return f"'{text}"
+    return text
 
 
 def csv_text(rows: Iterable[Iterable[Any]]) -> str:
