@@ -21,17 +21,35 @@ def result(criterion: str, *scores: float, better: bool | None = True, held_out:
     """Start, selected and last epoch with these scores."""
     epochs = [{"epoch": epoch, criterion: score, **labelled} for epoch, score in enumerate(scores)]
     named = dict(zip(("start", "selected", "last"), epochs, strict=True))
-    return {"criterion": criterion, "held_out": held_out, "better_than_start": better, **named}
+    assessment = {"indicators": {"class_frequencies": [0.5, 0.5]}, "labels_needed": 30}
+    return {
+        "criterion": criterion,
+        "held_out": held_out,
+        "better_than_start": better,
+        "assessment": assessment,
+        **named,
+    }
+
+
+def summary_lines(result: Any) -> list[str]:
+    """The lines after those about the source model."""
+    lines = result_summary(result).splitlines()
+    assert lines[:3] == [
+        "before adapting: no reliable estimate of the accuracy without labels",
+        "indicators: 2 of 2 classes predicted, the most frequent for 50.0 % of images",
+        "to know the accuracy to ± 5 points, label about 30 random images",
+    ]
+    return lines[3:]
 
 
 def test_start_selected_and_last_are_shown() -> None:
-    assert result_summary(result("infomax", 1.0, 1.5, 1.25, accuracy=50.0, ece=0.125)).splitlines() == [
+    assert summary_lines(result("infomax", 1.0, 1.5, 1.25, accuracy=50.0, ece=0.125)) == [
         "infomax of the 49 held-out images: higher is better",
         "source model (epoch 0): infomax 1.0000, accuracy 50.00 %, ECE (15 bins) 0.1250",
         "adapted model (epoch 1, selected by infomax): infomax 1.5000, accuracy 50.00 %, ECE (15 bins) 0.1250",
         "last epoch (2): infomax 1.2500, accuracy 50.00 %, ECE (15 bins) 0.1250",
     ]
-    assert result_summary(result("corr_c", 0.5, 0.75, 0.8, better=False, held_out=0)).splitlines() == [
+    assert summary_lines(result("corr_c", 0.5, 0.75, 0.8, better=False, held_out=0)) == [
         "corr_c of the target images: lower is better",
         "source model (epoch 0): corr_c 0.5000",
         "adapted model (epoch 1, selected by corr_c): corr_c 0.7500",
@@ -42,9 +60,9 @@ def test_start_selected_and_last_are_shown() -> None:
 
 @pytest.mark.parametrize("criterion", ["last", "none"])
 def test_a_choice_without_a_score_shows_none(criterion: str) -> None:
-    lines = result_summary(result(criterion, 1.0, 1.0, 1.0, better=None, accuracy=50.0, ece=0.125)).splitlines()
+    lines = summary_lines(result(criterion, 1.0, 1.0, 1.0, better=None, accuracy=50.0, ece=0.125))
     assert lines[1] == "adapted model (epoch 1, last): accuracy 50.00 %, ECE (15 bins) 0.1250"
-    assert result_summary(result(criterion, 1.0, 1.0, 1.0, better=None)).startswith("source model (epoch 0)\n")
+    assert summary_lines(result(criterion, 1.0, 1.0, 1.0, better=None))[0] == "source model (epoch 0)"
 
 
 def adapt(run: Path, **settings: Any) -> Any:
