@@ -24,6 +24,7 @@ from tllib_ancon.data.labels import counted_from_one
 from tllib_ancon.data.layouts.hugging_face import HUGGING_FACE
 from tllib_ancon.data.lists import read_image_list
 from tllib_ancon.data.open import as_domain
+from tllib_ancon.data.pixels import Decoding
 from tllib_ancon.measures.disagreement import Side
 from tllib_ancon.models.class_names import class_names_of
 from tllib_ancon.models.loading import IMAGENET
@@ -130,7 +131,7 @@ def certify(  # noqa: PLR0913
         ...     session.answer(int(input(f"{question.name}, {question.options}: ")))
         >>> print(session)
     """
-    target = as_domain(images, labels=False, decoding=PredictConfig(**settings).decoding)
+    target = as_domain(images, labels=False, decoding=Decoding.of(PredictConfig(**settings)))
 
     def predictions_of(model: nn.Module | str | Path, description: str) -> Predictions:
         predictions = predict(model, target, evaluation_transform=evaluation_transform, **settings)
@@ -217,7 +218,7 @@ class ModelPair:
             return self._passed_images
         names = self.start.classes
         if self.settings.data is None:
-            target = as_domain(str(self.settings.root), classes=names, decoding=self.settings.decoding)
+            target = as_domain(str(self.settings.root), classes=names, decoding=Decoding.of(self.settings))
         else:
             target = inputs.open_images(self.settings, self.settings.target, classes=names)
         return with_classes(target, len(self.recorded["inputs"]["classes"]), Source())

@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -191,41 +191,53 @@ def check(config: CheckConfig) -> int:
 def check_dataset(config: CheckConfig) -> int:
     from tllib_ancon.data.check import check
     from tllib_ancon.data.layouts import missing_dataset
+    from tllib_ancon.data.pixels import Decoding
 
-    usual = CheckConfig()
-    of_models = [name for name in settings_of(CheckConfig) if name not in OF_DATASETS]
-    without_effect = [name for name in of_models if getattr(config, name) != getattr(usual, name)]
-    if without_effect:
-        raise UserError(
-            f"`{without_effect[0]}` is about a model, and none is given; pass `checkpoint`, or an `arch` that begins "
-            "with hf: or open_clip:"
-        )
+    _refuse_settings_of_models(config)
     if config.data is None:
         raise missing_dataset(str(config.root))
-    how = {
-        "skip_corrupt": not config.no_decode,
-        "workers": config.workers,
-        "decoding": config.decoding,
-        **config.opening,
-    }
-    checked = check(str(config.root), config.data, config.target, **how)
-    for part in checked.parts:
-        expected = "" if part.expected is None else f" of {part.expected}"
-        images = f"{part.images}{expected} images{'' if part.labelled else ', without labels'}"
-        say(f"{part.domain:<12} {part.place:<28} {'cannot be opened' if part.images is None else images}")
-    if checked.classes:
-        say(f"{len(checked.classes)} classes, label 0 is {checked.classes[0]} and the last {checked.classes[-1]}")
-    for problem in checked.problems:
-        say(spelled(f"missing or wrong: {problem}"))
-    if checked.needed and checked.problems:
-        say(f"{config.data} must lie in {config.root} as {', '.join(checked.needed)}")
-        print("nothing was downloaded; TLLib's downloads may not answer (issue 230 of its repository)")
-    print("incomplete" if checked.problems else "complete")
-    if not checked.problems:
-        say(f"next: tllib-ancon check {config.root} -d {config.data} -t TARGET --checkpoint FILE")
+    reading = {"skip_corrupt": not config.no_decode, "workers": config.workers, "decoding": Decoding.of(config)}
+    checked = check(str(config.root), config.data, config.target, **reading, **config.opening)
+    for line in _lines_of_dataset(config, checked):
+        say(line)
     if config.json_file:
         write_json(Path(config.json_file), {"root": config.root, "data": config.data, **asdict(checked)})
     return 1 if checked.problems else 0
+
+
+def _refuse_settings_of_models(config: CheckConfig) -> None:
+    usual = CheckConfig()
+    for name in settings_of(CheckConfig):
+        if name not in OF_DATASETS and getattr(config, name) != getattr(usual, name):
+            raise UserError(
+                f"`{name}` is about a model, and none is given; pass `checkpoint`, or an `arch` that begins with hf: "
+                "or open_clip:"
+            )
+
+
+def _lines_of_dataset(config: CheckConfig, checked: Any) -> Iterator[str]:
+    for part in checked.parts:
+        yield f"{part.domain:<12} {part.place:<28} {_images_of_part(part)}"
+    if checked.classes:
+        yield f"{len(checked.classes)} classes, label 0 is {checked.classes[0]} and the last {checked.classes[-1]}"
+    if not checked.problems:
+        yield "complete"
+        yield f"next: tllib-ancon check {config.root} -d {config.data} -t TARGET --checkpoint FILE"
+        return
+    for problem in checked.problems:
+        yield spelled(f"missing or wrong: {problem}")
+    if checked.needed:
+        yield f"{config.data} must lie in {config.root} as {', '.join(checked.needed)}"
+        yield "nothing was downloaded; TLLib's downloads may not answer (issue 230 of its repository)"
+    yield "incomplete"
+
+
+def _images_of_part(part: Any) -> str:
+    if part.images is None:
+        return "cannot be opened"
+    expected = "" if part.expected is None else f" of {part.expected}"
+    labels = "" if part.labelled else ", without labels"
+    return f"{part.images}{expected} images{labels}"
 
 
 class EvaluateConfig(JsonConfig, PredictConfig):

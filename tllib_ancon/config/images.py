@@ -6,7 +6,6 @@ from pydantic import Field
 
 from tllib_ancon.config.settings import Flag, Settings
 from tllib_ancon.config.types import Area, Band, Fraction, Pixels, Positive
-from tllib_ancon.data.pixels import Decoding
 from tllib_ancon.runtime.errors import UserError
 
 
@@ -70,11 +69,6 @@ class ImageConfig(Settings):
             values = getattr(self, name)
             if values is not None and len(values) not in (1, 3):
                 raise UserError(f"`{name}` must have 3 values, or 1 for grey, got {len(values)}")
-
-    @property
-    def decoding(self) -> Decoding:
-        """How image files become bytes."""
-        return Decoding(self.pixel_range, self.bands, self.max_megapixels)
 
 
 def _require_order(name: str, pair: tuple[float, float], may_be_equal: bool = True) -> None:

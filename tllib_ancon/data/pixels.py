@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageFile, UnidentifiedImageError
 from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
+from tllib_ancon.config.images import ImageConfig
 from tllib_ancon.runtime.errors import UserError
 
 Values = NDArray[Any]
@@ -68,6 +69,11 @@ class Decoding:
     pixel_range: PixelRange | None = None
     bands: tuple[int, ...] | None = None
     max_megapixels: int = 256
+
+    @classmethod
+    def of(cls, config: ImageConfig) -> Decoding:
+        """As the settings of images say."""
+        return cls(config.pixel_range, config.bands, config.max_megapixels)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from tllib_ancon.data.layouts import default_domains, missing_dataset
 from tllib_ancon.data.lists import read_image_list
 from tllib_ancon.data.named_arrays import ARRAY_SUFFIXES
 from tllib_ancon.data.open import as_domain, open_domain
+from tllib_ancon.data.pixels import Decoding
 from tllib_ancon.data.transforms import (
     ImageTransform,
     evaluation_transform,
@@ -68,9 +69,9 @@ def _opened(config: AdaptConfig | PredictConfig, images: Any, labels: Any, class
     is_path = isinstance(images, str | os.PathLike)
     names_a_layout = config.data is not None or bool(config.target)
     if is_path and not names_a_layout:
-        return as_domain(images, labels=labels, classes=classes, decoding=config.decoding, **_reading(config))
+        return as_domain(images, labels=labels, classes=classes, decoding=Decoding.of(config), **_reading(config))
     if images is not None and not is_path:
-        return as_domain(images, labels=labels, classes=classes, decoding=config.decoding)
+        return as_domain(images, labels=labels, classes=classes, decoding=Decoding.of(config))
     if labels is not None and not isinstance(labels, bool):
         raise UserError("`labels` belong to `images`; pass both, or neither")
     named = config if images is None else config.replace(root=str(images))
@@ -84,7 +85,7 @@ def _open_root(config: PredictConfig, labels: bool | None, classes: Sequence[str
     """The folder, the image, the arrays or the image list that ``root`` names."""
     root = Path(str(config.root))
     if not root.is_file() or root.name.lower().endswith((*SUFFIXES, *ARRAY_SUFFIXES, ".npy")):
-        return as_domain(root, labels=labels, classes=classes, decoding=config.decoding, **_reading(config))
+        return as_domain(root, labels=labels, classes=classes, decoding=Decoding.of(config), **_reading(config))
     if root.suffix.lower() not in LIST_SUFFIXES:
         raise UserError(f"{root} is no image ({', '.join(SUFFIXES)}) and no image list (.txt); convert it")
     is_in_a_dataset = root.parent.name == "image_list"
@@ -114,7 +115,7 @@ def open_images(
     if config.data is None and codes:
         raise missing_dataset(config.root)
     how: dict[str, Any] = {"classes": classes, "skip_corrupt": config.skip_corrupt, "workers": config.workers}
-    how["decoding"] = config.decoding
+    how["decoding"] = Decoding.of(config)
     if config.data is None:
         opened = as_domain(config.root, labels=labels, **how, allow_outside=config.allow_outside_root)
     else:
@@ -180,7 +181,7 @@ def prepared(
 ) -> tuple[Domain, Transforms]:
     """The images, cached, and their transforms."""
     transforms = transforms_of(config, network, images, given)
-    images = images.decoded_by(config.decoding)
+    images = images.decoded_by(Decoding.of(config))
     both = transforms.train, transforms.evaluation
     resizings = [transform.resizing for transform in both if isinstance(transform, ImageTransform)]
     if config.cache is not None:
