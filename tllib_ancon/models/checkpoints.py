@@ -150,7 +150,8 @@ def _matches(prefix: str, names: list[str], state: Mapping[str, Tensor]) -> int:
 def load_into(network: nn.Module, state: Mapping[str, Tensor], source: str, ignore: tuple[str, ...] = ()) -> None:
     """Load ``state`` completely, or list the differences; ``ignore`` are prefixes that the network need not have."""
     expected = network.state_dict()  # of a type that knows the versions of the network's modules
-    problems = [f"{name} is missing" for name in sorted(set(expected) - set(state)) if not name.endswith(COUNTERS)]
+    missing = sorted(set(expected) - set(state))
+    problems = [f"{name} is missing" for name in missing if not name.endswith(COUNTERS)]
     for name, tensor in state.items():
         if name not in expected:
             if not name.startswith(ignore) and not name.endswith(COUNTERS):

@@ -71,8 +71,10 @@ def orders_naturally(network: nn.Module) -> bool:
 
 def orders_by_characters(network: nn.Module) -> bool:
     """Whether a network is one of torchvision or TLLib, whose class folders are in the order of the characters."""
-    parts = {type(part).__module__ for part in network.modules()}
-    return any(name.startswith(("torchvision.models.", "tllib.")) for name in parts) and not orders_naturally(network)
+    if orders_naturally(network):
+        return False
+    python_modules = {type(module).__module__ for module in network.modules()}
+    return any(name.startswith(("torchvision.models.", "tllib.")) for name in python_modules)
 
 
 def are_placeholders(names: Sequence[str]) -> bool:

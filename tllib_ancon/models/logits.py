@@ -141,7 +141,8 @@ def _observable(network: nn.Module, names: Sequence[str] | None) -> dict[str, nn
     modules = dict(network.named_modules())
     if names is not None:
         return {name: modules[name] for name in names}
-    return {name: module for name, module in modules.items() if name and len([*module.parameters()])}
+    del modules[""]  # the network itself
+    return {name: module for name, module in modules.items() if [*module.parameters()]}
 
 
 def _are_vectors(value: Any, module: nn.Module, number: int) -> bool:
@@ -149,8 +150,9 @@ def _are_vectors(value: Any, module: nn.Module, number: int) -> bool:
     if not isinstance(value, Tensor):
         return False
     dimensions = 4 if isinstance(module, nn.Conv2d) else 2
-    shape = value.shape
-    return len(shape) == dimensions and shape[0] == number and shape[1:].numel() == shape[1]
+    if value.ndim != dimensions:
+        return False
+    return value.flatten(1).shape == (number, value.shape[1])
 
 
 def _eagerly() -> AbstractContextManager[Any]:
@@ -305,7 +307,7 @@ def _kind_of(network: nn.Module, values: Tensor, observed: Observation) -> Kind:
         if of_sigmoid or _is_unexplained_probability(values, observed):
             return "sigmoid"
         return "logits"
-    sums_to_one = _in_unit_interval(values) and bool(((values.sum(1) - 1).abs() < _tolerance(values)).all())
+    sums_to_one = _in_unit_interval(values) and _sum_to_one(values)
     _refuse_multi_label(network, values.shape[1], of_sigmoid and not sums_to_one)
     if sums_to_one:
         return "softmax"
@@ -324,10 +326,12 @@ def _in_unit_interval(values: Tensor) -> bool:
     return bool(((values >= 0) & (values <= 1)).all())
 
 
-def _tolerance(values: Tensor) -> float:
+def _sum_to_one(values: Tensor) -> bool:
+    tolerance = 1e-3
     if values.dtype in (torch.float16, torch.bfloat16):
-        return 1e-2
-    return 1e-3
+        tolerance = 1e-2
+    differences = (values.sum(1) - 1).abs()
+    return bool((differences < tolerance).all())
 
 
 def _refuse_multi_label(network: nn.Module, num_classes: int, of_sigmoids: bool) -> None:

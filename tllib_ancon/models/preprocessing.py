@@ -89,7 +89,8 @@ def preprocessing_of_processor(processor: Any) -> Preprocessing:
     side = size.get("shortest_edge") or size.get("height")
     if not side:
         raise UserError(f"{kind} has no size with shortest_edge or height; {advice}")
-    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (2 * side // 3, side, 3), dtype=np.uint8))
+    random = np.random.default_rng(0)
+    noise = Image.fromarray(random.integers(0, 256, (2 * side // 3, side, 3), dtype=np.uint8))
     try:
         expected = image_processor(noise, return_tensors="pt")["pixel_values"][0]
     except Exception as error:  # of a library's own code
@@ -173,13 +174,16 @@ def _side_of_timm(network: nn.Module, metadata: Mapping[str, Any]) -> int:
 def _of_open_clip(settings: Mapping[str, Any]) -> Preprocessing:
     """The preprocessing of evaluated images by open_clip's ``preprocess_cfg``, an attribute of the image tower."""
     size = settings["size"]
+    if not isinstance(size, int):
+        size = size[-1]
+    filter_name = settings["interpolation"].upper()
     return Preprocessing(
         mean=tuple(settings["mean"]),
         std=tuple(settings["std"]),
-        image_size=size if isinstance(size, int) else size[-1],
+        image_size=size,
         crop_fraction=1.0,
         val_resizing=OPEN_CLIP_RESIZINGS.get(settings["resize_mode"]),
-        resample=Image.Resampling[settings["interpolation"].upper()],
+        resample=Image.Resampling[filter_name],
     )
 
 
