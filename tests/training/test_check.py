@@ -242,6 +242,24 @@ def test_a_backbone_that_gets_no_gradient() -> None:
     assert silent.values["without_gradient"][0] == "convolution.weight"
 
 
+@pytest.mark.parametrize(
+    ("labels", "settings", "steps", "predicted"),
+    [
+        (None, {}, 3, 24 + 24),
+        (None, {"criterion": "infomax", "hold_out": 0.25}, 2, 6 + 18),
+        ([0] * 24, {}, 3, 2 * 24 + 24),
+        ([0] * 24, {"views": 1}, 3, 24 + 24),
+        (None, {"batch_norm": "target"}, 3, 24),
+    ],
+)
+def test_an_epoch_counts_its_steps_and_what_it_predicts_after_them(
+    labels: list[int] | None, settings: dict[str, Any], steps: int, predicted: int
+) -> None:
+    images = as_domain(pictures(), labels=labels)
+    values = checked(images=images, batch_size=8, workers=0, **settings).cost.values
+    assert (values["steps"], values["predicted_images"]) == (steps, predicted)
+
+
 class Dense(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         return images

@@ -60,6 +60,7 @@ def cost(case: Case, rehearsal: Rehearsal | None) -> Fact:
         "bytes": memory,
         "steps": epoch.steps,
         "batch_size": epoch.batch_size,
+        "predicted_images": epoch.predicted,
         "step_seconds": step_seconds,
         "load_seconds": load_seconds,
     }
