@@ -21,7 +21,7 @@ CRITERIA_OF_AN_EPOCH = ("infomax", "corr_c", "mean_entropy")
 """The criteria that a run records for every epoch: the names of :data:`tllib_ancon.measures.selection.CRITERIA`."""
 
 
-DECIDED_BY_FACTS = ("adapted", "views", "step_change")
+_DECIDED_BY_FACTS = ("adapted", "views", "step_change")
 """Settings whose default depends on the network and the images as well as on the method: they are decided when these
 are open."""
 
@@ -94,7 +94,7 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
                 raise unknown_name("setting", name, {**settings_of(AdaptConfig), **methods.settings()})
         method = settings.get("method") or AdaptConfig.model_fields["method"].default
         defaults = methods.training_defaults(method)
-        decided_at_construction = {name: defaults[name] for name in defaults if name not in DECIDED_BY_FACTS}
+        decided_at_construction = {name: defaults[name] for name in defaults if name not in _DECIDED_BY_FACTS}
         set_by_user = {name: value for name, value in settings.items() if name in names and value is not None}
         set_by_user["options"] = methods.resolve(method, options)
         super().__init__(**{**decided_at_construction, **set_by_user})

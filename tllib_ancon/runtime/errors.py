@@ -11,7 +11,7 @@ MOST_SHOWN = 60
 """Names in a message; of more, the nearest are shown."""
 
 NEAREST = 6
-MOST_CHARACTERS = 200
+_MOST_CHARACTERS = 200
 
 DEVICE = (
     "the GPU if PyTorch finds one, else the CPU. Set CUDA_VISIBLE_DEVICES=1 to choose a GPU, CUDA_VISIBLE_DEVICES= "
@@ -113,7 +113,7 @@ def _nearest(name: str, valid_names: Iterable[str]) -> list[str]:
 
 def one_line(error: object) -> str:
     """The beginning of a library's message, or of anything else that is shown in one."""
-    return " ".join(str(error).split())[:MOST_CHARACTERS]
+    return " ".join(str(error).split())[:_MOST_CHARACTERS]
 
 
 def _letters(name: str) -> str:
