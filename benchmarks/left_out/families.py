@@ -74,7 +74,7 @@ class Cells:
         weights = str(self.data / "mobilenetv2_100_imagenet.safetensors")
         given = {"data": "Office31", "source": (code,), "pretrained_weights": weights}
         name, sizes = f"office31-{code}", {"image_size": self.side, "resize_size": round(self.side * 8 / 7)}
-        source = self._trained(name, cell.seed, root, **{**given, **OFFICE31, **sizes})
+        source = self.trained(name, cell.seed, root, **{**given, **OFFICE31, **sizes})
         domain = open_domain(str(root), "Office31", [code if target == NO_SHIFT else target])
         if target == NO_SHIFT:
             domain = domain.subset(hold_out(len(domain), 0.1, cell.seed)[1])
@@ -84,7 +84,7 @@ class Cells:
     def _digits(self, cell: Cell) -> Task:
         name, _, target = cell.pair.partition("-")
         root = self._digits_folder()
-        source = self._trained(name, cell.seed, root=root, source=(f"{name}_source",), epochs=10, **DIGITS)
+        source = self.trained(name, cell.seed, root=root, source=(f"{name}_source",), epochs=10, **DIGITS)
         if target == "mnist_m":
             with np.load(self.data / "digits" / "mnist_m_test.npz") as file:
                 images, labels = file["x"], file["y"].astype(np.int64)
@@ -96,7 +96,7 @@ class Cells:
     def _demo(self, cell: Cell) -> Task:
         root = self.out / "demo"
         write_demo_domains(root)
-        source = self._trained("demo", cell.seed, root=root, source=(SOURCE,), epochs=10, **DEMO)
+        source = self.trained("demo", cell.seed, root=root, source=(SOURCE,), epochs=10, **DEMO)
         domain = open_domain(str(root), "ImageList", [SOURCE if cell.pair == NO_SHIFT else TARGET])
         if cell.pair == NO_SHIFT:
             domain = domain.subset(hold_out(len(domain), 0.1, cell.seed)[1])
@@ -116,7 +116,7 @@ class Cells:
         own = {"batch_size": 64, "image_size": 32, "norm_mean": MEAN, "norm_std": STD}
         return Task(model, images, labels, own)
 
-    def _trained(self, name: str, seed: int, root: Path, **settings: Any) -> str:
+    def trained(self, name: str, seed: int, root: Path, **settings: Any) -> str:
         """The run directory of a source model, trained where it is not."""
         log = str(self.out / f"{name}-seed{seed}")
         common = {"root": str(root), "seed": seed, "log": log, "threads": 1, "workers": 0, "quiet": True}

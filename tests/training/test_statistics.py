@@ -3,11 +3,13 @@
 from functools import cache
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
 import tllib_ancon
 from tests.training.small import adapt
+from tllib_ancon.training.adaptation import Adaptation
 
 CLASSES = 4
 LOADED = {"norm_mean": (0.5,) * 3, "norm_std": (0.5,) * 3, "image_size": 32, "quiet": True}
@@ -57,8 +59,19 @@ def test_a_source_model_that_is_lost_on_the_target_does_not_collapse() -> None:
     assert min(accuracies[1:]) > 90
 
 
-def test_running_statistics_are_those_of_training_images() -> None:
+def test_the_moving_average_stays_where_it_does_not_lag(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"epochs": 1, "seed": 0, "threads": 1, **LOADED}
+    target = stripes(96, 1.0, 1)
+    renewed = tllib_ancon.adapt(source_model(), target, **settings).model.state_dict()
+    monkeypatch.setattr(Adaptation, "_renew_statistics", lambda *arguments: None)
+    moving = tllib_ancon.adapt(source_model(), target, **settings).model.state_dict()
+    for name, tensor in moving.items():
+        assert torch.equal(tensor, renewed[name])
+
+
+def test_estimated_statistics_are_those_of_training_images(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of augmented ones, by which networks learn to predict."""
+    monkeypatch.setattr(Adaptation, "_renew_statistics", Adaptation._estimate_statistics)
     torch.manual_seed(0)
     network = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(48), nn.Linear(48, 3)).eval()
     target = torch.randn(24, 3, 4, 4)

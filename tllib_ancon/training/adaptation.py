@@ -21,7 +21,7 @@ from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.self_training.checks import PROBABILITIES, are_probabilities
 from tllib_ancon.training.checkpointing import copy_to_cpu
-from tllib_ancon.training.collapse import Diversity, has_collapsed
+from tllib_ancon.training.collapse import REMAINING, Diversity, has_collapsed
 from tllib_ancon.training.inference import Outputs, View, recorder, scores_under_dropout
 from tllib_ancon.training.learning import choose_parameters, refuse_without_effect, with_synchronised_batch_norm
 from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statistics
@@ -177,7 +177,7 @@ class Adaptation(TrainingLoop):
             prepared["lr"] = self._fit_rate(self.options.step_change)
         self.before_epoch = copy_to_cpu(self.network.state_dict())
         trained = super()._train_epoch(epoch)
-        self._estimate_statistics(epoch)
+        self._renew_statistics(epoch)
         return prepared | trained
 
     def _prepare(self) -> dict[str, float]:
@@ -195,20 +195,36 @@ class Adaptation(TrainingLoop):
             return self.passes.sample()
         return self.passes.scored()
 
-    def _estimate_statistics(self, epoch: int) -> None:
-        """Estimate the running statistics of mixed batch-norm from training images.
+    def _renew_statistics(self, epoch: int) -> None:
+        """Estimate the running statistics of mixed batch-norm anew if their moving average lags behind the weights.
 
-        The moving average that training leaves lags behind weights that change fast. The images are augmented as in
-        training, because networks learn to predict plain images by the statistics of augmented ones. Training itself
-        reads no running statistics. See ``benchmarks/results/harm.md``.
+        It lags in short epochs at a high rate. InfoMax of the same weights is then much lower than with estimated
+        statistics. Elsewhere the moving average predicts as well or better, and stays. Training reads no running
+        statistics. See ``benchmarks/results/harm.md``.
         """
         if not self.preparation.mixes_statistics:
             return
+        moving = copy_to_cpu(self.network.state_dict())
+        infomax_of_moving = self._infomax_of_few()
+        self._estimate_statistics(epoch)
+        if infomax_of_moving >= REMAINING * self._infomax_of_few():
+            self.network.load_state_dict(moving)
+
+    def _estimate_statistics(self, epoch: int) -> None:
+        """Estimate the running statistics of batch-norm from training images.
+
+        They are augmented as in training, because networks learn to predict plain images by the statistics of
+        augmented ones.
+        """
         training = self.images.training
         count = -(-STATISTICS_SAMPLE // (training.batch_size * processes.world_size()))
         with estimated_statistics(self.network), torch.inference_mode(), self.accelerator.autocast():
             for _, images in self.interruption.watch(islice(training, count), epoch):
                 self.network.predict(self._augmented(images))
+
+    def _infomax_of_few(self) -> float:
+        self.passes.forget()
+        return selection.infomax(self.passes.first_of_sample().logits.softmax(1))
 
     def _fit_rate(self, step_change: float) -> float:
         """Set the learning rate of all parameters to the fitted one, at most the setting ``lr``."""

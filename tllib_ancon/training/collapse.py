@@ -10,7 +10,7 @@ from torch import Tensor
 from tllib_ancon.measures import selection
 
 REMAINING = 0.9
-"""Fraction of both numbers below which an epoch counts as collapsed. Chosen in ``benchmarks/results/harm.md``."""
+"""Fraction of a number below which it has fallen. See ``benchmarks/results/harm.md``."""
 
 
 class Diversity(NamedTuple):

@@ -1,0 +1,185 @@
+"""Does ``ancon-auto`` lose to the source model, and do its running statistics? One row of CSV a run.
+
+    python -m benchmarks.left_out.harm DATA OUT [--variants …] [--seeds 0 1 2] [--images 500] [--epochs 4]
+    python -m benchmarks.left_out.harm DATA OUT --table
+
+Each epoch is scored three times with the same weights: by the moving average of batch-norm statistics that training
+leaves (``moving``), by statistics that are estimated after the epoch (``estimated``), and by those of the two that
+``adapt`` chooses (``chosen``). Training reads none of them, so that all belong to one run. DATA and OUT are those of
+:mod:`benchmarks.left_out.grid`; the same command continues what was interrupted.
+"""
+
+import copy
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pandas as pd
+import torch
+
+from benchmarks import folders, run
+from benchmarks.left_out.families import FAMILIES, OFFICE31, Cell, Cells, Task
+from benchmarks.left_out.table import HARM
+from benchmarks.tables import markdown, record, recorded
+from tllib_ancon import adapt
+from tllib_ancon.data.lists import read_image_list
+from tllib_ancon.data.open import open_domain
+from tllib_ancon.training.adaptation import Adaptation
+
+SEVEN = "office31-seven"
+"""Family of source models and targets of seven classes of Office-31."""
+DOMAINS = {"A": "amazon", "D": "dslr", "W": "webcam"}
+BATCH = 32
+VARIANTS: Mapping[str, Mapping[str, Any]] = {
+    "ancon-auto": {},
+    "one view": {"views": 1},
+    "a third of τ": {"step_change": 0.05 / 3},
+    "fixed rate": {"step_change": None},
+    "no class weights": {
+        "method": "ancon",
+        "criterion": "last",
+        "batch_norm": "mixed",
+        "views": 2,
+        "step_change": 0.05,
+    },
+}
+CELLS = (
+    *(Cell("office31", pair, "equal") for pair in ("D-A", "W-A", "A-W", "A-D", "D-W", "W-D")),
+    *(Cell("office31", pair, "few") for pair in ("D-A", "W-A")),
+    *(Cell(SEVEN, pair, "equal") for pair in ("D-A", "W-A")),
+    *(Cell("digits", pair, "equal") for pair in ("mnist-mnist_m", "mnist-usps")),
+)
+COLUMNS = [*Cell._fields, "variant", "images", "lr", "batch_norm_share", "start", "moving", "estimated", "chosen"]
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    arguments = folders(__spec__.name, __doc__)
+    arguments.add_argument("--families", nargs="+", choices=(*FAMILIES, SEVEN), default=(*FAMILIES, SEVEN))
+    arguments.add_argument("--variants", nargs="+", choices=VARIANTS, default=["ancon-auto"], metavar="NAME")
+    arguments.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    arguments.add_argument("--images", type=int, default=500, help="most images of a cell (default: 500)")
+    arguments.add_argument("--epochs", type=int, default=4, help="of an adaptation (default: 4)")
+    arguments.add_argument("--table", action="store_true", help="print the table of OUT/harm.csv")
+    args = arguments.parse_args(words)
+    file = args.out / "harm.csv"
+    if args.table:
+        print(table(pd.read_csv(file)), end="")
+        return
+    args.out.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(1)
+    cells = Cells(args.data, args.out, args.images, args.epochs)
+    rows_in_file = recorded(file, COLUMNS[:5])
+    for cell in [cell._replace(seed=seed) for seed in args.seeds for cell in CELLS if cell.family in args.families]:
+        for variant in args.variants:
+            if (*cell, variant) not in rows_in_file:
+                record(file, [result(cells, cell, variant)], COLUMNS)
+
+
+def result(cells: Cells, cell: Cell, variant: str) -> dict[str, Any]:
+    task = seven_classes(cells, cell) if cell.family == SEVEN else cells.task(cell)
+    settings = {"method": "ancon-auto", **task.settings, "batch_size": BATCH, **VARIANTS[variant]}
+    if cell.family == "digits":
+        settings.pop("views", None)  # nothing augments these images, so that there is no second view
+    return {**cell._asdict(), "variant": variant, **scored_by_both(task, settings)}
+
+
+def scored_by_both(task: Task, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Accuracy in percent after each epoch by the moving average of statistics, the estimated ones, and the chosen."""
+    moving: list[float] = []
+    estimated: list[float] = []
+    renew = Adaptation._renew_statistics
+
+    def score_both(adaptation: Adaptation, epoch: int) -> None:
+        state = copy.deepcopy(adaptation.network.state_dict())
+        moving.append(_accuracy(adaptation))
+        adaptation._estimate_statistics(epoch)
+        estimated.append(_accuracy(adaptation))
+        adaptation.network.load_state_dict(state)
+        renew(adaptation, epoch)
+
+    with mock.patch.object(Adaptation, "_renew_statistics", score_both):
+        metrics = adapt(task.model, task.images, labels=task.labels.tolist(), **settings).metrics
+    first_epoch = metrics[1]
+    return {
+        "images": len(task.labels),
+        "lr": first_epoch.get("lr"),
+        "batch_norm_share": first_epoch.get("batch_norm_share"),
+        "start": round(metrics[0]["accuracy"], 2),
+        "moving": _words(moving),
+        "estimated": _words(estimated),
+        "chosen": _words([line["accuracy"] for line in metrics[1:]]),
+    }
+
+
+def _accuracy(adaptation: Adaptation) -> float:
+    assert adaptation.record is not None
+    adaptation.passes.forget()
+    accuracy: float = adaptation.record(adaptation.passes.target())["accuracy"]
+    return accuracy
+
+
+def _words(accuracies: Sequence[float]) -> str:
+    return " ".join(f"{accuracy:.2f}" for accuracy in accuracies)
+
+
+def seven_classes(cells: Cells, cell: Cell) -> Task:
+    """A source model that knows seven classes of Office-31, and a target of these."""
+    source, _, target = cell.pair.partition("-")
+    root = cells.out / f"seven{cell.seed}"
+    for code in (source, target):
+        _write_seven_classes(cells.data / "office31", root, DOMAINS[code], cell.seed)
+    weights = str(cells.data / "mobilenetv2_100_imagenet.safetensors")
+    brief = {"epochs": 4, "iters_per_epoch": 20, "pretrained_weights": weights}
+    log = cells.trained(f"seven-{source}", cell.seed, root, **{**OFFICE31, **brief, "source": (DOMAINS[source],)})
+    domain = open_domain(str(root), "ImageList", [DOMAINS[target]])
+    assert domain.labels is not None
+    chosen = np.sort(np.random.default_rng(cell.seed).permutation(len(domain.labels))[: cells.images])
+    part = domain.subset(chosen)
+    assert part.labels is not None
+    common = {"seed": cell.seed, "epochs": cells.epochs, "threads": 1, "workers": 0, "quiet": True}
+    return Task(log, part, part.labels, {**common, "channels_last": True})
+
+
+def _write_seven_classes(office31: Path, root: Path, domain: str, seed: int) -> None:
+    """The images of seven of 31 classes, which the seed draws, and their list."""
+    classes = np.sort(np.random.default_rng(seed).permutation(31)[:7]).tolist()
+    paths, labels = read_image_list(office31 / "image_list" / f"{domain}.txt", office31)
+    assert labels is not None
+    lines = []
+    for path, label in zip(paths, labels.tolist(), strict=True):
+        if label in classes:
+            name = Path(path).relative_to(office31)
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, root / name)
+            lines.append(f"{name} {classes.index(label)}\n")
+    (root / "image_list").mkdir(exist_ok=True)
+    (root / "image_list" / f"{domain}.txt").write_text("".join(lines), encoding="utf-8")
+    names = "".join(f"{number}\n" for number in classes)
+    (root / "image_list" / "classes.txt").write_text(names, encoding="utf-8")
+
+
+def table(runs: pd.DataFrame) -> str:
+    """A row a run: accuracies after the last epoch."""
+    rows = []
+    for line in runs.itertuples():
+        last = [float(str(accuracies).split()[-1]) for accuracies in (line.moving, line.estimated, line.chosen)]
+        name = f"{line.family} {line.pair}, {line.kind}, seed {line.seed}"
+        harm = "yes" if last[-1] - line.start < -HARM else ""
+        rows.append((name, line.variant, f"{line.start:.1f}", *(f"{accuracy:.1f}" for accuracy in last), harm))
+    header = [
+        "run",
+        "variant",
+        "source model",
+        "moving",
+        "estimated",
+        "chosen",
+        f"more than {HARM} below the source model",
+    ]
+    return markdown(header, rows)
+
+
+if __name__ == "__main__":
+    run(main)
