@@ -116,6 +116,14 @@ def test_a_compiled_model_keeps_its_backend() -> None:
         calls.clear()
 
 
+def test_a_torchscript_program_predicts_and_does_not_learn() -> None:
+    network = Net().eval()
+    program = torch.jit.script(network)
+    np.testing.assert_allclose(probabilities(program), probabilities(network), atol=1e-6)
+    with pytest.raises(UserError, match="TorchScript program does not learn; pass the torch.nn.Module that it was"):
+        adapted(program)
+
+
 def test_online_and_assess_take_a_compiled_model() -> None:
     torch._dynamo.reset()
     stream, batch = online(compiled(Net().eval()), method="tent"), torch.rand(8, 3, 32, 32)

@@ -34,7 +34,8 @@ def _wrapped_module(module: nn.Module) -> nn.Module | None:
     if isinstance(module, DataParallel | DistributedDataParallel):
         inner: nn.Module = module.module
         return inner
-    return module._modules.get("_orig_mod")
+    compiled_from: nn.Module | None = getattr(module, "_orig_mod", None)
+    return compiled_from
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
