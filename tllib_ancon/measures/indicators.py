@@ -127,7 +127,9 @@ def _frequencies_in_words(indicators: Mapping[str, Any]) -> str:
 
 
 def before_adapting(result: Mapping[str, Any]) -> list[str]:
-    """Lines about the source model of an adaptation, by its ``result.json``."""
+    """Lines about the source model of an adaptation, by its ``result.json``; none for a model without logits."""
+    if "assessment" not in result:
+        return []
     return [f"before adapting: {UNRELIABLE}", *in_words(**result["assessment"])]
 
 
