@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import ttest_ind
 
-from tllib_ancon.measures.indicators import SourceStatistics, drift_p, labelled_accuracy, labels_needed
+from tllib_ancon.measures.indicators import SourceStatistics, drift_p, in_words, labelled_accuracy, labels_needed
 
 STREAMS = 300
 
@@ -93,3 +93,9 @@ def test_a_shift_of_one_feature_is_found() -> None:
     constant = np.zeros((50, 60))
     same = SourceStatistics.of(constant)
     assert drift_p(constant, same) == 1
+
+
+def test_a_p_value_that_is_no_number_of_64_bits_is_below_a_bound() -> None:
+    for value, text in ((0.0, "drift: p < 1e-300 that features"), (2.5e-202, "drift: p = 2.5e-202 that features")):
+        (line,) = (line for line in in_words({"class_frequencies": [0.5, 0.5], "drift_p": value}, 9) if "drift" in line)
+        assert line.startswith(text)

@@ -31,6 +31,9 @@ HALF_WIDTH = 0.05
 """Of the interval that :func:`labels_needed` is about."""
 PRIOR_LABELS = 10
 """Labels that the control variate's slope is shrunk by."""
+SMALLEST_P = 1e-300
+"""Below which a p-value is not printed in digits."""
+
 UNRELIABLE = "no reliable estimate of the accuracy without labels"
 
 
@@ -110,7 +113,10 @@ def in_words(indicators: Mapping[str, Any], labels_needed: int) -> list[str]:
         if difference > CONTRADICTION:
             lines.append(f"contradiction: agreement and aetta differ by {100 * difference:.1f} points")
     if "drift_p" in indicators:
-        lines.append(f"drift: p = {indicators['drift_p']:.2g} that features have the means of the source's hold-out")
+        probability = f"p = {indicators['drift_p']:.2g}"
+        if indicators["drift_p"] < SMALLEST_P:  # it may be 0 in 64 bits
+            probability = f"p < {SMALLEST_P:g}"
+        lines.append(f"drift: {probability} that features have the means of the source's hold-out")
     lines.append(f"to know the accuracy to ± 5 points, label about {labels_needed:,} random images")
     return lines
 
