@@ -7,7 +7,6 @@ from typing import Any, get_args, get_origin
 
 import numpy as np
 import pytest
-import torch
 from torch import nn
 
 from tests.conftest import REFUSED
@@ -149,10 +148,12 @@ NEEDED = {
 
 
 def test_resolved_settings_have_no_gap_and_those_of_a_run_that_continues_win() -> None:
-    network, images = nn.Sequential(nn.Flatten(), nn.Linear(48, 3)), as_domain(torch.zeros(10, 3, 4, 4))
-    made = resolved(AdaptConfig(method="ancon"), Source(module=network), network, images)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(48, 3))
+    images = as_domain(np.zeros((10, 4, 4, 3), np.uint8))
+    requested = AdaptConfig(method="ancon", norm_mean=(0.5,) * 3, norm_std=(0.5,) * 3)
+    made = resolved(requested, Source(module=network), network, images)
     assert {name for name in NEEDED if getattr(made, name) is None} == set()
     assert made.batch_size == 9  # of ten images one is held out
     recorded = {**json.loads(json.dumps(made.to_dict())), "lr": 0.5, "mixed_precision": "bf16"}
-    again = resolved(AdaptConfig(method="ancon", lr=0.25), Source(module=network), network, images, None, recorded)
+    again = resolved(requested.replace(lr=0.25), Source(module=network), network, images, None, recorded)
     assert again == made.replace(lr=0.25, mixed_precision="bf16")

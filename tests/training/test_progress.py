@@ -81,7 +81,7 @@ def test_probabilities_in_place_of_logits_are_one_line_before_the_table(capsys, 
         warnings.simplefilter("error")
         tllib_ancon.adapt(model, mirrored, method="ancon", views=views, epochs=1, batch_size=4, workers=0, **settings)
     said = capsys.readouterr().err.splitlines()
-    told = [number for number, line in enumerate(said) if line.startswith("the logits look like probabilities")]
+    told = [number for number, line in enumerate(said) if line.startswith("the model returns probabilities")]
     assert len(told) == 1
     assert told[0] < next(number for number, line in enumerate(said) if line.startswith("epoch  "))
 

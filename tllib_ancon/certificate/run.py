@@ -95,6 +95,7 @@ def certify(  # noqa: PLR0913
     labels: npt.ArrayLike | None = None,
     classes: Sequence[str] | None = None,
     evaluation_transform: Transform | None = None,
+    head: str | None = None,
     delta: float = 0.05,
     margin: float = 0.0,
     seed: int = 0,
@@ -110,7 +111,7 @@ def certify(  # noqa: PLR0913
         labels: (N,) true classes, -1 where none is known; they answer the questions in their order up to the first
             image without one, in place of a user
         classes: names of the K classes. Default: their numbers
-        evaluation_transform: as for :func:`tllib_ancon.predict`
+        evaluation_transform, head: as for :func:`tllib_ancon.predict`
         delta: largest probability of a false verdict, for the verdicts of ``side``
         margin: difference of accuracy that does not matter, as a share of all images
         seed: of the order of the questions
@@ -134,7 +135,7 @@ def certify(  # noqa: PLR0913
     target = as_domain(images, labels=False, decoding=Decoding.of(PredictConfig(**settings)))
 
     def predictions_of(model: nn.Module | str | Path, description: str) -> Predictions:
-        predictions = predict(model, target, evaluation_transform=evaluation_transform, **settings)
+        predictions = predict(model, target, evaluation_transform=evaluation_transform, head=head, **settings)
         require_predictions(predictions.labels, target, description)
         return predictions
 

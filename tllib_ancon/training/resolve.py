@@ -253,7 +253,7 @@ def _unknown_preprocessing(settings: Settings, facts: Facts) -> Settings:
 
 
 def _metadata_of_the_network(settings: Settings, facts: Facts) -> Settings:
-    if facts.images is None or facts.images.preprocessing is None:
+    if facts.images is None or facts.images.are_fixed or facts.images.preprocessing is None:
         return {}
     known = facts.images.preprocessing
     return {
@@ -265,13 +265,13 @@ def _metadata_of_the_network(settings: Settings, facts: Facts) -> Settings:
 
 
 def _layout_of_the_data(settings: Settings, facts: Facts) -> Settings:
-    if facts.images is None:
+    if facts.images is None or facts.images.are_fixed:
         return {}
     return {"val_resizing": facts.images.resizing, "train_resizing": facts.images.resizing}
 
 
 def _usual_images(settings: Settings, facts: Facts) -> Settings:
-    if facts.images is None:
+    if facts.images is None or facts.images.are_fixed:
         return {}
     return {**USUAL_IMAGES, "padding": 0, "no_hflip": False}
 
