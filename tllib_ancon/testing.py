@@ -62,7 +62,7 @@ def losses(
     return result
 
 
-def runs_the_head(method: methods.Method) -> bool:
+def _runs_the_head(method: methods.Method) -> bool:
     return getattr(method, "confidence", None) == "mc-dropout"
 
 
@@ -72,9 +72,9 @@ def check_storage_order(create: Create) -> None:
     assert_close(losses(create(), shuffled), losses(create()))
 
 
-def check_precision(create: Create) -> None:
+def _check_precision(create: Create) -> None:
     """bfloat16 logits and autocast give the losses of float32."""
-    if runs_the_head(create()):
+    if _runs_the_head(create()):
         return  # it runs the model's head, which has a precision of its own
     expected = losses(create())
     assert_close(losses(create(), dtype=torch.bfloat16), expected, check_dtype=False)
@@ -82,7 +82,7 @@ def check_precision(create: Create) -> None:
         assert_close(losses(create()), expected)
 
 
-def check_state(create: Create) -> None:
+def _check_state(create: Create) -> None:
     """A restored state continues with equal losses, and a copy has a state of its own."""
     method = create()
     restored = create()
@@ -95,13 +95,13 @@ def check_state(create: Create) -> None:
     assert_close(losses(restored, seed=1), expected, rtol=0, atol=0)
 
 
-def check_no_device_wait(create: Create) -> None:
+def _check_no_device_wait(create: Create) -> None:
     """A step reads no value of a tensor on a device; features get no gradient. Tensors of the meta device have no
     values, so that reading one fails."""
     method = create()
     losses(method)
     method.to("meta")
-    if runs_the_head(method):
+    if _runs_the_head(method):
         method.distribution = lambda features, predictions: predictions.softmax(1)  # type: ignore[method-assign]
     with patch.object(torch, "autocast"):
         for batch in torch.split(IN_ORDER, BATCH):
@@ -113,4 +113,9 @@ def check_no_device_wait(create: Create) -> None:
             assert features.grad is None, "features have a gradient"
 
 
-CHECKS: tuple[Callable[[Create], None], ...] = (check_storage_order, check_precision, check_state, check_no_device_wait)
+CHECKS: tuple[Callable[[Create], None], ...] = (
+    check_storage_order,
+    _check_precision,
+    _check_state,
+    _check_no_device_wait,
+)

@@ -128,7 +128,7 @@ def _line(entry: dict[str, Any]) -> bytes:
     return json.dumps(with_checksum, ensure_ascii=False).encode(errors="surrogateescape")
 
 
-class Question(NamedTuple):
+class _Question(NamedTuple):
     """The image whose class is asked; the predicted classes come in random order."""
 
     position: int
@@ -207,19 +207,19 @@ class Session(Shown):
         return len(self._order)
 
     @property
-    def question(self) -> Question | None:
+    def question(self) -> _Question | None:
         """What is asked now; None if nothing is."""
         if self.test.settled:
             return None
         return self.asked(len(self.answers))
 
-    def asked(self, place: int) -> Question:
+    def asked(self, place: int) -> _Question:
         """The question at this place of the order of all, from 0 to M - 1."""
         position = int(self._order[place])
         options = (int(self.comparison.adapted[position]), int(self.comparison.start[position]))
         if self._shuffles[place] >= 0.5:
             options = options[::-1]
-        return Question(position, self.comparison.names[position], options)
+        return _Question(position, self.comparison.names[position], options)
 
     def answer(self, answer: Answer) -> None:
         """Answer the question by a class from 0 to K - 1, ``"another"`` or ``"cannot tell"``. With a log, the answer is
@@ -253,7 +253,7 @@ class Session(Shown):
             question = self.question
         return len(self.answers) - answered_before
 
-    def _require_same_answer(self, question: Question, answer: Answer, answers: Mapping[int, Answer]) -> None:
+    def _require_same_answer(self, question: _Question, answer: Answer, answers: Mapping[int, Answer]) -> None:
         new_answer = answers.get(question.position, answer)
         if new_answer != answer:
             raise UserError(

@@ -174,7 +174,7 @@ def check(config: CheckConfig) -> int:
     if config.json_file:
         new_file(config.json_file, setting="json")
     if config.checkpoint is None and ":" not in str(config.arch):
-        return check_dataset(config)
+        return _check_dataset(config)
     if config.no_decode:
         raise UserError("`no_decode` is for a dataset without a model, and a model gets decoded images; leave it out")
     from tllib_ancon import check
@@ -188,7 +188,7 @@ def check(config: CheckConfig) -> int:
     return 1 if result.is_wrong else 0
 
 
-def check_dataset(config: CheckConfig) -> int:
+def _check_dataset(config: CheckConfig) -> int:
     from tllib_ancon.data.check import check
     from tllib_ancon.data.layouts import missing_dataset
     from tllib_ancon.data.pixels import Decoding

@@ -180,7 +180,7 @@ def command() -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    keep_freed_memory()
+    _keep_freed_memory()
     ended: list[int] = []
     atexit.register(end_process, ended)
     try:
@@ -206,7 +206,7 @@ RETURNED_FROM = -1
 shrinks."""
 
 
-def keep_freed_memory() -> None:
+def _keep_freed_memory() -> None:
     """Let glibc keep freed memory for later tensors, which is faster. A process cannot undo this, so that only the
     command does it, not a call from Python."""
     library = ctypes.CDLL(None) if sys.platform == "linux" else None

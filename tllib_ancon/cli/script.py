@@ -38,7 +38,7 @@ OF_THE_SCRIPT = (*NEEDED, "source", *settings_of(StartConfig))
 """Settings of the adaptation that the script's arguments and its checkpoint decide."""
 
 
-class Script:
+class _Script:
     def add_arguments(self, parser: Parser) -> None:
         example = "Transfer-Learning-Library/examples/domain_adaptation/image_classification/cdan.py"
         parser.add_argument("script", metavar="PATH", help=f"the script, such as {example}")
@@ -217,4 +217,4 @@ def _shared_settings(script: Mapping[str, Any]) -> dict[str, Any]:
     return settings
 
 
-COMMANDS = {"script": Script()}
+COMMANDS = {"script": _Script()}

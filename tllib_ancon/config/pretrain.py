@@ -106,7 +106,7 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
     def __init__(self, **settings: Any) -> None:
         method = str(settings.get("method") or "erm")
         set_by_user = {name: value for name, value in settings.items() if value is not None}
-        defaults = pretrain_defaults(method, set_by_user.get("optimizer"))
+        defaults = _pretrain_defaults(method, set_by_user.get("optimizer"))
         for name in set_by_user:
             _require_reader(method, name)
         super().__init__(**{**defaults, **set_by_user})
@@ -120,7 +120,7 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
         return {name: value for name, value in super().to_dict().items() if self.method in _readers(name)}
 
 
-def pretrain_defaults(method: str, optimizer: str | None = None) -> dict[str, Any]:
+def _pretrain_defaults(method: str, optimizer: str | None = None) -> dict[str, Any]:
     """The settings that this method reads and their defaults, of those in :data:`DEFAULTS`."""
     defaults = dict(DEFAULTS.get(method, DEFAULTS["erm"]))
     if optimizer == "adamw":

@@ -19,7 +19,7 @@ def subfolders(domain: Domain) -> list[str]:
     return [showable(part[0]) if len(part) > 1 else "" for part in parts]
 
 
-def same_name(name: str) -> str:
+def _same_name(name: str) -> str:
     """What two names have in common that differ in case, or in spaces, dashes and underscores."""
     return re.sub(r"[\s_-]+", " ", showable(name)).strip().casefold()
 
@@ -32,8 +32,8 @@ def labels_by_name(folders: Iterable[str], classes: Sequence[Sequence[str]]) -> 
         classes: for each class, in the order of the labels, every name that it has
     """
     exact = _labels_of_unique_names(classes, showable)
-    alike = _labels_of_unique_names(classes, same_name)
-    labels = {folder: exact.get(folder, alike.get(same_name(folder))) for folder in folders}
+    alike = _labels_of_unique_names(classes, _same_name)
+    labels = {folder: exact.get(folder, alike.get(_same_name(folder))) for folder in folders}
     return {folder: label for folder, label in labels.items() if label is not None}
 
 

@@ -257,7 +257,7 @@ class Items(Images):
 
     def _deep(self, position: int) -> Samples | None:
         """The samples of an item with more than 8 bits; None for every other item."""
-        value = image_in(self._item(position))
+        value = _image_in(self._item(position))
         samples = _samples_in(value)
         if samples is None or samples.values is None:
             return None
@@ -275,7 +275,7 @@ class Items(Images):
             ) from error
 
 
-def image_in(item: Any) -> Any:
+def _image_in(item: Any) -> Any:
     """What an item of a dataset holds as its image: under a usual name, or first; None in an empty item."""
     if isinstance(item, Mapping):
         for name in IMAGE_NAMES:
@@ -322,7 +322,7 @@ def _is_picture(pixels: NDArray[Any]) -> bool:
 
 
 def _as_image(item: Any, where: str, to_rgb: Callable[[Samples], Image.Image]) -> Image.Image | Tensor:
-    value = image_in(item)
+    value = _image_in(item)
     samples = _samples_in(value)
     if samples is not None:
         return _converted(samples, where, to_rgb)

@@ -24,14 +24,14 @@ SPLIT = re.compile(r"^(train|test|val|valid|validation)_?(?=.)|(?<=.)_?(train|te
 """The part of a name that says which of several sets an array belongs to."""
 
 
-class Separated(NamedTuple):
+class _Separated(NamedTuple):
     """Images, and their labels if the same object holds them."""
 
     images: Any
     labels: Any = None
 
 
-def separated(images: Any) -> Separated:
+def separated(images: Any) -> _Separated:
     """Images and labels of a file of arrays, a mapping with usual names, or a pair (images, labels); everything else is
     images.
 
@@ -42,14 +42,14 @@ def separated(images: Any) -> Separated:
         path = os.fspath(images)
         if path.lower().endswith(ARRAY_SUFFIXES) and os.path.isfile(path):
             return _of_content(_read(path), path)
-        return Separated(images)
+        return _Separated(images)
     if isinstance(images, np.lib.npyio.NpzFile):
         return _of_content(images, "the .npz file")
     if hasattr(images, "keys") and not hasattr(images, "features") and not is_dataset_of_hugging_face(images):
         return _of_mapping(dict(images.items()))
     if isinstance(images, tuple) and _is_pair(images):
-        return Separated(*images)
-    return Separated(images)
+        return _Separated(*images)
+    return _Separated(images)
 
 
 def _is_pair(content: Any) -> bool:
@@ -77,18 +77,18 @@ def _read(path: str) -> Any:
     )
 
 
-def _of_content(content: Any, name: str) -> Separated:
+def _of_content(content: Any, name: str) -> _Separated:
     """Images and labels in a file, where one array alone can be the images."""
     if not hasattr(content, "keys"):
         if isinstance(content, tuple | list) and _is_pair(content):
-            return Separated(*content)
-        return Separated(content)
+            return _Separated(*content)
+        return _Separated(content)
     with reading(name, "arrays", "; save arrays of numbers with numpy.savez"):
         arrays = {key: content[key] for key in content if hasattr(content[key], "shape")}
     _refuse_several_sets(arrays, name)
     images = arrays[_name_of_images(arrays, name)]
     of_labels = [key for key in _named(arrays, OF_LABELS) if len(arrays[key]) == len(images)]
-    return Separated(images, _only(arrays, of_labels))
+    return _Separated(images, _only(arrays, of_labels))
 
 
 def _name_of_images(arrays: Mapping[str, Any], name: str) -> str:
@@ -110,10 +110,10 @@ def _only(arrays: Mapping[str, Any], names: Sequence[str]) -> Any:
     return arrays[names[0]]
 
 
-def _of_mapping(arrays: dict[Any, Any]) -> Separated:
+def _of_mapping(arrays: dict[Any, Any]) -> _Separated:
     """Images and labels by usual names; other arrays reach the model by their names, without labels."""
     if not all(isinstance(key, str) for key in arrays):
-        return Separated(arrays)
+        return _Separated(arrays)
     _refuse_several_sets(arrays, "the mapping")
     of_images = _named(arrays, OF_IMAGES)
     first = arrays[of_images[0]] if of_images else next(iter(arrays.values()), None)
@@ -121,10 +121,10 @@ def _of_mapping(arrays: dict[Any, Any]) -> Separated:
     inputs = {key: array for key, array in arrays.items() if key not in of_labels}
     labels = _only(arrays, of_labels)
     if len(inputs) == 1 and of_images and (labels is not None or _is_of_pixels(first)):
-        return Separated(first, labels)
+        return _Separated(first, labels)
     if labels is not None and of_labels[0].lower() not in ("y", "arr_1"):
-        return Separated(inputs, labels)
-    return Separated(arrays)
+        return _Separated(inputs, labels)
+    return _Separated(arrays)
 
 
 def _named(arrays: Mapping[str, Any], names: tuple[str, ...]) -> list[str]:

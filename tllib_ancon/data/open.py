@@ -131,15 +131,15 @@ def _domain_of_object(images: Any, name: str | None, classes: Sequence[str] | No
 
 def _domain_of_paths(paths: Sequence[Any], name: str | None, classes: Sequence[str] | None) -> Domain:
     files = [os.fspath(path) for path in paths]
-    return require_files(Domain.of_files(name or "given", files, list(classes or ())))
+    return _require_files(Domain.of_files(name or "given", files, list(classes or ())))
 
 
 def _checked(domain: Domain, skip_corrupt: bool, workers: int) -> Domain:
     """The domain if all of its images are there, or with ``skip_corrupt`` its readable images."""
-    return without_unreadable(domain, workers) if skip_corrupt else require_files(domain)
+    return without_unreadable(domain, workers) if skip_corrupt else _require_files(domain)
 
 
-def require_files(domain: Domain) -> Domain:
+def _require_files(domain: Domain) -> Domain:
     """This domain, if every image of it is a regular file; nothing is decoded."""
     missing = [path for path in domain.paths or () if not os.path.isfile(path)]
     if missing:

@@ -89,7 +89,7 @@ class Samples:
         if self.values is None:
             assert self.image is not None
             return self.image.convert("RGB")
-        require_finite_values(self.values)
+        _require_finite_values(self.values)
         if pixel_range is None:
             raise UserError(
                 "it has more than 8 bits a channel, and the other images have 8; pass the values that become black "
@@ -202,7 +202,7 @@ def read_samples(file: BinaryIO, decoding: Decoding) -> Samples:
     """The samples of one image file; of an animated one the first frame."""
     if _is_tiff(file):
         return _samples_of_tiff(file, decoding)
-    image = open_image(file, decoding.max_megapixels)
+    image = _open_image(file, decoding.max_megapixels)
     if image.format != "PNG" or not _is_deep_colour(image):
         return samples_of(image)
     if not _keeps_upper_bytes(image):
@@ -216,7 +216,7 @@ def _samples_of_tiff(file: BinaryIO, decoding: Decoding) -> Samples:
     if band_count > PILLOW_BANDS:
         return _read_tiff(file, decoding, f"Pillow reads up to {PILLOW_BANDS} bands")
     try:
-        image = open_image(file, decoding.max_megapixels)
+        image = _open_image(file, decoding.max_megapixels)
     except UnidentifiedImageError:
         if not tags:
             raise
@@ -238,7 +238,7 @@ def samples_of(image: Image.Image) -> Samples:
     return Samples(image)
 
 
-def open_image(file: BinaryIO, max_megapixels: int) -> ImageFile.ImageFile:
+def _open_image(file: BinaryIO, max_megapixels: int) -> ImageFile.ImageFile:
     """Open one image, whose pixels are not decoded yet.
 
     Raises:
@@ -250,11 +250,11 @@ def open_image(file: BinaryIO, max_megapixels: int) -> ImageFile.ImageFile:
             image = Image.open(file, formats=FORMATS)
         except Image.DecompressionBombError:
             image = _reopened(file)
-    require_size(*image.size, max_megapixels)
+    _require_size(*image.size, max_megapixels)
     return image
 
 
-def require_size(width: int, height: int, max_megapixels: int) -> None:
+def _require_size(width: int, height: int, max_megapixels: int) -> None:
     if width * height > max_megapixels * 1_000_000:
         megapixels = width * height / 1e6
         raise UserError(
@@ -263,7 +263,7 @@ def require_size(width: int, height: int, max_megapixels: int) -> None:
         )
 
 
-def require_finite_values(values: Values) -> None:
+def _require_finite_values(values: Values) -> None:
     if not np.isfinite(values).all():
         raise ValueError("it holds NaN or infinity; fill these pixels in, or save it with 8 bits a channel")
 
@@ -339,7 +339,7 @@ def _read_tiff(file: BinaryIO, decoding: Decoding, reason: str) -> Samples:
     file.seek(0)
     with tifffile.TiffFile(file) as tiff:
         page: Any = tiff.pages[0]
-        require_size(page.imagewidth, page.imagelength, decoding.max_megapixels)
+        _require_size(page.imagewidth, page.imagelength, decoding.max_megapixels)
         planes = _bands_last(page)
         num_opacity = sum(int(kind) in (1, 2) for kind in page.extrasamples)
     count = planes.shape[-1]

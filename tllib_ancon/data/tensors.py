@@ -43,7 +43,7 @@ class Rows(Images):
             chosen = self.rows[torch.from_numpy(positions)].detach().cpu().float()
         else:
             chosen = torch.from_numpy(np.array(self.rows[positions], dtype=np.float32))
-        require_finite(chosen, self.name, positions)
+        _require_finite(chosen, self.name, positions)
         return chosen
 
 
@@ -61,7 +61,7 @@ class Mapped(Images):
             raise UserError(f"{name}: the arrays have different lengths ({shown}); give each a row for every sample")
         for key, array in self.arrays.items():
             if array.is_floating_point():
-                require_finite(array, f"{name}, {key}", np.arange(len(self)))
+                _require_finite(array, f"{name}, {key}", np.arange(len(self)))
 
     def __len__(self) -> int:
         return len(next(iter(self.arrays.values())))
@@ -83,7 +83,7 @@ def _in_usual_type(rows: Tensor) -> Tensor:
     return rows.long()
 
 
-def require_finite(rows: Tensor, name: str, positions: Positions) -> None:
+def _require_finite(rows: Tensor, name: str, positions: Positions) -> None:
     is_finite = rows.reshape(len(rows), -1).isfinite().all(1).cpu().numpy()
     if is_finite.all():
         return

@@ -10,7 +10,7 @@ import threading
 import time
 
 
-def end_with(parent: int | None, every: float = 0.2) -> None:
+def _end_with(parent: int | None, every: float = 0.2) -> None:
     """End this process when its parent is gone, whose number the parent gives: the system would tell another one."""
 
     def watch() -> None:
@@ -22,5 +22,5 @@ def end_with(parent: int | None, every: float = 0.2) -> None:
 
 
 if __name__ == "__main__":
-    end_with(int(sys.argv.pop(1)))
+    _end_with(int(sys.argv.pop(1)))
     runpy.run_module("tllib_ancon", run_name="__main__", alter_sys=True)

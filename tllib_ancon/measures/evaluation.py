@@ -80,7 +80,7 @@ def expected_calibration_error(probabilities: Tensor, labels: Tensor, num_bins: 
     return _calibration_error(confidences, predictions.eq(labels), num_bins)
 
 
-class ReliabilityDiagram(NamedTuple):
+class _ReliabilityDiagram(NamedTuple):
     """Accuracy against confidence by bin; all tensors float64 on the host except ``counts`` (int64).
 
     Attributes:
@@ -96,7 +96,7 @@ class ReliabilityDiagram(NamedTuple):
     confidence: Tensor
 
 
-def reliability_diagram_data(probabilities: Tensor, labels: Tensor, num_bins: int = NUM_BINS) -> ReliabilityDiagram:
+def reliability_diagram_data(probabilities: Tensor, labels: Tensor, num_bins: int = NUM_BINS) -> _ReliabilityDiagram:
     """What a reliability diagram shows, with the bins and the inputs of :func:`expected_calibration_error`."""
     confidences, predictions = _labelled_probabilities(probabilities, labels, num_bins).cpu().max(dim=1)
     is_right = predictions.eq(labels.cpu())
@@ -105,10 +105,10 @@ def reliability_diagram_data(probabilities: Tensor, labels: Tensor, num_bins: in
     counts = bins.bincount(minlength=num_bins)
     accuracies = bins.bincount(weights=is_right.double(), minlength=num_bins) / counts
     mean_confidences = bins.bincount(weights=confidences.double(), minlength=num_bins) / counts
-    return ReliabilityDiagram(edges.double(), counts, accuracies, mean_confidences)
+    return _ReliabilityDiagram(edges.double(), counts, accuracies, mean_confidences)
 
 
-class AccuracyByVotes(NamedTuple):
+class _AccuracyByVotes(NamedTuple):
     """Accuracy against the number of confident votes.
 
     Attributes:
@@ -122,7 +122,7 @@ class AccuracyByVotes(NamedTuple):
     accuracy: Tensor
 
 
-def accuracy_by_votes(votes: Tensor, labels: Tensor) -> AccuracyByVotes:
+def accuracy_by_votes(votes: Tensor, labels: Tensor) -> _AccuracyByVotes:
     r"""Accuracy of the temporal ensemble by number of confident votes :math:`Q(x) = \sum_k \bar f_k(x)`.
 
     The prediction is :math:`\arg\max_k \bar f_k(x)`; a sample without any vote counts as wrong.
@@ -140,7 +140,7 @@ def accuracy_by_votes(votes: Tensor, labels: Tensor) -> AccuracyByVotes:
     is_right = predictions.eq(labels)
     num_votes, groups, counts = torch.unique(votes_of_samples, return_inverse=True, return_counts=True)
     num_right = groups.bincount(weights=is_right.double(), minlength=len(counts))
-    return AccuracyByVotes(num_votes, counts, 100 * num_right / counts)
+    return _AccuracyByVotes(num_votes, counts, 100 * num_right / counts)
 
 
 def summarize(logits: Tensor, labels: Tensor, num_classes: int) -> dict[str, float | list[float | None]]:

@@ -56,7 +56,7 @@ class _Candidate(NamedTuple):
 
 
 @dataclass
-class Observation:
+class _Observation:
     """One call of a network in evaluation mode.
 
     Attributes:
@@ -115,9 +115,9 @@ class _Sigmoids(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
-def observe(network: nn.Module, images: Batch, names: Sequence[str] | None = None, advice: str = SHAPE) -> Observation:
+def observe(network: nn.Module, images: Batch, names: Sequence[str] | None = None, advice: str = SHAPE) -> _Observation:
     """Call a network in evaluation mode and watch its modules with weights, or those with these names."""
-    observed = Observation()
+    observed = _Observation()
 
     def remember(name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         observed.calls.pop(name, None)
@@ -163,7 +163,7 @@ def _eagerly() -> AbstractContextManager[Any]:
     return stance
 
 
-def find_logits(network: nn.Module, images: Batch, observed: Observation, head: Sequence[str] = ()) -> LogitsReader:
+def find_logits(network: nn.Module, images: Batch, observed: _Observation, head: Sequence[str] = ()) -> LogitsReader:
     """Find the logits in what a network returned for images; ``head`` names the modules that return them."""
     candidates = _candidates(observed.output, num_rows(images), head)
     if len(candidates) > 1:
@@ -201,7 +201,7 @@ def _usual_path(output: Any) -> Path:
 
 
 def _last_computed(
-    network: nn.Module, images: Batch, candidates: list[_Candidate], observed: Observation
+    network: nn.Module, images: Batch, candidates: list[_Candidate], observed: _Observation
 ) -> list[_Candidate]:
     """Those of several outputs from which no other is computed; logits rather than their probabilities."""
     raw_outputs = _without(candidates, _is_activation)
@@ -231,7 +231,7 @@ def _is_activation(candidate: _Candidate, logits: _Candidate) -> bool:
     return any(torch.allclose(values, activation, rtol=1e-4, atol=1e-5) for activation in activations)
 
 
-def _enters_head_of(features: Tensor, logits: Tensor, observed: Observation) -> bool:
+def _enters_head_of(features: Tensor, logits: Tensor, observed: _Observation) -> bool:
     calls = [call for call in observed.calls.values() if _equal(call.output.flatten(1), logits)]
     return any(_equal(call.features, features) for call in calls)
 
@@ -265,7 +265,7 @@ def _depends_on(result: Tensor | None, source: Tensor | None) -> bool:
     return gradients[0] is not None
 
 
-def _chosen_path(candidates: list[_Candidate], observed: Observation, head: Sequence[str]) -> Path:
+def _chosen_path(candidates: list[_Candidate], observed: _Observation, head: Sequence[str]) -> Path:
     """The one output that a head returns, or that the named head returns."""
     if len(candidates) == 1 and not head:
         return candidates[0].path
@@ -300,7 +300,7 @@ def _several_outputs(candidates: list[_Candidate], heads: Mapping[Path, list[str
     return UserError(f"the model returns several tensors that could be its logits: {'; '.join(descriptions)}. {advice}")
 
 
-def _kind_of(network: nn.Module, values: Tensor, observed: Observation) -> Kind:
+def _kind_of(network: nn.Module, values: Tensor, observed: _Observation) -> Kind:
     """Whether values (B, K, ...) are logits or probabilities. Classes that do not exclude each other are an error."""
     of_sigmoid = observed.of_sigmoid(values)
     if values.shape[1] == 1:
@@ -314,7 +314,7 @@ def _kind_of(network: nn.Module, values: Tensor, observed: Observation) -> Kind:
     return "logits"
 
 
-def _is_unexplained_probability(values: Tensor, observed: Observation) -> bool:
+def _is_unexplained_probability(values: Tensor, observed: _Observation) -> bool:
     """Whether one output (B, 1) varies in [0, 1] over enough images and no layer returns it."""
     if values.ndim != 2 or len(values) < ENOUGH or not _in_unit_interval(values):
         return False

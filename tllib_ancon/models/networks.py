@@ -53,7 +53,7 @@ class SmallCNN(nn.Sequential):
         super().__init__(OrderedDict(layers=nn.Sequential(*layers)))
 
 
-class ShotLeNet(nn.Sequential):
+class _ShotLeNet(nn.Sequential):
     """SHOT's LeNet for digits: two convolutions and dropout of whole channels, (B, 1, 28, 28) -> (B, 800).
 
     Source: Liang et al., "Do We Really Need to Access the Source Data?", ICML 2020, and its published code. TLLib's
@@ -224,7 +224,7 @@ def _headless(name: str) -> Any:
     if name == "small_cnn":
         backbone: Any = SmallCNN()
     elif name == "shot_lenet":
-        backbone = ShotLeNet()
+        backbone = _ShotLeNet()
     else:
         from tllib_ancon.toolkit.toolkit import find  # makes TLLib importable, which other networks do not ask for
 

@@ -34,7 +34,7 @@ NO_GRADIENT = "no parameter that learns reaches the loss: the forward pass runs 
 
 
 @dataclass(frozen=True)
-class TriedSteps:
+class _TriedSteps:
     """Cost of a training step, or the ``error`` in which one ended.
 
     Attributes:
@@ -72,7 +72,7 @@ class Rehearsal:
     learning_error: str
     logits: Tensor
     predict_seconds: float
-    steps: TriedSteps
+    steps: _TriedSteps
 
 
 def rehearse(case: Case) -> Rehearsal | None:
@@ -95,7 +95,7 @@ def rehearse(case: Case) -> Rehearsal | None:
         require_batch_statistics(classifier, config.batch_size)
         steps = _try_steps(case, classifier, training)
     except Exception as error:  # of a user's own network, or of a device without room
-        steps = TriedSteps(error=one_line(error))
+        steps = _TriedSteps(error=one_line(error))
     classifier.zero_grad()
     return Rehearsal(classifier, frozen, num_thawed, learning_error, logits, predict_seconds, steps)
 
@@ -130,7 +130,7 @@ def _predict(loader: ImageLoader, classifier: Classifier, progress: Progress) ->
     return torch.cat(logits), seconds / loader.num_images
 
 
-def _try_steps(case: Case, classifier: Classifier, loader: ImageLoader) -> TriedSteps:
+def _try_steps(case: Case, classifier: Classifier, loader: ImageLoader) -> _TriedSteps:
     """Two steps forward and backward of the views with which ``adapt`` trains; nothing is updated."""
     config = case.config
     started = time.perf_counter()
@@ -142,13 +142,13 @@ def _try_steps(case: Case, classifier: Classifier, loader: ImageLoader) -> Tried
     with stored.counting():
         logits = _training_logits(case, classifier, first_images)
     if not logits.requires_grad:
-        return TriedSteps(error=NO_GRADIENT)
+        return _TriedSteps(error=NO_GRADIENT)
     _backward(logits)
     started = time.perf_counter()
     _backward(_training_logits(case, classifier, second_images))
     seconds = (time.perf_counter() - started) / loader.batch_size
     learning = [(name, parameter) for name, parameter in named_parameters(classifier) if parameter.requires_grad]
-    return TriedSteps(
+    return _TriedSteps(
         seconds=seconds,
         load_seconds=load_seconds,
         activation_bytes=stored.bytes / loader.batch_size,

@@ -77,7 +77,7 @@ def option(
     return field
 
 
-class MethodOptions(Settings):
+class _MethodOptions(Settings):
     """Base of the options of a method, which ``Method.Options`` of each class holds."""
 
     method: ClassVar[type[Method]]
@@ -124,7 +124,7 @@ class Method(nn.Module):
     """False: an epoch re-estimates the batch-norm statistics, and nothing learns."""
     learns_from_both_views: ClassVar[bool] = True
     """True: the loss is the mean over both views. False: it is of the first view."""
-    Options: ClassVar[type[MethodOptions]]
+    Options: ClassVar[type[_MethodOptions]]
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
@@ -274,19 +274,19 @@ class Method(nn.Module):
         return [part for part in self.modules() if getattr(part, "refresh", None) in due]
 
 
-def own_options(cls: type[Any]) -> dict[str, FieldInfo]:
+def _own_options(cls: type[Any]) -> dict[str, FieldInfo]:
     """Option -> field, of those that stand in the body of this class."""
     return {name: field for name, field in vars(cls).items() if isinstance(field, FieldInfo)}
 
 
-def _options_class(cls: type[Method]) -> type[MethodOptions]:
+def _options_class(cls: type[Method]) -> type[_MethodOptions]:
     fields: dict[str, Any] = {}
     for base in cls.__mro__:
-        options = own_options(base)
+        options = _own_options(base)
         kinds = get_type_hints(base, include_extras=True) if options else {}
         for name, field in options.items():
             fields.setdefault(name, (kinds[name], field))
-    options_class: type[MethodOptions] = settings_class(f"{cls.__name__}Options", MethodOptions, **fields)
+    options_class: type[_MethodOptions] = settings_class(f"{cls.__name__}Options", _MethodOptions, **fields)
     options_class.method = cls
     return options_class
 

@@ -36,7 +36,7 @@ class StreamBatch(NamedTuple):
     second_view: Callable[[], Tensor]
 
 
-class StreamStep(NamedTuple):
+class _StreamStep(NamedTuple):
     """What a method makes of a batch: its loss, its predictions as logits, and the moving average after it."""
 
     loss: Tensor
@@ -44,7 +44,7 @@ class StreamStep(NamedTuple):
     average: Tensor | None
 
 
-class StreamMethod:
+class _StreamMethod:
     """Base of the methods for a stream. A subclass defines :meth:`step`; :func:`stream` gives it its name."""
 
     trains: ClassVar[bool] = True
@@ -54,24 +54,24 @@ class StreamMethod:
     source_weight: ClassVar[float] = 0.0
     """Of the source model's parameters in the parameters after each step."""
 
-    def step(self, batch: StreamBatch) -> StreamStep:
+    def step(self, batch: StreamBatch) -> _StreamStep:
         raise NotImplementedError
 
 
-STREAMS: dict[str, type[StreamMethod]] = {}
+STREAMS: dict[str, type[_StreamMethod]] = {}
 
 
-def stream(name: str) -> Callable[[type[StreamMethod]], type[StreamMethod]]:
+def stream(name: str) -> Callable[[type[_StreamMethod]], type[_StreamMethod]]:
     """Make a method for a stream known by its name: ``@stream("tent")`` above its class."""
 
-    def add(method: type[StreamMethod]) -> type[StreamMethod]:
+    def add(method: type[_StreamMethod]) -> type[_StreamMethod]:
         STREAMS[name] = method
         return method
 
     return add
 
 
-def stream_method(name: str) -> StreamMethod:
+def stream_method(name: str) -> _StreamMethod:
     if name not in STREAMS:
         raise unknown_name("method", name, STREAMS)
     return STREAMS[name]()
@@ -89,18 +89,18 @@ def require_class_for_each_sample(name: str, logits: Tensor) -> None:
 
 
 @stream("tent")
-class TentStream(StreamMethod):
+class TentStream(_StreamMethod):
     """Entropy minimisation (Wang et al., 2021): the mean of :func:`~tllib_ancon.self_training.tent.softmax_entropy`."""
 
     takes_dense = True
 
-    def step(self, batch: StreamBatch) -> StreamStep:
+    def step(self, batch: StreamBatch) -> _StreamStep:
         predictions = batch.logits.movedim(1, -1).flatten(0, -2)
-        return StreamStep(softmax_entropy(predictions).mean(), batch.logits, batch.average)
+        return _StreamStep(softmax_entropy(predictions).mean(), batch.logits, batch.average)
 
 
 @stream("adabn")
-class AdaBNStream(StreamMethod):
+class AdaBNStream(_StreamMethod):
     """The batch-norm statistics of the batch, and no training (Li et al., 2016)."""
 
     trains = False
@@ -108,20 +108,20 @@ class AdaBNStream(StreamMethod):
 
 
 @stream("eta")
-class ETAStream(StreamMethod):
+class ETAStream(_StreamMethod):
     """Entropy minimisation of certain and unusual predictions (Niu et al., 2022):
     :class:`~tllib_ancon.self_training.eta.SampleEfficientEntropy`."""
 
-    def step(self, batch: StreamBatch) -> StreamStep:
+    def step(self, batch: StreamBatch) -> _StreamStep:
         entropy = SampleEfficientEntropy(batch.logits.shape[1]).to(batch.logits.device)
         if batch.average is not None:
             entropy.average.copy_(batch.average)
         loss = entropy(batch.logits)
-        return StreamStep(loss, batch.logits, entropy.average)
+        return _StreamStep(loss, batch.logits, entropy.average)
 
 
 @stream("roid")
-class ROIDStream(StreamMethod):
+class ROIDStream(_StreamMethod):
     r"""The loss of ROID (Marsden et al., 2024), the mean over the batch of
 
     .. math:: w_i \, (L(f_i) + S(f_i, f'_i))
@@ -132,16 +132,16 @@ class ROIDStream(StreamMethod):
 
     source_weight = 0.01
 
-    def step(self, batch: StreamBatch) -> StreamStep:
+    def step(self, batch: StreamBatch) -> _StreamStep:
         average_before = _average_before(batch)
         weights = certainty_and_diversity(batch.logits, average_before)
         losses = soft_likelihood_ratio(batch.logits) + symmetric_cross_entropy(batch.logits, batch.second_view())
         average = _moved_average(average_before, batch.logits)
-        return StreamStep((weights * losses).mean(), corrected(batch.logits), average)
+        return _StreamStep((weights * losses).mean(), corrected(batch.logits), average)
 
 
 @stream("ancon-auto")
-class ClassWeightedStream(StreamMethod):
+class ClassWeightedStream(_StreamMethod):
     r"""Cross-entropy of two views with the pseudo-labels ŷ of their mean, weighted by class:
 
     .. math:: - \frac{1}{B} \sum_i w_{ŷ_i} \frac{\log f_{ŷ_i}(x_i) + \log f_{ŷ_i}(x'_i)}{2}, \qquad
@@ -150,7 +150,7 @@ class ClassWeightedStream(StreamMethod):
     with the moving average :math:`\bar f` of predictions as the frequencies of the classes.
     """
 
-    def step(self, batch: StreamBatch) -> StreamStep:
+    def step(self, batch: StreamBatch) -> _StreamStep:
         logits = batch.logits.float()
         second_logits = batch.second_view().float()
         average = _moved_average(_average_before(batch), logits)
@@ -160,7 +160,7 @@ class ClassWeightedStream(StreamMethod):
         log_probabilities = (logits.log_softmax(1) + second_logits.log_softmax(1)) / 2
         log_likelihoods = log_probabilities.gather(1, labels[:, None]).squeeze(1)
         loss = -(class_weights[labels] * log_likelihoods).mean()
-        return StreamStep(loss, batch.logits, average)
+        return _StreamStep(loss, batch.logits, average)
 
 
 def _average_before(batch: StreamBatch) -> Tensor:

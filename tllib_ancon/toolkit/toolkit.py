@@ -122,7 +122,7 @@ class Toolkit:
         return self._cdan.RandomizedMultiLinearMap(*sizes)
 
 
-class Dalib(Toolkit):
+class _Dalib(Toolkit):
     name = "dalib"
     losses = "dalib.adaptation"
 
@@ -130,7 +130,7 @@ class Dalib(Toolkit):
         return AdversarialLoss(self._mdd.MarginDisparityDiscrepancy(margin))
 
     def _classifier(self, module: Any, sizes: Any, pool_layer: nn.Module, finetune: bool) -> Any:
-        return DalibClassifier(module.ImageClassifier(*sizes), sizes[1], pool_layer, finetune)
+        return _DalibClassifier(module.ImageClassifier(*sizes), sizes[1], pool_layer, finetune)
 
     def _random_map(self, *sizes: int) -> Any:
         def forward(layer: Any, f: Tensor, g: Tensor) -> Any:
@@ -141,7 +141,7 @@ class Dalib(Toolkit):
         return random_map
 
 
-class DalibClassifier(nn.Module):
+class _DalibClassifier(nn.Module):
     """A classifier of dalib with tllib's pooling, outputs and learning rates; its state dict has the same names."""
 
     def __init__(self, theirs: Any, num_classes: int, pool_layer: nn.Module, finetune: bool):
@@ -168,7 +168,7 @@ class DalibClassifier(nn.Module):
         return [{"params": part.parameters(), "lr": base_lr * rate} for part, rate in rates]
 
 
-TOOLKITS: dict[str, type[Toolkit]] = {"tllib": Toolkit, "dalib": Dalib}
+TOOLKITS: dict[str, type[Toolkit]] = {"tllib": Toolkit, "dalib": _Dalib}
 
 
 def find(name: str | None = None) -> Toolkit:

@@ -87,7 +87,7 @@ class Adaptation(TrainingLoop):
         if taught is not None:
             loaders.append(teaching_loader(target, taught, options, transforms, self.images.training))
             progress.line(f"labels of {self.num_taught} images of the target teach")
-        self.first_predictions = StoredTensors()
+        self.first_predictions = _StoredTensors()
         super().__init__(
             options,
             run,
@@ -416,7 +416,7 @@ def _restore_methods(model: nn.Module) -> None:
         vars(model).pop(name, None)
 
 
-class StoredTensors(dict[str, Tensor]):
+class _StoredTensors(dict[str, Tensor]):
     """Tensors that an interrupted run needs to resume."""
 
     state_dict = dict.copy

@@ -34,10 +34,10 @@ def refuse_settings_of_training(config: AdaptConfig) -> None:
     defaults |= methods.training_defaults(config.method)
     for name in OF_TRAINING:
         if getattr(config, name) not in (None, defaults[name]):
-            raise without_effect(config, name)
+            raise _without_effect(config, name)
 
 
-def without_effect(config: AdaptConfig, name: str) -> UserError:
+def _without_effect(config: AdaptConfig, name: str) -> UserError:
     return UserError(
         f"`{name}={getattr(config, name)}` has no effect with `method={config.method}`, which trains nothing; leave it "
         "out"
@@ -74,9 +74,9 @@ def refuse_without_effect(config: AdaptConfig, model: nn.Module, trains: bool) -
     """Raise an error for settings that change nothing: of batch-norm where no layer of it keeps statistics, and of how
     weights change where nothing is trained."""
     if not trains and config.batch_norm == "source":
-        raise without_effect(config, "batch_norm")
+        raise _without_effect(config, "batch_norm")
     if not trains and config.views == 2:
-        raise without_effect(config, "views")
+        raise _without_effect(config, "views")
     if (not trains or config.batch_norm == "source") and not has_statistics(model):
         name = "batch_norm" if config.batch_norm == "source" else "method"
         raise UserError(

@@ -107,14 +107,14 @@ def passed_transforms(train: Transform | None, evaluation: Transform | None) -> 
 
 
 @dataclass(frozen=True)
-class NetworkFacts:
+class _NetworkFacts:
     """What defaults depend on in a loaded network."""
 
     normalises_by_layer: bool  # alone, as transformers
     is_partly_frozen: bool
 
     @classmethod
-    def of(cls, network: nn.Module) -> NetworkFacts:
+    def of(cls, network: nn.Module) -> _NetworkFacts:
         return cls(
             normalises_by_layer=normalises_by_layer_alone(network),
             is_partly_frozen=not all(parameter.requires_grad for parameter in network.parameters()),
@@ -122,7 +122,7 @@ class NetworkFacts:
 
 
 @dataclass(frozen=True)
-class ImageFacts:
+class _ImageFacts:
     """What defaults depend on in the images of a run."""
 
     count: int
@@ -151,8 +151,8 @@ class Facts:
     source: Settings = field(default_factory=dict)
     checkpoint: str = ""
     is_whole: bool = False
-    network: NetworkFacts | None = None
-    images: ImageFacts | None = None
+    network: _NetworkFacts | None = None
+    images: _ImageFacts | None = None
 
 
 def facts_of(
@@ -175,7 +175,7 @@ def facts_of(
     """
     image_facts = None
     if images is not None:
-        image_facts = ImageFacts(
+        image_facts = _ImageFacts(
             count=len(images),
             side=images.images.side,
             preprocessing=known_preprocessing(network, passed),
@@ -189,7 +189,7 @@ def facts_of(
         source=source.recorded,
         checkpoint=source.checkpoint,
         is_whole=source.is_whole,
-        network=None if network is None else NetworkFacts.of(network),
+        network=None if network is None else _NetworkFacts.of(network),
         images=image_facts,
     )
 
@@ -457,7 +457,7 @@ def _augments(settings: Settings, facts: Facts) -> bool:
     return prepared is not None and not facts.images.are_fixed and second_view(prepared) is not None
 
 
-def _images(facts: Facts) -> ImageFacts:
+def _images(facts: Facts) -> _ImageFacts:
     assert facts.images is not None
     return facts.images
 

@@ -31,7 +31,7 @@ ENTRIES = json.loads(Path(__file__).with_name("tllib.json").read_text())
 TABLES = {name: Table(**entry) for name, entry in ENTRIES.items()}
 
 
-class TLLibDataset(Layout):
+class _TLLibDataset(Layout):
     """One dataset of TLLib."""
 
     def __init__(self, name: str, table: Table):
@@ -97,4 +97,4 @@ class TLLibDataset(Layout):
 
 
 for _name, _table in TABLES.items():
-    register(TLLibDataset(_name, _table))
+    register(_TLLibDataset(_name, _table))
