@@ -37,11 +37,19 @@ def recipe_of(classifier: NetworkClassifier, images: Batch) -> Recipe:
     logits = called(classifier, probe)
     with torch.random.fork_rng(devices=()):
         for candidate in _candidates(network, classifier.num_classes, channels):
-            with suppress(UserError, TypeError):  # options that are no JSON, or that the library does not take
-                recipe: Recipe = json.loads(json.dumps(candidate))
-                if _builds(recipe, network, probe, logits):
-                    return recipe
+            recipe = _tried(candidate, network, probe, logits)
+            if recipe is not None:
+                return recipe
     return {"library": OWN, "name": f"{type(network).__module__}.{type(network).__qualname__}"}
+
+
+def _tried(candidate: Recipe, network: nn.Module, images: Batch, logits: Tensor) -> Recipe | None:
+    """The candidate as a file holds it, if it builds the network; None if it does not."""
+    with suppress(UserError, TypeError):  # options that are no JSON, or that the library does not take
+        recipe: Recipe = json.loads(json.dumps(candidate))
+        if _builds(recipe, network, images, logits):
+            return recipe
+    return None
 
 
 def _builds(recipe: Recipe, network: nn.Module, images: Batch, logits: Tensor) -> bool:

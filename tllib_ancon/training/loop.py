@@ -168,16 +168,23 @@ class TrainingLoop(ABC):
         with self.progress.bar(f"{self.title} {epoch}/{self.last_epoch}", self.steps) as bar:
             batches = self.interruption.watch(zip(*self.loaders, strict=False), epoch)
             for step, batch in enumerate(batches, start=1):
-                try:
-                    meters.add(*self._step(batch, step % self.accumulation_steps == 0))
-                except FloatingPointError:
-                    raise self._divergence(f"at epoch {epoch}, step {step}", epoch) from None
+                self._make_step(meters, batch, epoch, step)
                 bar.update()
                 if step % self.options.print_freq == 0 or step == self.steps:
                     self.progress.step(bar, step, meters.read(self.images_a_step))
-                    if bad_step := meters.first_bad_step():
-                        raise self._divergence(f"at epoch {epoch}, step {bad_step}", epoch)
+                    self._require_finite_steps(meters, epoch)
         return meters.read(self.images_a_step)
+
+    def _make_step(self, meters: Meters, batch: tuple[Any, ...], epoch: int, step: int) -> None:
+        try:
+            meters.add(*self._step(batch, step % self.accumulation_steps == 0))
+        except FloatingPointError:
+            raise self._divergence(f"at epoch {epoch}, step {step}", epoch) from None
+
+    def _require_finite_steps(self, meters: Meters, epoch: int) -> None:
+        bad_step = meters.first_bad_step()
+        if bad_step:
+            raise self._divergence(f"at epoch {epoch}, step {bad_step}", epoch)
 
     def _step(self, batch: tuple[Any, ...], complete: bool = True) -> Step:
         """Learn from a batch; the parameters change once the step of the optimiser is complete."""
