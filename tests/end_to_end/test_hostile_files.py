@@ -13,13 +13,13 @@ from tests.training.test_checkpointing import Bomb
 from tllib_ancon.cli.main import COMMANDS, parser_of
 
 READ_FLAGS = {
-    *((command, "--checkpoint") for command in ("adapt", "evaluate", "predict")),
-    *((command, "--pretrained-weights") for command in ("adapt", "evaluate", "predict", "pretrain")),
+    *((command, "--checkpoint") for command in ("adapt", "check", "evaluate", "predict")),
+    *((command, "--pretrained-weights") for command in ("adapt", "check", "evaluate", "predict", "pretrain")),
 }
 """Flags with a file that is loaded."""
 OTHER_FLAGS = {
     *((command, "--subset") for command in ("adapt", "assess", "check", "evaluate", "predict", "pretrain")),
-    *((command, "--class-names") for command in ("adapt", "assess", "evaluate", "predict")),  # a text
+    *((command, "--class-names") for command in ("adapt", "assess", "check", "evaluate", "predict")),  # a text
     *((command, "--config") for command in set(COMMANDS) - {"benchmark", "script"}),
     ("adapt", "--class-prior"),  # numbers, a text
     ("assess", "--json"),  # written
@@ -63,12 +63,12 @@ def test_every_flag_with_a_file_is_tested_here() -> None:
 def test_a_pickle_is_refused_and_does_not_run(domains, tmp_path, refused, command: str, flag: str) -> None:
     victim = tmp_path / "victim"
     words = small_arguments(domains)
-    if command in ("evaluate", "predict"):
+    if command in ("check", "evaluate", "predict"):
         words = [word for word in words if word not in ("-s", "bright", "--quiet")]
     words += [] if command == "pretrain" else ["-t", "dark"]
-    if flag != "--checkpoint" and command in ("adapt", "evaluate", "predict"):
+    if flag != "--checkpoint" and command in ("adapt", "check", "evaluate", "predict"):
         words += ["--checkpoint", "imagenet", "-a", "resnet18"]
-    out = {"evaluate": [], "predict": ["--out", str(tmp_path / "out.csv")]}
+    out = {"check": [], "evaluate": [], "predict": ["--out", str(tmp_path / "out.csv")]}
     words += out.get(command, ["--log", str(tmp_path / "run")])
     for name, form in (("bomb.pth", "torch"), ("bomb.pth", "old torch"), ("bomb.safetensors", "pickle")):
         write_bomb(tmp_path / name, victim, form)

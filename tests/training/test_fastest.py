@@ -7,7 +7,7 @@ import pytest
 import timm
 import torch
 from torch import nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import Dataset
 
 import tllib_ancon
 from tests.domains_on_disk import write_domain
@@ -60,14 +60,19 @@ def test_a_run_that_began_otherwise_goes_on_as_it_began(tmp_path: Path) -> None:
     assert adapt(**call, overwrite=True).config.mixed_precision == "no"
 
 
-class Counting(TensorDataset):
+class Counting(Dataset):
     """Counts how often its images are read."""
 
-    reads = 0
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+        self.reads = 0
+
+    def __len__(self) -> int:
+        return len(self.dataset)
 
     def __getitem__(self, index: int) -> Any:
         self.reads += 1
-        return super().__getitem__(index)
+        return self.dataset[index]
 
 
 def reads(method: str, hold_out: float) -> int:
@@ -91,7 +96,7 @@ def test_images_are_read_once_in_training(tmp_path: Path, monkeypatch: pytest.Mo
     call: dict[str, Any] = {"model": resnet(), "images": str(tmp_path / "dark"), "epochs": 2, "workers": 0}
     call |= {"image_size": 32, "norm_mean": (0.5,) * 3, "norm_std": (0.5,) * 3, "batch_size": 4}
     tllib_ancon.adapt(**call)
-    assert len(read) <= 12 + 2  # the first two to look at the network
+    assert len(read) <= 12 + 8  # eight to look at the network
     monkeypatch.setattr(devices, "free_memory", lambda: 4 * 12 * 32 * 32 * 3)
     tllib_ancon.adapt(**call)
     assert len(read) > 2 * 12

@@ -378,17 +378,20 @@ def choose_adapted_parameters(model: Classifier, which: str) -> int:
             if isinstance(module, BATCH_NORMS | nn.GroupNorm | nn.LayerNorm):
                 module.requires_grad_(True)
     if not _trainable(model):
-        advice = _advice_without_parameters(model, which)
-        raise UserError(f"the model has no parameter to train with `adapted={which}`: {advice}")
+        raise _nothing_to_train(model, which)
     return sum(parameter.requires_grad for parameter in frozen)
 
 
-def _advice_without_parameters(model: nn.Module, which: str) -> str:
-    """What to do where no parameter learns."""
+def _nothing_to_train(model: nn.Module, which: str) -> UserError:
+    """The error for a model of which no parameter learns."""
     if any(hasattr(module, "peft_config") for module in model.modules()):
-        return "its adapters are frozen, as PEFT loads them; load them with is_trainable=True"
-    if which == "as-given":
-        return "all are frozen; let parameters require gradients, or pass `adapted=all-but-head`"
-    if which == "all-but-head":
-        return "the head has all of its parameters; pass `adapted=all`"
-    return "pass another `adapted`"
+        advice = "Its adapters are frozen, as PEFT loads them: load them with is_trainable=True"
+    elif which == "as-given":
+        advice = "All are frozen: let parameters require gradients, or pass `adapted=all-but-head`"
+    elif which == "all-but-head":
+        advice = "The head has all of its parameters"
+    else:
+        advice = "The model has none of these parameters"
+    return UserError(
+        f"the model has no parameter to train with `adapted={which}`; pass another `adapted`, such as all. {advice}"
+    )

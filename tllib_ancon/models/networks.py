@@ -243,10 +243,14 @@ def _from_zoo(library: str, name: str, pretrained: bool, arguments: Mapping[str,
 
         return timm.create_model(name, pretrained=pretrained, **arguments)
     except TypeError as error:
-        raise UserError(f"`arch_option`: {name} does not accept {dict(arguments)} ({one_line(error)})") from error
+        raise UserError(
+            f"`arch_option`: {name} does not accept {dict(arguments)} ({one_line(error)}); pass options that it has"
+        ) from error
     except Exception as error:  # downloads, damaged files and unusual options can lead to any error
         if not pretrained:
-            raise UserError(f"{name} cannot be built ({one_line(error)})") from error
+            raise UserError(
+                f"{name} cannot be built ({one_line(error)}); give another network or other options"
+            ) from error
         raise UserError(
             f"the pre-trained weights of {name} could not be loaded ({one_line(error)}); pass a file as "
             "`pretrained_weights`, or `scratch=True` to start without"

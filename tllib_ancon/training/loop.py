@@ -88,13 +88,12 @@ class TrainingLoop(ABC):
 
     def make(self, settings: Mapping[str, Any], overwrite: bool = False) -> dict[str, Any]:
         """Begin or resume the run of these settings; returns ``result.json``, also of a finished run."""
-        for note in self.run.begin(settings, overwrite):
-            self.progress.line(note)
-        if self.run.finished:
-            self.progress.line(f"{self.run} holds this run already, finished")
-            self._continue_from(self.run.metrics())
-            return self.result()
         with closing(self.run):
+            self.progress.lines(self.run.begin(settings, overwrite))
+            if self.run.finished:
+                self.progress.line(f"{self.run} holds this run already, finished")
+                self._continue_from(self.run.metrics())
+                return self.result()
             self._make_epochs()
             result = self.result()
             self.run.finish(result)

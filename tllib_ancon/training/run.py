@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -149,7 +150,7 @@ class RunDirectory(MemoryRun):
         return _read(self.path / RESULT)
 
     def refuse_own_checkpoint(self, checkpoint: str) -> None:
-        if self.checkpoints.resolve() == Path(checkpoint).parent.resolve():
+        if os.path.realpath(self.checkpoints) == os.path.realpath(Path(checkpoint).parent):
             raise UserError(f"checkpoint {checkpoint} lies where this run writes its own; choose another `log`")
 
     def claim(self) -> None:
