@@ -32,6 +32,7 @@ CLIP: dict[str, Any] = {
 MEAN, STD = [0.5, 0.4, 0.3], [0.2, 0.25, 0.3]
 NAMES = dict(enumerate(CLASSES))
 DATA = ["-d", "ImageFolder", "-t", "dark", "-j", "0", "--quiet"]
+SELF_TRAINING = ["--method", "self-training", "--epochs", "3", "--lr", "0.03"]
 
 
 @pytest.fixture
@@ -98,7 +99,7 @@ def test_a_folder_of_transformers_is_the_source_model(make: Callable[[Path], Any
     expected = told(list(found), prepare, lambda images: model(images).logits)
     assert len({*expected.argmax(1)}) > 1
     np.testing.assert_allclose(list(found.values()), expected, atol=0.06)  # they resize by other code
-    assert main(["adapt", "data", *DATA, "-a", "hf:model", "--epochs", "1", "--lr", "0.01", "--log", "run"]) == 0
+    assert main(["adapt", "data", *DATA, "-a", "hf:model", *SELF_TRAINING, "--log", "run"]) == 0
     for path in (data / "model").iterdir():  # the run does not need it any more
         path.unlink()
     goes_on(data, capsys)
@@ -163,7 +164,7 @@ def test_a_zero_shot_run_goes_on_from_its_directory(data: Path, capsys) -> None:
     (data / "tiny-for-a-test.json").write_text(json.dumps(CLIP))
     open_clip.add_model_config(data / "tiny-for-a-test.json")
     arch = f"open_clip:tiny-for-a-test/{data / 'model' / 'open_clip_pytorch_model.bin'}"
-    words = ["adapt", "data", *DATA, "-a", arch, "--class-names", "names.txt", "--lr", "0.01", "--epochs", "1"]
+    words = ["adapt", "data", *DATA, "-a", arch, "--class-names", "names.txt", "--lr", "0.001", "--epochs", "1"]
     assert main([*words, "--log", "run"]) == 0
     (data / "model" / "open_clip_pytorch_model.bin").unlink()
     (data / "names.txt").unlink()
