@@ -49,7 +49,7 @@ def test_a_new_layout_needs_its_own_registration_alone(tmp_path: Path) -> None:
     assert default_resizing("Suffixes") == "keep-ratio"
     assert "Suffixes" in str(missing_dataset(tmp_path))
     with pytest.raises(UserError, match="did you mean 'Suffixes'"):
-        open_domain(tmp_path, "Suffixes", ["."])
+        open_domain(tmp_path, "Suffxes", ["."])
 
 
 def test_names_of_layouts_are_unique_and_general_ones_come_first() -> None:

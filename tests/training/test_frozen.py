@@ -73,7 +73,7 @@ def test_without_anything_frozen_the_method_decides() -> None:
 
 def test_a_frozen_model_is_refused_unless_its_statistics_alone_change() -> None:
     model = frozen_but(network())
-    with pytest.raises(UserError, match="all are frozen; let parameters require gradients, or pass"):
+    with pytest.raises(UserError, match="All are frozen: let parameters require gradients, or pass"):
         adapt(model)
     after = adapt(model, method="adabn").model
     assert changed(model, after) == set()
@@ -122,5 +122,5 @@ def test_adapters_learn_alone_and_are_saved(
     )
     assert (found == expected).all()
     assert (found != start).any()
-    with pytest.raises(UserError, match="its adapters are frozen, as PEFT loads them; load them with is_trainable"):
+    with pytest.raises(UserError, match="Its adapters are frozen, as PEFT loads them: load them with is_trainable"):
         adapt(loaded, IMAGES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -299,13 +299,22 @@ class _BatchesOfDatasets(Dataset[Any]):
 
 def _batches_of(loader: DataLoader[Any]) -> Iterator[Any]:
     """The batches of a loader; a lost worker is one line."""
+    batches: Any = iter(loader)
     try:
-        yield from loader
+        yield from batches
     except (RuntimeError, EOFError, OSError) as error:  # OSError: of the socket by which a worker hands memory over
         reason = _loss_of_a_worker(error)
         if reason is None:
             raise
+        _end(batches)
         raise WorkersLost(reason) from error
+
+
+def _end(batches: Any) -> None:
+    """End the processes of a loader's iterator now: the traceback of an error keeps the iterator, and with it PyTorch's
+    watch over its processes. At the death of the next one PyTorch would raise in the middle of any statement."""
+    with suppress(RuntimeError):  # that of a process that dies meanwhile
+        batches._shutdown_workers()
 
 
 def _loss_of_a_worker(error: Exception) -> str | None:
