@@ -22,12 +22,12 @@ machine = {"workers": 0, "threads": 1, "quiet": True}
 network = {"arch": "small_cnn", "scratch": True, "scale": (0.5, 1.0)}
 pretrain(PretrainConfig(**digits, **machine, **network, source=("rendered",), epochs=6, log="runs/source"))
 target = {"target": ("handwritten",), "epochs": 4, "save_predictions": True}
-adapt("runs/source", **digits, **machine, **target, log="runs/ancon")
+adapt("runs/source", **digits, **machine, **target, log="runs/adapted")
 
 # %%
 # What lies there.
 
-run = Path("runs/ancon")
+run = Path("runs/adapted")
 for file in sorted(path for path in run.rglob("*") if path.is_file()):
     print(f"{file.stat().st_size:>9,}  {file.relative_to(run)}")
 
