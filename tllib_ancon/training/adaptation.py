@@ -342,7 +342,7 @@ class Adaptation(TrainingLoop):
         return self.record is not None and (epoch == self.last_epoch or epoch % self.options.record_every == 0)
 
     def _next_epoch_needs_all(self, epoch: int) -> bool:
-        """Whether the next epoch begins with a pass over all images by the model as it is now."""
+        """Whether the next epoch begins with a pass of the current model over all images."""
         if not self.method.needs_pass(epoch) or not self.method.needs_all(epoch):
             return False
         model_changes_first = epoch == 0 and self.preparation.mixes_statistics
@@ -364,7 +364,7 @@ class Adaptation(TrainingLoop):
         return recorded
 
     def _record_the_selected_epoch(self) -> None:
-        """Add the accuracy of the selected epoch, if its turn to be recorded did not come."""
+        """Add the accuracy of the selected epoch, if it was not scheduled to be recorded."""
         selected = self.metrics[self._selected_epoch()]
         if "accuracy" in selected:
             return

@@ -173,7 +173,7 @@ def _holds_class_folders(source: Any, classes: Sequence[str]) -> bool:
 
 
 def _positions_without_teaching(start: Source, num_images: int) -> Labels:
-    """Positions of the images of which no label has taught the model."""
+    """Positions of the images whose labels did not train the model."""
     positions = certifying(start.recorded, num_images)
     if positions is None:
         return np.arange(num_images)

@@ -165,7 +165,7 @@ def transforms_of(
 
 
 def _require_channels(network: nn.Module, channels: int) -> None:
-    """Raise an error for a network that takes other images than those of so many channels."""
+    """Raise an error for a network whose number of channels differs from the images'."""
     expected = channels_of(network.network if isinstance(network, NetworkClassifier) else network)
     if expected in (None, channels):
         return

@@ -62,9 +62,12 @@ class MirrorDisagreement(NamedTuple):
 
     @property
     def changes_class(self) -> bool:
-        """Whether mirrors differ from images in their class, by the predictions: for more than 0.3 of the images, and
-        more than three times as often as shifted images; or more often than unrelated predictions would differ, so
-        that a mirror exchanges classes. Errors of a model cannot cause the latter."""
+        """Whether a mirror changes the class, by the predictions.
+
+        Either predictions differ on more than 0.3 of the images, and more than three times as often as under a shift.
+        Or they differ more often than unrelated predictions would: the mirror exchanges classes, which errors of a
+        model cannot cause.
+        """
         far_above_shift = self.mirror > max(LEAST_DISAGREEMENT, TIMES_SHIFT * self.shift)
         return far_above_shift or self.exchanges_classes
 

@@ -1,4 +1,4 @@
-"""Predictions of the model as it is, on the sample, the hold-out and the target: each made at most once an epoch."""
+"""Predictions of the current model on the sample, the hold-out and the target. Each is made at most once an epoch."""
 
 from collections.abc import Callable
 

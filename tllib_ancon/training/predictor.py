@@ -70,7 +70,7 @@ class Predictor:
         return self.open_labelled(images, False).without_labels()
 
     def open_labelled(self, images: Any = None, labels: Any = None) -> Domain:
-        """The same with these labels, or with those that the data have."""
+        """The same with these labels, or with the labels of the data."""
         return inputs.images_of(self.config, images, labels, self.start.classes)
 
     def prepare(self, images: Domain) -> tuple[Domain, Transform]:

@@ -49,8 +49,11 @@ class TargetLoaders:
         self.target = self._evaluating(target, config.batch_size)
 
     def draw_sample(self, most: int) -> None:
-        """Draw at most so many of the images to adapt on: ``sampled`` are their positions among these, ``sample`` is
-        their loader, and ``first_of_sample`` that of the first 256 of them."""
+        """Draw a sample of the images to adapt on, at most as large as the limit.
+
+        ``sampled`` are its positions among these images, ``sample`` is its loader, and ``first_of_sample`` the loader
+        of its first 256 images.
+        """
         adapted = self.adapted.dataset.domain
         generator = torch.Generator().manual_seed(self.seed)
         self.sampled = torch.randperm(len(adapted), generator=generator)[:most]

@@ -88,7 +88,7 @@ def taught_labels(
 
 
 def _require_same_draw(taught: Mapping[str, Any] | None, draw: Mapping[str, Any]) -> None:
-    """Raise an error for a source model that was taught by another draw of the images."""
+    """Raise an error for a source model that was trained on labels of other images."""
     if taught is None or taught == {**taught, **draw}:
         return
     raise UserError(
