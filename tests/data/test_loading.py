@@ -174,3 +174,18 @@ def test_a_worker_that_is_killed_is_one_line_and_the_next_pass_starts_others() -
     assert isinstance(error.value, UserError)
     assert read(loader) == list(range(90))
     loader.workers.close()
+
+
+def test_a_worker_that_is_told_to_end_twice_ends_without_an_error() -> None:
+    before = loading_processes()
+    for _ in range(3):
+        loader = ImageLoader(numbers(), 4, Workers(2))
+        next(iter(loader))
+        started = loading_processes() - before
+        deadline = time.monotonic() + 60
+        while any(worker.is_alive() for worker in started):
+            assert time.monotonic() < deadline
+            for worker in started:
+                worker.terminate()
+        assert [worker.exitcode for worker in started] == [0, 0]
+        loader.workers.close()

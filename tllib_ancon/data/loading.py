@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import signal
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -331,6 +331,9 @@ def _loss_of_a_worker(error: Exception) -> str | None:
 
 
 def _leave_signals_to_the_parent(worker: int) -> None:
-    """Let a worker ignore Ctrl-C and end quietly at SIGTERM: the parent ends its epoch and then its workers."""
+    """Let a worker ignore Ctrl-C and end quietly at SIGTERM: the parent ends its epoch and then its workers.
+
+    It ends at once: a second SIGTERM would interrupt an orderly exit, which then has the status of an error.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+    signal.signal(signal.SIGTERM, lambda number, frame: os._exit(0))
