@@ -142,13 +142,12 @@ def measure(
         Scene("ResNet-18 at 96², CPU", "resnet18", 96, 192, 32),
         Scene("MobileNetV2 at 128², CPU", "mobilenetv2_100", 128, 192, 32),
     ]
-    if on_gpu := torch.cuda.is_available():
+    if torch.cuda.is_available():
         scenes = [Scene("ResNet-50 at 224², GPU", "resnet50", 224, 4096, 64)]
-    half = {"mixed_precision": "bf16", "compile": on_gpu}
     ways = [
         Way("images/s of adapt with its defaults / the usual loop's", limits={"at_least": 2}),
         Way("the same on a target without labels", labelled=False),
-        Way(f"with labels, --mixed-precision bf16{' --compile' * on_gpu}", options=half),
+        Way("with labels, --mixed-precision bf16", options={"mixed_precision": "bf16"}),
     ]
     for scene in scenes:
         with tempfile.TemporaryDirectory() as folder:

@@ -99,7 +99,7 @@ RUNS: dict[str, dict[str, Any]] = {
     **choices(),
     "dropout": {**NRC, "confidence": "mc-dropout"},
     "rotated": {"rotation": 10.0, "padding": 2},
-    "accumulated": {**NRC, "accumulation_steps": 2, "dropout": True},
+    "network in training mode": {**NRC, "dropout": True},
     "norm-affine": {**NRC, "adapted": "norm-affine", "criterion": "corr_c", "deterministic": True},
     "corr_c": {**NRC, "criterion": "corr_c", "hold_out": 0.2, "adapted": "all"},
     "nothing held out": {**NRC, "hold_out": 0.0},

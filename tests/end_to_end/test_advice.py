@@ -92,7 +92,7 @@ def an_image_outside_the_root(place: Place) -> list[str]:
 
 
 def a_batch_larger_than_the_images(place: Place) -> list[str]:
-    return place.adapt("--accumulation-steps", "7")
+    return place.adapt("-b", "100")
 
 
 def a_rate_that_is_fitted_for_adamw(place: Place) -> list[str]:

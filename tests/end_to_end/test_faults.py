@@ -214,7 +214,7 @@ CHOICES = (
     "ancon --schedule full",
     "ancon --prediction soft --convention paper",
     "nrc+ancon",
-    "ancon --optimizer adamw --batch-norm source --warmup-steps 3",
+    "ancon --optimizer adamw --batch-norm source",
 )
 RECORDED = json.loads((FILES / "runs.json").read_text())["resumed"].values()
 """Commands whose continuation ``tests/doors`` compares by the bit."""

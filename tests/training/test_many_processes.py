@@ -54,7 +54,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "eta": {"method": "eta", "options": {"entropy_margin": 0.8, "similarity_margin": 0.95}},
     "ancon-auto, estimated prior": {"method": "ancon-auto", "options": {"class_prior": "estimate"}},
     "quantile of soft votes": {"options": {"weighting": "quantile", "prediction": "soft", "convention": "paper"}},
-    "accumulated": {"method": "ancon", "accumulation_steps": 2},
 }
 STEPS = 5
 """Of CDAN and MDD, in an epoch."""
@@ -113,7 +112,7 @@ def in_the_order_of_many(target: Domain, folder: Path, **options: Any) -> Adapta
     """In one process."""
     adaptation = build(target, folder, WORLD_SIZE * BATCH, **options)
     (loader,) = adaptation.loaders
-    adaptation.loaders = [in_their_order(loader, BATCH * adaptation.options.accumulation_steps)]
+    adaptation.loaders = [in_their_order(loader, BATCH)]
     return adaptation
 
 
@@ -318,16 +317,6 @@ def test_adabn_in_two_processes_has_the_moments_of_all_images(target, many, tmp_
     for process in many:
         for wanted, found in zip(expected, process["statistics"], strict=True):
             close(wanted, found)
-
-
-def test_a_step_of_several_batches_is_that_of_one_large_batch(target, tmp_path: Path) -> None:
-    large = build(target, tmp_path / "large", 3 * BATCH, method="elr")
-    small = build(target, tmp_path / "small", BATCH, method="elr", accumulation_steps=3)
-    found = outcome(small)["parameters"]
-    for name, parameter in outcome(large)["parameters"].items():
-        close(parameter, found[name])
-    for adaptation in (large, small):
-        assert adaptation.schedule.last_epoch == EPOCHS * (37 // (3 * BATCH))
 
 
 @pytest.mark.parametrize("variant", ADVERSARIAL)

@@ -1,4 +1,4 @@
-"""The optimiser, its warm-up, batch-norm by other statistics, and what selects an epoch."""
+"""The optimiser and its schedule, batch-norm by other statistics, and what selects an epoch."""
 
 import copy
 from typing import Any
@@ -63,16 +63,15 @@ def test_adamw_decays_no_norm_and_no_bias() -> None:
     assert {decay for _, decay in rates(transformer(), weight_decay=0.3).values()} == {0.3}
 
 
-def test_a_warm_up_rises_to_the_decay() -> None:
+def test_the_rate_decays_by_a_power() -> None:
     optimizer = create_optimizer([{"params": [nn.Parameter(torch.zeros(1))], "lr": 1.0}], AdaptConfig(), nn.Module())
-    schedule = power_decay(optimizer, AdaptConfig(), 20, warmup_steps=4)
+    schedule = power_decay(optimizer, AdaptConfig(), 20)
     rates = []
     for _ in range(20):
         rates.append(schedule.get_last_lr()[0])
         optimizer.step()
         schedule.step()
-    decay = [(1 + 10 * step / 20) ** -0.75 for step in range(20)]
-    assert rates == pytest.approx([min(1, (step + 1) / 5) * decay[step] for step in range(20)])
+    assert rates == pytest.approx([(1 + 10 * step / 20) ** -0.75 for step in range(20)])
 
 
 def test_statistics_of_the_source_model_stay_and_mixed_ones_lie_between() -> None:
@@ -143,8 +142,6 @@ OF_TRAINING = [
     ("momentum", 0.1),
     ("weight_decay", 0.1),
     ("step_change", 0.05),
-    ("warmup_steps", 2),
-    ("accumulation_steps", 2),
     ("adapted", "norm-affine"),
     ("dropout", True),
 ]
@@ -183,9 +180,9 @@ def test_what_selects_nothing_holds_nothing_out_and_a_batch_fits(
     seen: set[int] = set()
     step = Adaptation._step
 
-    def seeing(self: Adaptation, batch: Any, complete: bool) -> Any:
+    def seeing(self: Adaptation, batch: Any) -> Any:
         seen.update(batch[0][0].tolist())
-        return step(self, batch, complete)
+        return step(self, batch)
 
     monkeypatch.setattr(Adaptation, "_step", seeing)
     result = adapt(images=images, criterion=criterion, epochs=6, batch_size=None)

@@ -75,12 +75,6 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     batch_norm_share: Annotated[float | None, Flag(group="stabilisation")] = Field(None, ge=0, le=1)
     """Mixing weight α of the source's batch-norm statistics, 0 to 1. Default: from class imbalance and agreement
     rate."""
-    warmup_steps: Annotated[int, Flag(group="stabilisation")] = Field(0, ge=0)
-    """steps in which the learning rate rises to its value"""
-    accumulation_steps: Annotated[int, Flag(group="many processes and small memories")] = Field(1, ge=1)
-    """Gradient-accumulation steps. Votes and batch-norm see each batch separately."""
-    sync_batch_norm: Annotated[bool, Flag(group="many processes and small memories")] = False
-    """compute batch-norm over the batches of all processes; needs GPUs"""
     options: Mapping[str, Any] = Field({}, exclude=True)
     start: str | None = Field(None, exclude=True)
 
@@ -104,10 +98,6 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
         if self.batch_norm != "mixed" and self.batch_norm_share is not None:
             raise UserError(
                 f"`batch_norm_share` is for `batch_norm=mixed`, not for `batch_norm={self.batch_norm}`; leave it out"
-            )
-        if self.batch_norm != "target" and self.sync_batch_norm:
-            raise UserError(
-                f"`sync_batch_norm` is for the batch's statistics, not for `batch_norm={self.batch_norm}`; leave it out"
             )
 
     @property

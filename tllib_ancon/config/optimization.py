@@ -36,5 +36,3 @@ class OptimizationConfig(Settings):
     """share of the images in the hold-out, which is not trained on and selects the epoch"""
     mixed_precision: Literal["no", "fp16", "bf16"] | None = None
     """floating-point type of the network's arithmetic; no is float32; by default bf16 on a GPU that has it, else no"""
-    compile: bool = False
-    """compile the network by torch.compile, which needs Triton, or on a CPU a C++ compiler"""

@@ -65,7 +65,7 @@ def cost(case: Case, rehearsal: Rehearsal | None) -> Fact:
         "load_seconds": load_seconds,
     }
     if memory > free:
-        text += f"; {storage(free)} are free: pass a smaller `batch_size`, and `accumulation_steps`"
+        text += f"; {storage(free)} are free: pass a smaller `batch_size`"
         return Fact(text, values, SETTINGS, LOOK)
     return Fact(text, values, SETTINGS)
 
@@ -74,7 +74,7 @@ def _epoch_of(case: Case) -> _Epoch:
     config = case.config
     assert config.batch_size is not None
     adapted, held_out = hold_out(len(case.target), config.held_out_share, config.seed)
-    updates = max(len(adapted) // (config.batch_size * config.accumulation_steps), 1)
+    steps = max(len(adapted) // config.batch_size, 1)
     predicted = len(held_out) or min(len(adapted), SAMPLE)
     if case.labelled and config.record_every == 1:
         passes = 1
@@ -83,7 +83,7 @@ def _epoch_of(case: Case) -> _Epoch:
         predicted = passes * len(case.target)
     if config.batch_norm == "mixed" and has_statistics(case.network):
         predicted += min(STATISTICS_SAMPLE, len(adapted))
-    return _Epoch(config.batch_size, updates * config.accumulation_steps, predicted)
+    return _Epoch(config.batch_size, steps, predicted)
 
 
 def _epoch_seconds(case: Case, rehearsal: Rehearsal, epoch: _Epoch) -> float:

@@ -23,7 +23,7 @@ from tllib_ancon.self_training.checks import PROBABILITIES, are_probabilities
 from tllib_ancon.training.checkpointing import copy_to_cpu
 from tllib_ancon.training.collapse import REMAINING, Diversity, has_collapsed
 from tllib_ancon.training.inference import Outputs, View, recorder, scores_under_dropout
-from tllib_ancon.training.learning import choose_parameters, refuse_without_effect, with_synchronised_batch_norm
+from tllib_ancon.training.learning import choose_parameters, refuse_without_effect
 from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statistics
 from tllib_ancon.training.passes import Passes
 from tllib_ancon.training.preparation import Preparation
@@ -78,8 +78,6 @@ class Adaptation(TrainingLoop):
         require_batch_statistics(model, self.images.training.batch_size)
         if self.method.trains:
             progress.lines(choose_parameters(model, options.adapted))
-        if options.sync_batch_norm:
-            model = with_synchronised_batch_norm(model)
         assert options.lr is not None
         groups = model.get_parameters(options.lr) if self.method.trains else []
         loaders = [self.images.training]
@@ -95,11 +93,9 @@ class Adaptation(TrainingLoop):
             model,
             loaders,
             groups or [{"params": []}],  # where only statistics change
-            steps // options.accumulation_steps,
-            options.warmup_steps,
+            steps,
             {"method": self.method, "first_labels": self.first_predictions},
         )
-        self.accumulation_steps = options.accumulation_steps
         self.target = target
         self.record = recorder(target)
         self.source = source

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import torch
 from torch import nn
 
 from tllib_ancon import methods
@@ -19,8 +18,6 @@ OF_TRAINING = (
     "momentum",
     "weight_decay",
     "step_change",
-    "warmup_steps",
-    "accumulation_steps",
     "adapted",
     "dropout",
     "teach",
@@ -57,17 +54,6 @@ def choose_parameters(model: Classifier, adapted: Any) -> list[str]:
     if adapted == "all-but-head" and model.head is None:
         lines.append("the model ends in no Linear layer that could be its head; all of it learns")
     return lines
-
-
-def with_synchronised_batch_norm(model: Classifier) -> Classifier:
-    """The model with batch-norm over the batches of all processes."""
-    if not torch.cuda.is_available():
-        raise UserError(
-            "`sync_batch_norm` needs GPUs, and this machine has none; leave it out: each process then normalises by "
-            "its own batch"
-        )
-    converted: Classifier = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
-    return converted
 
 
 def refuse_without_effect(config: AdaptConfig, model: nn.Module, trains: bool) -> None:

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import closing, nullcontext
+from contextlib import closing
 from typing import Any
 
 import torch
@@ -49,9 +49,8 @@ class TrainingLoop(ABC):
 
     title = "epoch"
     first_epoch = 1
-    accumulation_steps = 1
 
-    def __init__(  # noqa: PLR0913
+    def __init__(
         self,
         options: AdaptConfig | PretrainConfig,
         run: MemoryRun,
@@ -60,7 +59,6 @@ class TrainingLoop(ABC):
         loaders: list[ImageLoader],
         groups: list[dict[str, Any]],
         steps: int = 1,
-        warmup_steps: int = 0,
         state: Mapping[str, Stateful] | None = None,
     ):
         self.options, self.run, self.progress, self.loaders = options, run, progress, loaders
@@ -69,10 +67,8 @@ class TrainingLoop(ABC):
         self.accelerator = devices.create_accelerator(options.mixed_precision)
         self.device: torch.device = self.accelerator.device
         use_fastest_layout(model)
-        if options.compile:
-            model.compile()
         optimizer = create_optimizer(groups, options, model)
-        self.schedule = power_decay(optimizer, options, steps, warmup_steps)  # of a prepared one it sees no steps
+        self.schedule = power_decay(optimizer, options, steps)  # of a prepared one it sees no steps
         self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
         if processes.world_size() > 1:
             # Each process keeps its own running statistics: training reads none, evaluation the main process's.
@@ -176,7 +172,7 @@ class TrainingLoop(ABC):
 
     def _make_step(self, meters: Meters, batch: tuple[Any, ...], epoch: int, step: int) -> None:
         try:
-            meters.add(*self._step(batch, step % self.accumulation_steps == 0))
+            meters.add(*self._step(batch))
         except FloatingPointError:
             raise self._divergence(f"at epoch {epoch}, step {step}", epoch) from None
 
@@ -185,16 +181,14 @@ class TrainingLoop(ABC):
         if bad_step:
             raise self._divergence(f"at epoch {epoch}, step {bad_step}", epoch)
 
-    def _step(self, batch: tuple[Any, ...], complete: bool = True) -> Step:
-        """Learn from a batch; the parameters change once the step of the optimiser is complete."""
-        with nullcontext() if complete else self.accelerator.no_sync(self.model):
-            loss, logits, diagnostics = self._loss(*batch)
-            self.accelerator.backward(loss / self.accumulation_steps if self.accumulation_steps > 1 else loss)
-        if complete:
-            self._update()
-            self.optimizer.zero_grad()
-            if not self.accelerator.optimizer_step_was_skipped:  # by the gradient scaler of fp16
-                self.schedule.step()
+    def _step(self, batch: tuple[Any, ...]) -> Step:
+        """Learn from a batch."""
+        loss, logits, diagnostics = self._loss(*batch)
+        self.accelerator.backward(loss)
+        self._update()
+        self.optimizer.zero_grad()
+        if not self.accelerator.optimizer_step_was_skipped:  # by the gradient scaler of fp16
+            self.schedule.step()
         return loss.detach(), logits.detach(), diagnostics
 
     def _outputs(self, images: Batch) -> tuple[Tensor, Tensor]:
@@ -279,14 +273,12 @@ def _decayed(groups: list[dict[str, Any]], weight_decay: float) -> list[dict[str
     return divided
 
 
-def power_decay(
-    optimizer: Optimizer, options: AdaptConfig | PretrainConfig, total_steps: int = 1, warmup_steps: int = 0
-) -> LambdaLR:
-    """lr · min(1, (step + 1) / (warmup_steps + 1)) · (1 + gamma · step / total_steps)^-decay"""
+def power_decay(optimizer: Optimizer, options: AdaptConfig | PretrainConfig, total_steps: int = 1) -> LambdaLR:
+    """lr · (1 + gamma · step / total_steps)^-decay"""
 
     def factor(step: int) -> float:
         decayed: float = (1 + options.lr_gamma * step / total_steps) ** -options.lr_decay
-        return min(1.0, (step + 1) / (warmup_steps + 1)) * decayed
+        return decayed
 
     return LambdaLR(optimizer, factor)
 
@@ -301,19 +293,18 @@ def training_loader(
     batch_size: int,
     workers: int | Workers,
     batches: int | None = None,
-    a_step: int = 1,
 ) -> ImageLoader:
-    """A loader with a new order each epoch, of ``batches`` batches or one pass of steps of ``a_step`` batches."""
+    """A loader with a new order each epoch, of ``batches`` batches or one pass."""
     shard = Shard.of_this_process(len(images))
-    steps = len(images) // shard.world_size // (a_step * batch_size)
+    steps = len(images) // shard.world_size // batch_size
     if steps == 0:
-        needed = f"{f'{a_step} batches' if a_step > 1 else 'one batch'} of {batch_size}"
+        needed = f"one batch of {batch_size}"
         if shard.world_size > 1:
             needed += f" in each of {shard.world_size} processes"
         raise UserError(
             f"domain {images.domain.name}: {len(images)} images to train on are fewer than {needed}; pass a smaller "
             "`batch_size`"
         )
-    length = batches * batch_size if batches else steps * a_step * batch_size
+    length = (batches or steps) * batch_size
     sampler = EpochSampler(shard.positions, len(images), images.seed, length, shard.rank)
     return ImageLoader(images, batch_size, workers, sampler, drop_last=True)

@@ -326,8 +326,8 @@ def _batch_size(settings: Settings, facts: Facts) -> Settings:
         return {}
     share = settings["hold_out"] if settings["criterion"] in CRITERIA_OF_AN_EPOCH else 0.0
     adapted, _ = hold_out(facts.images.count, share, settings["seed"])
-    in_a_step = len(adapted) // processes.world_size() // settings["accumulation_steps"]
-    return {"batch_size": min(USUAL_BATCH, max(in_a_step, 1))}
+    in_each_process = len(adapted) // processes.world_size()
+    return {"batch_size": min(USUAL_BATCH, max(in_each_process, 1))}
 
 
 def _machine(settings: Settings, facts: Facts) -> Settings:

@@ -43,7 +43,7 @@ class TargetLoaders:
         adapted = target.subset(self.adapted_indices)
         self.shard = Shard.of_this_process(len(adapted))
         images = UnlabelledImages(adapted, transforms.train, config.seed)
-        self.training = training_loader(images, config.batch_size, self.workers, a_step=config.accumulation_steps)
+        self.training = training_loader(images, config.batch_size, self.workers)
         self.adapted = self._evaluating(adapted, config.batch_size)
         self.held_out = self._evaluating(target.subset(held_out_indices), config.batch_size)
         self.target = self._evaluating(target, config.batch_size)

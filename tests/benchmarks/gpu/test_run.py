@@ -16,7 +16,6 @@ SHORT = [
     "float32",
     "fp16",
     "bf16",
-    "compile",
     "everything",
 ]
 TINY = {
