@@ -3,6 +3,7 @@
 A cell is one target: a pair of domains (or a network and a corruption) and how often each class occurs in it.
 """
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 from torch import nn
 
 from benchmarks.cifar10_c.corruptions import corrupted
@@ -18,6 +20,7 @@ from benchmarks.digits import lists, to_tllib
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data.demo import CROP, SOURCE, TARGET, write_demo_domains
 from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.lists import read_image_list
 from tllib_ancon.data.loading import hold_out
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.training.pretrain import pretrain
@@ -28,6 +31,10 @@ KINDS = ("equal", "long-tail", "few")
 fall to a twentieth, in a random order; four of ten classes, or ten of 31."""
 TAIL, FEW = 20, {10: 4, 31: 10}
 FAMILIES = ("office31", "digits", "demo", "cifar10-c")
+SEVEN = "office31-seven"
+"""Family of source models and targets of seven classes of Office-31, which the seed draws. See
+``benchmarks/results/harm.md``."""
+DOMAINS = {"A": "amazon", "D": "dslr", "W": "webcam"}
 NO_SHIFT = "none"
 FULL_RATE = "full rate"
 
@@ -62,9 +69,8 @@ class Cells:
 
     def task(self, cell: Cell) -> Task:
         """The source model of a cell and the images to adapt it to."""
-        opened: Task = {"office31": self._office31, "digits": self._digits, "demo": self._demo}.get(
-            cell.family, self._cifar10_c
-        )(cell)
+        openers = {"office31": self._office31, SEVEN: self._seven, "digits": self._digits, "demo": self._demo}
+        opened: Task = openers.get(cell.family, self._cifar10_c)(cell)
         common = {"seed": cell.seed, "epochs": self.epochs, "threads": 1, "workers": 0, "quiet": True}
         return opened._replace(settings={**common, **opened.settings})
 
@@ -81,9 +87,26 @@ class Cells:
         batch = {"batch_size": 32, "cache": str(self.out / "cache")}
         return self._part(cell, source, domain, batch)
 
+    def _seven(self, cell: Cell) -> Task:
+        code, _, target = cell.pair.partition("-")
+        root = self.out / f"seven{cell.seed}"
+        for domain_code in (code, target):
+            _write_seven_classes(self.data / "office31", root, DOMAINS[domain_code], cell.seed)
+        weights = str(self.data / "mobilenetv2_100_imagenet.safetensors")
+        brief = {"epochs": 4, "iters_per_epoch": 20, "pretrained_weights": weights, "source": (DOMAINS[code],)}
+        source = self.trained(f"seven-{code}", cell.seed, root, **{**OFFICE31, **brief})
+        domain = open_domain(str(root), "ImageList", [DOMAINS[target]])
+        chosen = np.sort(np.random.default_rng(cell.seed).permutation(len(domain))[: self.images])
+        part = domain.subset(chosen)
+        assert part.labels is not None
+        settings = {"batch_size": 32, "cache": str(self.out / "cache"), "channels_last": True}
+        return Task(source, part, part.labels, settings)
+
     def _digits(self, cell: Cell) -> Task:
         name, _, target = cell.pair.partition("-")
         root = self._digits_folder()
+        if name == "mnist_m":
+            _write_mnist_m(self.data / "digits" / "mnist_m_test.npz", root)
         source = self.trained(name, cell.seed, root=root, source=(f"{name}_source",), epochs=10, **DIGITS)
         if target == "mnist_m":
             with np.load(self.data / "digits" / "mnist_m_test.npz") as file:
@@ -149,6 +172,43 @@ class Cells:
         kept = np.flatnonzero(generator.random(len(labels)) < shares[labels])
         most = self.images // 2 if cell.family == "office31" else self.images
         return np.sort(generator.permutation(kept)[:most])
+
+
+def _write_seven_classes(office31: Path, root: Path, domain: str, seed: int) -> None:
+    """The images of seven of 31 classes, which the seed draws, and their list."""
+    image_list = root / "image_list" / f"{domain}.txt"
+    if image_list.exists():
+        return
+    classes = np.sort(np.random.default_rng(seed).permutation(31)[:7]).tolist()
+    paths, labels = read_image_list(office31 / "image_list" / f"{domain}.txt", office31)
+    assert labels is not None
+    lines = []
+    for path, label in zip(paths, labels.tolist(), strict=True):
+        if label in classes:
+            name = Path(path).relative_to(office31)
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, root / name)
+            lines.append(f"{name} {classes.index(label)}\n")
+    image_list.parent.mkdir(exist_ok=True)
+    image_list.write_text("".join(lines), encoding="utf-8")
+    names = "".join(f"{number}\n" for number in classes)
+    (root / "image_list" / "classes.txt").write_text(names, encoding="utf-8")
+
+
+def _write_mnist_m(arrays: Path, root: Path) -> None:
+    """The images of MNIST-M as files, and their list as a source."""
+    image_list = root / "image_list" / "mnist_m_source.txt"
+    if image_list.exists():
+        return
+    folder = root / "MNIST_M"
+    folder.mkdir(exist_ok=True)
+    lines = []
+    with np.load(arrays) as file:
+        for position, (pixels, label) in enumerate(zip(file["x"], file["y"].tolist(), strict=True)):
+            path = folder / f"{position:05}.png"
+            Image.fromarray(pixels).save(path)
+            lines.append(f"{path.resolve()} {label}\n")
+    image_list.write_text("".join(lines), encoding="utf-8")
 
 
 OFFICE31: Mapping[str, Any] = {

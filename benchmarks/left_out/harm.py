@@ -10,28 +10,20 @@ leaves (``moving``), by statistics that are estimated after the epoch (``estimat
 """
 
 import copy
-import shutil
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import numpy as np
 import pandas as pd
 import torch
 
 from benchmarks import folders, run
-from benchmarks.left_out.families import FAMILIES, OFFICE31, Cell, Cells, Task
+from benchmarks.left_out.families import FAMILIES, SEVEN, Cell, Cells, Task
 from benchmarks.left_out.table import HARM
 from benchmarks.tables import markdown, record, recorded
 from tllib_ancon import adapt
-from tllib_ancon.data.lists import read_image_list
-from tllib_ancon.data.open import open_domain
 from tllib_ancon.training.adaptation import Adaptation
 
-SEVEN = "office31-seven"
-"""Family of source models and targets of seven classes of Office-31."""
-DOMAINS = {"A": "amazon", "D": "dslr", "W": "webcam"}
 BATCH = 32
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "ancon-auto": {},
@@ -79,7 +71,7 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 def result(cells: Cells, cell: Cell, variant: str) -> dict[str, Any]:
-    task = seven_classes(cells, cell) if cell.family == SEVEN else cells.task(cell)
+    task = cells.task(cell)
     settings = {"method": "ancon-auto", **task.settings, "batch_size": BATCH, **VARIANTS[variant]}
     if cell.family == "digits":
         settings.pop("views", None)  # nothing augments these images, so that there is no second view
@@ -123,42 +115,6 @@ def _accuracy(adaptation: Adaptation) -> float:
 
 def _words(accuracies: Sequence[float]) -> str:
     return " ".join(f"{accuracy:.2f}" for accuracy in accuracies)
-
-
-def seven_classes(cells: Cells, cell: Cell) -> Task:
-    """A source model that knows seven classes of Office-31, and a target of these."""
-    source, _, target = cell.pair.partition("-")
-    root = cells.out / f"seven{cell.seed}"
-    for code in (source, target):
-        _write_seven_classes(cells.data / "office31", root, DOMAINS[code], cell.seed)
-    weights = str(cells.data / "mobilenetv2_100_imagenet.safetensors")
-    brief = {"epochs": 4, "iters_per_epoch": 20, "pretrained_weights": weights}
-    log = cells.trained(f"seven-{source}", cell.seed, root, **{**OFFICE31, **brief, "source": (DOMAINS[source],)})
-    domain = open_domain(str(root), "ImageList", [DOMAINS[target]])
-    assert domain.labels is not None
-    chosen = np.sort(np.random.default_rng(cell.seed).permutation(len(domain.labels))[: cells.images])
-    part = domain.subset(chosen)
-    assert part.labels is not None
-    common = {"seed": cell.seed, "epochs": cells.epochs, "threads": 1, "workers": 0, "quiet": True}
-    return Task(log, part, part.labels, {**common, "channels_last": True})
-
-
-def _write_seven_classes(office31: Path, root: Path, domain: str, seed: int) -> None:
-    """The images of seven of 31 classes, which the seed draws, and their list."""
-    classes = np.sort(np.random.default_rng(seed).permutation(31)[:7]).tolist()
-    paths, labels = read_image_list(office31 / "image_list" / f"{domain}.txt", office31)
-    assert labels is not None
-    lines = []
-    for path, label in zip(paths, labels.tolist(), strict=True):
-        if label in classes:
-            name = Path(path).relative_to(office31)
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, root / name)
-            lines.append(f"{name} {classes.index(label)}\n")
-    (root / "image_list").mkdir(exist_ok=True)
-    (root / "image_list" / f"{domain}.txt").write_text("".join(lines), encoding="utf-8")
-    names = "".join(f"{number}\n" for number in classes)
-    (root / "image_list" / "classes.txt").write_text(names, encoding="utf-8")
 
 
 def table(runs: pd.DataFrame) -> str:
