@@ -70,6 +70,6 @@ sphinx_gallery_conf = {
 
 def setup(app):
     generate.write(HERE / "generated")  # before the gallery's examples register methods of their own
-    app.connect("source-read", generate.link_results)
+    app.connect("source-read", generate.link_evidence)
     if repository is not None:
         app.connect("source-read", partial(generate.add_badge, repository[1]))

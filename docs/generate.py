@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -23,7 +24,9 @@ from tllib_ancon.config.predict import PredictConfig, PredictionsConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.settings import Settings, choices_of, defaults_of, described, settings_of
 
-RESULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "results"
+ROOT = Path(__file__).resolve().parent.parent
+EVIDENCE = ("benchmarks", "tests/faults")
+"""Folders whose pages are part of the site, with the tables and figures beside them."""
 CONFIGURATIONS: dict[type[Settings], str] = {
     AdaptConfig: "`adapt(...)` and `tllib-ancon adapt`",
     PretrainConfig: "`pretrain(...)` and `tllib-ancon pretrain`",
@@ -42,14 +45,19 @@ def write(folder: Path) -> None:
     for path, page in {**commands(), **settings()}.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(page)
-    shutil.copytree(RESULTS, folder / "results")
+    for name in EVIDENCE:
+        for path in sorted((ROOT / name).rglob("*")):
+            if path.suffix in (".md", ".csv", ".json", ".png"):
+                copy = folder / path.relative_to(ROOT)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(path, copy)
 
 
-def link_results(app: Any, page: str, source: list[str]) -> None:
-    """In the site the tables of ``benchmarks/results`` are pages of its own, two folders below the others."""
-    source[0] = (
-        source[0].replace("](../benchmarks/results/", "](generated/results/").replace("](../../docs/", "](../../")
-    )
+def link_evidence(app: Any, page: str, source: list[str]) -> None:
+    """In the site the folders of evidence lie in ``generated``, one folder deeper than beside ``docs``."""
+    for name in EVIDENCE:
+        source[0] = source[0].replace(f"](../{name}/", f"](generated/{name}/")
+    source[0] = re.sub(r"\]\(((?:\.\./)+)docs/", r"](\1../", source[0])
 
 
 def add_badge(repository: str, app: Any, page: str, source: list[str]) -> None:

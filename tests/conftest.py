@@ -1,6 +1,7 @@
 import json
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from tests.domains_on_disk import small_arguments, write_domains
 from tllib_ancon.cli.main import main
 from tllib_ancon.data import demo
+from tllib_ancon.training.adaptation import Adaptation
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 """Development data that lies beside a checkout and is never part of it."""
@@ -50,3 +52,17 @@ def source_checkpoint(domains: Path, tmp_path_factory: pytest.TempPathFactory) -
     log = tmp_path_factory.mktemp("source") / "run"
     assert main(["pretrain", *small_arguments(domains), "--epochs", "12", "--log", str(log)]) == 0
     return log / "checkpoints" / "best.pth"
+
+
+@pytest.fixture
+def modes_of_steps(monkeypatch: pytest.MonkeyPatch) -> set[bool]:
+    """Whether algorithms were deterministic in the steps of a test's adaptations."""
+    modes: set[bool] = set()
+    step = Adaptation._step
+
+    def observed(adaptation: Adaptation, *args: Any) -> Any:
+        modes.add(torch.are_deterministic_algorithms_enabled())
+        return step(adaptation, *args)
+
+    monkeypatch.setattr(Adaptation, "_step", observed)
+    return modes

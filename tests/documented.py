@@ -22,6 +22,7 @@ PAGES = [
     *sorted((ROOT / "examples").rglob("*.txt")),
     *sorted((ROOT / "examples").rglob("*.md")),
     *sorted((ROOT / "benchmarks").rglob("*.md")),
+    *sorted((ROOT / "tests").rglob("*.md")),
 ]
 PAGES = [page for page in PAGES if not {"generated", "gallery", "_build"} & set(page.parts)]
 OLD_COMMIT = re.compile(r"^commit: `?[0-9a-f]{7,40}`?", re.MULTILINE)
@@ -193,7 +194,7 @@ def until_prose(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def python_files() -> list[Path]:
-    folders = ("tllib_ancon", "examples", "benchmarks")
+    folders = ("tllib_ancon", "examples", "benchmarks", "tests/faults")
     return [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
 
 

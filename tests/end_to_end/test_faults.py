@@ -18,7 +18,6 @@ from tests.end_to_end.killable import differences, weights
 from tllib_ancon import methods
 from tllib_ancon.cli.main import main
 from tllib_ancon.methods import Method
-from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.devices import make_reproducible
 
 TESTED = ("self-training", "elr", "ancon", "gce", "nrc+ancon", "shot+ancon", "aad+ancon")
@@ -244,17 +243,9 @@ def test_the_seed_reaches_every_generator() -> None:
     assert not set(draw(5)) & set(draw(6))
 
 
-def test_deterministic_chooses_deterministic_algorithms(adapt, tmp_path: Path, monkeypatch) -> None:
-    modes: set[bool] = set()
-    step = Adaptation._step
-
-    def observed(self: Adaptation, *args: Any) -> Any:
-        modes.add(torch.are_deterministic_algorithms_enabled())
-        return step(self, *args)
-
-    monkeypatch.setattr(Adaptation, "_step", observed)
+def test_deterministic_chooses_deterministic_algorithms(adapt, tmp_path: Path, modes_of_steps: set[bool]) -> None:
     for method in TESTED:
         assert main(adapt(method, "--deterministic", "--epochs", "1", "--method", method)) == 0
-    assert modes == {True}
+    assert modes_of_steps == {True}
     assert json.loads((tmp_path / method / "config.json").read_text())["deterministic"] is True
     assert not torch.are_deterministic_algorithms_enabled()

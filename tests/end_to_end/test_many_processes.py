@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.faults.outcomes import differences, outcome
 from tests.domains_on_disk import adapt_arguments, write_domains
 from tests.end_to_end.killable import finish_in_two, free_port, start_in_two, wait_for
+from tests.faults.outcomes import differences, outcome
 from tllib_ancon.cli.main import main
 
 EPOCHS = 12

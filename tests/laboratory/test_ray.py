@@ -17,9 +17,9 @@ from typing import Any
 import psutil
 import pytest
 
-from benchmarks.faults.outcomes import differences, outcome
 from tests.domains_on_disk import small_arguments
 from tests.end_to_end.killable import wait_for
+from tests.faults.outcomes import differences, outcome
 from tests.in_this_process import runs_here
 from tllib_ancon.cli.commands import COMMANDS
 from tllib_ancon.cli.main import main, parser_of

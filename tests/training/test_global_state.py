@@ -18,7 +18,6 @@ import tllib_ancon
 from tests.domains_on_disk import write_domain
 from tests.training.small import network
 from tllib_ancon.runtime.errors import UserError
-from tllib_ancon.training.adaptation import Adaptation
 
 IMAGES = torch.randn(24, 3, 4, 4, generator=torch.Generator().manual_seed(0))
 QUICK: dict[str, Any] = {"epochs": 1, "workers": 0, "quiet": True}
@@ -124,19 +123,9 @@ def test_the_seed_decides_all_the_same() -> None:
     assert not all(torch.equal(first[name], other[name]) for name in first)
 
 
-def test_the_callers_deterministic_mode_stays_on_in_a_run(
-    accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    modes: set[bool] = set()
-    step = Adaptation._step
-
-    def observed(self: Adaptation, *args: Any) -> Any:
-        modes.add(torch.are_deterministic_algorithms_enabled())
-        return step(self, *args)
-
-    monkeypatch.setattr(Adaptation, "_step", observed)
+def test_the_callers_deterministic_mode_stays_on_in_a_run(accelerator: Accelerator, modes_of_steps: set[bool]) -> None:
     adapt()
-    assert modes == {True}
+    assert modes_of_steps == {True}
 
 
 def test_memory_of_the_process_is_left_to_its_allocator(monkeypatch: pytest.MonkeyPatch) -> None:

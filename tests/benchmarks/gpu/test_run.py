@@ -4,9 +4,9 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.faults import outcomes
 from benchmarks.gpu import summary
 from tests.benchmarks import recorded
+from tests.faults import outcomes
 from tests.layouts import write_list
 from tllib_ancon.cli.main import main, parse
 
@@ -47,7 +47,7 @@ def test_its_commands_are_commands_of_this_package_and_its_page_is_of_what_they_
     for words in (start, first, again):
         assert main([*words[1:], "--quiet"]) == 0
     torch.use_deterministic_algorithms(False)
-    assert compared[:3] == ["python", "-m", "benchmarks.faults.outcomes"]
+    assert compared[:3] == ["python", "-m", "tests.faults.outcomes"]
     assert outcomes.main(compared[3:]) == 0
     assert summary.main(made[-1][3:]) == 0
     page = capsys.readouterr().out

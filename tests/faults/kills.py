@@ -5,9 +5,9 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.faults.commands import BY_LAUNCHER, COMMANDS, SLOW, Place
-from benchmarks.faults.outcomes import differences, outcome
-from benchmarks.faults.processes import Ended, Kill, run
+from tests.faults.commands import BY_LAUNCHER, COMMANDS, SLOW, Place
+from tests.faults.outcomes import differences, outcome
+from tests.faults.processes import Ended, Kill, run
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 ON_A_FULL_DISK = ("pretrain, ERM", "adapt, AnCon", "adapt, while a cache is built", "predict")
@@ -58,17 +58,17 @@ def reference(name: str, place: Place) -> Reference:
     return Reference(folder, float(seconds.read_text()), writes.read_text().splitlines())
 
 
-def disturb(number: int, seed: int, place: Place, names: list[str]) -> dict[str, object]:
+def disturb(number: int, seed: int, place: Place, names: list[str], at_writes: bool = False) -> dict[str, object]:
     """The kill of this number: which command, signal, target and time follow from it. Every other one is a SIGKILL at a
-    write after the first epoch. Returns what happened, for the table."""
+    write after the first epoch, or every one is a signal there. Returns what happened, for the table."""
     generator = random.Random(f"{seed} {number}")
     (name,) = generator.choices(names, [0.25 if name in SLOW else 1.0 for name in names])
     before, group = reference(name, place), generator.random() < 0.5
-    write = before.write(number // 2, seed, generator) if number % 2 else 0
-    if write:
-        kill = Kill(signal.SIGKILL, group, write=write)
-    else:
-        kill = Kill(generator.choice(SIGNALS), group, after=round(generator.uniform(0, before.seconds), 3))
+    is_at_write = bool(number % 2) or at_writes
+    write = before.write(number // 2, seed, generator) if is_at_write else 0
+    kind = signal.SIGKILL if number % 2 else generator.choice(SIGNALS)
+    after = 0.0 if write else round(generator.uniform(0, before.seconds), 3)
+    kill = Kill(kind, group, after, write)
     place.emptied()
     words = place.words(COMMANDS[name])
     ended = run(words, place, kill)

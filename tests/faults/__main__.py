@@ -1,6 +1,6 @@
 """Disturb commands with random faults, and write what became of them as a table.
 
-python -m benchmarks.faults --kills N --out DIR
+python -m tests.faults --kills N --out DIR
 
 The same command goes on where it was stopped. That a campaign sees what it looks for is shown by bugs that are planted
 in the commands: each is found by the first kills.
@@ -16,9 +16,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchmarks.faults import hostile, kills, table
-from benchmarks.faults.commands import COMMANDS, PRETRAIN, Place
-from benchmarks.faults.processes import PLANTED, run
+from tests.faults import hostile, kills, table
+from tests.faults.commands import COMMANDS, PRETRAIN, Place
+from tests.faults.processes import PLANTED, run
 
 Fault = Callable[[], dict[str, Any]]
 
@@ -47,11 +47,12 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.faults", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--kills", type=int, default=100, help="random kills; by default 100")
     parser.add_argument("--hostile", type=int, help="hostile files; by default as many as kills")
     parser.add_argument("--planted", type=int, default=30, help="most kills for each planted bug; by default 30")
     parser.add_argument("--no-disk", action="store_true", help="leave out full disks")
+    parser.add_argument("--at-writes", action="store_true", help="no kill at a time: the same on a busy machine")
     parser.add_argument("--seed", type=int, default=0, help="of all that is random; by default 0")
     parser.add_argument("--commands", nargs="+", choices=COMMANDS, default=list(COMMANDS), metavar="NAME")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="pictures, runs, records, faults.md")
@@ -74,7 +75,7 @@ def _prepared(folder: Path) -> Place:
 def _faults(args: argparse.Namespace, place: Place) -> Iterator[tuple[str, str, Fault]]:
     """Name, kind, and the fault itself."""
     for number in range(args.kills):
-        yield f"kill {number}", "kill", partial(kills.disturb, number, args.seed, place, args.commands)
+        yield f"kill {number}", "kill", partial(kills.disturb, number, args.seed, place, args.commands, args.at_writes)
     for number in range(args.kills if args.hostile is None else args.hostile):
         yield f"hostile {number}", "hostile", partial(hostile.damage, number, args.seed, place)
     for name in () if args.no_disk else kills.ON_A_FULL_DISK:

@@ -1,6 +1,6 @@
 """All that a command left in a folder, and where two of them differ by a bit.
 
-``python -m benchmarks.faults.outcomes RUN OTHER`` compares the models and metrics of two runs.
+``python -m tests.faults.outcomes RUN OTHER`` compares the models and metrics of two runs.
 """
 
 import csv

@@ -6,9 +6,9 @@ import random
 import shutil
 from collections.abc import Callable
 
-from benchmarks.faults.commands import COMMANDS, READ, Place
-from benchmarks.faults.kills import reference
-from benchmarks.faults.processes import run
+from tests.faults.commands import COMMANDS, READ, Place
+from tests.faults.kills import reference
+from tests.faults.processes import run
 
 RUN = "adapt, AnCon"
 OTHERS = (b"", b"\0" * 100, b"[]", b"3", b'{"a": 1}', b"\xff\xfe\xfd", pickle.dumps([1, 2]))

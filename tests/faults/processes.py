@@ -15,10 +15,13 @@ from typing import Any, NoReturn
 
 import torch
 
-from benchmarks.faults.commands import BY_LAUNCHER, Place
+from tests.faults.commands import BY_LAUNCHER, Place
 
 LONGEST = 300.0
 """Seconds after which a command counts as one that hangs."""
+
+LONGEST_GOODBYE = 20.0
+"""Seconds in which the other processes of a command that ended must end, too."""
 
 SAID, ERROR = "tllib-ancon: ", "tllib-ancon: error: "
 
@@ -104,9 +107,9 @@ def _followed(pid: int, read: int, kill: Kill | None, started: float) -> Ended:
         status = os.waitstatus_to_exitcode(code) if ended else None
         time.sleep(0.005)
     seconds = time.perf_counter() - started
-    while (left := _lives(pid)) and time.perf_counter() - started < seconds + 3:
+    while (left := _lives(pid)) and time.perf_counter() - started < seconds + LONGEST_GOODBYE:
         time.sleep(0.05)
-    hit = hit or bool(kill and kill.write and status == -kill.number)
+    hit = hit or bool(kill and kill.write and status in (-kill.number, 128 + kill.number))
     return Ended(status, (errors + _available(read)).decode(errors="replace"), seconds, left, hit)
 
 
@@ -164,7 +167,8 @@ def _watch(place: Place, kill: Kill | None) -> None:
         count += 1
         os.write(log, f"{line}\n".encode())
         if kill and kill.write == count:
-            do()
+            if kill.number == signal.SIGKILL:  # after another signal the command does it
+                do()
             (os.killpg if kill.group else os.kill)(own, kill.number)
 
     def see(event: str, arguments: tuple[Any, ...]) -> None:
