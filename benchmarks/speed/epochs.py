@@ -22,8 +22,9 @@ from tllib_ancon.models.classifier import Classifier, choose_adapted_parameters,
 from tllib_ancon.models.networks import create_backbone
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.adaptation import Adaptation
+from tllib_ancon.training.image_transforms import Transforms
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.resolve import Transforms, facts_of, resolve
+from tllib_ancon.training.resolve import facts_of, resolve
 from tllib_ancon.training.run import RunDirectory
 from tllib_ancon.training.source import Source
 
@@ -187,5 +188,5 @@ def _adaptation(scene: Scene, way: Way, domain: Domain, folder: Path, workers: i
     transforms = Transforms(train_transform(scene.transforms), evaluation_transform(scene.transforms))
     labels = np.zeros(len(domain), dtype=int) if way.labelled else None
     target = replace(domain, classes=numbered(NUM_CLASSES), labels=labels)
-    target, transforms = inputs.prepared(options, model, target, transforms)
+    target = inputs.prepared(options, target, transforms)
     return Adaptation(model, target, options, run, transforms, Progress(quiet=True))

@@ -18,9 +18,9 @@ from tllib_ancon.data.transforms import Preprocessing, evaluation_transform, tra
 from tllib_ancon.models.checkpoints import load_state_dict
 from tllib_ancon.models.networks import create_backbone
 from tllib_ancon.toolkit.toolkit import Toolkit
+from tllib_ancon.training.image_transforms import Transforms
 from tllib_ancon.training.pretrain import AdversarialTraining, create_network
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.resolve import Transforms
 from tllib_ancon.training.run import RunDirectory
 
 TRANSFORM = Preprocessing(

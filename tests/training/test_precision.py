@@ -17,9 +17,10 @@ from tllib_ancon.models.networks import create_backbone
 from tllib_ancon.self_training import elr, ensemble, memory_bank
 from tllib_ancon.training import loop
 from tllib_ancon.training.adaptation import Adaptation
+from tllib_ancon.training.image_transforms import Transforms
 from tllib_ancon.training.loop import create_optimizer
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.resolve import Transforms, facts_of, resolve
+from tllib_ancon.training.resolve import facts_of, resolve
 from tllib_ancon.training.run import MemoryRun
 from tllib_ancon.training.source import Source
 

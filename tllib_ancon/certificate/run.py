@@ -36,11 +36,11 @@ from tllib_ancon.training.checkpointing import read_arrays, write_arrays, write_
 from tllib_ancon.training.class_names import with_classes
 from tllib_ancon.training.devices import using_processor
 from tllib_ancon.training.files import sha256, write_bytes
+from tllib_ancon.training.image_transforms import PREPARING, READING, Transform
 from tllib_ancon.training.not_finite import predicted_classes, require_predictions
 from tllib_ancon.training.predict import Predictions, predict
 from tllib_ancon.training.predictor import Predictor
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.resolve import Transform
 from tllib_ancon.training.run import BEST, CERTIFICATE, CERTIFIED, CONFIG, SOURCE, RunDirectory
 from tllib_ancon.training.source import Source, open_checkpoint
 from tllib_ancon.training.teaching import Labels, certifying, names_of
@@ -314,7 +314,7 @@ class ModelPair:
 def _without_preparing(settings: PredictConfig) -> PredictConfig:
     """The settings without those of images, which a run records even where they had no effect."""
     fields = PredictConfig.model_fields
-    names = [name for name in (*inputs.PREPARING, *inputs.READING) if name in fields]
+    names = [name for name in (*PREPARING, *READING) if name in fields]
     return settings.replace(**{name: fields[name].default for name in names})
 
 

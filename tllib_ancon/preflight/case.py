@@ -19,17 +19,18 @@ from tllib_ancon.models.preprocessing import channels_of
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.class_names import ModelClasses, in_the_models_order
+from tllib_ancon.training.image_transforms import (
+    Transforms,
+    TransformSource,
+    known_preprocessing,
+    preprocessing_by,
+    transforms_of,
+    with_preprocessing_of,
+)
 from tllib_ancon.training.mirroring import MirrorDisagreement, mirror_disagreement, unmirrored
 from tllib_ancon.training.plan import head_learns
 from tllib_ancon.training.probing import probe_of
-from tllib_ancon.training.resolve import (
-    PassedTransforms,
-    Transforms,
-    facts_of,
-    known_preprocessing,
-    preprocessing_by,
-    resolve,
-)
+from tllib_ancon.training.resolve import facts_of, resolve
 from tllib_ancon.training.source import Source, open_source
 
 SAMPLE = 128
@@ -76,7 +77,7 @@ class Case:
     labelled: bool
     folder_lines: list[str]
     transforms: Transforms
-    user_transforms: PassedTransforms
+    user_transforms: TransformSource
     assumed_normalisation: list[str]
     mirrors: MirrorDisagreement | None = None
 
@@ -110,17 +111,20 @@ class Case:
 
 
 def open_case(
-    requested: CheckConfig, model: Any, images: Any, head: str | None, user_transforms: PassedTransforms
+    requested: CheckConfig, model: Any, images: Any, head: str | None, user_transforms: TransformSource
 ) -> Case:
     """Open a model and images as ``adapt`` does, and find the model's head."""
     source = open_source(requested, model)
     domain = inputs.images_of(requested, images, None, source.classes)
     network = source.load(requested)
-    assumed = _undefined_normalisation(requested, source, network, domain, user_transforms)
+    transform_source = with_preprocessing_of(network, user_transforms)
+    assumed = _undefined_normalisation(requested, source, domain, transform_source)
     assuming = _assuming(requested, network, assumed)
-    facts = facts_of(assuming, source, network, domain, user_transforms)
+    facts = facts_of(assuming, source, network, domain, transform_source)
     config, _ = resolve(assuming, facts)  # the lines of check replace the notes
-    target, transforms = inputs.prepared(config, network, domain.without_labels(), user_transforms)
+    unlabelled = domain.without_labels()
+    transforms = transforms_of(config, network, unlabelled, transform_source)
+    target = inputs.prepared(config, unlabelled, transforms)
     network.to(devices.device())
     probe = to_device(probe_of(target, transforms.evaluation), devices.device())
     output = called(network, probe)
@@ -145,19 +149,20 @@ def open_case(
     )
     if classifier is None:
         return case
-    return _with_mirrors_compared(_with_classes(case, domain, classifier.num_classes), classifier)
+    with_classes = _with_classes(case, domain, classifier.num_classes)
+    return _with_mirrors_compared(with_classes, classifier, transform_source)
 
 
 def _undefined_normalisation(
-    config: CheckConfig, source: Source, network: nn.Module, images: Domain, user_transforms: PassedTransforms
+    config: CheckConfig, source: Source, images: Domain, transform_source: TransformSource
 ) -> list[str]:
     """Settings of the normalisation that neither the user, the run of the model nor the network defines."""
-    if isinstance(user_transforms, Transforms) or images.holds_tensors:
+    if isinstance(transform_source, Transforms) or images.holds_tensors:
         return []
     settings = {}
     for name in ASSUMED_NORMALISATION:
         settings[name] = getattr(config, name) or source.recorded.get(name)
-    if preprocessing_by(settings, known_preprocessing(network, user_transforms)) is not None:
+    if preprocessing_by(settings, known_preprocessing(transform_source)) is not None:
         return []
     return [name for name, value in settings.items() if value is None]
 
@@ -195,7 +200,7 @@ def _with_classes(case: Case, images: Domain, num_classes: int) -> Case:
     )
 
 
-def _with_mirrors_compared(case: Case, classifier: Classifier) -> Case:
+def _with_mirrors_compared(case: Case, classifier: Classifier, transform_source: TransformSource) -> Case:
     """The case with predictions for images and their mirrors compared, and without mirrors where ``adapt`` leaves them
     out."""
     if not are_images(case.probe):
@@ -213,5 +218,5 @@ def _with_mirrors_compared(case: Case, classifier: Classifier) -> Case:
     mirrors_by_default = case.transforms.second_view is mirror and case.requested.no_hflip is None
     if not (mirrors_by_default and disagreement.changes_class):
         return compared
-    unmirrored_config, transforms = unmirrored(config, classifier, case.target, case.user_transforms)
+    unmirrored_config, transforms = unmirrored(config, classifier, case.target, transform_source)
     return replace(compared, config=unmirrored_config, transforms=transforms)

@@ -22,7 +22,7 @@ from tllib_ancon.preflight.tiles import PICTURE, require_pictures, write_tiles
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import Shown
 from tllib_ancon.training import devices
-from tllib_ancon.training.resolve import Transform, passed_transforms
+from tllib_ancon.training.image_transforms import Transform, passed_transforms
 
 
 @dataclass(frozen=True, repr=False)

@@ -16,7 +16,7 @@ from tllib_ancon.data.transforms import KEEP_RATIO, Preprocessing
 from tllib_ancon.models.outputs import takes_pixel_values
 from tllib_ancon.preflight.case import ASSUMED_NORMALISATION, Case
 from tllib_ancon.preflight.fact import FINE, LOOK, WRONG, Fact, counted, first_names
-from tllib_ancon.training.resolve import Transforms
+from tllib_ancon.training.image_transforms import Transforms
 
 DARK = 64
 """Pixel value of 255; a sample without any as large is marked as dark."""

@@ -12,9 +12,9 @@ from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training import devices
 from tllib_ancon.training.fit import fit
+from tllib_ancon.training.image_transforms import Transform, passed_transforms
 from tllib_ancon.training.other_outputs import fit_without_logits
 from tllib_ancon.training.plan import make_plan, open_target
-from tllib_ancon.training.resolve import Transform, passed_transforms
 from tllib_ancon.training.result import AdaptationResult
 from tllib_ancon.training.run import open_run
 from tllib_ancon.training.source import open_source

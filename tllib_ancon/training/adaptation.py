@@ -22,6 +22,7 @@ from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.self_training.checks import PROBABILITIES, are_probabilities
 from tllib_ancon.training.checkpointing import copy_to_cpu
 from tllib_ancon.training.collapse import REMAINING, Diversity, has_collapsed
+from tllib_ancon.training.image_transforms import Transforms
 from tllib_ancon.training.inference import Outputs, View, recorder, scores_under_dropout
 from tllib_ancon.training.learning import choose_parameters, refuse_without_effect
 from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statistics
@@ -29,7 +30,6 @@ from tllib_ancon.training.passes import Passes
 from tllib_ancon.training.preparation import Preparation
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.rate import PAIRS
-from tllib_ancon.training.resolve import Transforms
 from tllib_ancon.training.run import MemoryRun
 from tllib_ancon.training.target_loaders import SAMPLE, TargetLoaders, teaching_loader
 from tllib_ancon.training.teaching import Labels

@@ -31,13 +31,13 @@ from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.class_names import in_the_models_order
 from tllib_ancon.training.evaluate import source_accuracy, source_line
 from tllib_ancon.training.files import write_bytes
+from tllib_ancon.training.image_transforms import Transform
 from tllib_ancon.training.inference import Outputs, View, predict_domain, scores_under_dropout
 from tllib_ancon.training.mirroring import shifted
 from tllib_ancon.training.not_finite import without_output
 from tllib_ancon.training.predictor import Predictor
 from tllib_ancon.training.probing import probe_of
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.resolve import Transform
 from tllib_ancon.training.source import Source
 from tllib_ancon.training.teaching import Labels, answers_of, certifying, names_of
 

@@ -20,10 +20,10 @@ from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import Shown, showable
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.class_names import in_the_models_order, note_on_labels
+from tllib_ancon.training.image_transforms import Transform
 from tllib_ancon.training.not_finite import predicted_classes, require_predictions
 from tllib_ancon.training.predictor import Predictor
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.resolve import Transform
 from tllib_ancon.training.run import SOURCE, RunDirectory
 
 

@@ -1,16 +1,12 @@
-"""The images that settings name: opened as a domain, transformed and cached."""
+"""The images that settings name: opened as a domain, and cached."""
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
-from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data import cache
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.folders import SUFFIXES
@@ -19,38 +15,11 @@ from tllib_ancon.data.lists import read_image_list
 from tllib_ancon.data.named_arrays import ARRAY_SUFFIXES
 from tllib_ancon.data.open import as_domain, open_domain
 from tllib_ancon.data.pixels import Decoding
-from tllib_ancon.data.transforms import (
-    ImageTransform,
-    evaluation_transform,
-    second_view,
-    train_transform,
-)
-from tllib_ancon.models.classifier import NetworkClassifier
-from tllib_ancon.models.preprocessing import channels_of
+from tllib_ancon.data.transforms import ImageTransform
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training import devices
+from tllib_ancon.training.image_transforms import ImagesConfig, Transforms
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.resolve import PassedTransforms, Transforms, known_preprocessing, preprocessing_by
-
-ImagesConfig = AdaptConfig | PretrainConfig | PredictConfig
-"""Settings of images, of how they become tensors, and of the network that takes them."""
-
-PREPARING = (
-    "norm_mean",
-    "norm_std",
-    "image_size",
-    "crop_fraction",
-    "val_resizing",
-    "train_resizing",
-    "resize_size",
-    "scale",
-    "ratio",
-    "padding",
-    "rotation",
-)
-"""Settings of how images become tensors."""
-READING = ("pixel_range", "bands")
-"""Settings of how files become images."""
 
 LIST_SUFFIXES = (".txt", ".csv", ".lst", ".list", "")
 
@@ -129,64 +98,14 @@ def open_images(
     return opened
 
 
-def refuse_without_effect(config: ImagesConfig, images: Domain, given: PassedTransforms = None) -> None:
-    """Raise an error for settings of preprocessing that change nothing: of tensors, or beside the caller's own
-    transforms.
-
-    Args:
-        config: settings of the user, before any default is filled in
-    """
-    if not images.holds_tensors and not isinstance(given, Transforms):
-        return
-    fields = type(config).model_fields
-    for name in (*PREPARING, *READING) if images.holds_tensors else PREPARING:
-        if name not in fields or getattr(config, name) in (None, fields[name].default):
-            continue
-        if images.holds_tensors:
-            reason = "on tensors of floats, which the model gets unchanged; leave it out, or pass images as bytes"
-        else:
-            reason = "beside `evaluation_transform`, which does all preprocessing; leave one of them out"
-        raise UserError(f"`{name}` has no effect {reason}")
-
-
-def transforms_of(
-    config: ImagesConfig, network: nn.Module, images: Domain, given: PassedTransforms = None
-) -> Transforms:
-    """Transforms of images: given, none for tensors, else by the network's preprocessing."""
-    preprocessing = preprocessing_by(dict(config), known_preprocessing(network, given))
-    if isinstance(given, Transforms):
-        return replace(given, preprocessing=preprocessing)
-    if images.holds_tensors or preprocessing is None:
-        return Transforms(nn.Identity(), nn.Identity(), preprocessing)
-    _require_channels(network, len(preprocessing.mean))
-    evaluation = evaluation_transform(preprocessing)
-    train = evaluation if isinstance(config, PredictConfig) else train_transform(preprocessing)
-    return Transforms(train, evaluation, preprocessing, second_view(preprocessing))
-
-
-def _require_channels(network: nn.Module, channels: int) -> None:
-    """Raise an error for a network whose number of channels differs from the images'."""
-    expected = channels_of(network.network if isinstance(network, NetworkClassifier) else network)
-    if expected in (None, channels):
-        return
-    if expected in (1, 3):
-        advice = f"pass `norm_mean` and `norm_std` of {expected} value{'s' if expected > 1 else ''} each"
-    else:
-        advice = "image files have 3, or 1 for grey: pass arrays of floats (N, C, H, W) in Python"
-    raise UserError(f"the network takes images of {expected} channels, and images here get {channels}; {advice}")
-
-
-def prepared(
-    config: ImagesConfig, network: nn.Module, images: Domain, given: PassedTransforms = None
-) -> tuple[Domain, Transforms]:
-    """The images, cached, and their transforms."""
-    transforms = transforms_of(config, network, images, given)
-    images = images.decoded_by(Decoding.of(config))
+def prepared(config: ImagesConfig, images: Domain, transforms: Transforms) -> Domain:
+    """The images as the settings read them, in a cache."""
+    decoded = images.decoded_by(Decoding.of(config))
     both = transforms.train, transforms.evaluation
     resizings = [transform.resizing for transform in both if isinstance(transform, ImageTransform)]
     if config.cache is not None:
-        images = cache.cached(images, config.cache, resizings)
-    elif not isinstance(config, PredictConfig):
-        room = devices.free_memory() // 4
-        images = cache.kept_in_memory(images, resizings, room, Progress(config.quiet).line)
-    return images, transforms
+        return cache.cached(decoded, config.cache, resizings)
+    if isinstance(config, PredictConfig):
+        return decoded
+    room = devices.free_memory() // 4
+    return cache.kept_in_memory(decoded, resizings, room, Progress(config.quiet).line)

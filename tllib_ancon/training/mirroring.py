@@ -14,9 +14,9 @@ from tllib_ancon.data.transforms import mirror
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.outputs import evaluating, logits_of
 from tllib_ancon.runtime import processes
-from tllib_ancon.training import devices, inputs
+from tllib_ancon.training import devices
+from tllib_ancon.training.image_transforms import Transforms, TransformSource, transforms_of
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.resolve import PassedTransforms, Transforms
 
 Config = TypeVar("Config", bound=AdaptConfig)
 
@@ -127,7 +127,7 @@ def without_mirrors(
     classifier: Classifier,
     target: Domain,
     transforms: Transforms,
-    user_transforms: PassedTransforms,
+    transform_source: TransformSource,
 ) -> tuple[AdaptConfig, Transforms]:
     """The settings and transforms of an adaptation, without mirrored images where a mirror changes the class, as if
     ``no_hflip`` had been passed."""
@@ -142,15 +142,15 @@ def without_mirrors(
     if not disagreement.changes_class:
         return config, transforms
     Progress(config.quiet).line(_mirror_line(disagreement))
-    return unmirrored(config, classifier, target, user_transforms)
+    return unmirrored(config, classifier, target, transform_source)
 
 
 def unmirrored(
-    config: Config, classifier: Classifier, target: Domain, user_transforms: PassedTransforms
+    config: Config, classifier: Classifier, target: Domain, transform_source: TransformSource
 ) -> tuple[Config, Transforms]:
     """The settings and transforms of an adaptation with ``no_hflip``."""
     unmirrored_config = config.replace(no_hflip=True)
-    transforms = inputs.transforms_of(unmirrored_config, classifier, target, user_transforms)
+    transforms = transforms_of(unmirrored_config, classifier, target, transform_source)
     if transforms.second_view is None:
         unmirrored_config = unmirrored_config.replace(views=1)
     return unmirrored_config, transforms

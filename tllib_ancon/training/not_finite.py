@@ -10,8 +10,8 @@ from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import NotFinite, UserError
 from tllib_ancon.training import devices
+from tllib_ancon.training.image_transforms import Transform
 from tllib_ancon.training.inference import evaluation_loader, predict_domain
-from tllib_ancon.training.resolve import Transform
 
 MOST_NAMED = 3
 """Images at most whose names an error lists."""

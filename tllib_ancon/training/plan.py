@@ -20,11 +20,18 @@ from tllib_ancon.runtime.errors import unknown_name
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.class_names import in_the_models_order, note_on_labels
 from tllib_ancon.training.files import sha256
+from tllib_ancon.training.image_transforms import (
+    Transforms,
+    TransformSource,
+    refuse_without_effect,
+    transforms_of,
+    with_preprocessing_of,
+)
 from tllib_ancon.training.mirroring import without_mirrors
 from tllib_ancon.training.probing import probe_of
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.records import network_record, record_of, sha256_of_tensors
-from tllib_ancon.training.resolve import PassedTransforms, Transforms, facts_of, resolve
+from tllib_ancon.training.resolve import facts_of, resolve
 from tllib_ancon.training.source import Source
 from tllib_ancon.training.teaching import Labels, taught_labels
 
@@ -64,10 +71,10 @@ class Plan:
         return as_classifier(self.source.load(self.requested), self.head, self.probe)
 
 
-def open_target(config: AdaptConfig, source: Source, images: Any, labels: Any, passed: PassedTransforms) -> Domain:
+def open_target(config: AdaptConfig, source: Source, images: Any, labels: Any, passed: TransformSource) -> Domain:
     """The target images that the caller passes, or that the settings name."""
     target = inputs.images_of(config, images, labels, source.classes)
-    inputs.refuse_without_effect(config, target, passed)
+    refuse_without_effect(config, target, passed)
     if source.checkpoint and config.root and config.data:
         _require_known_domains(config)
     return target
@@ -86,7 +93,7 @@ def make_plan(
     source: Source,
     images: Domain,
     recorded: Mapping[str, Any],
-    passed: PassedTransforms,
+    passed: TransformSource,
     *,
     head: str | None = None,
     augment: Callable[[Any], Any] | None = None,
@@ -106,16 +113,17 @@ def make_plan(
     devices.make_reproducible(requested.seed, requested.deterministic)
     network = source.load(requested)
     recorded = {} if requested.overwrite else recorded
-    config, notes = resolve(requested, facts_of(requested, source, network, images, passed, recorded))
+    transform_source = with_preprocessing_of(network, passed)
+    config, notes = resolve(requested, facts_of(requested, source, network, images, transform_source, recorded))
     progress.lines(notes)
-    target, transforms = inputs.prepared(config, network, images, passed)
-    transforms = replace(transforms, augment=augment)
+    transforms = replace(transforms_of(config, network, images, transform_source), augment=augment)
+    target = inputs.prepared(config, images, transforms)
     probe = probe_of(target, transforms.evaluation) if source.is_whole else None
     model = _classifier(requested, source, network, head, probe)
     if model is None:
         return Plan(config, requested, source, None, target, transforms, progress, {}, head, probe)
     if transforms.second_view is mirror and requested.no_hflip is None and "no_hflip" not in recorded:
-        config, transforms = without_mirrors(config, model, target, transforms, passed)
+        config, transforms = without_mirrors(config, model, target, transforms, transform_source)
     model.preprocessing = transforms.preprocessing
     target = in_the_models_order(target, network, model.num_classes, source, progress.line)
     config = _with_parameters_to_train(config, requested, model, progress)

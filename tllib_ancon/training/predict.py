@@ -22,9 +22,9 @@ from tllib_ancon.runtime.text import Shown, csv_text, showable
 from tllib_ancon.training import devices
 from tllib_ancon.training.class_names import ModelClasses
 from tllib_ancon.training.files import new_file, write_bytes, write_whole
+from tllib_ancon.training.image_transforms import Transform
 from tllib_ancon.training.not_finite import predicted_classes
 from tllib_ancon.training.predictor import Predictor
-from tllib_ancon.training.resolve import Transform
 
 
 @dataclass(frozen=True, repr=False)

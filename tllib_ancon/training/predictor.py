@@ -23,16 +23,18 @@ from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.self_training.method import mean_prediction
 from tllib_ancon.training import devices, inputs
-from tllib_ancon.training.inference import Evaluator
-from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.resolve import (
+from tllib_ancon.training.image_transforms import (
     Transform,
-    facts_of,
     known_preprocessing,
     passed_transforms,
     preprocessing_by,
-    resolve,
+    refuse_without_effect,
+    transforms_of,
+    with_preprocessing_of,
 )
+from tllib_ancon.training.inference import Evaluator
+from tllib_ancon.training.progress import Progress
+from tllib_ancon.training.resolve import facts_of, resolve
 from tllib_ancon.training.source import Source, open_source
 
 
@@ -57,13 +59,14 @@ class Predictor:
             self.network = self.start.load(config).to(devices.device())
         self.head = head
         self._reader: LogitsReader | None = None
-        self._given = passed_transforms(None if is_processor(transform) else transform, transform)
+        passed = passed_transforms(None if is_processor(transform) else transform, transform)
+        self._transforms = with_preprocessing_of(self.network, passed)
         self.chosen = config
         self.config, _ = resolve(config, facts_of(config, self.start))
 
     @property
     def preprocessing(self) -> Preprocessing | None:
-        return preprocessing_by(dict(self.config), known_preprocessing(self.network, self._given))
+        return preprocessing_by(dict(self.config), known_preprocessing(self._transforms))
 
     def open(self, images: Any = None) -> Domain:
         """The images that are passed, or that the settings name, without labels."""
@@ -74,12 +77,12 @@ class Predictor:
         return inputs.images_of(self.config, images, labels, self.start.classes)
 
     def prepare(self, images: Domain) -> tuple[Domain, Transform]:
-        inputs.refuse_without_effect(self.chosen, images, self._given)
-        facts = facts_of(self.config, self.start, self.network, images, self._given)
+        refuse_without_effect(self.chosen, images, self._transforms)
+        facts = facts_of(self.config, self.start, self.network, images, self._transforms)
         config, notes = resolve(self.config, facts)
         Progress(self.config.quiet).lines(notes)
-        images, transforms = inputs.prepared(config, self.network, images, self._given)
-        return images, transforms.evaluation
+        transforms = transforms_of(config, self.network, images, self._transforms)
+        return inputs.prepared(config, images, transforms), transforms.evaluation
 
     def logits(self, images: Domain, dataset: UnlabelledImages | None = None) -> NDArray[np.float32]:
         """Logits (N, K) in the order of the images, of two views combined; NaN in rows with a negative index."""

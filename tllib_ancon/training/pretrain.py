@@ -23,12 +23,18 @@ from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.self_training.pseudo_label import belief_matching_loss
 from tllib_ancon.toolkit.toolkit import AdversarialLoss, GradientReversal, Toolkit, find
 from tllib_ancon.training import devices, inputs
+from tllib_ancon.training.image_transforms import (
+    Transforms,
+    refuse_without_effect,
+    transforms_of,
+    with_preprocessing_of,
+)
 from tllib_ancon.training.inference import Outputs, evaluation_loader, recorder
 from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statistics, training_loader
 from tllib_ancon.training.probing import probe_of
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.records import record_of
-from tllib_ancon.training.resolve import Transforms, facts_of, resolve
+from tllib_ancon.training.resolve import facts_of, resolve
 from tllib_ancon.training.run import BEST, LATEST, STATISTICS, RunDirectory
 from tllib_ancon.training.source import Source
 
@@ -61,14 +67,14 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
         record: dict[str, Any] = {"inputs": record_of(*domains)}
         devices.make_reproducible(config.seed, config.deterministic)
         backbone = _create_backbone(config, toolkit)
-        inputs.refuse_without_effect(config, domains[0])
+        refuse_without_effect(config, domains[0])
+        preprocessing = with_preprocessing_of(backbone)
         recorded = {} if config.overwrite else run.recorded()
-        resolved, notes = resolve(config, facts_of(config, Source(), backbone, domains[0], recorded=recorded))
+        resolved, notes = resolve(config, facts_of(config, Source(), backbone, domains[0], preprocessing, recorded))
         progress = Progress(resolved.quiet)
         progress.lines(notes)
-        prepared = [inputs.prepared(resolved, backbone, domain) for domain in domains]
-        images = [domain for domain, _ in prepared]
-        _, transforms = prepared[0]
+        transforms = transforms_of(resolved, backbone, domains[0], preprocessing)
+        images = [inputs.prepared(resolved, domain, transforms) for domain in domains]
         if toolkit is not None:
             record["toolkit"] = toolkit.name
         training = _training(resolved, backbone, images, toolkit, run, transforms, progress)

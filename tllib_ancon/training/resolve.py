@@ -7,12 +7,12 @@ setting wins.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import CRITERIA_OF_AN_EPOCH, AdaptConfig
@@ -27,15 +27,20 @@ from tllib_ancon.data.loading import hold_out
 from tllib_ancon.data.pixels import PixelValues, chosen_range
 from tllib_ancon.data.transforms import Preprocessing, second_view
 from tllib_ancon.models.classifier import normalises_by_layer_alone
-from tllib_ancon.models.preprocessing import is_processor, preprocessing_of, preprocessing_of_processor
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.training.image_transforms import (
+    ImagesConfig,
+    Transforms,
+    TransformSource,
+    known_preprocessing,
+    preprocessing_by,
+)
 
 if TYPE_CHECKING:
     from tllib_ancon.training.source import Source
 
-AnyConfig = AdaptConfig | PretrainConfig | PredictConfig
-Config = TypeVar("Config", bound=AnyConfig)
+Config = TypeVar("Config", bound=ImagesConfig)
 Settings = Mapping[str, Any]
 
 USUAL_BATCH = 64
@@ -61,49 +66,6 @@ INHERITED = (*USUAL_NETWORK, *USUAL_IMAGES, "norm_mean", "norm_std", "val_resizi
 
 FOLLOWED = ("train_resizing", "no_hflip", "bands")
 """Settings that a later stage takes from that run and may change."""
-
-OF_IMAGES = (
-    "image_size",
-    "crop_fraction",
-    "val_resizing",
-    "resize_size",
-    "train_resizing",
-    "scale",
-    "ratio",
-    "padding",
-    "rotation",
-)
-"""Settings of a :class:`~tllib_ancon.data.transforms.Preprocessing` by the same names."""
-
-Transform = Callable[[Any], Any]
-"""What the data hold -> tensor (C, H, W)."""
-
-
-@dataclass(frozen=True)
-class Transforms:
-    """Image -> tensor for training and for evaluation, and the network's preprocessing, if known."""
-
-    train: Transform
-    evaluation: Transform
-    preprocessing: Preprocessing | None = None
-    second_view: Callable[[Tensor], Tensor] | None = None  # training images -> another view of each
-    augment: Callable[[Any], Any] | None = None  # a batch of training tensors -> the same, augmented
-
-
-PassedTransforms = Transforms | Preprocessing | None
-"""Transforms or processor settings that a user passes in place of the network's metadata."""
-
-
-def passed_transforms(train: Transform | None, evaluation: Transform | None) -> PassedTransforms:
-    """What a caller passes; an image processor of transformers for evaluation gives its settings to both."""
-    if train is None and is_processor(evaluation):
-        return preprocessing_of_processor(evaluation)
-    if train is None and evaluation is None:
-        return None
-    if train is None or evaluation is None:
-        missing = "train_transform" if train is None else "evaluation_transform"
-        raise UserError(f"`{missing}` is needed as well; pass one transform for training and one for evaluation")
-    return Transforms(train, evaluation)
 
 
 @dataclass(frozen=True)
@@ -156,11 +118,11 @@ class Facts:
 
 
 def facts_of(
-    config: AnyConfig,
+    config: ImagesConfig,
     source: Source,
     network: nn.Module | None = None,
     images: Domain | None = None,
-    passed: PassedTransforms = None,
+    transforms: TransformSource = None,
     recorded: Settings = MappingProxyType({}),
 ) -> Facts:
     """The facts of a run.
@@ -170,7 +132,7 @@ def facts_of(
         source: trained model, whose run decides how its images are prepared
         network: loaded network. Default: what depends on it is filled in as for a usual one
         images: images of the run. Default: their settings are left out
-        passed: transforms or preprocessing that the caller passes in place of the network's own
+        transforms: the caller's, or a preprocessing; see :func:`with_preprocessing_of`
         recorded: ``config.json`` of the run that continues
     """
     image_facts = None
@@ -178,8 +140,8 @@ def facts_of(
         image_facts = _ImageFacts(
             count=len(images),
             side=images.images.side,
-            preprocessing=known_preprocessing(network, passed),
-            are_fixed=isinstance(passed, Transforms) or images.holds_tensors,
+            preprocessing=known_preprocessing(transforms),
+            are_fixed=isinstance(transforms, Transforms) or images.holds_tensors,
             resizing=default_resizing(config.data),
             pixel_values=images.pixel_values(),
             pixel_range=images.images.decoding.pixel_range or source.recorded.get("pixel_range"),
@@ -364,7 +326,7 @@ _ADAPT: tuple[Layer, ...] = (
 )
 
 
-def _layers_of(config: AnyConfig) -> tuple[Layer, ...]:
+def _layers_of(config: ImagesConfig) -> tuple[Layer, ...]:
     if isinstance(config, PretrainConfig):
         return _PRETRAIN
     if isinstance(config, PredictConfig):
@@ -375,7 +337,7 @@ def _layers_of(config: AnyConfig) -> tuple[Layer, ...]:
 # What does not fit together, and what the user is told.
 
 
-def _require_those_of_the_source(config: AnyConfig, facts: Facts) -> None:
+def _require_those_of_the_source(config: ImagesConfig, facts: Facts) -> None:
     """Raise an error for settings that contradict the source model, or that a whole network does not read."""
     for name, setting in settings_of(ModelConfig).items():
         if facts.is_whole and getattr(config, name) not in (setting.default, facts.checkpoint):
@@ -397,7 +359,7 @@ def _shown(value: Any) -> str:
     return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _require_consistent(config: AnyConfig, settings: Settings, facts: Facts) -> None:
+def _require_consistent(config: ImagesConfig, settings: Settings, facts: Facts) -> None:
     if _lacks_preprocessing(settings, facts):
         raise UserError(
             "the preprocessing of this network is unknown; pass `evaluation_transform`, to adapt also "
@@ -418,7 +380,7 @@ def _require_consistent(config: AnyConfig, settings: Settings, facts: Facts) -> 
         )
 
 
-def _notes(config: AnyConfig, settings: Settings, facts: Facts) -> list[str]:
+def _notes(config: ImagesConfig, settings: Settings, facts: Facts) -> list[str]:
     if facts.images is None:
         return []
     images = facts.images
@@ -460,21 +422,3 @@ def _augments(settings: Settings, facts: Facts) -> bool:
 def _images(facts: Facts) -> _ImageFacts:
     assert facts.images is not None
     return facts.images
-
-
-def known_preprocessing(network: nn.Module | None, passed: PassedTransforms = None) -> Preprocessing | None:
-    """The preprocessing that a user passes, else that of the network; None if nothing tells."""
-    if isinstance(passed, Preprocessing):
-        return passed
-    return None if network is None else preprocessing_of(network)
-
-
-def preprocessing_by(settings: Settings, known: Preprocessing | None) -> Preprocessing | None:
-    """The preprocessing by these settings, else the network's own; None without mean or standard deviation."""
-    base = known or Preprocessing((), ())
-    mean = settings.get("norm_mean") or base.mean
-    std = settings.get("norm_std") or base.std
-    if not mean or not std:
-        return None
-    chosen = {name: settings[name] for name in OF_IMAGES if settings.get(name) is not None}
-    return replace(base, mean=mean, std=std, horizontal_flip=not settings.get("no_hflip"), **chosen)

@@ -20,8 +20,8 @@ from tllib_ancon.data.tensors import on_cpu
 from tllib_ancon.runtime.text import Shown
 from tllib_ancon.training import devices
 from tllib_ancon.training.card import card_of, save
+from tllib_ancon.training.image_transforms import Transform
 from tllib_ancon.training.progress import result_summary
-from tllib_ancon.training.resolve import Transform
 from tllib_ancon.training.run import CARD
 from tllib_ancon.training.source import open_source
 from tllib_ancon.training.teaching import certifying

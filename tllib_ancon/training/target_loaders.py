@@ -10,9 +10,10 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, LabelledImages, UnlabelledImages, Workers, hold_out
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.processes import Shard
+from tllib_ancon.training.image_transforms import Transforms
 from tllib_ancon.training.inference import evaluation_loader
 from tllib_ancon.training.loop import training_loader
-from tllib_ancon.training.resolve import USUAL_BATCH, Transforms
+from tllib_ancon.training.resolve import USUAL_BATCH
 from tllib_ancon.training.teaching import Labels
 
 SAMPLE = 1024
