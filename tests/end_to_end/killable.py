@@ -23,7 +23,7 @@ from tests.faults import outcomes
 from tests.faults.outcomes import differences as differences
 from tllib_ancon.cli import commands  # noqa: F401
 from tllib_ancon.cli.main import main
-from tllib_ancon.training import devices
+from tllib_ancon.runtime.processes import join, leave
 from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.run import RunDirectory
 
@@ -89,9 +89,9 @@ def results_in_two(function: Callable[..., Any], *args: Any, folder: Path) -> li
 
 def _keep_result(launch: dict[str, str], file: Path, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
     os.environ.update(launch)
-    devices.join()
+    join()
     torch.save(function(*args), file)
-    devices.leave()
+    leave()
 
 
 def _finish(processes: list[BaseProcess]) -> None:

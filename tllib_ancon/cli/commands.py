@@ -22,6 +22,7 @@ from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.run import JsonConfig
 from tllib_ancon.config.settings import Flag, Settings, settings_of
 from tllib_ancon.config.toml import read_file
+from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import say
 from tllib_ancon.training.files import new_file, write_json, write_whole
@@ -88,11 +89,10 @@ def adapt(config: AdaptConfig) -> None:
     if not config.quiet and sys.stderr.isatty():
         say("loading PyTorch, the model and the images", file=sys.stderr)
     from tllib_ancon import adapt
-    from tllib_ancon.training import devices
     from tllib_ancon.training.progress import result_summary
 
     result = adapt(config=config)
-    if not devices.is_main():
+    if not processes.is_main():
         return
     if not config.quiet:
         from tllib_ancon.laboratory.curves import WITH_LABELS, WITHOUT_LABELS, draw_curves
@@ -112,10 +112,9 @@ def adapt(config: AdaptConfig) -> None:
 
 def pretrain(config: PretrainConfig) -> None:
     from tllib_ancon import pretrain
-    from tllib_ancon.training import devices
 
     selected = pretrain(config)["selected"]
-    if devices.is_main():
+    if processes.is_main():
         accuracy = ""
         if "accuracy" in selected:
             images = "held-out source images" if config.method == "erm" else "the target"
@@ -125,11 +124,10 @@ def pretrain(config: PretrainConfig) -> None:
 
 
 def predict(config: PredictionsConfig) -> None:
-    from tllib_ancon.training import devices
     from tllib_ancon.training.predict import write_prediction_table
 
     counts = write_prediction_table(config)
-    if devices.is_main() and not config.quiet and config.out != STANDARD_OUTPUT:
+    if processes.is_main() and not config.quiet and config.out != STANDARD_OUTPUT:
         unread = f", {counts['errors']} of them could not be read" if counts["errors"] else ""
         say(f"{counts['rows']} images{unread}; predictions in {config.out}", file=sys.stderr)
 
@@ -253,13 +251,12 @@ class EvaluateConfig(JsonConfig, PredictConfig):
 
 
 def evaluate(config: EvaluateConfig) -> None:
-    from tllib_ancon.training import devices
     from tllib_ancon.training.evaluate import evaluate
 
     if config.json_file:
         new_file(config.json_file, setting="json")
     evaluation = evaluate(config=config, source=config.also)
-    devices.on_main(_show)([*evaluation.lines(config.per_class_eval)], evaluation.scores, config.json_file)
+    processes.on_main(_show)([*evaluation.lines(config.per_class_eval)], evaluation.scores, config.json_file)
 
 
 def _show(lines: Sequence[str], scores: Mapping[str, Any], file: str | None) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 from tllib_ancon import toolkit  # noqa: F401 - TLLib works in every command
 from tllib_ancon._version import __version__
 from tllib_ancon.cli.parser import Parser, spelled
+from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import BAD_INPUT, Interrupted, ProcessLost, UserError, in_words, unknown_name
 from tllib_ancon.runtime.interruption import sigterm_raises
 from tllib_ancon.runtime.text import say, spelling_settings
@@ -155,23 +156,22 @@ def _one_of_many() -> bool:
 
 
 def _run_one_of_many(args: argparse.Namespace) -> int:
-    from tllib_ancon.training import devices
 
     if args.chosen not in IN_MANY_PROCESSES:
         raise UserError(
-            f"{args.chosen} runs in one process, and {devices.launched()} were started; use --nproc-per-node 1 or no "
+            f"{args.chosen} runs in one process, and {processes.launched()} were started; use --nproc-per-node 1 or no "
             f"launcher. Many can share the work of {', '.join(IN_MANY_PROCESSES)}"
         )
-    devices.join()
-    if not devices.is_main():
+    processes.join()
+    if not processes.is_main():
         warnings.simplefilter("ignore")
     try:
         status: int = args.command.run(args)
     except RuntimeError as error:
-        if devices.is_lost_connection(error):
+        if processes.is_lost_connection(error):
             raise ProcessLost from error
         raise
-    devices.leave()
+    processes.leave()
     return status
 
 

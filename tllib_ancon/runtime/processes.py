@@ -1,4 +1,4 @@
-"""What a step needs to know of a run's other processes: sums, means and rows of all of them.
+"""The processes of a launch: how they join, and sums, means and rows of all of them.
 
 With one process each function returns what it is given, and nothing else happens. With more, every process calls the
 same functions in the same order. Batches of all processes are equally large, so a mean of their means is the mean of
@@ -7,12 +7,20 @@ all samples.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
+
+from tllib_ancon.runtime.errors import BAD_INPUT, UserError, in_words
+
+Arguments = ParamSpec("Arguments")
+Outcome = TypeVar("Outcome")
 
 
 def world_size() -> int:
@@ -25,6 +33,80 @@ def rank() -> int:
     if world_size() == 1:
         return 0
     return distributed.get_rank()
+
+
+def launched() -> int:
+    """How many processes were started for this run, joined or not."""
+    if "RANK" in os.environ:
+        return int(os.environ.get("WORLD_SIZE", 1))
+    return world_size()
+
+
+def join() -> None:
+    """Connect to the other processes of the launch, if there are any: tensors on a CPU by gloo, on a GPU by NCCL."""
+    if launched() == 1 or world_size() > 1:
+        return
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
+        distributed.init_process_group("cpu:gloo,cuda:nccl")
+    else:
+        distributed.init_process_group("gloo")
+
+
+def leave() -> None:
+    if world_size() > 1:
+        distributed.destroy_process_group()
+
+
+def is_main() -> bool:
+    return rank() == 0
+
+
+def on_main(function: Callable[Arguments, Outcome]) -> Callable[Arguments, Outcome]:
+    """Decorate a function that the main process calls for all: each gets what it returns, or its error."""
+
+    @functools.wraps(function)
+    def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Outcome:
+        if world_size() == 1:
+            return function(*args, **kwargs)
+        message: list[Any] = [None, None]
+        if is_main():
+            message = list(_outcome_or_error(function, *args, **kwargs))
+        distributed.broadcast_object_list(message, src=0)
+        outcome: Outcome
+        outcome, error = message
+        if error is not None:
+            raise UserError(error)
+        return outcome
+
+    return call
+
+
+def _outcome_or_error(
+    function: Callable[Arguments, Outcome], *args: Arguments.args, **kwargs: Arguments.kwargs
+) -> tuple[Outcome | None, str | None]:
+    """What a function returns, or its error in words."""
+    try:
+        return function(*args, **kwargs), None
+    except BAD_INPUT as error:
+        return None, in_words(error)
+
+
+def collect(value: Any) -> list[Any]:
+    """The values of all processes, on the main one; elsewhere an empty list. Their tensors are on the CPU."""
+    if world_size() == 1:
+        return [value]
+    if not is_main():
+        distributed.gather_object(value, None, dst=0)
+        return []
+    values: list[Any] = [None] * world_size()
+    distributed.gather_object(value, values, dst=0)
+    return values
+
+
+def is_lost_connection(error: BaseException) -> bool:
+    words = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")
+    return world_size() > 1 and any(word in str(error) for word in words)
 
 
 def total(value: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.models.copies import recording_gradients
+from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training import devices
 from tllib_ancon.training.fit import fit
@@ -84,7 +85,7 @@ def adapt(  # noqa: PLR0913
     """
     config = _config_of(model, images, answers, config, settings)
     passed = passed_transforms(train_transform, evaluation_transform)
-    devices.join()
+    processes.join()
     run = open_run(config.log)
     with devices.using_processor(config.threads):
         source = open_source(config, None if isinstance(model, str | Path | AdaptConfig) else model)

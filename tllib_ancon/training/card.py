@@ -12,8 +12,8 @@ from torch import nn
 from tllib_ancon import methods
 from tllib_ancon.measures import indicators
 from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.processes import on_main
 from tllib_ancon.runtime.text import markdown, say, yaml
-from tllib_ancon.training.devices import on_main
 from tllib_ancon.training.files import write_bytes
 from tllib_ancon.training.run import CARD, CERTIFICATE, RunDirectory
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError, reading
-from tllib_ancon.training.devices import collect
+from tllib_ancon.runtime.processes import collect
 from tllib_ancon.training.files import sha256_of, write_whole
 from tllib_ancon.training.inference import Outputs
 

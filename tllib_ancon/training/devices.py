@@ -1,102 +1,23 @@
-"""Devices, random numbers and the processes of a launch, by PyTorch and Accelerate."""
+"""Devices, memory, random numbers and the state that a process shares, by PyTorch and Accelerate."""
 
-import functools
 import os
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import numpy as np
 import psutil
 import torch
-from torch import distributed
 
 from tllib_ancon.runtime import processes
-from tllib_ancon.runtime.errors import BAD_INPUT, UserError, in_words
-
-Arguments = ParamSpec("Arguments")
-Outcome = TypeVar("Outcome")
+from tllib_ancon.runtime.errors import UserError
 
 
 def device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def launched() -> int:
-    """How many processes were started for this run, joined or not."""
-    if "RANK" in os.environ:
-        return int(os.environ.get("WORLD_SIZE", 1))
-    return processes.world_size()
-
-
-def join() -> None:
-    """Connect to the other processes of the launch, if there are any: tensors on a CPU by gloo, on a GPU by NCCL."""
-    if launched() == 1 or processes.world_size() > 1:
-        return
-    if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
-        distributed.init_process_group("cpu:gloo,cuda:nccl")
-    else:
-        distributed.init_process_group("gloo")
-
-
-def leave() -> None:
-    if processes.world_size() > 1:
-        distributed.destroy_process_group()
-
-
-def is_main() -> bool:
-    return processes.rank() == 0
-
-
-def on_main(function: Callable[Arguments, Outcome]) -> Callable[Arguments, Outcome]:
-    """Decorate a function that the main process calls for all: each gets what it returns, or its error."""
-
-    @functools.wraps(function)
-    def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Outcome:
-        if processes.world_size() == 1:
-            return function(*args, **kwargs)
-        message: list[Any] = [None, None]
-        if is_main():
-            message = list(_outcome_or_error(function, *args, **kwargs))
-        distributed.broadcast_object_list(message, src=0)
-        outcome: Outcome
-        outcome, error = message
-        if error is not None:
-            raise UserError(error)
-        return outcome
-
-    return call
-
-
-def _outcome_or_error(
-    function: Callable[Arguments, Outcome], *args: Arguments.args, **kwargs: Arguments.kwargs
-) -> tuple[Outcome | None, str | None]:
-    """What a function returns, or its error in words."""
-    try:
-        return function(*args, **kwargs), None
-    except BAD_INPUT as error:
-        return None, in_words(error)
-
-
-def collect(value: Any) -> list[Any]:
-    """The values of all processes, on the main one; elsewhere an empty list. Their tensors are on the CPU."""
-    if processes.world_size() == 1:
-        return [value]
-    if not is_main():
-        distributed.gather_object(value, None, dst=0)
-        return []
-    values: list[Any] = [None] * processes.world_size()
-    distributed.gather_object(value, values, dst=0)
-    return values
-
-
-def is_lost_connection(error: BaseException) -> bool:
-    words = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")
-    return processes.world_size() > 1 and any(word in str(error) for word in words)
 
 
 def free_memory() -> int:
@@ -106,7 +27,7 @@ def free_memory() -> int:
         limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
         used = int(Path("/sys/fs/cgroup/memory.current").read_text())
         free = min(free, limit - used)
-    return free // launched()
+    return free // processes.launched()
 
 
 def create_accelerator(mixed_precision: str | None) -> Any:

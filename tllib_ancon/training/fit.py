@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from tllib_ancon.models.copies import restore_tensors, wrapped_again
+from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import NotFinite
-from tllib_ancon.training import devices
 from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.card import write_card
 from tllib_ancon.training.learning import refuse_settings_of_training
@@ -36,7 +36,7 @@ def fit(plan: Plan, run: MemoryRun) -> AdaptationResult:
     elif plan.probe is not None:
         require_gradient(plan.model, plan.probe, config.adapted)
     settings = {"command": "adapt", **config.to_dict(), **plan.record}
-    if config.track is not None and devices.is_main():
+    if config.track is not None and processes.is_main():
         plan.progress.tracker = tracker(config.track, Path(str(config.log)), settings)
     try:
         summary = adaptation.make(settings, config.overwrite)

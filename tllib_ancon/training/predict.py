@@ -17,6 +17,7 @@ from torch import nn
 from tllib_ancon.config.predict import STANDARD_OUTPUT, PredictConfig, PredictionsConfig
 from tllib_ancon.data.domain import numbered
 from tllib_ancon.data.loading import UnlabelledImages
+from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import Shown, csv_text, showable
 from tllib_ancon.training import devices
@@ -182,7 +183,7 @@ class _Table:
         return pandas.DataFrame(columns)
 
 
-@devices.on_main
+@processes.on_main
 def _write(table: _Table, out: Path | None, every_class: bool) -> None:
     """Write the table in the format of the file's ending, or as CSV to standard output."""
     if out is None:

@@ -59,7 +59,7 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
         raise UserError(f"`method={config.method}` needs the target's unlabelled images; pass `target`")
     if not config.source:
         raise UserError("`source` is needed; pass the domain to train on")
-    devices.join()
+    processes.join()
     with devices.using_processor(config.threads):
         run = RunDirectory(config.log)
         toolkit = None if config.method == "erm" else find()
@@ -167,7 +167,7 @@ class SourceOnly(TrainingLoop):
         if self.keeps_statistics and self._is_best():
             predictions = scored or self._predict(self.held_out, self.metrics[-1]["epoch"])
             assert isinstance(self.run, RunDirectory)
-            devices.on_main(self.run.write_json)(STATISTICS, asdict(SourceStatistics.of(predictions.features.cpu())))
+            processes.on_main(self.run.write_json)(STATISTICS, asdict(SourceStatistics.of(predictions.features.cpu())))
 
     def _is_best(self) -> bool:
         *earlier, last = (line["accuracy"] for line in self.metrics)

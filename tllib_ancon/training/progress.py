@@ -16,8 +16,8 @@ from tqdm import tqdm
 from tllib_ancon.measures import indicators, selection
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.processes import is_main
 from tllib_ancon.runtime.text import spelled_here, terminal
-from tllib_ancon.training.devices import is_main
 
 
 class Meters:

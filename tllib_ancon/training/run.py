@@ -15,6 +15,7 @@ from torch import Tensor
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError, reading
+from tllib_ancon.runtime.processes import is_main, on_main
 from tllib_ancon.training import files
 from tllib_ancon.training.checkpointing import (
     ANEW,
@@ -26,7 +27,6 @@ from tllib_ancon.training.checkpointing import (
     write_sealed,
     write_weights,
 )
-from tllib_ancon.training.devices import is_main, on_main
 from tllib_ancon.training.inference import Outputs
 from tllib_ancon.training.run_settings import differences, refuse_other_settings, versions
 
