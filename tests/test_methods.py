@@ -99,6 +99,10 @@ def test_a_method_of_another_package_composes_with_its_own_option(package) -> No
         (MODULE.replace("focus:", "votes:"), "`votes` is the name of an attribute of Method"),
         (MODULE.replace("focus: float", "beta: int").replace("2.0", "2"), "`beta` has another type than that of"),
         (MODULE.replace('("elr", "ancon", "ancon-auto")', '("elrr",)'), "did you mean 'elr'"),
+        (
+            f"{MODULE}\n    def targets(self, visit):\n        return visit.probabilities\n",
+            "own `targets`; leave them out",
+        ),
     ],
 )
 def test_a_broken_package_is_told_only_when_its_method_is_asked_for(package, module: str, message: str) -> None:

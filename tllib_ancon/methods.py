@@ -59,14 +59,14 @@ def __getattr__(name: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Registration:
+class _Registration:
     """What is known of a name: see :func:`register`."""
 
     method: type[Method]
     composes: Collection[str]
 
 
-REGISTERED: dict[str, Registration] = {}
+REGISTERED: dict[str, _Registration] = {}
 
 
 def register(name: str, *, composes: Collection[str] = (), **unknown: Any) -> Callable[[type[Method]], type[Method]]:
@@ -103,27 +103,42 @@ def register(name: str, *, composes: Collection[str] = (), **unknown: Any) -> Ca
 
     def add(method: type[Method]) -> type[Method]:
         _require_method(name, method)
+        _require_default_targets(name, method, composes)
         is_taken = name in REGISTERED and _definition(REGISTERED[name].method) != _definition(method)
         if name in COMPOSITIONS or is_taken:
             raise UserError(f"method name {name!r} is taken; choose another one")
         _check_options(name, method.Options)
-        REGISTERED[name] = Registration(method, composes)
+        REGISTERED[name] = _Registration(method, composes)
         return method
 
     return add
 
 
+def _base_class() -> type[Method]:
+    base: type[Method] = import_module("tllib_ancon.self_training.method").Method
+    return base
+
+
 def _require_method(name: str, method: Any) -> None:
-    base = import_module("tllib_ancon.self_training.method").Method
-    if not (isinstance(method, type) and issubclass(method, base)):
+    if not (isinstance(method, type) and issubclass(method, _base_class())):
         raise UserError(
             f"method {name}: {getattr(method, '__name__', method)} is no subclass of methods.Method. Make it a class "
             f"whose objective is the loss; {_PAGE}"
         )
 
 
+def _require_default_targets(name: str, method: type[Method], composes: Collection[str]) -> None:
+    """Raise an error for targets that a composition would replace."""
+    replacing = [composition for composition in composes if composition != "elr"]
+    if replacing and method.targets is not _base_class().targets:
+        raise UserError(
+            f"method {name}: {' and '.join(replacing)} would replace the class's own `targets`; leave them out of "
+            "`composes`"
+        )
+
+
 def _check_options(name: str, options: type[Settings]) -> None:
-    base = import_module("tllib_ancon.self_training.method").Method
+    base = _base_class()
     for option, field in settings_of(options).items():
         if option in signature(create).parameters:
             raise UserError(f"method {name}: option `{option}` is the name of an argument of create; choose another")

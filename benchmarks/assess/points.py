@@ -45,7 +45,7 @@ from tllib_ancon.data.loading import hold_out
 from tllib_ancon.data.open import as_domain, open_domain
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.measures.indicators import SourceStatistics, drift_p
-from tllib_ancon.training.assess import ShuffledPasses, passes_of
+from tllib_ancon.training.assess import _passes_of, _ShuffledPasses
 from tllib_ancon.training.inference import scores_under_dropout
 from tllib_ancon.training.run import RunDirectory
 
@@ -137,12 +137,12 @@ def point(opened: Cells, cell: Cell, grid: str) -> dict[str, Any]:
     return {"images": len(target), **{name: round(value, 4) for name, value in numbers.items()}, "drift_p": drift}
 
 
-def passes_at(task: Task, target: Domain) -> ShuffledPasses:
+def passes_at(task: Task, target: Domain) -> _ShuffledPasses:
     settings = {name: value for name, value in task.settings.items() if name in settings_of(AssessConfig)}
-    return passes_of(AssessConfig(**settings), task.model, target)[0]
+    return _passes_of(AssessConfig(**settings), task.model, target)[0]
 
 
-def changed(passes: ShuffledPasses, task: Task, grid: str) -> ShuffledPasses:
+def changed(passes: _ShuffledPasses, task: Task, grid: str) -> _ShuffledPasses:
     """The same passes of the network of a grid."""
     if grid in CHANGES:
         settings = {**task.settings, **CHANGES[grid], "criterion": "last"}

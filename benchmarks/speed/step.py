@@ -12,7 +12,7 @@ from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.models.batch_norm import BatchNormPolicy
 from tllib_ancon.models.classifier import choose_adapted_parameters, shot_classifier
 from tllib_ancon.models.networks import create_backbone
-from tllib_ancon.training.loop import create_optimizer
+from tllib_ancon.training.loop import _create_optimizer
 
 BATCH, NUM_SAMPLES, NUM_CLASSES = 64, 5000, 10
 
@@ -33,7 +33,7 @@ class TrainingStep:
         self.model: Any = model.to(device)
         choose_adapted_parameters(model, "all-but-head")
         BatchNormPolicy().set_mode(model)
-        self.optimizer = create_optimizer(model.get_parameters(1e-3), AdaptConfig(), model)
+        self.optimizer = _create_optimizer(model.get_parameters(1e-3), AdaptConfig(), model)
         method_of = methods.create(method, num_samples=NUM_SAMPLES, num_classes=NUM_CLASSES, feature_dim=256)
         self.method = method_of.to(device)
         self.images = torch.randn(BATCH, 3, side, side, generator=self.generator).to(device)

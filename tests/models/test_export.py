@@ -18,7 +18,7 @@ from tllib_ancon.models import Classifier, as_classifier
 from tllib_ancon.models.classifier import shot_classifier
 from tllib_ancon.models.networks import create_backbone
 from tllib_ancon.runtime.errors import UserError
-from tllib_ancon.training.export import METADATA, content_of
+from tllib_ancon.training.export import METADATA, _content_of
 
 CLASSES = ["Büro", "cat", "dog", "a, b", '"']
 MEAN, STD = (0.5, 0.25, 0.125), (1.0, 0.5, 0.75)
@@ -79,7 +79,7 @@ def test_an_exported_program_gives_the_same_logits_for_any_batch(form: str, buil
     before = {name: tensor.clone() for name, tensor in classifier.state_dict().items()}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        path.write_bytes(content_of(classifier, form, CLASSES, MEAN, STD, 32))
+        path.write_bytes(_content_of(classifier, form, CLASSES, MEAN, STD, 32))
     assert classifier.training
     run, metadata = RUNNERS[form](path)
     assert metadata == EXPECTED
@@ -93,7 +93,7 @@ def test_an_exported_program_gives_the_same_logits_for_any_batch(form: str, buil
 
 def test_exported_weights_load_strictly_into_the_plain_network(tmp_path: Path) -> None:
     classifier, path = trained(vit), tmp_path / "model"
-    path.write_bytes(content_of(classifier, "safetensors", CLASSES, MEAN, STD, 32))
+    path.write_bytes(_content_of(classifier, "safetensors", CLASSES, MEAN, STD, 32))
     plain = timm.create_model("test_vit", num_classes=5, img_size=32)
     with safe_open(path, "pt") as file:
         metadata, state = file.metadata(), {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
@@ -117,11 +117,11 @@ class Branching(nn.Module):
 
 def test_a_network_that_cannot_be_exported_says_so_in_one_line() -> None:
     with pytest.raises(UserError, match=r"cannot be exported by torch-export") as error:
-        content_of(as_classifier(Branching()), "torch-export", CLASSES, MEAN, STD, 32)
+        _content_of(as_classifier(Branching()), "torch-export", CLASSES, MEAN, STD, 32)
     assert "\n" not in str(error.value)
 
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(UserError, match=r"onnx needs (onnx|onnxscript): pip install onnx onnxscript"):
-        content_of(shot(), "onnx", CLASSES, MEAN, STD, 32)
+        _content_of(shot(), "onnx", CLASSES, MEAN, STD, 32)

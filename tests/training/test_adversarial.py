@@ -19,7 +19,7 @@ from tllib_ancon.models.checkpoints import load_state_dict
 from tllib_ancon.models.networks import create_backbone
 from tllib_ancon.toolkit.toolkit import Toolkit
 from tllib_ancon.training.image_transforms import Transforms
-from tllib_ancon.training.pretrain import AdversarialTraining, create_network
+from tllib_ancon.training.pretrain import _adversarial_network, _AdversarialTraining
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run import RunDirectory
 
@@ -49,20 +49,20 @@ def training(
     domains: tuple[Domain, Domain],
     log: Path,
     backbone: Any = None,
-) -> AdversarialTraining:
+) -> _AdversarialTraining:
     torch.manual_seed(0)
     backbone = backbone or create_backbone("small_cnn")
-    network = create_network(toolkit, backbone, 3, options)
+    network = _adversarial_network(toolkit, backbone, 3, options)
     run = RunDirectory(log)
     transforms = Transforms(train_transform(TRANSFORM), evaluation_transform(TRANSFORM))
-    return AdversarialTraining(network, *domains, options, run, transforms, Progress(quiet=True))
+    return _AdversarialTraining(network, *domains, options, run, transforms, Progress(quiet=True))
 
 
 def latest(log: Path) -> dict[str, torch.Tensor]:
     return dict(load_state_dict(log / "checkpoints" / "latest.pth"))
 
 
-def naive_training(run: AdversarialTraining, options: Any) -> dict[str, torch.Tensor]:
+def naive_training(run: _AdversarialTraining, options: Any) -> dict[str, torch.Tensor]:
     """The loop of TLLib's cdan.py and mdd.py on the batches that ``run`` would see, from its untrained network."""
     model, adversary = copy.deepcopy(run.model), copy.deepcopy(run.adversary)
     rates = [(group["params"], group["lr"]) for group in model.get_parameters()]

@@ -18,7 +18,7 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training.checkpointing import (
     SEAL,
-    SavedPredictions,
+    _SavedPredictions,
     copy_to_cpu,
     read_predictions,
     restore_snapshot,
@@ -140,7 +140,7 @@ def test_any_damage_is_found(state: Path, data: st.DataObject) -> None:
 
 
 LOGITS = np.arange(12, dtype=np.float32).reshape(4, 3)
-FULL = SavedPredictions(
+FULL = _SavedPredictions(
     indices=np.arange(4),
     logits=LOGITS,
     labels=np.array([0, 1, 2, 0]),

@@ -33,7 +33,7 @@ from tllib_ancon.toolkit.toolkit import find
 from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.image_transforms import Transforms
 from tllib_ancon.training.inference import Outputs, evaluation_loader, predict_domain
-from tllib_ancon.training.pretrain import AdversarialTraining, SourceOnly, create_network
+from tllib_ancon.training.pretrain import _adversarial_network, _AdversarialTraining, _SourceOnly
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import facts_of, resolve
 from tllib_ancon.training.run import RunDirectory
@@ -154,15 +154,15 @@ def outcome(adaptation: Adaptation) -> dict[str, Any]:
     }
 
 
-def source_only(source: Domain, folder: Path, batch_size: int) -> SourceOnly:
+def source_only(source: Domain, folder: Path, batch_size: int) -> _SourceOnly:
     torch.manual_seed(0)
     model = BottleneckClassifier(Encoder(), 3, nn.Linear(6, 5), nn.Linear(5, 3), features_dim=5, finetune=False)
     run = RunDirectory(folder)
     options = PretrainConfig(epochs=EPOCHS, batch_size=batch_size, lr=0.1, workers=0)
-    return SourceOnly(model, source, options, run, Transforms(contrasting, contrasting), Progress(quiet=True))
+    return _SourceOnly(model, source, options, run, Transforms(contrasting, contrasting), Progress(quiet=True))
 
 
-def trained(training: SourceOnly) -> dict[str, Any]:
+def trained(training: _SourceOnly) -> dict[str, Any]:
     training.make({})
     return {"parameters": training.network.state_dict(), "metrics": without(training.metrics)}
 
@@ -189,16 +189,16 @@ def statistics(target: Domain, folder: Path) -> list[Tensor]:
 
 def adversarial(
     domains: list[Domain], log: Path, batch_size: int, plain: bool = True, **settings: Any
-) -> AdversarialTraining:
+) -> _AdversarialTraining:
     """A training; a plain network has no batch-norm and no dropout, so that an image's outputs are its own."""
     fixed = {"epochs": EPOCHS, "iters_per_epoch": STEPS, "bottleneck_dim": 5, "lr": 0.1, "lr_gamma": 0.1, "workers": 0}
     config = PretrainConfig(batch_size=batch_size, **{**fixed, **settings})
     torch.manual_seed(0)
-    network = create_network(find(), Encoder(), 3, config)
+    network = _adversarial_network(find(), Encoder(), 3, config)
     if plain:
         without_batches_and_noise(network[0])
     run, transforms = RunDirectory(log), Transforms(contrasting, contrasting)
-    return AdversarialTraining(network, *domains, config, run, transforms, Progress(quiet=True))
+    return _AdversarialTraining(network, *domains, config, run, transforms, Progress(quiet=True))
 
 
 def without_batches_and_noise(model: nn.Module) -> None:
@@ -208,7 +208,7 @@ def without_batches_and_noise(model: nn.Module) -> None:
         without_batches_and_noise(module)
 
 
-def adversarial_state(training: AdversarialTraining) -> dict[str, Any]:
+def adversarial_state(training: _AdversarialTraining) -> dict[str, Any]:
     """Of a run that is finished here."""
     training.make({})
     return {

@@ -18,7 +18,7 @@ from tllib_ancon.self_training import elr, ensemble, memory_bank
 from tllib_ancon.training import loop
 from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.image_transforms import Transforms
-from tllib_ancon.training.loop import create_optimizer
+from tllib_ancon.training.loop import _create_optimizer
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import facts_of, resolve
 from tllib_ancon.training.run import MemoryRun
@@ -60,7 +60,7 @@ def test_a_large_network_has_the_fused_kernel_where_there_is_one(name: str, monk
     def is_fused(width: int) -> bool:
         layer = nn.Linear(1000, width)
         groups = [{"params": [*layer.parameters()], "lr": 0.1}]
-        return bool(create_optimizer(groups, AdaptConfig(optimizer=name), layer).param_groups[0]["fused"])
+        return bool(_create_optimizer(groups, AdaptConfig(optimizer=name), layer).param_groups[0]["fused"])
 
     assert (is_fused(10), is_fused(1000)) == (False, True)
     kind = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}[name]

@@ -8,7 +8,7 @@ from tests.domains_on_disk import small_arguments
 from tllib_ancon.cli.main import main
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.self_training.pseudo_label import belief_matching_loss
-from tllib_ancon.training.pretrain import source_loss
+from tllib_ancon.training.pretrain import _source_loss
 
 LOGITS = torch.tensor([[2.0, -1.0, 0.5], [0.0, 3.0, -2.0]])
 LABELS = torch.tensor([0, 2])
@@ -18,12 +18,12 @@ LABELS = torch.tensor([0, 2])
 def test_label_smoothing(smoothing: float) -> None:
     """(1 - s) and s / K on the true class, s / K on each other."""
     targets = (1 - smoothing) * torch.eye(3)[LABELS] + smoothing / 3
-    loss = source_loss(PretrainConfig(label_smoothing=smoothing))(LOGITS, LABELS)
+    loss = _source_loss(PretrainConfig(label_smoothing=smoothing))(LOGITS, LABELS)
     torch.testing.assert_close(loss, -(targets * LOGITS.log_softmax(1)).sum(1).mean())
 
 
 def test_belief_matching() -> None:
-    loss = source_loss(PretrainConfig(loss="belief-matching", belief_coefficient=0.2))(LOGITS, LABELS)
+    loss = _source_loss(PretrainConfig(loss="belief-matching", belief_coefficient=0.2))(LOGITS, LABELS)
     torch.testing.assert_close(loss, belief_matching_loss(LOGITS, LABELS, 0.2))
 
 

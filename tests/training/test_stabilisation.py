@@ -18,7 +18,7 @@ from tllib_ancon.models.batch_norm import estimated_statistics
 from tllib_ancon.models.classifier import as_classifier
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training.adaptation import Adaptation
-from tllib_ancon.training.loop import create_optimizer, power_decay
+from tllib_ancon.training.loop import _create_optimizer, _power_decay
 
 LAYERS = nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.LayerNorm(6), nn.Linear(6, 3))
 BOTH = nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.LayerNorm(6), nn.BatchNorm1d(6), nn.Linear(6, 3))
@@ -51,7 +51,7 @@ def test_a_source_model_learns_by_sgd_unless_it_is_asked_for() -> None:
 def rates(model: nn.Module, **settings: Any) -> dict[str, tuple[float, float]]:
     """Name of a parameter of the model -> its rate and weight decay."""
     classifier, config = as_classifier(model, probe=torch.zeros(2, 3, 16, 16)), AdaptConfig(**settings)
-    optimizer = create_optimizer(classifier.get_parameters(1.0), config, classifier)
+    optimizer = _create_optimizer(classifier.get_parameters(1.0), config, classifier)
     found = {p: (group["lr"], group["weight_decay"]) for group in optimizer.param_groups for p in group["params"]}
     return {name: found[parameter] for name, parameter in model.named_parameters()}
 
@@ -64,8 +64,8 @@ def test_adamw_decays_no_norm_and_no_bias() -> None:
 
 
 def test_the_rate_decays_by_a_power() -> None:
-    optimizer = create_optimizer([{"params": [nn.Parameter(torch.zeros(1))], "lr": 1.0}], AdaptConfig(), nn.Module())
-    schedule = power_decay(optimizer, AdaptConfig(), 20)
+    optimizer = _create_optimizer([{"params": [nn.Parameter(torch.zeros(1))], "lr": 1.0}], AdaptConfig(), nn.Module())
+    schedule = _power_decay(optimizer, AdaptConfig(), 20)
     rates = []
     for _ in range(20):
         rates.append(schedule.get_last_lr()[0])

@@ -107,7 +107,7 @@ def aetta(probabilities: Tensor, dropout: Tensor, alpha: float = 3.0) -> float:
     return 1 - min(largest_error, disagreement / weight)
 
 
-class Criterion(NamedTuple):
+class _Criterion(NamedTuple):
     """A scorer with a sign: ``sign * function(...)`` is the higher the better the model."""
 
     function: Callable[[Tensor], float]
@@ -115,9 +115,9 @@ class Criterion(NamedTuple):
 
 
 CRITERIA = {
-    "infomax": Criterion(infomax, 1),
-    "corr_c": Criterion(corr_c, -1),
-    "mean_entropy": Criterion(mean_entropy, -1),
+    "infomax": _Criterion(infomax, 1),
+    "corr_c": _Criterion(corr_c, -1),
+    "mean_entropy": _Criterion(mean_entropy, -1),
 }
 """Criteria that an adaptation computes after each epoch, by name: the paper's InfoMax, Corr-C and Ent."""
 

@@ -44,7 +44,7 @@ class Visit:
 
 
 @dataclass(frozen=True)
-class Needs:
+class _Needs:
     """Another option and the value without which an option has no effect."""
 
     option: str
@@ -73,7 +73,7 @@ def option(
     """
     field: FieldInfo = Field(default, description=help, gt=gt, ge=ge, lt=lt, le=le)
     if needs is not None:
-        field.metadata.append(Needs(*needs))
+        field.metadata.append(_Needs(*needs))
     return field
 
 
@@ -180,7 +180,7 @@ class Method(nn.Module):
         for name, field in type(options).model_fields.items():
             value = getattr(options, name)
             for needs in field.metadata:
-                if not isinstance(needs, Needs) or value == field.default:
+                if not isinstance(needs, _Needs) or value == field.default:
                     continue
                 if getattr(options, needs.option) != needs.value:
                     raise UserError(

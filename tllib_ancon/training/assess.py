@@ -123,7 +123,7 @@ def assess(
     """
     config = config or AssessConfig(**{"quiet": True, **settings})
     with devices.using_processor(config.threads):
-        passes, all_images, predictor = passes_of(config, model, images, head, evaluation_transform)
+        passes, all_images, predictor = _passes_of(config, model, images, head, evaluation_transform)
         statistics, accuracy_on_source = _assessed_source(passes, predictor, source)
         names = names_of(all_images, str(images if isinstance(images, str | Path) else config.root))
         positions = _positions_without_teaching(predictor.start, len(all_images))
@@ -137,7 +137,7 @@ def assess(
 
 
 def _assessed_source(
-    passes: ShuffledPasses, predictor: Predictor, source: Any
+    passes: _ShuffledPasses, predictor: Predictor, source: Any
 ) -> tuple[SourceStatistics | None, Mapping[str, float] | None]:
     """Statistics of the source's features, and the accuracy on the source where its images have labels."""
     if isinstance(source, SourceStatistics):
@@ -192,9 +192,9 @@ def _write_questions(file: Path, names: Sequence[str]) -> None:
     write_bytes(file, csv_text(rows).encode())
 
 
-def passes_of(
+def _passes_of(
     config: AssessConfig, model: Any, images: Any, head: str | None = None, transform: Transform | None = None
-) -> tuple[ShuffledPasses, Domain, Predictor]:
+) -> tuple[_ShuffledPasses, Domain, Predictor]:
     """A copy of the model, ready to pass over domains; the images; and the predictor that opened both."""
     predictor = Predictor(config, model, transform, head=head)
     opened = predictor.open(images)
@@ -206,11 +206,11 @@ def passes_of(
         progress.lines(classifier.reader.notes)
     target = in_the_models_order(opened, network, classifier.num_classes, Source(), progress.line)
     second_view = shifted if predictor.config.no_hflip else mirror
-    return ShuffledPasses(classifier, config, evaluation_transform, second_view), target, predictor
+    return _ShuffledPasses(classifier, config, evaluation_transform, second_view), target, predictor
 
 
 @dataclass(frozen=True)
-class ShuffledPasses:
+class _ShuffledPasses:
     """Passes of a network over domains in a random order, so that a batch's statistics are like those of all."""
 
     classifier: Classifier
@@ -250,7 +250,7 @@ class _Estimates(NamedTuple):
 
 
 def _assessed(
-    passes: ShuffledPasses, target: Domain, source: SourceStatistics | None, answers: Labels | None
+    passes: _ShuffledPasses, target: Domain, source: SourceStatistics | None, answers: Labels | None
 ) -> Assessment:
     """``answers``, (N,) in the order of the passes, count up to the first -1."""
     outputs = passes.predictions(target)
@@ -275,7 +275,7 @@ def _classes(outputs: Outputs) -> Labels:
 
 
 def _indicators(
-    passes: ShuffledPasses, target: Domain, outputs: Outputs, source: SourceStatistics | None
+    passes: _ShuffledPasses, target: Domain, outputs: Outputs, source: SourceStatistics | None
 ) -> dict[str, Any]:
     classes = _classes(outputs)
     values = indicators.indicators(classes, outputs.logits.shape[1], outputs.features.cpu().numpy(), source)

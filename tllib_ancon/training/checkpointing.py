@@ -133,7 +133,7 @@ def read_arrays(path: Path, names: Iterable[str]) -> dict[str, Array]:
 
 
 @dataclass(frozen=True)
-class SavedPredictions:
+class _SavedPredictions:
     """Outputs of the adapted model on the N images of the target."""
 
     indices: Array  # (N,) position of each image in the list of the domain, of which images may have been left out
@@ -149,7 +149,7 @@ def write_predictions(path: Path, predictions: Outputs, target: Domain, votes: T
     if np.abs(features).max(initial=0) <= np.finfo(np.float16).max:
         features = features.astype(np.float16)
     paths = None if target.paths is None else np.asarray(target.paths)
-    saved = SavedPredictions(
+    saved = _SavedPredictions(
         indices=target.positions,
         logits=predictions.logits.cpu().numpy(),
         labels=target.labels,
@@ -170,9 +170,9 @@ def _smallest_votes(votes: Tensor | None) -> Array | None:
     return array.astype(np.float32)
 
 
-def read_predictions(run: Path) -> SavedPredictions | None:
+def read_predictions(run: Path) -> _SavedPredictions | None:
     path = run / PREDICTIONS
     if not path.is_file():
         return None
     with reading(path, "predictions"):
-        return SavedPredictions(**read_arrays(path, SavedPredictions.__dataclass_fields__))
+        return _SavedPredictions(**read_arrays(path, _SavedPredictions.__dataclass_fields__))

@@ -43,7 +43,7 @@ def export(config: ExportConfig, model: nn.Module | None = None) -> None:
     if preprocessing.val_resizing == "res.":
         side = preprocessing.resize_size
     classes = predictor.start.classes or numbered(classifier.num_classes)
-    write_bytes(out, content_of(classifier, form, classes, preprocessing.mean, preprocessing.std, side))
+    write_bytes(out, _content_of(classifier, form, classes, preprocessing.mean, preprocessing.std, side))
 
 
 def _preprocessing_of(predictor: Predictor, run: str) -> Preprocessing:
@@ -63,7 +63,7 @@ def _image_form(form: Any) -> tuple[int, int]:
     raise UserError(f"the network takes inputs {form}, and export writes networks of images (C, H, W) alone")
 
 
-def content_of(
+def _content_of(
     classifier: Classifier,
     form: str,
     classes: Sequence[str],

@@ -67,8 +67,8 @@ class TrainingLoop(ABC):
         self.accelerator = devices.create_accelerator(options.mixed_precision)
         self.device: torch.device = self.accelerator.device
         use_fastest_layout(model)
-        optimizer = create_optimizer(groups, options, model)
-        self.schedule = power_decay(optimizer, options, steps)  # of a prepared one it sees no steps
+        optimizer = _create_optimizer(groups, options, model)
+        self.schedule = _power_decay(optimizer, options, steps)  # of a prepared one it sees no steps
         self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
         if processes.world_size() > 1:
             # Each process keeps its own running statistics: training reads none, evaluation the main process's.
@@ -233,7 +233,7 @@ def use_fastest_layout(model: nn.Module) -> None:
         model.to(memory_format=torch.channels_last)
 
 
-def create_optimizer(
+def _create_optimizer(
     groups: list[dict[str, Any]], options: AdaptConfig | PretrainConfig, model: nn.Module
 ) -> Optimizer:
     """SGD with Nesterov momentum, or AdamW, which applies no weight decay to parameters of one dimension. A step of a
@@ -273,7 +273,7 @@ def _decayed(groups: list[dict[str, Any]], weight_decay: float) -> list[dict[str
     return divided
 
 
-def power_decay(optimizer: Optimizer, options: AdaptConfig | PretrainConfig, total_steps: int = 1) -> LambdaLR:
+def _power_decay(optimizer: Optimizer, options: AdaptConfig | PretrainConfig, total_steps: int = 1) -> LambdaLR:
     """lr · (1 + gamma · step / total_steps)^-decay"""
 
     def factor(step: int) -> float:

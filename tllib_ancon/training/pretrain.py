@@ -107,10 +107,10 @@ def _training(
 ) -> TrainingLoop:
     num_classes = domains[0].num_classes
     if toolkit is not None:
-        adversarial = create_network(toolkit, backbone, num_classes, config)
+        adversarial = _adversarial_network(toolkit, backbone, num_classes, config)
         source, target = domains
         called(adversarial[0], probe_of(source, transforms.evaluation), OTHER_SIZE)
-        return AdversarialTraining(adversarial, source, target, config, run, transforms, progress)
+        return _AdversarialTraining(adversarial, source, target, config, run, transforms, progress)
     assert config.bottleneck_dropout is not None
     model = shot_classifier(
         backbone,
@@ -121,10 +121,10 @@ def _training(
         config.bottleneck_dropout,
     )
     called(model, probe_of(domains[0], transforms.evaluation), OTHER_SIZE)
-    return SourceOnly(model, domains[0], config, run, transforms, progress)
+    return _SourceOnly(model, domains[0], config, run, transforms, progress)
 
 
-class SourceOnly(TrainingLoop):
+class _SourceOnly(TrainingLoop):
     """Minimise the cross-entropy on the source (ERM); ``best.pth`` has the highest accuracy on its hold-out."""
 
     title = "source epoch"
@@ -147,7 +147,7 @@ class SourceOnly(TrainingLoop):
         self.held_out = evaluation_loader(held_out, transforms.evaluation, options.batch_size, loader.workers)
         self.held_out_labels = torch.as_tensor(held_out.labels)
         self.keeps_statistics = len(held_out_indices) >= FEWEST_IMAGES
-        self.source_loss = source_loss(options)
+        self.source_loss = _source_loss(options)
         steps = options.epochs * len(loader)
         super().__init__(options, run, progress, model, [loader], model.get_parameters(options.lr), steps)
 
@@ -187,7 +187,7 @@ Network = tuple[Any, AdversarialLoss]
 """A classifier of the toolkit and the loss it is trained against."""
 
 
-def create_network(toolkit: Toolkit, backbone: Any, num_classes: int, options: PretrainConfig) -> Network:
+def _adversarial_network(toolkit: Toolkit, backbone: Any, num_classes: int, options: PretrainConfig) -> Network:
     """The classifier of TLLib's ``cdan.py`` or ``mdd.py``, and the adversarial loss.
 
     Source: Long et al., "Conditional Adversarial Domain Adaptation", NeurIPS 2018; Zhang et al., "Bridging Theory and
@@ -205,7 +205,7 @@ def create_network(toolkit: Toolkit, backbone: Any, num_classes: int, options: P
     return model, toolkit.cdan(num_classes, width, options.randomized, options.randomized_dim, options.entropy)
 
 
-class AdversarialTraining(TrainingLoop):
+class _AdversarialTraining(TrainingLoop):
     """Minimise the cross-entropy on the source plus ``trade_off`` times an adversarial loss between the domains. Each
     of many processes computes the loss of all samples."""
 
@@ -284,7 +284,7 @@ class AdversarialTraining(TrainingLoop):
         }
 
 
-def source_loss(config: PretrainConfig) -> Callable[[Tensor, Tensor], Tensor]:
+def _source_loss(config: PretrainConfig) -> Callable[[Tensor, Tensor], Tensor]:
     assert config.belief_coefficient is not None
     assert config.label_smoothing is not None
     if config.loss == "belief-matching":
