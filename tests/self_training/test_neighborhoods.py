@@ -69,7 +69,7 @@ def test_nrc_against_a_naive_transcription(mixing: str | None, reciprocal: bool)
 @pytest.mark.parametrize("mixing", MIXINGS)
 def test_aad_against_a_naive_transcription(mixing: str | None, beta: float, total_steps, weight: float) -> None:
     visits = random_visits(seed=6)
-    aad = AttractingDispersing(N, K, D, 4, beta, total_steps, weight, mixing or "normalized")
+    aad = AttractingDispersing(N, K, D, 4, beta, total_steps, mixing=mixing or "normalized", anchor_weight=weight)
     found = losses(aad, visits, mixing is not None)
     expected = naive_aad(visits, mixing, beta, total_steps or 1, weight)
     torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-5, atol=1e-6)

@@ -8,8 +8,8 @@ from torch import Tensor
 from tllib_ancon.methods import register
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
-from tllib_ancon.self_training.checks import Share, Size, Weight, validated
-from tllib_ancon.self_training.memory_bank import Mixing, Neighborhood, NeighborMethod, NeighborVotes
+from tllib_ancon.self_training.checks import Size, Weight, validated
+from tllib_ancon.self_training.memory_bank import Neighborhood, NeighborMethod, NeighborVotes
 from tllib_ancon.self_training.method import option
 from tllib_ancon.self_training.neighbors import available_neighbors, nearest
 from tllib_ancon.self_training.voting import WithWeightedVotes
@@ -28,14 +28,14 @@ class AttractingDispersing(Neighborhood):
     Anchors f̄, AnCon's votes, replace s by 0.3 f̄ / Σ_k f̄_k + 0.7 s wherever a sample has votes.
 
     Args:
-        num_samples, num_classes, feature_dim, anchor_weight: as of
+        num_samples, num_classes, feature_dim: as of
             :class:`~tllib_ancon.self_training.NeighborhoodReciprocity`
         neighbors (int): size of N(x); clamped to N - 1 with a warning. Default: 3, the official code's for OfficeHome
             and Office-31; 5 for VisDA
         beta (float): β, at least 0; 0 keeps α = 1. Default: 0, the official code's for OfficeHome; 1 for Office-31, 5
             for VisDA
         total_steps (int): I, steps of the whole training; needed unless β = 0. Later steps count as the last.
-        mixing (str): how f̄ enters, as there. Default: ``"normalized"``
+        **anchoring: how f̄ enters, as there; its ``mixing`` is ``"normalized"`` by default
 
     Inputs: those of :class:`~tllib_ancon.self_training.NeighborhoodReciprocity`
 
@@ -59,10 +59,9 @@ class AttractingDispersing(Neighborhood):
         neighbors: Size = 3,
         beta: Weight = 0.0,
         total_steps: int | None = None,
-        anchor_weight: Share = 0.3,
-        mixing: Mixing = "normalized",
+        **anchoring: Any,
     ):
-        super().__init__((num_samples, num_classes, feature_dim), mixing, anchor_weight)
+        super().__init__((num_samples, num_classes, feature_dim), **{"mixing": "normalized", **anchoring})
         if beta and (total_steps is None or total_steps < 1):
             raise UserError(
                 f"AaD's `total_steps={total_steps}`: dispersion decays over the whole training, so pass its number of "

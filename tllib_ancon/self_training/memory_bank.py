@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import NotFinite, UserError
-from tllib_ancon.self_training.checks import FixedPrecision, check_visit, finite_rows
+from tllib_ancon.self_training.checks import FixedPrecision, Share, check_visit, finite_rows, validated
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.method import Method, Visit
 from tllib_ancon.self_training.voting import WithVotes
@@ -50,13 +50,23 @@ class WholePass(FixedPrecision):
 
 class Neighborhood(WholePass):
     """Base of losses over a sample's nearest samples in a memory. It holds the feature, of length 1, and the prediction
-    of every sample, as of its last finite visit."""
+    of every sample, as of its last finite visit.
+
+    Args:
+        sizes: N images of the whole target set, K classes, D features before the head
+        mixing (str): ``"authors"``: the raw votes, as in AnCon's code, where a class with four saturates;
+            ``"normalized"``: their distribution, and a sample without a vote keeps s; ``"adaptive"``: s counts as one
+            more vote, which gives the votes' distribution the weight Q(x) / (1 + Q(x)), with Q(x) the sample's votes,
+            and leaves ``anchor_weight`` unused. Default: ``"authors"``
+        anchor_weight (float): weight of the anchors in [0, 1]. Default: 0.3
+    """
 
     refresh = "start"
     features: Tensor
     scores: Tensor
 
-    def __init__(self, sizes: tuple[int, int, int], mixing: str, anchor_weight: float):
+    @validated
+    def __init__(self, sizes: tuple[int, int, int], mixing: Mixing = "authors", anchor_weight: Share = 0.3):
         super().__init__(sizes)
         num_samples, num_classes, feature_dim = sizes
         if num_samples < 2:

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from tllib_ancon.methods import register
 from tllib_ancon.runtime import processes
-from tllib_ancon.self_training.checks import Share, Size, validated
-from tllib_ancon.self_training.memory_bank import Mixing, Neighborhood, NeighborMethod, NeighborVotes
+from tllib_ancon.self_training.checks import Size, validated
+from tllib_ancon.self_training.memory_bank import Neighborhood, NeighborMethod, NeighborVotes
 from tllib_ancon.self_training.method import option
 from tllib_ancon.self_training.neighbors import available_neighbors, nearest_two_fold
 from tllib_ancon.self_training.voting import WithWeightedVotes
@@ -38,11 +38,9 @@ class NeighborhoodReciprocity(Neighborhood):
         neighbors (int): size of N(x); clamped to N - 1 with a warning. Default: 5
         expanded_neighbors (int): size of E(j); likewise. Default: 5
         reciprocal (bool): False gives every neighbour the affinity 0.1, as AnCon's code does. Default: True
-        mixing (str): ``"authors"``: the raw votes, as in AnCon's code, where a class with four saturates;
-            ``"normalized"``: their distribution, and a sample without a vote keeps s; ``"adaptive"``: s counts as one
-            more vote, which gives the votes' distribution the weight Q(x) / (1 + Q(x)), with Q(x) the sample's votes,
-            and leaves ``anchor_weight`` unused. Default: ``"authors"``
-        anchor_weight (float): weight of the anchors in [0, 1]. Default: 0.3
+        **anchoring: how anchors enter: ``mixing`` (str), by default ``"authors"``, the raw votes, as in AnCon's code;
+            ``"normalized"``, their distribution; or ``"adaptive"``, where s counts as one more vote. ``anchor_weight``
+            (float): weight of the anchors in [0, 1], by default 0.3
 
     Inputs:
         - indices: (B,) int64 or int32 in [0, N)
@@ -70,10 +68,9 @@ class NeighborhoodReciprocity(Neighborhood):
         neighbors: Size = 5,
         expanded_neighbors: Size = 5,
         reciprocal: bool = True,
-        mixing: Mixing = "authors",
-        anchor_weight: Share = 0.3,
+        **anchoring: Any,
     ):
-        super().__init__((num_samples, num_classes, feature_dim), mixing, anchor_weight)
+        super().__init__((num_samples, num_classes, feature_dim), **anchoring)
         self.neighbors = available_neighbors("neighbors", neighbors, num_samples)
         self.expanded_neighbors = available_neighbors("expanded_neighbors", expanded_neighbors, num_samples)
         self.reciprocal = reciprocal

@@ -93,7 +93,6 @@ class Adaptation(TrainingLoop):
             model,
             loaders,
             groups or [{"params": []}],  # where only statistics change
-            steps,
             {"method": self.method, "first_labels": self.first_predictions},
         )
         self.target = target

@@ -58,7 +58,6 @@ class TrainingLoop(ABC):
         model: nn.Module,
         loaders: list[ImageLoader],
         groups: list[dict[str, Any]],
-        steps: int = 1,
         state: Mapping[str, Stateful] | None = None,
     ):
         self.options, self.run, self.progress, self.loaders = options, run, progress, loaders
@@ -68,7 +67,9 @@ class TrainingLoop(ABC):
         self.device: torch.device = self.accelerator.device
         use_fastest_layout(model)
         optimizer = _create_optimizer(groups, options, model)
-        self.schedule = _power_decay(optimizer, options, steps)  # of a prepared one it sees no steps
+        self.schedule = _power_decay(
+            optimizer, options, self._steps_of_the_schedule()
+        )  # of a prepared one it sees no steps
         self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
         if processes.world_size() > 1:
             # Each process keeps its own running statistics: training reads none, evaluation the main process's.
@@ -95,6 +96,10 @@ class TrainingLoop(ABC):
             self.run.finish(result)
         self.progress.finish(result)
         return result
+
+    def _steps_of_the_schedule(self) -> int:
+        """The steps over which the learning rate decays: those of the whole training."""
+        return self.options.epochs * self.steps
 
     def _make_epochs(self) -> None:
         """Make all epochs that the run does not have yet; a signal ends it after the step that it came in."""

@@ -148,8 +148,7 @@ class _SourceOnly(TrainingLoop):
         self.held_out_labels = torch.as_tensor(held_out.labels)
         self.keeps_statistics = len(held_out_indices) >= FEWEST_IMAGES
         self.source_loss = _source_loss(options)
-        steps = options.epochs * len(loader)
-        super().__init__(options, run, progress, model, [loader], model.get_parameters(options.lr), steps)
+        super().__init__(options, run, progress, model, [loader], model.get_parameters(options.lr))
 
     def _loss(self, batch: tuple[Tensor, Tensor]) -> Step:
         images, labels = batch
@@ -235,7 +234,7 @@ class _AdversarialTraining(TrainingLoop):
         self.target = evaluation_loader(target, transforms.evaluation, options.batch_size, loaders[1].workers)
         groups = [*model.get_parameters(options.lr), *self.adversary.get_parameters(options.lr)]
         state: dict[str, Any] = {"loss": self.adversary, "reversal": self.reversal}
-        super().__init__(options, run, progress, model, loaders, groups, state=state)
+        super().__init__(options, run, progress, model, loaders, groups, state)
         self.adversary.to(self.device)
         processes.broadcast(self.adversary.state_dict().values())
 
@@ -262,6 +261,10 @@ class _AdversarialTraining(TrainingLoop):
         source_loss = nn.functional.cross_entropy(logits[: len(images_s)].float(), labels_s)
         assert self.options.trade_off is not None
         return source_loss + self.options.trade_off * transfer_loss, logits, diagnostics
+
+    def _steps_of_the_schedule(self) -> int:
+        """One: the rate of TLLib's scripts decays with the number of the step."""
+        return 1
 
     def _update(self) -> None:
         """The gradients of the loss, which lies outside the model, are averaged over processes here."""
