@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import REFUSED
-from tllib_ancon.measures.disagreement import STAKES, WEIGHTS, DisagreementTest, labels_needed, stopping_times
+from tllib_ancon.measures.disagreement import STAKES, WEIGHTS, DisagreementTest
+from tllib_ancon.measures.stopping import labels_needed, stopping_times
 from tllib_ancon.runtime.errors import UserError
 
 outcome_lists = st.lists(st.sampled_from([-1, 0, 1]), max_size=25)

@@ -21,7 +21,8 @@ import numpy.typing as npt
 from tllib_ancon.data.answers import ANOTHER, CANNOT_TELL, Answer
 from tllib_ancon.data.domain import checked_classes
 from tllib_ancon.data.images import load_image
-from tllib_ancon.measures.disagreement import DisagreementTest, Side, Verdict, labels_needed
+from tllib_ancon.measures.disagreement import DisagreementTest, Side, Verdict
+from tllib_ancon.measures.stopping import labels_needed
 from tllib_ancon.runtime.errors import UserError, reading
 from tllib_ancon.runtime.text import Shown, showable
 from tllib_ancon.training.files import write_bytes

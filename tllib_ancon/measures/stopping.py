@@ -1,0 +1,131 @@
+"""How many labels the certificate's test takes, by simulated streams of labels."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tllib_ancon.measures.disagreement import DisagreementTest, Outcomes, Side
+
+FIRST_LABELS = 256
+"""Labels of each simulated stream that are looked at first; of the undecided ones then four times as many."""
+LABELS_AT_ONCE = 2**20
+"""Labels of all simulated streams together that are computed at a time: 8 MiB an array."""
+ORDERS = 200
+"""Simulated orders of the disagreements in :func:`labels_needed`."""
+
+
+class StoppingTimes(NamedTuple):
+    """How simulated streams ended.
+
+    Attributes:
+        labels: (S,) int64, labels after which nothing more was asked
+        verdicts: (S,) int8, 1 "better", -1 "worse", 0 "undecided"
+    """
+
+    labels: NDArray[np.int64]
+    verdicts: NDArray[np.int8]
+
+
+def stopping_times(
+    outcomes: ArrayLike,
+    delta: float = 0.05,
+    margin: float = 0.0,
+    *,
+    disagreements: int | None = None,
+    images: int | None = None,
+    side: Side = "both",
+) -> StoppingTimes:
+    """When the test gives its first verdict, for many streams of outcomes.
+
+    A stream without a verdict ends with its last outcome as "undecided".
+
+    Args:
+        delta, margin, disagreements, images, side: of :class:`~tllib_ancon.measures.disagreement.DisagreementTest`
+
+    Inputs:
+        - outcomes: in the order in which they are drawn, values -1, 0, 1.
+
+    Shape: outcomes (S, T) integer, T ≤ M; the fields of the output (S,).
+    """
+    test = DisagreementTest(delta, margin, disagreements=disagreements, images=images, side=side)
+    streams = np.asarray(outcomes, dtype=np.int8)
+    labels = np.zeros(len(streams), dtype=np.int64)
+    verdicts = np.zeros(len(streams), dtype=np.int8)
+    num_parts = max(math.ceil(streams.size / LABELS_AT_ONCE), 1)
+    for rows in np.array_split(np.arange(len(streams)), num_parts):
+        labels[rows], verdicts[rows] = _ends_of(test, streams[rows])
+    return StoppingTimes(labels, verdicts)
+
+
+def _ends_of(test: DisagreementTest, streams: Outcomes) -> StoppingTimes:
+    """When the first verdict falls in each stream (S, T). The first labels suffice for most streams; of the others
+    four times as many are looked at, and so on."""
+    total = streams.shape[1]
+    labels = np.full(len(streams), total)
+    verdicts = np.zeros(len(streams), dtype=np.int8)
+    undecided = np.arange(len(streams))
+    length = FIRST_LABELS
+    while len(undecided) and length < 4 * max(total, FIRST_LABELS):
+        curves_of_better, curves_of_worse = test.log_e_values(streams[undecided, :length])
+        better = test.first_verdict(curves_of_better, total)
+        worse = test.first_verdict(curves_of_worse, total)
+        verdicts[undecided] = np.sign(worse - better)
+        labels[undecided] = np.minimum(np.minimum(better, worse) + 1, total)
+        undecided = undecided[better == worse]
+        length *= 4
+    return StoppingTimes(labels, verdicts)
+
+
+def labels_needed(
+    favouring: float,
+    disagreements: int,
+    images: int,
+    delta: float = 0.05,
+    margin: float = 0.0,
+    *,
+    decisive: float = 1.0,
+    outcomes: Sequence[int] = (),
+    side: Side = "both",
+) -> tuple[int | None, int | None]:
+    """Labels until "better" if the adapted model truly is, from 200 simulated random orders of the disagreements.
+
+    Args:
+        favouring (float): share of the decisive disagreements on which the adapted model is right, in [0, 1]. The
+            difference of accuracy is then (2 · favouring - 1) · decisive · M / N
+        disagreements (int): M
+        images (int): N
+        delta, margin, side: of :class:`~tllib_ancon.measures.disagreement.DisagreementTest`
+        decisive (float): share of the disagreements on which one of the two is right, in [0, 1]. Default: 1
+        outcomes: of the labels so far, which every simulated order begins with; of the other disagreements as many are
+            right, wrong and neither as then are missing. Default: none
+
+    Outputs: the median over the orders and the 90th percentile, or None where "better" does not come.
+    """
+    beginnings = np.tile(np.array(outcomes, dtype=np.int8), (ORDERS, 1))
+    rest = _open_outcomes(favouring, decisive, disagreements, outcomes)
+    orders = np.random.default_rng(0).permuted(np.tile(rest, (ORDERS, 1)), axis=1)
+    streams = np.hstack([beginnings, orders])
+    ends = stopping_times(streams, delta, margin, disagreements=disagreements, images=images, side=side)
+    labels = np.where(ends.verdicts == 1, ends.labels, np.inf)
+    median, ninetieth_percentile = np.quantile(labels, (0.5, 0.9), method="inverted_cdf")
+    return _finite_count(median), _finite_count(ninetieth_percentile)
+
+
+def _open_outcomes(favouring: float, decisive: float, disagreements: int, outcomes: Sequence[int]) -> Outcomes:
+    """Outcomes of the disagreements without a label, so that with the others the shares are as in
+    :func:`labels_needed`."""
+    num_open = disagreements - len(outcomes)
+    num_decisive = round(decisive * disagreements)
+    num_right = round(favouring * decisive * disagreements)
+    num_wrong = num_decisive - num_right
+    open_right = min(max(num_right - outcomes.count(1), 0), num_open)
+    open_wrong = min(max(num_wrong - outcomes.count(-1), 0), num_open - open_right)
+    open_neither = num_open - open_right - open_wrong
+    return np.repeat(np.array([1, -1, 0], dtype=np.int8), [open_right, open_wrong, open_neither])
+
+
+def _finite_count(count: float) -> int | None:
+    return None if math.isinf(count) else int(count)
