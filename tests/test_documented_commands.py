@@ -28,7 +28,7 @@ from tests.documented import (
     settings_of_script,
 )
 from tllib_ancon.cli.main import COMMANDS, parse, parser_of
-from tllib_ancon.cli.script import adaptation_flags, second_stage_parser
+from tllib_ancon.cli.script import _adaptation_flags, second_stage_parser
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.laboratory.plan import load
 
@@ -58,7 +58,7 @@ def configure(words: tuple[str, ...]) -> None:
 def second_stage(words: list[str]) -> None:
     if "--method" in words:
         second = second_stage_parser().parsed(words[words.index("--method") :])
-        AdaptConfig(**adaptation_flags().given(second))
+        AdaptConfig(**_adaptation_flags().given(second))
 
 
 def failure(command: Documented) -> str | None:

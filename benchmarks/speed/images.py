@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 from benchmarks.speed.timing import Row, family_clock, in_turn, ratio, row
 from tllib_ancon.data import cache
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.loading import EpochSampler, ImageLoader, UnlabelledImages, item_seed
+from tllib_ancon.data.loading import EpochSampler, ImageLoader, UnlabelledImages, _item_seed
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.data.transforms import ImageTransform, Preprocessing, train_transform
 from tllib_ancon.toolkit.toolkit import find
@@ -80,7 +80,7 @@ def _same(theirs: Any, cached: ImageLoader) -> float:
     same = []
     for index, image, key in zip(indices.tolist(), images, cached.sampler or (), strict=False):
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(item_seed(0, key))
+            torch.manual_seed(_item_seed(0, key))
             same.append(torch.equal(theirs[index][0], image.cpu()))
     return 100 * sum(same) / len(same)
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from tests.certify.examples import CLASSES, answer_as_adapted, answers, comparison, disk_is_full
 from tests.conftest import REFUSED
-from tllib_ancon.certificate.session import AnswerLog, Comparison, Session, in_words
+from tllib_ancon.certificate.answer_log import AnswerLog
+from tllib_ancon.certificate.session import Comparison, Session, in_words
 from tllib_ancon.data.answers import ANOTHER, CANNOT_TELL, Answer, opaque, read_answers
 from tllib_ancon.measures.disagreement import DisagreementTest
 from tllib_ancon.runtime.errors import UserError

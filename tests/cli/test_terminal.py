@@ -36,14 +36,14 @@ def test_ctrl_c_while_a_module_is_imported_ends_the_command_without_a_traceback(
 
 PROGRAM = """
 import atexit
-from tllib_ancon.cli.main import end_process
+from tllib_ancon.cli.main import _end_process
 
 class Kept:
     def __del__(self):
         print("the interpreter ended")
 
 kept = Kept()
-atexit.register(end_process, {status})
+atexit.register(_end_process, {status})
 atexit.register(print, "handlers ran")
 print("all was said", end=" ")
 """

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from tests.data.conftest import epoch_of
-from tllib_ancon.data.cache import ResizedImages, cached, kept_in_memory
+from tllib_ancon.data.cache import _ResizedImages, cached, kept_in_memory
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import load_image
 from tllib_ancon.data.transforms import (
@@ -40,7 +40,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return lambda domain, resizing: kept_in_memory(domain, [resizing], 10**6, print)
 
 
-def of_file(folder: Path, domain: Domain, resizing: Resizing = SQUARE) -> ResizedImages:
+def of_file(folder: Path, domain: Domain, resizing: Resizing = SQUARE) -> _ResizedImages:
     return cached(domain, folder, [resizing]).images.kept[resizing]
 
 

@@ -16,7 +16,7 @@ from tests.data.conftest import touch
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import load_image
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
-from tllib_ancon.data.open import as_domain, without_unreadable
+from tllib_ancon.data.open import _without_unreadable, as_domain
 from tllib_ancon.data.transforms import Preprocessing, evaluation_transform
 from tllib_ancon.runtime.errors import UserError
 
@@ -79,7 +79,7 @@ def test_what_cannot_be_decoded_is_named(tmp_path: Path, name: str, make: Any, m
         load_image(str(tmp_path / name))
     RED.save(tmp_path / "red.png")
     domain = Domain.of_files("d", [str(tmp_path / name), str(tmp_path / "red.png")])
-    assert without_unreadable(domain).positions.tolist() == [1]
+    assert _without_unreadable(domain).positions.tolist() == [1]
 
 
 def test_an_image_that_another_program_would_decode_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from tllib_ancon.data.loading import (
     ImageLoader,
     UnlabelledImages,
     Workers,
-    WorkersLost,
+    _WorkersLost,
     hold_out,
     watching_workers,
 )
@@ -147,12 +147,12 @@ def test_an_image_that_cannot_be_read_is_named_and_other_errors_stay(workers: in
         read(ImageLoader(numbers(fail=UserError("mine")), 4, workers))
     with pytest.raises(RuntimeError, match="yours") as error:
         read(ImageLoader(numbers(fail=RuntimeError("yours")), 4, workers))
-    assert not isinstance(error.value, WorkersLost)
+    assert not isinstance(error.value, _WorkersLost)
 
 
 def test_too_little_shared_memory_is_one_line() -> None:
     full = RuntimeError("unable to allocate shared memory(shm) for file: No space left on device (28)")
-    with pytest.raises(WorkersLost, match=r"No space left on device .*make /dev/shm larger.*fewer `workers`") as error:
+    with pytest.raises(_WorkersLost, match=r"No space left on device .*make /dev/shm larger.*fewer `workers`") as error:
         read(ImageLoader(numbers(fail=full), 4, 1))
     assert "\n" not in str(error.value)
 
@@ -169,7 +169,7 @@ def test_a_worker_that_is_killed_is_one_line_and_the_next_pass_starts_others() -
                 worker.kill()
             list(batches)
 
-    with pytest.raises(WorkersLost, match=r"ended without a word .*pass fewer `workers`") as error:
+    with pytest.raises(_WorkersLost, match=r"ended without a word .*pass fewer `workers`") as error:
         lose_a_worker()
     assert isinstance(error.value, UserError)
     assert read(loader) == list(range(90))

@@ -187,9 +187,9 @@ def test_the_advice_has_the_order_that_the_folders_get(tmp_path: Path, capfd: py
     folders = [f"class_{label}" for label in range(12)]
     photos = write(tmp_path / "photos", folders, 12)
     adapted(timm.create_model("test_resnet", num_classes=12), photos, image_size=32, method="adabn")
-    assert "as its classes, in the order class_0, class_1, class_2, class_3, class_4, ..." in lines(capfd)
+    assert "as its classes, in the order class_0, class_1, class_2, class_3, class_4, and " in lines(capfd)
     adapted(levels(12), photos)
-    assert "as its classes, in the order class_0, class_1, class_10, class_11, class_2, ..." in lines(capfd)
+    assert "as its classes, in the order class_0, class_1, class_10, class_11, class_2, and " in lines(capfd)
 
 
 def test_the_command_line_reads_folders_in_the_same_way(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

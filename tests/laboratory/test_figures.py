@@ -7,7 +7,7 @@ from PIL import Image
 
 from tests.laboratory.fabricated import change_metrics, frame_of, without_scores, write_predictions, write_run
 from tllib_ancon.laboratory.curves import whole_ticks
-from tllib_ancon.laboratory.figures import boxes, draw_confusion, figures, new_figure
+from tllib_ancon.laboratory.figures import _boxes, _draw_confusion, _new_figure, figures
 
 OF_PREDICTIONS = {"votes", "reliability", "confusion"}
 
@@ -44,7 +44,7 @@ def test_a_sweep_has_a_figure_for_each_axis_that_was_run_and_a_box_holds_runs_th
     assert names(tmp_path, "smoothing", "weighting") == ["sweep-smoothing", "variants"]
     drawn = {}
     monkeypatch.setattr(
-        "tllib_ancon.laboratory.figures.boxes", lambda name, title, values, axis: drawn.update({name: list(values)})
+        "tllib_ancon.laboratory.figures._boxes", lambda name, title, values, axis: drawn.update({name: list(values)})
     )
     figures(frame_of(tmp_path, "smoothing", "weighting"), ["smoothing", "weighting"])
     assert drawn == {
@@ -55,7 +55,7 @@ def test_a_sweep_has_a_figure_for_each_axis_that_was_run_and_a_box_holds_runs_th
 
 def test_long_names_leave_the_boxes_their_place() -> None:
     values = [(f"a name as long as those of settings are, {number % 14}", 1.0 + number) for number in range(28)]
-    picture = boxes("name", "title", values, "accuracy")
+    picture = _boxes("name", "title", values, "accuracy")
     assert picture is not None
     pixels = np.asarray(Image.open(io.BytesIO(picture.png)).convert("L"))
     frame = np.flatnonzero((pixels < 128).mean(1) > 0.4)
@@ -88,12 +88,12 @@ def test_predictions_that_cannot_be_read_are_noted_and_the_next_run_takes_their_
 def test_classes_have_their_names_and_votes_whole_ticks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_predictions(write_run(tmp_path, "ancon", inputs={"classes": ["mug", "$bike$", "a" * 40]}))
     drawn = []
-    kept = lambda panel, one: drawn.append(panel) or draw_confusion(panel, one)  # noqa: E731
-    monkeypatch.setattr("tllib_ancon.laboratory.figures.draw_confusion", kept)
+    kept = lambda panel, one: drawn.append(panel) or _draw_confusion(panel, one)  # noqa: E731
+    monkeypatch.setattr("tllib_ancon.laboratory.figures._draw_confusion", kept)
     figures(frame_of(tmp_path), ())
     for texts in (drawn[0].get_xticklabels(), drawn[0].get_yticklabels()):
         assert [text.get_text() for text in texts] == ["mug", r"\$bike\$", "a" * 23 + "…"]
-    _, (panel,) = new_figure(1)
+    _, (panel,) = _new_figure(1)
     panel.plot([1, 3], [0, 1])
     whole_ticks(panel.xaxis)
     assert all(float(tick).is_integer() for tick in panel.get_xticks())

@@ -149,9 +149,9 @@ def test_sigterm_reaches_the_commands(engine: Any, domains: Path, tmp_path: Path
 
 def test_more_than_the_nodes_have(engine: Any) -> None:
     with pytest.raises(UserError, match="`gpus_per_run` 2: no node of the cluster has as many; give at most 0"):
-        ray_engine.OnRay(EngineConfig(engine="ray", gpus_per_run=2))
+        ray_engine._OnRay(EngineConfig(engine="ray", gpus_per_run=2))
     with pytest.raises(UserError, match="`cpus_per_run` 64: no node of the cluster has as many for a run"):
-        ray_engine.OnRay(EngineConfig(engine="ray", cpus_per_run=64))
+        ray_engine._OnRay(EngineConfig(engine="ray", cpus_per_run=64))
 
 
 def test_a_folder_that_a_node_does_not_share(cluster: Any, engine: Any, domains: Path, tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_folder_that_a_node_does_not_share(cluster: Any, engine: Any, domains:
         ["unshare", "-m", "sh", "-c", command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        wait_for(lambda: any(found["NodeName"] == "apart" for found in ray_engine.nodes(alive=True)))
+        wait_for(lambda: any(found["NodeName"] == "apart" for found in ray_engine._nodes(alive=True)))
         message = f"node apart does not share the folder {tmp_path}: every node needs the same one"
         with pytest.raises(UserError, match=re.escape(message)):
             engine.execute([source(domains, tmp_path, 0)], str(domains), tmp_path, print)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.stats import ttest_1samp
 
 from tests.laboratory.fabricated import change_metrics, frame_of, without_scores, write_run, write_source
-from tllib_ancon.laboratory.paired import holm, paired_table, t_test
+from tllib_ancon.laboratory.paired import _holm, _t_test, paired_table
 from tllib_ancon.laboratory.published import ALEXNET_ERRORS, Row
 from tllib_ancon.laboratory.tables import (
     ACCURACY,
@@ -174,12 +174,12 @@ def test_mce_needs_all_corruptions(tmp_path: Path) -> None:
 
 @given(differences=st.lists(st.floats(-50, 50), min_size=2, max_size=8).filter(lambda values: stdev(values) > 0.01))
 def test_the_t_test_is_scipys(differences: list[float]) -> None:
-    assert t_test(pd.Series(differences)) == pytest.approx(ttest_1samp(differences, 0).pvalue)
+    assert _t_test(pd.Series(differences)) == pytest.approx(ttest_1samp(differences, 0).pvalue)
 
 
 def test_holms_correction_by_hand() -> None:
-    assert holm(pd.Series([0.01, 0.04, 0.03, 0.005])).tolist() == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm(pd.Series([0.6, 0.5])).tolist() == [1.0, 1.0]
+    assert _holm(pd.Series([0.01, 0.04, 0.03, 0.005])).tolist() == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert _holm(pd.Series([0.6, 0.5])).tolist() == [1.0, 1.0]
 
 
 def test_the_pair_is_the_unit_and_its_seeds_are_averaged(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_the_pair_is_the_unit_and_its_seeds_are_averaged(tmp_path: Path) -> None
     assert numbers(made, "ancon − source-only", "accuracy") == [23.75]
     assert numbers(made, "ancon-auto − self-training", *columns) == [0, 0, 2, 1, 0, 0, 0]
     p, by_holm = (made.cells[name].astype(float) for name in ("p", "p by Holm"))
-    assert by_holm.tolist() == pytest.approx(holm(p).tolist(), abs=1e-3)
+    assert by_holm.tolist() == pytest.approx(_holm(p).tolist(), abs=1e-3)
     labels = names(made)
     assert labels.count("ancon-auto − ancon") == labels.count("elr − self-training") == 1
     assert "self-training − self-training" not in labels

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from tests.toolkit.conftest import requires_tllib
 from tllib_ancon.models.checkpoints import load_state_dict
 from tllib_ancon.models.classifier import BottleneckClassifier, Classifier, shot_classifier
-from tllib_ancon.models.pooling import AveragePool
+from tllib_ancon.models.pooling import _AveragePool
 from tllib_ancon.models.script_layouts import rebuild_model, recognize
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.toolkit.toolkit import find
@@ -101,7 +101,7 @@ class Mcd(nn.Module):
         self.pool = module.startswith("dalib")  # tllib's head does
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.F1(AveragePool()(self.G(x)) if self.pool else self.G(x))
+        return self.F1(_AveragePool()(self.G(x)) if self.pool else self.G(x))
 
 
 class AuthorsClassifier(nn.Module):
@@ -193,7 +193,7 @@ def test_a_toolkits_resnet_starts_any_of_ours(name, tmp_path):
     from torchvision.models import resnet18
 
     toolkit = find(name)
-    model = randomise(toolkit.classifier("cdan", toolkit.create_backbone("resnet18"), K, 9, AveragePool()))
+    model = randomise(toolkit.classifier("cdan", toolkit.create_backbone("resnet18"), K, 9, _AveragePool()))
     torch.save(model.state_dict(), tmp_path / "latest.pth")
     network = resnet18()
     network.fc = nn.Identity()
@@ -209,7 +209,7 @@ def test_a_toolkits_resnet_starts_any_of_ours(name, tmp_path):
 @pytest.mark.parametrize(("name", "shape"), [("lenet", (2, 1, 28, 28)), ("dtn", (2, 3, 32, 32))])
 def test_a_digit_network_is_not_pooled(name, shape):
     toolkit = find("tllib")
-    model = randomise(toolkit.classifier("mdd", toolkit.create_backbone(name), 10, 9, AveragePool()))
+    model = randomise(toolkit.classifier("mdd", toolkit.create_backbone(name), 10, 9, _AveragePool()))
     batch = torch.randn(shape)
     restored = start(model.state_dict(), toolkit.create_backbone(name), pool=False).eval()
     with torch.no_grad():

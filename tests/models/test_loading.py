@@ -16,7 +16,7 @@ from torchvision import models
 from tllib_ancon.models.checkpoints import export_state_dict, load_into
 from tllib_ancon.models.classifier import BottleneckClassifier, shot_classifier
 from tllib_ancon.models.loading import load
-from tllib_ancon.models.networks import SmallCNN, create_backbone
+from tllib_ancon.models.networks import _SmallCNN, create_backbone
 from tllib_ancon.runtime.errors import UserError
 
 K = 5
@@ -176,11 +176,11 @@ def test_what_does_not_fit_is_listed(tmp_path: Path) -> None:
     }.items():
         with pytest.raises(UserError, match=said):
             load(path, arch, K)
-    state = SmallCNN().state_dict()
+    state = _SmallCNN().state_dict()
     changed = {name: state[name] for name in state if name != "layers.0.weight"}
     changed |= {"extra": torch.zeros(1), "layers.3.weight": torch.zeros(1)}
     with pytest.raises(UserError, match=r"0.weight is missing; layers.3.weight has shape \(1,\).*extra is not part"):
-        load_into(SmallCNN(), changed, "file.pth")
+        load_into(_SmallCNN(), changed, "file.pth")
 
 
 def test_weights_of_other_precision_are_converted_and_whole_numbers_refused(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.batch_norm import BatchNormPolicy
 from tllib_ancon.models.classifier import BottleneckClassifier, as_classifier, shot_classifier
 from tllib_ancon.models.loading import load
-from tllib_ancon.models.networks import SmallCNN, create_backbone, create_network, parse_options
+from tllib_ancon.models.networks import _SmallCNN, create_backbone, create_network, parse_options
 from tllib_ancon.models.preprocessing import preprocessing_of
 from tllib_ancon.models.recipes import recipe_of
 from tllib_ancon.runtime.errors import UserError
@@ -35,7 +35,7 @@ def lenet() -> BottleneckClassifier:
 
 def test_the_head_is_weight_normalised_and_the_bottleneck_has_no_relu() -> None:
     torch.manual_seed(0)
-    model = shot_classifier(SmallCNN(), num_classes=5, bottleneck_dim=16)
+    model = shot_classifier(_SmallCNN(), num_classes=5, bottleneck_dim=16)
     torch.testing.assert_close(model.head.weight.norm(dim=1), model.head.parametrizations.weight.original0[:, 0])
     assert [type(layer) for layer in model.bottleneck] == [nn.Linear, nn.BatchNorm1d]
     assert (model.eval().predict(IMAGES)[1] < 0).any()

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from tests.models.test_checkpoints import Backbone
 from tests.self_training.naive import softmax
-from tllib_ancon.models.pooling import AveragePool
+from tllib_ancon.models.pooling import _AveragePool
 
 K, D, B = 4, 6, 5
 
@@ -92,7 +92,7 @@ def test_classifiers_pool_return_two_outputs_in_training_only_and_have_tllibs_ra
     backbone = Backbone()
     if flat:
         backbone.layers.extend([nn.AdaptiveAvgPool2d(1), nn.Flatten()])
-    classifier = toolkit.classifier(kind, backbone, K, width=8, pool_layer=AveragePool(), finetune=flat)
+    classifier = toolkit.classifier(kind, backbone, K, width=8, pool_layer=_AveragePool(), finetune=flat)
     images = torch.randn(2, 3, 8, 8)
     logits, second = classifier.train()(images)
     assert logits.shape == (2, K)

@@ -7,30 +7,26 @@ that the order of the labels does not change: the guarantee holds for the accura
 """
 
 import hashlib
-import json
 import math
-import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from tllib_ancon.certificate.answer_log import AnswerLog
 from tllib_ancon.data.answers import ANOTHER, CANNOT_TELL, Answer
 from tllib_ancon.data.domain import checked_classes
 from tllib_ancon.data.images import load_image
 from tllib_ancon.measures.disagreement import DisagreementTest, Side, Verdict
 from tllib_ancon.measures.stopping import labels_needed
-from tllib_ancon.runtime.errors import UserError, reading
+from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import Shown, showable
-from tllib_ancon.training.files import write_bytes
 
 Classes = npt.NDArray[np.int64]
 Certificate = dict[str, Any]
 
-CHECKSUM = "crc32"
 FAVOURING = (0.6, 0.7, 0.8)
 """Fractions of decisive disagreements in favour of the adapted model, for which it reports the labels needed."""
 PRIOR_DECISIVE = 8.5
@@ -67,66 +63,6 @@ class Comparison:
         for classes in (self.start, self.adapted):
             digest.update(classes.astype("<i8").tobytes())
         return digest.hexdigest()[:16]
-
-
-class AnswerLog:
-    """The answers of a session on disk, one JSON object a line, after a ``header`` that says what they belong to. The
-    last entry of a line, ``crc32``, is the checksum of the object without it. An incomplete last line was never
-    acknowledged; it is left out."""
-
-    def __init__(self, path: Path, header: dict[str, Any]):
-        self.path = path
-        self._lines = _complete_lines(path)
-        entries = [self._entry(number, line) for number, line in enumerate(self._lines, start=1)]
-        self.entries = entries[1:]
-        if entries:
-            self._require_same_session(entries[0], header)
-        else:
-            self.append(header)
-
-    def append(self, entry: dict[str, Any]) -> None:
-        """Add an entry; it is on the disk when this returns, or the file is as before."""
-        lines = [*self._lines, _line(entry)]
-        write_bytes(self.path, b"".join(line + b"\n" for line in lines))
-        self._lines = lines
-
-    def _entry(self, number: int, line: bytes) -> dict[str, Any]:
-        where = f"{self.path}, line {number},"
-        with reading(where, "an answer", "; restore it from a copy, or move it away to start again"):
-            entry: dict[str, Any] = dict(json.loads(line.decode(errors="surrogateescape")))
-            entry.pop(CHECKSUM, None)
-            if _line(entry) != line:
-                raise ValueError("its checksum is wrong")
-        return entry
-
-    def _require_same_session(self, recorded: dict[str, Any], header: dict[str, Any]) -> None:
-        for name, value in header.items():
-            if recorded.get(name) == value:
-                continue
-            if name == "predictions":
-                raise UserError(f"{self.path} holds answers about other predictions; move it away to start again")
-            raise UserError(
-                f"{self.path} was begun with `{name}` {recorded.get(name)}, not {value}: its settings cannot "
-                "change once labels are known; give the same, or move the file away to start again"
-            )
-
-
-def _complete_lines(path: Path) -> list[bytes]:
-    """The lines of a file; the last one counts without its line break, if it is a whole JSON object."""
-    if not path.exists():
-        return []
-    *lines, last_line = path.read_bytes().split(b"\n")
-    with suppress(ValueError):
-        json.JSONDecoder().raw_decode(last_line.decode(errors="surrogateescape"))
-        lines.append(last_line)
-    return lines
-
-
-def _line(entry: dict[str, Any]) -> bytes:
-    """An entry with its checksum, as a line of the file."""
-    content = json.dumps(entry, ensure_ascii=False).encode(errors="surrogateescape")
-    with_checksum = {**entry, CHECKSUM: f"{zlib.crc32(content):08x}"}
-    return json.dumps(with_checksum, ensure_ascii=False).encode(errors="surrogateescape")
 
 
 class _Question(NamedTuple):

@@ -85,7 +85,7 @@ class Command:
             raise UserError(f"{path}: {error}") from error
 
 
-def adapt(config: AdaptConfig) -> None:
+def _adapt(config: AdaptConfig) -> None:
     if not config.quiet and sys.stderr.isatty():
         say("loading PyTorch, the model and the images", file=sys.stderr)
     from tllib_ancon import adapt
@@ -110,7 +110,7 @@ def adapt(config: AdaptConfig) -> None:
         say(f"next: tllib-ancon predict {images} --checkpoint {config.log} --out predictions.csv")
 
 
-def pretrain(config: PretrainConfig) -> None:
+def _pretrain(config: PretrainConfig) -> None:
     from tllib_ancon import pretrain
 
     selected = pretrain(config)["selected"]
@@ -123,7 +123,7 @@ def pretrain(config: PretrainConfig) -> None:
         say(f"next: tllib-ancon adapt {config.root} -d {config.data} -t TARGET --checkpoint {config.log}")
 
 
-def predict(config: PredictionsConfig) -> None:
+def _predict(config: PredictionsConfig) -> None:
     from tllib_ancon.training.predict import write_prediction_table
 
     counts = write_prediction_table(config)
@@ -132,14 +132,14 @@ def predict(config: PredictionsConfig) -> None:
         say(f"{counts['rows']} images{unread}; predictions in {config.out}", file=sys.stderr)
 
 
-def export(config: ExportConfig) -> None:
+def _export(config: ExportConfig) -> None:
     from tllib_ancon.training.export import export
 
     export(config)
     say(f"{config.format} of {config.run} in {config.out}; it predicts from one view of an image")
 
 
-def assess(config: AssessConfig) -> None:
+def _assess(config: AssessConfig) -> None:
     from tllib_ancon.training.assess import assess
 
     files = {"json": config.json_file, "questions": config.questions}
@@ -155,7 +155,7 @@ def assess(config: AssessConfig) -> None:
         write_json(out["json"], written, default=list)
 
 
-def certify(config: CertifyConfig) -> None:
+def _certify(config: CertifyConfig) -> None:
     from tllib_ancon.certificate.run import certify_run
 
     certify_run(config, say)
@@ -168,7 +168,7 @@ OF_DATASETS = (
 """Settings of ``check`` without a model."""
 
 
-def check(config: CheckConfig) -> int:
+def _check(config: CheckConfig) -> int:
     if config.json_file:
         new_file(config.json_file, setting="json")
     if config.checkpoint is None and ":" not in str(config.arch):
@@ -250,7 +250,7 @@ class EvaluateConfig(JsonConfig, PredictConfig):
     with --data the name of a domain"""
 
 
-def evaluate(config: EvaluateConfig) -> None:
+def _evaluate(config: EvaluateConfig) -> None:
     from tllib_ancon.training.evaluate import evaluate
 
     if config.json_file:
@@ -274,18 +274,18 @@ UNCHECKED = (
 """Settings of an adaptation that ``check`` cannot show the effect of."""
 
 COMMANDS = {
-    "pretrain": Command(PretrainConfig, pretrain, ROOT, (*IMAGES, "source"), log="runs/source"),
-    "adapt": Command(AdaptConfig, adapt, ROOT, ("root", "checkpoint"), further=methods.settings, log="runs/adapted"),
-    "evaluate": Command(EvaluateConfig, evaluate, ROOT, ("root", "checkpoint"), hidden=("source",)),
-    "predict": Command(PredictionsConfig, predict, ROOT, ("root", "checkpoint"), hidden=("source",)),
-    "export": Command(ExportConfig, export, ("run",), ("run", "out")),
+    "pretrain": Command(PretrainConfig, _pretrain, ROOT, (*IMAGES, "source"), log="runs/source"),
+    "adapt": Command(AdaptConfig, _adapt, ROOT, ("root", "checkpoint"), further=methods.settings, log="runs/adapted"),
+    "evaluate": Command(EvaluateConfig, _evaluate, ROOT, ("root", "checkpoint"), hidden=("source",)),
+    "predict": Command(PredictionsConfig, _predict, ROOT, ("root", "checkpoint"), hidden=("source",)),
+    "export": Command(ExportConfig, _export, ("run",), ("run", "out")),
     "assess": Command(
-        AssessConfig, assess, ("checkpoint", "root"), ("checkpoint", "root"), hidden=("pretrained_weights",)
+        AssessConfig, _assess, ("checkpoint", "root"), ("checkpoint", "root"), hidden=("pretrained_weights",)
     ),
-    "certify": Command(CertifyConfig, certify, ("run",), ("run",)),
+    "certify": Command(CertifyConfig, _certify, ("run",), ("run",)),
     "check": Command(
         CheckConfig,
-        check,
+        _check,
         ROOT,
         ("root",),
         further=methods.settings,

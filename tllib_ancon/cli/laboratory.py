@@ -33,7 +33,7 @@ class ReportConfig(Settings):
     """folder of report.html, report.md, runs.csv and *.png"""
 
 
-def report(config: ReportConfig) -> None:
+def _report(config: ReportConfig) -> None:
     from tllib_ancon.laboratory.report import write_report
 
     print(write_report(config.folders, config.paper, config.out))
@@ -62,7 +62,7 @@ class DemoConfig(Settings):
     """show only the tables"""
 
 
-def demo(config: DemoConfig) -> None:
+def _demo(config: DemoConfig) -> None:
     from tllib_ancon.laboratory.demo import BLOCKS, Demo, summarize, table
 
     started = time.perf_counter()
@@ -92,7 +92,7 @@ def demo(config: DemoConfig) -> None:
 
 
 COMMANDS = {
-    "demo": Command(DemoConfig, demo, usage="%(prog)s [flags]"),
+    "demo": Command(DemoConfig, _demo, usage="%(prog)s [flags]"),
     "benchmark": Command(BenchmarkConfig, benchmark, ("table", "root"), ("table", "root")),
-    "report": Command(ReportConfig, report, ("folders",), ("folders",), usage="%(prog)s DIR [DIR ...] [flags]"),
+    "report": Command(ReportConfig, _report, ("folders",), ("folders",), usage="%(prog)s DIR [DIR ...] [flags]"),
 }

@@ -18,7 +18,7 @@ from tllib_ancon import toolkit  # noqa: F401 - TLLib works in every command
 from tllib_ancon._version import __version__
 from tllib_ancon.cli.parser import Parser, spelled
 from tllib_ancon.runtime import processes
-from tllib_ancon.runtime.errors import BAD_INPUT, Interrupted, ProcessLost, UserError, in_words, unknown_name
+from tllib_ancon.runtime.errors import BAD_INPUT, CONTINUES, Interrupted, UserError, in_words, unknown_name
 from tllib_ancon.runtime.interruption import sigterm_raises
 from tllib_ancon.runtime.text import say, spelling_settings
 
@@ -60,6 +60,13 @@ IN_MANY_PROCESSES = ("adapt", "pretrain", "evaluate", "predict")
 AGAIN = "give the same command again"
 
 
+class _ProcessLost(Exception):
+    """Another process of a run that has many ended without a word. The command line exits with status 1."""
+
+    def __init__(self) -> None:
+        super().__init__(f"another process of this run ended; {CONTINUES}")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; returns the exit status: 0, or with one line on standard error 2 for bad input, 1 if a
     process was lost, 128 plus the number of a signal."""
@@ -74,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         except BAD_INPUT as error:
             return _ended(f"error: {spelled(' '.join(in_words(error).split()))}", 2)
-        except ProcessLost as loss:
+        except _ProcessLost as loss:
             return _ended(str(loss), 1)
         except Interrupted as stop:
             return _ended(str(stop), 128 + stop.number)
@@ -102,7 +109,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         if name not in COMMANDS:
             raise unknown_name("command", name, COMMANDS)
         args = parser_of(name).parsed(arguments[1:])
-        args.command, args.chosen = named(name), name
+        args.command, args.chosen = _named(name), name
         return args
     parser = Parser(
         prog="tllib-ancon",
@@ -120,12 +127,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     if "--version" in arguments:
         print(f"tllib-ancon {__version__}")
         if "--verbose" in arguments:
-            print(*versions(), sep="\n")
+            print(*_versions(), sep="\n")
         parser.exit()
     return parser.parsed(arguments)
 
 
-def versions() -> list[str]:
+def _versions() -> list[str]:
     from importlib.metadata import distributions
 
     import torch
@@ -143,11 +150,11 @@ def versions() -> list[str]:
 def parser_of(name: str) -> Parser:
     description = f"{COMMANDS[name][0].upper()}{COMMANDS[name][1:]}."
     parser = Parser(prog=f"tllib-ancon {name}", description=description, epilog=EPILOGS.get(name))
-    named(name).add_arguments(parser)
+    _named(name).add_arguments(parser)
     return parser
 
 
-def named(name: str) -> Any:
+def _named(name: str) -> Any:
     return importlib.import_module(f"tllib_ancon.cli.{MODULES.get(name, 'commands')}").COMMANDS[name]
 
 
@@ -169,7 +176,7 @@ def _run_one_of_many(args: argparse.Namespace) -> int:
         status: int = args.command.run(args)
     except RuntimeError as error:
         if processes.is_lost_connection(error):
-            raise ProcessLost from error
+            raise _ProcessLost from error
         raise
     processes.leave()
     return status
@@ -182,7 +189,7 @@ def command() -> int:
             stream.reconfigure(errors="backslashreplace")
     _keep_freed_memory()
     ended: list[int] = []
-    atexit.register(end_process, ended)
+    atexit.register(_end_process, ended)
     try:
         try:
             status = main()
@@ -216,7 +223,7 @@ def _keep_freed_memory() -> None:
         mallopt(RETURNED_FROM, 2**31 - 1)
 
 
-def end_process(status: list[int]) -> None:
+def _end_process(status: list[int]) -> None:
     """End the process with this status, if any, last of all: gloo's threads would abort an interpreter that ends."""
     if status:
         sys.stdout.flush()

@@ -84,7 +84,7 @@ def _at_method(words: list[str]) -> tuple[list[str], list[str]]:
 def _adaptation_settings(words: list[str]) -> dict[str, Any]:
     args = second_stage_parser().parsed(words)
     file = {} if args.config is None else read_file(args.config)
-    settings = {"overwrite": False, **file, **adaptation_flags().given(args)}
+    settings = {"overwrite": False, **file, **_adaptation_flags().given(args)}
     settings["start"] = args.start or settings.get("start", "latest")
     return settings
 
@@ -160,7 +160,7 @@ def _default(call: ast.Call) -> str | None:
     return None
 
 
-def adaptation_flags() -> Flags:
+def _adaptation_flags() -> Flags:
     settings = {**settings_of(AdaptConfig), **methods.settings()}
     return Flags({name: setting for name, setting in settings.items() if name not in OF_THE_SCRIPT})
 
@@ -171,7 +171,7 @@ def second_stage_parser() -> Parser:
         usage="%(prog)s --method METHOD [flags]",
         description="Flags of the adaptation after a script; all else it takes from the script's arguments.",
     )
-    adaptation_flags().add(parser)
+    _adaptation_flags().add(parser)
     group = parser.add_argument_group("run")
     group.add_argument("--config", metavar="FILE", help="TOML file of settings of the adaptation; a flag overrides it")
     group.add_argument(

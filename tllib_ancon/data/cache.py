@@ -23,7 +23,7 @@ from tllib_ancon.runtime.errors import UserError
 FORMAT = 4
 
 
-class ResizedImages:
+class _ResizedImages:
     """Resized images by position among those of ``domain``, which are sorted. Each is stored when it is first read, in
     memory that processes share or in a file. An image with a wrong checksum is decoded again. Of images that keep their
     aspect ratio, those with one above 2 are decoded each time."""
@@ -55,7 +55,7 @@ class ResizedImages:
         return pixels
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ResizedImages, (self.domain, self.resizing, self.store)
+        return _ResizedImages, (self.domain, self.resizing, self.store)
 
 
 def _row(resizing: Resizing) -> np.dtype[Any]:
@@ -115,5 +115,5 @@ def kept_in_memory(domain: Domain, resizings: Iterable[Resizing], room: int, say
 def _with_stores(domain: Domain, stores: Mapping[Resizing, BufferWrapper | Path]) -> Domain:
     unique = replace(domain, positions=np.unique(domain.positions), labels=None)
     images = copy(domain.images)
-    images.kept = {resizing: ResizedImages(unique, resizing, store) for resizing, store in stores.items()}
+    images.kept = {resizing: _ResizedImages(unique, resizing, store) for resizing, store in stores.items()}
     return replace(domain, images=images)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.runtime.errors import UserError, reading, unknown_name
+from tllib_ancon.runtime.text import counted
 
 ROOT = "."
 """The domain that is the dataset's root itself."""
@@ -47,8 +48,7 @@ class Tree:
         if not self.ignored:
             return ""
         suffixes = sorted({os.path.splitext(path)[1].lower() or "no suffix" for path in self.ignored})
-        files = "file" if len(self.ignored) == 1 else "files"
-        return f"{len(self.ignored):,} {files} ignored ({', '.join(suffixes)})"
+        return f"{counted(len(self.ignored), 'file')} ignored ({', '.join(suffixes)})"
 
     def folders(self, folder: str | Path) -> list[str]:
         return [os.path.basename(path) for path, is_folder in _entries(folder) if is_folder]

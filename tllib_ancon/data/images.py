@@ -67,7 +67,7 @@ def open_file(path: str) -> Iterator[tuple[BinaryIO, str]]:
 
 
 @contextmanager
-def naming(image: str) -> Iterator[None]:
+def _naming(image: str) -> Iterator[None]:
     """Turn any error of a decoder into one line that names the image."""
     try:
         yield
@@ -165,11 +165,11 @@ class Encoded(Images):
         """The bytes of one image, and its name in messages."""
 
     def image(self, position: int) -> Image.Image:
-        with self.opened(position) as (file, name), naming(name):
+        with self.opened(position) as (file, name), _naming(name):
             return self.to_rgb(read_samples(file, self.decoding))
 
     def samples(self, position: int) -> Samples:
-        with self.opened(position) as (file, name), naming(name):
+        with self.opened(position) as (file, name), _naming(name):
             return read_samples(file, self.decoding)
 
 

@@ -26,7 +26,7 @@ class Opening:
         dataset: its name, as ``data`` takes it
         codes: names of the domains
         split: ``train`` or ``test`` if the dataset has two lists a domain
-        classes: names of the classes in the order of the labels; None: those of the dataset
+        classes: names of the classes in the order of the labels, other folders are an error; None: those of the dataset
         num_classes, subset, image_column, label_column, allow_download: settings of
             :class:`~tllib_ancon.config.data.DataConfig`
         allow_outside: whether images may lie outside the root
@@ -73,8 +73,8 @@ class Layout(ABC):
     """Default resizing of its images: :data:`SQUARE`, or ``keep-ratio`` for images of any origin."""
     needs_domain: bool = True
     """Whether the name of a domain is needed."""
-    root_is_domain: bool = False
-    """Whether the root is the domain where none is named."""
+    default_codes: Sequence[str] = ()
+    """The domains that are opened where none is named."""
     takes_subset: bool = False
     """Whether the setting ``subset`` has an effect."""
     place: str = "{}"
@@ -111,7 +111,7 @@ class FolderLayout(Layout):
     """Folders of images of any origin; without the name of a domain the root is one."""
 
     resizing = KEEP_RATIO
-    root_is_domain = True
+    default_codes = (ROOT,)
 
     def domains(self, tree: Tree) -> Sequence[str]:
         if tree.images(tree.root):

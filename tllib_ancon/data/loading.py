@@ -23,9 +23,9 @@ KILLED = "DataLoader worker (pid"
 
 
 class EpochSampler(Sampler[int]):
-    """A new random order of these positions each epoch, as keys ``epoch * N + index`` of :class:`DomainImages`, where N
-    is the size of the whole domain. A ``length`` of more keys than positions starts further passes, each in a new
-    order; processes that visit other images with the same seed differ by ``rank``."""
+    """A new random order of these positions each epoch, as keys ``epoch * N + index`` of N images in all. A
+    ``length`` of more keys than positions starts further passes, each in a new order; processes that visit other images
+    with the same seed differ by ``rank``."""
 
     RANKS_APART = 2**53  # beyond what seed and epoch reach
 
@@ -59,7 +59,7 @@ def hold_out(num_samples: int, fraction: float, seed: int) -> tuple[Tensor, Tens
     return order[held:].sort().values, order[:held].sort().values
 
 
-class DomainImages(Dataset[Any]):
+class _DomainImages(Dataset[Any]):
     """Dataset of a domain's images. The seed and the key of an item determine it.
 
     A key is ``epoch * N + index``, as :class:`EpochSampler` gives them.
@@ -86,7 +86,7 @@ class DomainImages(Dataset[Any]):
         return self.transformed(image, key)
 
     def transformed(self, image: Any, key: int) -> Any:
-        with seeded(item_seed(self.seed, key)):
+        with seeded(_item_seed(self.seed, key)):
             if isinstance(self.transform, ImageTransform):
                 return torch.from_numpy(self.transform.pixels(image))
             return self.transform(image)
@@ -103,7 +103,7 @@ class DomainImages(Dataset[Any]):
         return moved
 
 
-class UnlabelledImages(DomainImages):
+class UnlabelledImages(_DomainImages):
     """Items (index, image): what adaptation may see."""
 
     def __getitem__(self, key: int) -> tuple[int, Any]:
@@ -123,7 +123,7 @@ class UnlabelledImages(DomainImages):
         return indices, self.finish(images, device)
 
 
-class LabelledImages(DomainImages):
+class LabelledImages(_DomainImages):
     """Items (image, label): a source domain, or a target domain under evaluation."""
 
     def __init__(self, domain: Domain, transform: Callable[[Any], Any], seed: int):
@@ -144,7 +144,7 @@ class LabelledImages(DomainImages):
         return self.finish(images, device), labels
 
 
-def item_seed(seed: int, key: int) -> int:
+def _item_seed(seed: int, key: int) -> int:
     """A well-mixed 63-bit number from a seed and a key (the finaliser of SplitMix64)."""
     mask = (1 << 64) - 1
     value = (seed * 0x9E3779B97F4A7C15 + key + 0x9E3779B97F4A7C15) & mask
@@ -190,7 +190,7 @@ class ImageLoader:
             yield self.dataset.on_device(batch, self.device)
 
 
-class WorkersLost(UserError, RuntimeError):
+class _WorkersLost(UserError, RuntimeError):
     """A process that loads images ended without being asked to."""
 
     def __init__(self, reason: str):
@@ -208,7 +208,7 @@ def watching_workers() -> Iterator[None]:
     except RuntimeError as error:
         if not str(error).startswith(KILLED):
             raise
-        raise WorkersLost(one_line(str(error))) from error
+        raise _WorkersLost(one_line(str(error))) from error
 
 
 class Workers:
@@ -225,16 +225,16 @@ class Workers:
     def __init__(self, count: int, persistent: bool = True):
         self.count = count
         self.persistent = persistent
-        self.datasets: list[DomainImages] = []
+        self.datasets: list[_DomainImages] = []
         self.requests = _Requests()
         self._loader: DataLoader[Any] | None = None
 
-    def add(self, dataset: DomainImages) -> None:
+    def add(self, dataset: _DomainImages) -> None:
         """Register what will be read; processes that run already are started again."""
         self.datasets.append(dataset)
         self.close()
 
-    def batches(self, dataset: DomainImages, keys_of_batches: Iterable[list[int]]) -> Iterator[Any]:
+    def batches(self, dataset: _DomainImages, keys_of_batches: Iterable[list[int]]) -> Iterator[Any]:
         if self.count == 0:
             yield from map(dataset.batch, keys_of_batches)
             return
@@ -250,7 +250,7 @@ class Workers:
                 if isinstance(batch, UserError):
                     raise batch
                 yield batch
-        except WorkersLost:
+        except _WorkersLost:
             self.close()
             raise
 
@@ -286,7 +286,7 @@ class _BatchesOfDatasets(Dataset[Any]):
     An error that a worker raises gets the text of its traceback as its message.
     """
 
-    def __init__(self, datasets: Sequence[DomainImages]):
+    def __init__(self, datasets: Sequence[_DomainImages]):
         self.datasets = datasets
 
     def __getitem__(self, request: tuple[int, list[int]]) -> Any:
@@ -307,7 +307,7 @@ def _batches_of(loader: DataLoader[Any]) -> Iterator[Any]:
         if reason is None:
             raise
         _end(batches)
-        raise WorkersLost(reason) from error
+        raise _WorkersLost(reason) from error
 
 
 def _end(batches: Any) -> None:

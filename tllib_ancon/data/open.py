@@ -28,54 +28,32 @@ ANY_RANGE = (0.0, 1.0)
 """A range by which every finite value can be decoded."""
 
 
-def open_domain(  # noqa: PLR0913
+def open_domain(
     root: str | Path,
     dataset: str,
-    codes: Sequence[str],
+    codes: Sequence[str] = (),
     split: str = "train",
-    num_classes: int | None = None,
-    allow_outside: bool = False,
-    subset: str | None = None,
     *,
-    classes: Sequence[str] | None = None,
-    image_column: str | None = None,
-    label_column: str | None = None,
-    allow_download: bool = False,
-    skip_corrupt: bool = False,
     workers: int = 0,
     decoding: Decoding | None = None,
+    **options: Any,
 ) -> Domain:
     """Open the domains of these codes as one; nothing is downloaded unless ``allow_download`` is given.
 
-    The settings of :class:`~tllib_ancon.config.data.DataConfig` say what most arguments mean. A code may be a list, a
-    folder (``.`` is the root) or a split, with the name of a configuration before it as ``clipart/train``. ``split`` is
-    ``train`` or ``test`` if the dataset has two lists a domain. ``classes`` are names in the order of the labels; other
-    folders are an error. A Hugging Face dataset is one of the hub, or a folder that ``save_to_disk`` wrote or that
-    holds data files. Every image must exist, unless ``skip_corrupt`` decodes each once, in ``workers`` processes, and
-    leaves out unreadable images.
+    A code may be a list, a folder (``.`` is the root) or a split, with the name of a configuration before it as
+    ``clipart/train``. A Hugging Face dataset is one of the hub, or a folder that ``save_to_disk`` wrote or that holds
+    data files. Every image must exist, unless ``skip_corrupt`` decodes each once, in ``workers`` processes, and leaves
+    out unreadable images. The other ``options`` are those of :class:`~tllib_ancon.data.layout.Opening`, too.
     """
     layout = layout_of(dataset)
-    if layout.needs_domain and not codes:
+    opening = Opening(Path(root), dataset, codes or layout.default_codes, split, **options)
+    if layout.needs_domain and not opening.codes:
         raise UserError(f"no domain given for dataset {dataset}; name one as `target`, or leave `data` out")
-    if subset is not None and not layout.takes_subset:
+    if opening.subset is not None and not layout.takes_subset:
         taking = [name for name, registered in LAYOUTS.items() if registered.takes_subset]
         raise UserError(f"`subset` is for {' and '.join(taking)}, not for {dataset}; leave it out")
-    opening = Opening(
-        root=Path(root),
-        dataset=dataset,
-        codes=codes,
-        split=split,
-        classes=classes,
-        num_classes=num_classes,
-        subset=subset,
-        image_column=image_column,
-        label_column=label_column,
-        allow_outside=allow_outside,
-        allow_download=allow_download,
-        skip_corrupt=skip_corrupt,
-    )
     domain = layout.open(opening).decoded_by(decoding)
-    return _checked(domain, skip_corrupt, workers)
+    return _checked(domain, opening.skip_corrupt, workers)
 
 
 def as_domain(
@@ -136,7 +114,7 @@ def _domain_of_paths(paths: Sequence[Any], name: str | None, classes: Sequence[s
 
 def _checked(domain: Domain, skip_corrupt: bool, workers: int) -> Domain:
     """The domain if all of its images are there, or with ``skip_corrupt`` its readable images."""
-    return without_unreadable(domain, workers) if skip_corrupt else _require_files(domain)
+    return _without_unreadable(domain, workers) if skip_corrupt else _require_files(domain)
 
 
 def _require_files(domain: Domain) -> Domain:
@@ -150,7 +128,7 @@ def _require_files(domain: Domain) -> Domain:
     return domain
 
 
-def without_unreadable(domain: Domain, workers: int = 0) -> Domain:
+def _without_unreadable(domain: Domain, workers: int = 0) -> Domain:
     """The domain without unreadable images, which ``workers`` processes find; ``skipped`` holds the reasons."""
     of_any_range = domain.decoded_by(replace(domain.images.decoding, pixel_range=ANY_RANGE))
     loader = DataLoader(

@@ -11,6 +11,7 @@ from torch.utils.data import Subset, TensorDataset
 from tllib_ancon.data.batches import tree_map
 from tllib_ancon.data.images import DEEP_KINDS, Images, Positions
 from tllib_ancon.runtime.errors import UserError, reading
+from tllib_ancon.runtime.text import first_few
 
 CHECKED = 2**27
 """Largest array, in bytes, that is checked before anything is written. A larger one is checked while it is read."""
@@ -88,12 +89,8 @@ def _require_finite(rows: Tensor, name: str, positions: Positions) -> None:
     if is_finite.all():
         return
     bad_rows = positions[~is_finite].tolist()
-    shown = [str(row) for row in bad_rows[:MOST_NAMED]]
-    if len(bad_rows) > MOST_NAMED:
-        shown.append("...")
-    raise UserError(
-        f"{name}: NaN or infinity in {len(bad_rows)} rows ({', '.join(shown)}); remove them or fill them in"
-    )
+    shown = first_few([str(row) for row in bad_rows], MOST_NAMED)
+    raise UserError(f"{name}: NaN or infinity in {len(bad_rows)} rows ({shown}); remove them or fill them in")
 
 
 def on_cpu(data: Any) -> Any:

@@ -144,7 +144,7 @@ def second_view(options: Preprocessing) -> Callable[[Tensor], Tensor] | None:
     if options.horizontal_flip:
         return mirror
     if options.padding or options.train_resizing not in ("cen.crop", "res."):
-        return partial(shift, options.padding or max(1, options.train_size // 8))
+        return partial(_shift, options.padding or max(1, options.train_size // 8))
     return None
 
 
@@ -152,7 +152,7 @@ def mirror(images: Tensor) -> Tensor:
     return images.flip(-1)
 
 
-def shift(reach: int, images: Tensor) -> Tensor:
+def _shift(reach: int, images: Tensor) -> Tensor:
     """Shift a batch by up to ``reach`` pixels in one random direction, and repeat its border."""
     padded = nn.functional.pad(images, [reach] * 4, mode="replicate")
     top, left = torch.randint(2 * reach + 1, (2,)).tolist()

@@ -15,6 +15,7 @@ from tllib_ancon.laboratory.curves import draw_curves
 from tllib_ancon.laboratory.local import EngineConfig, Local, environments, visible_gpus
 from tllib_ancon.laboratory.plan import PlannedRun
 from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.text import counted
 from tllib_ancon.training.run import RunDirectory
 
 SOURCE_ONLY = "source-only"
@@ -119,8 +120,7 @@ class Demo:
         return [RunDirectory(self.out / _name(method, seed, block)) for seed in self.seeds]
 
     def title(self, block: str) -> str:
-        seeds = "1 seed" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
-        return BLOCKS[block].format(seeds=seeds)
+        return BLOCKS[block].format(seeds=counted(len(self.seeds), "seed"))
 
 
 def _ending(block: str) -> str:

@@ -29,7 +29,7 @@ _LONGEST_NAME = 24
 
 
 @dataclass(frozen=True)
-class Picture:
+class _Picture:
     """A figure as PNG: a short name for its file, and what it shows."""
 
     name: str
@@ -46,7 +46,7 @@ class _Predicted:
     votes: Tensor | None  # (N, K)
 
 
-def figures(runs: pd.DataFrame, varied: Sequence[str]) -> tuple[list[Picture], list[str]]:
+def figures(runs: pd.DataFrame, varied: Sequence[str]) -> tuple[list[_Picture], list[str]]:
     """All figures that these runs can fill, and which predictions cannot be read, one text each."""
     labelled = runs[runs.labelled]
     predicted, notes = _with_predictions(labelled)
@@ -54,7 +54,7 @@ def figures(runs: pd.DataFrame, varied: Sequence[str]) -> tuple[list[Picture], l
     return [picture for picture in (*drawn, *_of_predictions(predicted)) if picture is not None], notes
 
 
-def _of_scores(runs: pd.DataFrame) -> Iterator[Picture | None]:
+def _of_scores(runs: pd.DataFrame) -> Iterator[_Picture | None]:
     labelled = runs[runs.labelled]
     yield _curves("epochs", "Accuracy and ECE", labelled, WITH_LABELS)
     yield _by_severity(labelled[labelled.severity > 0])
@@ -62,21 +62,21 @@ def _of_scores(runs: pd.DataFrame) -> Iterator[Picture | None]:
     yield _curves("epochs-without-labels", "InfoMax, votes and threshold", runs[~runs.labelled], WITHOUT_LABELS)
 
 
-def new_figure(panels: int, side: float = 5.0) -> tuple[Figure, Sequence[Axes]]:
+def _new_figure(panels: int, side: float = 5.0) -> tuple[Figure, Sequence[Axes]]:
     columns = min(panels, 3)
     rows = -(-panels // columns)
     figure = Figure(figsize=(max(6.0, side * columns), max(4.0, side * rows)), layout="compressed")
     return figure, [figure.add_subplot(rows, columns, 1 + place) for place in range(panels)]
 
 
-def boxes(name: str, title: str, values: Iterable[tuple[str, float]], axis: str) -> Picture | None:
+def _boxes(name: str, title: str, values: Iterable[tuple[str, float]], axis: str) -> _Picture | None:
     """A box for each name among these values, where one has several; triangles are means."""
     groups: dict[str, list[float]] = {}
     for group, value in values:
         groups.setdefault(_plain(group), []).append(value)
     if not any(len(group) > 1 for group in groups.values()):
         return None
-    figure, (panel,) = new_figure(1)
+    figure, (panel,) = _new_figure(1)
     figure.set_size_inches(12, 1 + 0.35 * len(groups))
     panel.boxplot(list(groups.values()), vert=False, tick_labels=list(groups), showmeans=True)
     panel.set(xlabel=axis)
@@ -90,13 +90,13 @@ def _plain(text: str) -> str:
     return showable(text).replace("$", r"\$")
 
 
-def _picture(name: str, title: str, figure: Figure) -> Picture:
+def _picture(name: str, title: str, figure: Figure) -> _Picture:
     file = io.BytesIO()
     figure.savefig(file, dpi=110, format="png", bbox_inches="tight", pad_inches=0.1)
-    return Picture(name, title, file.getvalue())
+    return _Picture(name, title, file.getvalue())
 
 
-def _of_a_sweep(runs: pd.DataFrame, varied: Sequence[str]) -> Iterator[Picture | None]:
+def _of_a_sweep(runs: pd.DataFrame, varied: Sequence[str]) -> Iterator[_Picture | None]:
     """A figure for each axis of a sweep, and one for its design choices."""
     if runs.empty:
         return
@@ -119,15 +119,15 @@ def _with_usual_settings(runs: pd.DataFrame, usual: Record, free: Collection[str
     return runs[[not variant(config, fixed) for config in runs.config]]
 
 
-def _accuracy_boxes(name: str, what: str, groups: Sequence[str], runs: pd.DataFrame) -> Picture | None:
+def _accuracy_boxes(name: str, what: str, groups: Sequence[str], runs: pd.DataFrame) -> _Picture | None:
     """A box for each group of runs; a group without a name is called as its method."""
     rows = sorted(zip(groups, runs.method, runs.accuracy, strict=True))
     values = [(group or method, accuracy) for group, method, accuracy in rows]
     title = f"Accuracy by {what}; a box over pairs and seeds, triangles are means"
-    return boxes(name, title, values, "accuracy (%)")
+    return _boxes(name, title, values, "accuracy (%)")
 
 
-def _curves(name: str, what: str, runs: pd.DataFrame, measures: Mapping[str, str]) -> Picture | None:
+def _curves(name: str, what: str, runs: pd.DataFrame, measures: Mapping[str, str]) -> _Picture | None:
     compared = compared_everywhere(runs)
     if not (compared.metrics.map(len) > 1).any():
         return None
@@ -135,14 +135,14 @@ def _curves(name: str, what: str, runs: pd.DataFrame, measures: Mapping[str, str
     draw_curves(zip(compared.label.map(_plain), compared.seed, compared.metrics, strict=True), file, measures)
     pairs = compared.pair.nunique()
     mean = f", mean over the {pairs} pairs that every method has" if pairs > 1 else ""
-    return Picture(name, f"{what} by epoch{mean}; the band is the range over seeds", file.getvalue())
+    return _Picture(name, f"{what} by epoch{mean}; the band is the range over seeds", file.getvalue())
 
 
-def _by_severity(runs: pd.DataFrame) -> Picture | None:
+def _by_severity(runs: pd.DataFrame) -> _Picture | None:
     severities = sorted(runs.severity.unique())
     if len(severities) < 2:
         return None
-    figure, panels = new_figure(2)
+    figure, panels = _new_figure(2)
     for panel, quantity in zip(panels, (ACCURACY, ECE), strict=True):
         for (start, method, _), values in measured(runs, quantity).groupby(level=ROW, sort=False):
             means = values.groupby(level="severity").mean()
@@ -153,14 +153,14 @@ def _by_severity(runs: pd.DataFrame) -> Picture | None:
     return _picture("severity", "Accuracy and ECE by severity, mean over corruptions and seeds", figure)
 
 
-def _selection_boxes(runs: pd.DataFrame) -> Picture | None:
+def _selection_boxes(runs: pd.DataFrame) -> _Picture | None:
     """None where one of the runs lacks a chosen epoch on record: the others would be those whose criteria agree."""
     changes = accuracies_by_criterion(runs)[LARGEST_CHANGE]
     if changes.hasnans:
         return None
     title = "Largest change of the accuracy between the paper's criteria that select the epoch; a box over runs"
     values = zip(runs.label[changes.index], changes, strict=True)
-    return boxes("selection", title, values, "change of accuracy (points)")
+    return _boxes("selection", title, values, "change of accuracy (points)")
 
 
 def _with_predictions(runs: pd.DataFrame) -> tuple[list[_Predicted], list[str]]:
@@ -207,7 +207,7 @@ def _shortened(name: str) -> str:
     return f"{name[: _LONGEST_NAME - 1]}…"
 
 
-def _of_predictions(predicted: Sequence[_Predicted]) -> Iterator[Picture | None]:
+def _of_predictions(predicted: Sequence[_Predicted]) -> Iterator[_Picture | None]:
     yield _votes(predicted)
     shown = predicted[:_MOST_PANELS]
     if shown:
@@ -216,14 +216,14 @@ def _of_predictions(predicted: Sequence[_Predicted]) -> Iterator[Picture | None]
     with_few_classes = [run for run in shown if len(run.classes) <= _MOST_CLASSES]
     if with_few_classes:
         side = 4.0 + 0.11 * max(len(run.classes) for run in with_few_classes)
-        figure = _panels(with_few_classes, draw_confusion, side)
+        figure = _panels(with_few_classes, _draw_confusion, side)
         image = figure.axes[0].images[0]
         figure.colorbar(image, ax=figure.axes, shrink=0.6, aspect=30, label="fraction of the images of a class")
         yield _picture("confusion", "Confusion matrices", figure)
 
 
-def _votes(predicted: Sequence[_Predicted]) -> Picture | None:
-    figure, (panel,) = new_figure(1)
+def _votes(predicted: Sequence[_Predicted]) -> _Picture | None:
+    figure, (panel,) = _new_figure(1)
     for run in predicted:
         votes = run.votes
         if votes is not None and votes.any() and (votes == votes.round()).all():
@@ -240,7 +240,7 @@ def _votes(predicted: Sequence[_Predicted]) -> Picture | None:
 
 
 def _panels(predicted: Sequence[_Predicted], draw: Callable[[Axes, _Predicted], None], side: float = 4.0) -> Figure:
-    figure, panels = new_figure(len(predicted), side)
+    figure, panels = _new_figure(len(predicted), side)
     for panel, run in zip(panels, predicted, strict=True):
         draw(panel, run)
         panel.set_title(run.title, fontsize=9)
@@ -256,7 +256,7 @@ def _draw_reliability(panel: Axes, run: _Predicted) -> None:
     panel.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="accuracy")
 
 
-def draw_confusion(panel: Axes, run: _Predicted) -> None:
+def _draw_confusion(panel: Axes, run: _Predicted) -> None:
     """The fraction of the images of each class (rows) that are predicted as each class (columns)."""
     num_classes = len(run.classes)
     counts = evaluation.confusion_matrix(run.probabilities.argmax(1), run.labels, num_classes).double()

@@ -13,7 +13,7 @@ import pandas as pd
 from tllib_ancon import methods
 from tllib_ancon.measures import indicators
 from tllib_ancon.runtime.errors import UserError, reading
-from tllib_ancon.runtime.text import csv_text, showable
+from tllib_ancon.runtime.text import csv_text, first_few, showable
 from tllib_ancon.training.files import read_json
 from tllib_ancon.training.run import CONFIG, RESULT, RunDirectory
 from tllib_ancon.training.run_settings import NOT_SETTINGS
@@ -47,7 +47,7 @@ _OF_THE_START = ("bottleneck_dim", "bottleneck_dropout")
 
 _USUAL_STARTS = ("", "erm", "imagenet", "checkpoint")
 _SEVERITY = re.compile(r"(.+)/(\d)")
-_MOST_LISTED = 3
+MOST_LISTED = 3
 """Settings, values of each, and runs that a text lists."""
 
 _PREFIXES = {"start": "start_", "selected": "", "last": "last_"}
@@ -191,7 +191,8 @@ def refuse_mixed_settings(runs: pd.DataFrame, varied: Collection[str]) -> None:
                 values.setdefault(text, f"{text} in {run.path}")
     differing = {name: list(values.values()) for name, values in first_runs.items() if len(values) > 1}
     if differing:
-        texts = first_few([f"{name}: {first_few(values)}" for name, values in differing.items()], "; ")
+        settings = [f"{name}: {first_few(values, MOST_LISTED)}" for name, values in differing.items()]
+        texts = first_few(settings, MOST_LISTED, "; ")
         raise UserError(
             f"these runs were made with different settings and make no one table ({texts}); give runs of the same "
             "settings"
@@ -205,13 +206,6 @@ def _scope(name: str, run: Any, options: Collection[str]) -> str:
     if name in _OF_THE_START or name.startswith("source "):
         return f" of {run.start}"
     return ""
-
-
-def first_few(texts: Sequence[str], separator: str = ", ") -> str:
-    shown = list(texts[:_MOST_LISTED])
-    if len(texts) > _MOST_LISTED:
-        shown.append(f"and {len(texts) - _MOST_LISTED} more")
-    return separator.join(shown)
 
 
 def with_variants(runs: pd.DataFrame, varied: Iterable[str] = ()) -> pd.DataFrame:

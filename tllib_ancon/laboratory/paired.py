@@ -56,7 +56,7 @@ def paired_table(runs: pd.DataFrame, comparisons: Comparisons | None = None) -> 
     if not rows:
         return None
     numbers = pd.DataFrame.from_dict(rows, orient="index")
-    numbers["p by Holm"] = holm(numbers.p)
+    numbers["p by Holm"] = _holm(numbers.p)
     cells = pd.DataFrame({name: as_text(numbers[name], decimals) for name, decimals in DECIMALS.items()})
     return Table("differences between runs, accuracy in points", pd.concat({"measured": cells}), NOTES)
 
@@ -78,7 +78,7 @@ def _statistics(accuracy: pd.DataFrame, ece: pd.DataFrame) -> dict[str, float]:
         "accuracy": units.mean(),
         "standard error": units.sem(),
         "pairs": accuracy.index.unique("column").size,
-        "p": t_test(units),
+        "p": _t_test(units),
         "runs above": (accuracy > 0).to_numpy().sum(),
         "runs below": (accuracy < 0).to_numpy().sum(),
         "worst run": accuracy.min(axis=None),
@@ -143,7 +143,7 @@ def _refiner(method: str) -> str:
     return refiner
 
 
-def t_test(values: pd.Series[float]) -> float:
+def _t_test(values: pd.Series[float]) -> float:
     r"""The two-sided p-value of Student's t-test that the mean of n ≥ 2 differences is zero.
 
     .. math::
@@ -153,7 +153,7 @@ def t_test(values: pd.Series[float]) -> float:
     return float(2 * stdtr(len(values) - 1, -abs(values.mean()) / error))
 
 
-def holm(p_values: pd.Series[float]) -> pd.Series[float]:
+def _holm(p_values: pd.Series[float]) -> pd.Series[float]:
     """p-values that hold for all tests together (S. Holm, 1979)."""
     ordered = p_values.sort_values(kind="stable")
     return (ordered * range(len(ordered), 0, -1)).clip(upper=1).cummax().reindex(p_values.index)

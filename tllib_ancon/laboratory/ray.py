@@ -43,7 +43,7 @@ MESSAGES = "ray.txt"
 
 
 @contextmanager
-def connected(config: EngineConfig) -> Iterator[OnRay]:
+def connected(config: EngineConfig) -> Iterator[_OnRay]:
     """The Ray engine; this process is a driver of Ray until the block ends."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     address = config.address or os.environ.get("RAY_ADDRESS") or LOCAL
@@ -59,7 +59,7 @@ def connected(config: EngineConfig) -> Iterator[OnRay]:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, handler)  # Ray's own ends the process
     try:
-        yield OnRay(config)
+        yield _OnRay(config)
     finally:
         ray.shutdown()
 
@@ -82,13 +82,13 @@ def _expect_answer(address: str) -> None:
     )
 
 
-class OnRay(Engine):
+class _OnRay(Engine):
     """Makes runs as tasks of Ray, each with its CPUs and GPUs. Ray makes as many at a time as the nodes hold."""
 
     most_started = math.inf
 
     def __init__(self, config: EngineConfig):
-        resources = [node["Resources"] for node in nodes(alive=True)]
+        resources = [node["Resources"] for node in _nodes(alive=True)]
         cores = [int(resource.get("CPU", 0)) for resource in resources]
         cards = [int(resource.get("GPU", 0)) for resource in resources]
         cpus = config.cpus_per_run
@@ -116,7 +116,7 @@ class OnRay(Engine):
 
     def ended(self, running: Mapping[str, Any]) -> dict[str, str | None]:
         ended, _ = ray.wait(list(running.values()), timeout=POLL)
-        names = {node["NodeID"]: _node_name(node) for node in nodes()}
+        names = {node["NodeID"]: _node_name(node) for node in _nodes()}
         for title, node in self.begun.get_nowait_batch(self.begun.qsize()):
             self.say(f"{title} on {names[node]}")
         return {name: _failure(task) for name, task in running.items() if task in ended}
@@ -168,7 +168,7 @@ def _await_end(command: Command) -> None:
         raise KeyboardInterrupt
 
 
-def nodes(alive: bool = False) -> list[dict[str, Any]]:
+def _nodes(alive: bool = False) -> list[dict[str, Any]]:
     listed: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
     return [node for node in listed if node["Alive"] or not alive]
 
@@ -186,7 +186,7 @@ def _check_shared(root: str, out: Path) -> None:
     task = ray.remote(num_cpus=0, max_retries=0)(_unfit)
     try:
         answers = []
-        for node in nodes(alive=True):
+        for node in _nodes(alive=True):
             on_node = task.options(scheduling_strategy=OnNode(node["NodeID"], soft=False))
             answers.append((node, on_node.remote(__version__, str(Path.cwd()), root, probe)))
         for node, answer in answers:
@@ -206,7 +206,7 @@ def _answer(node: Mapping[str, Any], answer: Any) -> str | None:
             f"node {_node_name(node)} does not answer in {ANSWER_WITHIN:g} s; repair it or remove it from the cluster"
         ) from None
     except RayError as error:
-        if node["NodeID"] not in [live["NodeID"] for live in nodes(alive=True)]:
+        if node["NodeID"] not in [live["NodeID"] for live in _nodes(alive=True)]:
             return None  # Ray lists a lost node for many seconds
         raise UserError(f"node {_node_name(node)}: {_last_line(error)}; {SAME}") from error
 

@@ -11,9 +11,9 @@ from tllib_ancon.data.layouts.corrupted_images import ImageNetC
 from tllib_ancon.laboratory import published
 from tllib_ancon.laboratory.figures import figures
 from tllib_ancon.laboratory.finished_runs import (
+    MOST_LISTED,
     Record,
     compared_settings,
-    first_few,
     read_runs,
     refuse_mixed_settings,
     runs_csv,
@@ -33,7 +33,7 @@ from tllib_ancon.laboratory.tables import (
     selection_table,
     table,
 )
-from tllib_ancon.runtime.text import terminal
+from tllib_ancon.runtime.text import counted, first_few, terminal
 from tllib_ancon.training.files import read_json, write_bytes
 from tllib_ancon.training.resolve import USUAL_IMAGES, USUAL_NETWORK, facts_of, resolve
 from tllib_ancon.training.source import Source
@@ -49,7 +49,7 @@ def write_report(folders: Sequence[str | Path], paper: str | None = None, out: s
     tables = [table for table in _tables(runs, plan, varied) if table is not None and len(table.cells)]
     pictures, unreadable = figures(runs, varied)
     content = {
-        "title": plan.title if plan else f"{runs.dataset[0]}: {_counted(len(runs), 'adaptation')}",
+        "title": plan.title if plan else f"{runs.dataset[0]}: {counted(len(runs), 'adaptation')}",
         "remarks": [*_remarks(runs), *_remarks_on_plan(runs, plan), *_failures(records), *left_out, *unreadable],
         "tables": tables,
         "pictures": pictures,
@@ -63,7 +63,7 @@ def write_report(folders: Sequence[str | Path], paper: str | None = None, out: s
     write_bytes(page, html.encode())
     for picture in pictures:
         write_bytes(page.with_name(f"{picture.name}.png"), picture.png)
-    written = f"{_counted(len(tables), 'table')} and {_counted(len(pictures), 'figure')} in {page}"
+    written = f"{counted(len(tables), 'table')} and {counted(len(pictures), 'figure')} in {page}"
     return f"{text}\n{terminal(written)}"
 
 
@@ -71,12 +71,6 @@ def _comparable_runs(paths: Sequence[Path], varied: Sequence[str]) -> tuple[pd.D
     runs, left_out = read_runs(paths)
     refuse_mixed_settings(runs, varied)
     return with_variants(runs, varied), left_out
-
-
-def _counted(number: int, noun: str) -> str:
-    if number == 1:
-        return f"1 {noun}"
-    return f"{number} {noun}s"
 
 
 def _plan(paper: str | None, records: Sequence[Record]) -> BenchmarkPlan | None:
@@ -125,25 +119,26 @@ def _remarks(runs: pd.DataFrame) -> Iterator[str]:
     seeds = sorted(runs.seed.unique())
     noun = "seeds" if len(seeds) > 1 else "seed"
     machines = "; ".join(sorted(runs.machine.unique()))
-    yield f"{_counted(len(runs), 'adaptation')}, {noun} {', '.join(map(str, seeds))}; {machines}"
+    yield f"{counted(len(runs), 'adaptation')}, {noun} {', '.join(map(str, seeds))}; {machines}"
     for run in runs.drop_duplicates("method", keep="last").itertuples():
         defaults = ", ".join(f"{name} {value}" for name, value in run.method_defaults.items())
         if defaults:
             yield f"{run.method} by its own default: {defaults}"
     unlabelled = len(runs[~runs.labelled])
     if unlabelled:
-        adaptations = _counted(unlabelled, "adaptation")
+        adaptations = counted(unlabelled, "adaptation")
         yield f"{adaptations} without labels: InfoMax, votes and δ are shown in place of accuracy and ECE"
     never_above = runs[runs.never_above_start].path
     if len(never_above):
-        adaptations = f"{_counted(len(never_above), 'adaptation')} ({first_few([str(path) for path in never_above])})"
+        paths = first_few([str(path) for path in never_above], MOST_LISTED)
+        adaptations = f"{counted(len(never_above), 'adaptation')} ({paths})"
         yield (
             f"no epoch scores above the source model in {adaptations}: a smaller learning rate often helps, and some "
             "labels tell which model is better (tllib-ancon certify RUN)"
         )
     assessed = runs[runs.before != ""]
     if len(assessed):
-        yield first_few([*dict.fromkeys(assessed.pair + ": " + assessed.before)], ". ")
+        yield first_few([*dict.fromkeys(assessed.pair + ": " + assessed.before)], MOST_LISTED, ". ")
 
 
 def _remarks_on_plan(runs: pd.DataFrame, plan: BenchmarkPlan | None) -> Iterator[str]:

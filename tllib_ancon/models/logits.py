@@ -41,7 +41,7 @@ LAST_SIGMOIDS = 8
 MOST_HEADS = 6
 
 
-class Call(NamedTuple):
+class _Call(NamedTuple):
     """One call of a module that takes vectors."""
 
     features: Tensor  # (B, D)
@@ -66,7 +66,7 @@ class _Observation:
     """
 
     output: Any = None
-    calls: dict[str, Call] = field(default_factory=dict)
+    calls: dict[str, _Call] = field(default_factory=dict)
     sigmoids: deque[Tensor] = field(default_factory=lambda: deque(maxlen=LAST_SIGMOIDS))
 
     def of_sigmoid(self, values: Tensor) -> bool:
@@ -123,7 +123,7 @@ def observe(network: nn.Module, images: Batch, names: Sequence[str] | None = Non
         observed.calls.pop(name, None)
         takes_vectors = bool(inputs) and _are_vectors(inputs[0], module, num_rows(images))
         if takes_vectors and isinstance(output, Tensor):
-            observed.calls[name] = Call(inputs[0].detach().flatten(1), output.detach())
+            observed.calls[name] = _Call(inputs[0].detach().flatten(1), output.detach())
 
     with ExitStack() as contexts:
         for name, module in _observable(network, names).items():

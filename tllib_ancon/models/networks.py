@@ -40,7 +40,7 @@ TORCHVISION = "torchvision/"
 """
 
 
-class SmallCNN(nn.Sequential):
+class _SmallCNN(nn.Sequential):
     """Three strided convolutions with batch-norm for digit-sized images: (B, 3, H, W) -> (B, 128, H/8, W/8)."""
 
     out_features = 128
@@ -76,7 +76,7 @@ class _ShotLeNet(nn.Sequential):
         super().__init__(OrderedDict(layers=layers))
 
 
-def names() -> list[str]:
+def _names() -> list[str]:
     """All names of networks, those of torchvision with its prefix where timm may have the same."""
     of_timm = [name for name in names_in(TIMM) if name not in RESNETS]
     of_torchvision = [TORCHVISION + name for name in names_in(TORCHVISION) if name not in RESNETS]
@@ -169,7 +169,7 @@ def library_of(name: str) -> tuple[str | None, str]:
     if library not in (TIMM, TORCHVISION):
         raise unknown_name("library of an architecture", library, (TIMM, TORCHVISION))
     if not _is_in(library, bare_name):
-        valid = names()
+        valid = _names()
         if slash:
             valid = [library + valid_name for valid_name in names_in(library)]
         raise unknown_name("architecture", name, valid)
@@ -222,7 +222,7 @@ def _checked_options(name: str, library: str | None, options: Mapping[str, Any] 
 
 def _headless(name: str) -> Any:
     if name == "small_cnn":
-        backbone: Any = SmallCNN()
+        backbone: Any = _SmallCNN()
     elif name == "shot_lenet":
         backbone = _ShotLeNet()
     else:

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from tllib_ancon.runtime.errors import UserError
 
 
-class AveragePool(nn.Module):
+class _AveragePool(nn.Module):
     """(B, C, H, W) -> (B, C), averaged as in TLLib; (B, C) is returned unchanged."""
 
     def forward(self, features: Tensor) -> Tensor:
@@ -22,5 +22,5 @@ class AveragePool(nn.Module):
 def create_pool_layer(pool: bool) -> nn.Module:
     """The average of a feature map, or without ``pool`` the identity."""
     if pool:
-        return AveragePool()
+        return _AveragePool()
     return nn.Identity()

@@ -47,13 +47,13 @@ LAYOUTS: dict[str, tuple[tuple[type[nn.Module], ...], set[str]]] = {
 AFN's dropout leave no trace."""
 
 
-class Layout(NamedTuple):
+class _Layout(NamedTuple):
     bottleneck: tuple[type[nn.Module], ...]  # its layers, as in LAYOUTS
     head: set[str]  # its modules that hold tensors
     tensors: Mapping[str, Mapping[str, Tensor]]  # part (backbone, bottleneck, head) -> name within it -> tensor
 
 
-def recognize(state: Mapping[str, Tensor]) -> Layout | None:
+def recognize(state: Mapping[str, Tensor]) -> _Layout | None:
     """The layout of a checkpoint by the names of its tensors; None if it is not known."""
     tensors: dict[str, dict[str, Tensor]] = {"backbone": {}, "bottleneck": {}, "head": {}}
     for name, tensor in state.items():
@@ -70,7 +70,7 @@ def recognize(state: Mapping[str, Tensor]) -> Layout | None:
     for bottleneck, head in (*LAYOUTS.values(), (blocks_of_afn, LINEAR_HEAD)):
         with_tensors = {str(index) for index, layer in enumerate(bottleneck) if layer in WITH_TENSORS}
         if bottleneck_modules == with_tensors and head_modules == head:
-            return Layout(bottleneck, head, tensors)
+            return _Layout(bottleneck, head, tensors)
     return None
 
 
@@ -79,7 +79,7 @@ def _modules_with_tensors(tensors: Mapping[str, Tensor]) -> set[str]:
 
 
 def rebuild_model(
-    layout: Layout, backbone: nn.Module, pool: bool = True, finetune: bool = True
+    layout: _Layout, backbone: nn.Module, pool: bool = True, finetune: bool = True
 ) -> BottleneckClassifier:
     """Build the model that a checkpoint was saved from; in evaluation mode its logits are the same."""
     bottleneck = _bottleneck(layout)
@@ -95,7 +95,7 @@ def rebuild_model(
     return BottleneckClassifier(backbone, num_classes, bottleneck, head, features_dim, pool, finetune)
 
 
-def _bottleneck(layout: Layout) -> nn.Module:
+def _bottleneck(layout: _Layout) -> nn.Module:
     """The layers between pooling and head, with the widths of the checkpoint's tensors."""
     if not layout.bottleneck:
         return nn.Identity()
@@ -113,7 +113,7 @@ def _bottleneck(layout: Layout) -> nn.Module:
     return nn.Sequential(*layers)
 
 
-def _head(layout: Layout, bottleneck: nn.Module) -> nn.Module:
+def _head(layout: _Layout, bottleneck: nn.Module) -> nn.Module:
     tensors = layout.tensors["head"]
     linears = _linears_of(bottleneck)
     width = linears[-1].out_features if linears else None

@@ -11,8 +11,9 @@ from tllib_ancon.data.loading import hold_out
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.models.batch_norm import has_statistics
 from tllib_ancon.preflight.case import Case
-from tllib_ancon.preflight.fact import LOOK, WRONG, Fact, counted, duration, storage
+from tllib_ancon.preflight.fact import LOOK, WRONG, Fact
 from tllib_ancon.preflight.rehearsal import Rehearsal
+from tllib_ancon.runtime.text import counted
 from tllib_ancon.training import devices
 from tllib_ancon.training.adaptation import STATISTICS_SAMPLE
 from tllib_ancon.training.target_loaders import SAMPLE
@@ -51,9 +52,9 @@ def cost(case: Case, rehearsal: Rehearsal | None) -> Fact:
     memory = _training_memory(case, rehearsal, epoch)
     device, free = _device_and_free_memory()
     text = (
-        f"an epoch takes about {duration(seconds)} and {storage(memory)} on this {device}, {counted(epochs, 'epoch')} "
-        f"{duration(epochs * seconds)}; {counted(epoch.steps, 'step')} of {counted(epoch.batch_size, 'image')}, "
-        f"{duration(step_seconds)} each, loading {duration(load_seconds)}"
+        f"an epoch takes about {_duration(seconds)} and {_storage(memory)} on this {device}, "
+        f"{counted(epochs, 'epoch')} {_duration(epochs * seconds)}; {counted(epoch.steps, 'step')} of "
+        f"{counted(epoch.batch_size, 'image')}, {_duration(step_seconds)} each, loading {_duration(load_seconds)}"
     )
     values = {
         "seconds": seconds,
@@ -65,7 +66,7 @@ def cost(case: Case, rehearsal: Rehearsal | None) -> Fact:
         "load_seconds": load_seconds,
     }
     if memory > free:
-        text += f"; {storage(free)} are free: pass a smaller `batch_size`"
+        text += f"; {_storage(free)} are free: pass a smaller `batch_size`"
         return Fact(text, values, SETTINGS, LOOK)
     return Fact(text, values, SETTINGS)
 
@@ -113,3 +114,22 @@ def _device_and_free_memory() -> tuple[str, int]:
     if torch.cuda.is_available():
         return "GPU", int(torch.cuda.mem_get_info()[0])
     return "CPU", devices.free_memory()
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 10:
+        return f"{seconds:.2g} s"
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 6000:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.0f} h"
+
+
+def _storage(number: int) -> str:
+    """Bytes in MB or GB."""
+    if number < 1e6:
+        return "less than 1 MB"
+    if number < 1e9:
+        return f"{number / 1e6:.0f} MB"
+    return f"{number / 1e9:.1f} GB"

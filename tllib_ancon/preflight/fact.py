@@ -1,6 +1,6 @@
 """A fact about a model and images: one line of ``check``."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,43 +49,3 @@ class Fact:
         if not settings:
             return line
         return f"{line}  [{', '.join(settings)}]"
-
-
-def counted(number: int, singular: str, plural: str = "") -> str:
-    """``1 image``, ``2 images``"""
-    if number == 1:
-        return f"1 {singular}"
-    return f"{number:,} {plural or singular + 's'}"
-
-
-def first_names(names: Sequence[str]) -> str:
-    """The first names, and how many there are."""
-    if len(names) <= FEW_NAMES:
-        return ", ".join(names)
-    return f"{', '.join(names[: FEW_NAMES - 1])}, ... {names[-1]} ({len(names)})"
-
-
-def both_ends(names: Sequence[str]) -> str:
-    """The first and the last name."""
-    if len(names) == 1:
-        return names[0]
-    return f"{names[0]} to {names[-1]}"
-
-
-def duration(seconds: float) -> str:
-    if seconds < 10:
-        return f"{seconds:.2g} s"
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    if seconds < 6000:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.0f} h"
-
-
-def storage(number: int) -> str:
-    """Bytes in MB or GB."""
-    if number < 1e6:
-        return "less than 1 MB"
-    if number < 1e9:
-        return f"{number / 1e6:.0f} MB"
-    return f"{number / 1e9:.1f} GB"

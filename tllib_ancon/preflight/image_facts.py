@@ -15,7 +15,8 @@ from tllib_ancon.data.pixels import usual_bands
 from tllib_ancon.data.transforms import KEEP_RATIO, Preprocessing
 from tllib_ancon.models.outputs import takes_pixel_values
 from tllib_ancon.preflight.case import ASSUMED_NORMALISATION, Case
-from tllib_ancon.preflight.fact import FINE, LOOK, WRONG, Fact, counted, first_names
+from tllib_ancon.preflight.fact import FEW_NAMES, FINE, LOOK, WRONG, Fact
+from tllib_ancon.runtime.text import counted
 from tllib_ancon.training.image_transforms import Transforms
 
 DARK = 64
@@ -56,11 +57,11 @@ def classes(case: Case) -> Fact:
     values = {"number": number, "model": model_names, "images": image_names}
     parts = [counted(number, "class", "classes")]
     if model_names:
-        parts.append(f"the model's names in order: {first_names(model_names)}")
+        parts.append(f"the model's names in order: {_first_names(model_names)}")
     else:
         parts.append("the model has no names for them")
     if image_names:
-        parts.append(f"those of the images in order: {first_names(image_names)}")
+        parts.append(f"those of the images in order: {_first_names(image_names)}")
     remarks, mark = _class_remarks(case, number, model_names, image_names)
     return Fact("; ".join([*parts, *remarks]), values, settings, mark)
 
@@ -292,3 +293,10 @@ def _library_of(network: nn.Module) -> str:
         if type(part).__module__.startswith("torchvision.models."):
             return "torchvision's ImageNet weights"
     return ""
+
+
+def _first_names(names: Sequence[str]) -> str:
+    """The first names, and how many there are."""
+    if len(names) <= FEW_NAMES:
+        return ", ".join(names)
+    return f"{', '.join(names[: FEW_NAMES - 1])}, ... {names[-1]} ({len(names)})"

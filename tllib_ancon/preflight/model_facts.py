@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -13,8 +13,9 @@ from torch import Tensor
 from tllib_ancon.models.classifier import BATCH_NORMS, NetworkClassifier
 from tllib_ancon.models.outputs import LogitsReader, described, place_of
 from tllib_ancon.preflight.case import Case
-from tllib_ancon.preflight.fact import FEW_NAMES, FINE, LOOK, WRONG, Fact, both_ends, counted
+from tllib_ancon.preflight.fact import FEW_NAMES, FINE, LOOK, WRONG, Fact
 from tllib_ancon.preflight.rehearsal import Rehearsal, named_parameters
+from tllib_ancon.runtime.text import counted
 from tllib_ancon.self_training.checks import are_probabilities
 
 MOST_OF_ONE_CLASS = 0.9
@@ -134,9 +135,9 @@ def parameters(case: Case, rehearsal: Rehearsal | None) -> Fact:
     total = sum(parameter.numel() for parameter in weights.values())
     share = sum(weights[name].numel() for name in learning) / total
     percent = math.floor(1000 * share) / 10  # rounded down: only all parameters are 100 %
-    parts = [f"{len(learning)} of {len(weights)} learn ({percent:g} % of {total:,} weights), {both_ends(learning)}"]
+    parts = [f"{len(learning)} of {len(weights)} learn ({percent:g} % of {total:,} weights), {_both_ends(learning)}"]
     if fixed:
-        parts.append(f"fixed: {both_ends(fixed)}")
+        parts.append(f"fixed: {_both_ends(fixed)}")
     if rehearsal.num_thawed:
         parts.append(f"{rehearsal.num_thawed} of {len(rehearsal.frozen)} that you froze learn")
     elif rehearsal.frozen:
@@ -144,7 +145,7 @@ def parameters(case: Case, rehearsal: Rehearsal | None) -> Fact:
     silent = rehearsal.steps.without_gradient
     mark = FINE
     if silent:
-        parts.append(f"{len(silent)} get no gradient: {both_ends(silent)}")
+        parts.append(f"{len(silent)} get no gradient: {_both_ends(silent)}")
         mark = LOOK
     values = {"learning": learning, "fixed": fixed, "share": share, "without_gradient": list(silent)}
     return Fact("; ".join(parts), values, settings, mark)
@@ -163,3 +164,10 @@ def batch_norm(case: Case) -> Fact:
     if len(keeping) < len(layers):
         text += f"; {len(layers) - len(keeping)} keep none and use those of the batch"
     return Fact(text, values, ("batch_norm",))
+
+
+def _both_ends(names: Sequence[str]) -> str:
+    """The first and the last name."""
+    if len(names) == 1:
+        return names[0]
+    return f"{names[0]} to {names[-1]}"

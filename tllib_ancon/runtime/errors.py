@@ -85,13 +85,6 @@ def _reason(error: Exception) -> str:
     return one_line(error) or type(error).__name__
 
 
-class ProcessLost(Exception):
-    """Another process of a run that has many ended without a word. The command line exits with status 1."""
-
-    def __init__(self) -> None:
-        super().__init__(f"another process of this run ended; {CONTINUES}")
-
-
 def unknown_name(kind: str, name: str, valid: Iterable[str]) -> UserError:
     """The error for a name that is not among ``valid``: the nearest match, and all valid names or the nearest few."""
     if _letters(name) == "device":

@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from html import escape
@@ -61,6 +61,21 @@ def terminal(text: object) -> str:
 def say(*lines: object, file: TextIO | None = None) -> None:
     """Print each of these on one line of a terminal; ``file`` is standard output by default."""
     print(*map(terminal, lines), sep="\n", file=file, flush=True)
+
+
+def counted(number: int, singular: str, plural: str = "") -> str:
+    """``1 image``, ``2 images``"""
+    if number == 1:
+        return f"1 {singular}"
+    return f"{number:,} {plural or singular + 's'}"
+
+
+def first_few(texts: Sequence[str], most: int, separator: str = ", ") -> str:
+    """The first texts, and how many more there are."""
+    shown = list(texts[:most])
+    if len(texts) > most:
+        shown.append(f"and {len(texts) - most:,} more")
+    return separator.join(shown)
 
 
 def html(value: Any) -> Any:

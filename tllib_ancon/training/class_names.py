@@ -19,6 +19,7 @@ from tllib_ancon.models.class_names import (
     orders_naturally,
 )
 from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.text import first_few
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.source import Source
 
@@ -173,7 +174,7 @@ def _reason_without_labels(names: Sequence[str], matched: Sequence[str], classes
         unmatched = sorted({*names} - {*matched})
         return f"{unmatched[0]!r} is no class of the model"
     class_names = [next(iter(aliases), str(label)) for label, aliases in enumerate(classes.aliases)]
-    return f"the model's classes have other names ({_listed(class_names)})"
+    return f"the model's classes have other names ({first_few(class_names, MOST_LISTED)})"
 
 
 def _advice_for_folders(names: Sequence[str], classes: ModelClasses) -> str:
@@ -183,7 +184,8 @@ def _advice_for_folders(names: Sequence[str], classes: ModelClasses) -> str:
     order = sorted(names)
     if classes.orders_by_number(names):
         order = natural_order(names)
-    return f"; {NAME_THEM}. `data=ImageFolder` takes these folders as its classes, in the order {_listed(order)}"
+    shown = first_few(order, MOST_LISTED)
+    return f"; {NAME_THEM}. `data=ImageFolder` takes these folders as its classes, in the order {shown}"
 
 
 def _unlabelled_line(target: Domain, names: Sequence[str], reason: str, advice: str = "") -> str:
@@ -191,14 +193,7 @@ def _unlabelled_line(target: Domain, names: Sequence[str], reason: str, advice: 
     folders = "its subfolders are not taken as classes"
     if len(names) == 1:
         folders = "its subfolder is not taken as a class"
-    return f"{root}: images without labels; {folders} ({_listed(names)}): {reason}{advice}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    """The first names with commas."""
-    if len(names) > MOST_LISTED:
-        return ", ".join(names[:MOST_LISTED]) + ", ..."
-    return ", ".join(names)
+    return f"{root}: images without labels; {folders} ({first_few(names, MOST_LISTED)}): {reason}{advice}"
 
 
 def with_classes(target: Domain, num_classes: int, source: Source) -> Domain:

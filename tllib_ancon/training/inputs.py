@@ -10,7 +10,7 @@ from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data import cache
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.folders import SUFFIXES
-from tllib_ancon.data.layouts import default_domains, missing_dataset
+from tllib_ancon.data.layouts import missing_dataset
 from tllib_ancon.data.lists import read_image_list
 from tllib_ancon.data.named_arrays import ARRAY_SUFFIXES
 from tllib_ancon.data.open import as_domain, open_domain
@@ -46,7 +46,7 @@ def _opened(config: AdaptConfig | PredictConfig, images: Any, labels: Any, class
     named = config if images is None else config.replace(root=str(images))
     if isinstance(config, AdaptConfig) or names_a_layout:
         split = "train" if isinstance(config, AdaptConfig) else "test"
-        return open_images(named, config.target or default_domains(config.data), split, classes, labels)
+        return open_images(named, config.target, split, classes, labels)
     return _open_root(config, labels, classes)
 
 

@@ -9,6 +9,7 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import NotFinite, UserError
+from tllib_ancon.runtime.text import first_few
 from tllib_ancon.training import devices
 from tllib_ancon.training.image_transforms import Transform
 from tllib_ancon.training.inference import evaluation_loader, predict_domain
@@ -37,11 +38,9 @@ def without_output(missing: NDArray[np.int64], images: Domain, model: str = "mod
             f"the {model}'s logits are not finite on any image: its weights are damaged, or its forward masks classes "
             "by infinity. Give another checkpoint, or mask by -1000"
         )
-    names = [_name(images, int(position)) for position in missing[:MOST_NAMED]]
-    if len(missing) > MOST_NAMED:
-        names.append("...")
+    names = first_few([_name(images, position) for position in missing.tolist()], MOST_NAMED)
     return UserError(
-        f"the {model}'s logits are not finite on {len(missing):,} of {len(images):,} images: {', '.join(names)}. Leave "
+        f"the {model}'s logits are not finite on {len(missing):,} of {len(images):,} images: {names}. Leave "
         "these images out, or mend the network where it divides by 0"
     )
 

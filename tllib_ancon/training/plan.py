@@ -12,7 +12,7 @@ from torch import nn
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.batches import Batch
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.layouts import named_domains
+from tllib_ancon.data.layouts import layout_of
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.models.classifier import Classifier, NetworkClassifier, as_classifier
 from tllib_ancon.models.outputs import MultiLabelOutput, OtherOutput
@@ -82,7 +82,7 @@ def open_target(config: AdaptConfig, source: Source, images: Any, labels: Any, p
 
 def _require_known_domains(config: AdaptConfig) -> None:
     """Raise an error for the name of a source domain, which is only recorded, that the dataset does not have."""
-    names = named_domains(str(config.root), str(config.data))
+    names = layout_of(str(config.data)).named_domains(Path(str(config.root)))
     for code in config.source:
         if names and code not in names:
             raise unknown_name(f"source domain of {config.data}:", code, names)

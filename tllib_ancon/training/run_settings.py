@@ -12,6 +12,7 @@ from tllib_ancon._version import __version__
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.settings import flag_of, settings_of
 from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.text import first_few
 from tllib_ancon.training.checkpointing import ANEW
 
 MOST_DIFFERENCES = 8
@@ -40,12 +41,9 @@ def refuse_other_settings(path: Path, recorded: Mapping[str, Any], wanted: Mappi
     differing = differences(recorded, wanted)
     if not differing:
         return
-    shown = [f"{name}: {before!r} there, {value!r} now" for name, (before, value) in differing.items()]
-    if len(shown) > MOST_DIFFERENCES:
-        shown[MOST_DIFFERENCES:] = [f"and {len(shown) - MOST_DIFFERENCES} more"]
-    message = (
-        f"run directory {path} holds a run with other settings ({'; '.join(shown)}); choose another `log`, or {ANEW}"
-    )
+    texts = [f"{name}: {before!r} there, {value!r} now" for name, (before, value) in differing.items()]
+    shown = first_few(texts, MOST_DIFFERENCES, "; ")
+    message = f"run directory {path} holds a run with other settings ({shown}); choose another `log`, or {ANEW}"
     if "epochs" in differing:
         message += "; a run cannot be made longer: the learning rate of each step depends on how many there will be"
     raise UserError(message)

@@ -1,11 +1,9 @@
 """The layouts of data: each module of this folder registers its own, and nothing else names it."""
 
-from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 
-from tllib_ancon.data.folders import ROOT
 from tllib_ancon.data.layout import LAYOUTS, FolderLayout, Layout
 from tllib_ancon.data.transforms import KEEP_RATIO
 from tllib_ancon.runtime.errors import UserError, unknown_name
@@ -30,18 +28,6 @@ def layout_of(dataset: str) -> Layout:
 def layout_names() -> list[str]:
     """Names as ``data`` takes them, the general layouts before TLLib's datasets."""
     return [name + registered.placeholder for name, registered in LAYOUTS.items()]
-
-
-def named_domains(root: str | Path, dataset: str) -> set[str]:
-    """The domains that a dataset has, where its lists or TLLib's table name them; else an empty set."""
-    return layout_of(dataset).named_domains(Path(root))
-
-
-def default_domains(dataset: str | None) -> Sequence[str]:
-    """The domains that are opened where none is named."""
-    if dataset is not None and layout_of(dataset).root_is_domain:
-        return [ROOT]
-    return []
 
 
 def default_resizing(dataset: str | None) -> str:

@@ -44,7 +44,7 @@ class HuggingFace(Layout):
         return domain_of_dataset(splits, name, opening.classes, opening.image_column, opening.label_column)
 
 
-class Column(Encoded):
+class _Column(Encoded):
     """One column of images of a Hugging Face dataset. It follows the rules of files."""
 
     def __init__(self, dataset: Any, column: str, name: str):
@@ -142,7 +142,7 @@ def domain_of_dataset(
     if of_images is None:
         raise UserError(f"{name}: no column of images among {', '.join(dataset.features)}; name it by `image_column`")
     _require_column(dataset, of_images, "`image_column`", name)
-    images = Column(dataset, of_images, name)
+    images = _Column(dataset, of_images, name)
     of_labels = label_column or _find_column(dataset, "ClassLabel", LABEL_NAMES, "`label_column`", name)
     if of_labels is None:
         return Domain(name, images, list(classes or ()))

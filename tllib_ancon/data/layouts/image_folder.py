@@ -8,7 +8,7 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.folders import ROOT, SUFFIXES, Tree, labelled_domain
 from tllib_ancon.data.layout import FolderLayout, Opening, layout
 from tllib_ancon.runtime.errors import MOST_SHOWN, UserError
-from tllib_ancon.runtime.text import showable
+from tllib_ancon.runtime.text import first_few, showable
 
 
 @layout
@@ -97,13 +97,6 @@ def _require_same_folders(folder: Path, names: Sequence[str], expected: list[str
 
 def _other_folders(folder: Path, first: str, names: list[str], expected: list[str], reference: str) -> UserError:
     return UserError(
-        f"{folder} has other class folders than {reference}, {first!r} first: {_shown(names)} "
-        f"instead of {_shown(expected)}; rename or remove the folders that differ"
+        f"{folder} has other class folders than {reference}, {first!r} first: {first_few(names, MOST_SHOWN)} "
+        f"instead of {first_few(expected, MOST_SHOWN)}; rename or remove the folders that differ"
     )
-
-
-def _shown(names: list[str]) -> str:
-    listed = ", ".join(names[:MOST_SHOWN])
-    if len(names) > MOST_SHOWN:
-        return f"{listed}, ... ({len(names)})"
-    return listed

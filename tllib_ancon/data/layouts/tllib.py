@@ -14,7 +14,7 @@ from tllib_ancon.runtime.errors import UserError, unknown_name
 
 
 @dataclass(frozen=True)
-class Table:
+class _Table:
     """Where TLLib lists the images of a dataset. ``tllib.json`` has its tables, so that they need no toolkit."""
 
     classes: list[str]  # in the order of the labels
@@ -28,13 +28,13 @@ class Table:
 
 
 ENTRIES = json.loads(Path(__file__).with_name("tllib.json").read_text())
-TABLES = {name: Table(**entry) for name, entry in ENTRIES.items()}
+TABLES = {name: _Table(**entry) for name, entry in ENTRIES.items()}
 
 
 class _TLLibDataset(Layout):
     """One dataset of TLLib."""
 
-    def __init__(self, name: str, table: Table):
+    def __init__(self, name: str, table: _Table):
         self.name = name
         self.table = table
         self.classes = table.classes

@@ -1,0 +1,72 @@
+"""The answers of a labelling session on disk."""
+
+import json
+import zlib
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tllib_ancon.runtime.errors import UserError, reading
+from tllib_ancon.training.files import write_bytes
+
+CHECKSUM = "crc32"
+
+
+class AnswerLog:
+    """The answers of a session on disk, one JSON object a line, after a ``header`` that says what they belong to. The
+    last entry of a line, ``crc32``, is the checksum of the object without it. An incomplete last line was never
+    acknowledged; it is left out."""
+
+    def __init__(self, path: Path, header: dict[str, Any]):
+        self.path = path
+        self._lines = _complete_lines(path)
+        entries = [self._entry(number, line) for number, line in enumerate(self._lines, start=1)]
+        self.entries = entries[1:]
+        if entries:
+            self._require_same_session(entries[0], header)
+        else:
+            self.append(header)
+
+    def append(self, entry: dict[str, Any]) -> None:
+        """Add an entry; it is on the disk when this returns, or the file is as before."""
+        lines = [*self._lines, _line(entry)]
+        write_bytes(self.path, b"".join(line + b"\n" for line in lines))
+        self._lines = lines
+
+    def _entry(self, number: int, line: bytes) -> dict[str, Any]:
+        where = f"{self.path}, line {number},"
+        with reading(where, "an answer", "; restore it from a copy, or move it away to start again"):
+            entry: dict[str, Any] = dict(json.loads(line.decode(errors="surrogateescape")))
+            entry.pop(CHECKSUM, None)
+            if _line(entry) != line:
+                raise ValueError("its checksum is wrong")
+        return entry
+
+    def _require_same_session(self, recorded: dict[str, Any], header: dict[str, Any]) -> None:
+        for name, value in header.items():
+            if recorded.get(name) == value:
+                continue
+            if name == "predictions":
+                raise UserError(f"{self.path} holds answers about other predictions; move it away to start again")
+            raise UserError(
+                f"{self.path} was begun with `{name}` {recorded.get(name)}, not {value}: its settings cannot "
+                "change once labels are known; give the same, or move the file away to start again"
+            )
+
+
+def _complete_lines(path: Path) -> list[bytes]:
+    """The lines of a file; the last one counts without its line break, if it is a whole JSON object."""
+    if not path.exists():
+        return []
+    *lines, last_line = path.read_bytes().split(b"\n")
+    with suppress(ValueError):
+        json.JSONDecoder().raw_decode(last_line.decode(errors="surrogateescape"))
+        lines.append(last_line)
+    return lines
+
+
+def _line(entry: dict[str, Any]) -> bytes:
+    """An entry with its checksum, as a line of the file."""
+    content = json.dumps(entry, ensure_ascii=False).encode(errors="surrogateescape")
+    with_checksum = {**entry, CHECKSUM: f"{zlib.crc32(content):08x}"}
+    return json.dumps(with_checksum, ensure_ascii=False).encode(errors="surrogateescape")
