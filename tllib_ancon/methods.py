@@ -213,6 +213,11 @@ def training_defaults(name: str) -> dict[str, Any]:
     return merged
 
 
+def makes_labels(name: str) -> bool:
+    """Whether this method makes labels from predictions, which a teacher may enter."""
+    return _method_class(name).makes_labels
+
+
 def create(
     name: str,
     *,

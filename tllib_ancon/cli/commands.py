@@ -269,7 +269,7 @@ def _show(lines: Sequence[str], scores: Mapping[str, Any], file: str | None) -> 
 ROOT, IMAGES = ("root",), ("root", "data")
 UNCHECKED = (
     *("log", "overwrite", "track", "print_freq", "save_predictions", "record_every", "answers", "teach"),
-    "cache",
+    *("cache", "teacher", "teacher_weight"),
 )
 """Settings of an adaptation that ``check`` cannot show the effect of."""
 

@@ -61,6 +61,12 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     """Keep the network's dropout active while pseudo-labels are made."""
     record_every: int = Field(1, ge=1)
     """Evaluate on the target's labels every N epochs. Start, selected and last epoch are always evaluated."""
+    teacher: Annotated[str | None, Flag(metavar="MODEL", group="second opinion")] = None
+    """Another model, whose predictions enter the pseudo-labels: a checkpoint, a run directory, hf:FOLDER or
+    open_clip:NAME/WEIGHTS. Its classes are matched by name, else by their order."""
+    teacher_weight: Annotated[float | None, Flag(group="second opinion")] = Field(None, ge=0)
+    """Weight of the teacher's log-probabilities beside the model's; 1 counts both alike. Default: chosen without
+    labels, at most 1."""
     answers: Annotated[str | None, Flag(metavar="FILE", group="labels that teach", decides=False)] = None
     """CSV file with path,class on each line: labels of some target images, for `teach`"""
     teach: Annotated[float | None, Flag(group="labels that teach")] = Field(None, gt=0, lt=1)

@@ -81,6 +81,8 @@ def _clamped(logits: Tensor) -> Tensor:
 class WithELR(Method):
     """Early-learning regularisation beside the objective of a method."""
 
+    makes_labels = True
+
     elr_coefficient: float = option(3.0, ge=0, help="weight of the early-learning regulariser")
     elr_beta: float = option(0.9, ge=0, lt=1, help="decay of the early-learning regulariser's targets")
 

@@ -83,6 +83,7 @@ class SampleEfficientEntropy(FixedPrecision):
 class ETA(Method):
     """Entropy minimisation of predictions that are certain and unlike the usual one (Niu et al., 2022)."""
 
+    makes_labels = False
     training_defaults: ClassVar = {"adapted": "norm-affine"}
     learns_from_both_views = False
 

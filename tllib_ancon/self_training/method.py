@@ -28,7 +28,7 @@ class Visit:
         rows: (B,) int64, positions among the samples that this process visits; of one process the same
         logits: (B, K) of any floating type, with gradient: the loss is taken of these
         predictions: (B, K) float32 logits without gradient: labels are made from these. One view: those of the step;
-            two views: the logarithm of the mean softmax
+            two views: the logarithm of the mean softmax. With a teacher its weighted log-probabilities are added
         features: (B, D) of any floating type, with gradient: what the head receives
         labels: (B,) int64 pseudo-labels, by :meth:`Method.pseudo_labels`
         probabilities: (B, K) float32 without gradient, by :meth:`Method.distribution`
@@ -124,6 +124,8 @@ class Method(nn.Module):
     """False: an epoch re-estimates the batch-norm statistics, and nothing learns."""
     learns_from_both_views: ClassVar[bool] = True
     """True: the loss is the mean over both views. False: it is of the first view."""
+    makes_labels: ClassVar[bool] = True
+    """False: the loss reads ``visit.logits`` alone, so that a teacher has no effect."""
     Options: ClassVar[type[_MethodOptions]]
 
     def __init_subclass__(cls, **keywords: Any) -> None:
@@ -149,6 +151,7 @@ class Method(nn.Module):
         self.head_of_model = [head]  # in a list: the head's weights are the model's, not the method's
         self.shard = shard
         self.num_rows = num_samples if shard is None else len(shard)
+        self.teacher: Callable[[Tensor, Tensor], Tensor] | None = None  # indices and logits -> logits of labels
         for name, value in type(self).Options(**options):
             setattr(self, name, value)
 
@@ -204,7 +207,7 @@ class Method(nn.Module):
 
     @torch.no_grad()
     def visit(self, indices: Tensor, logits: Tensor, features: Tensor, predictions: Tensor) -> Visit:
-        predictions = predictions.detach().float()
+        predictions = self._with_teacher(indices, predictions.detach().float())
         return Visit(
             indices=indices,
             rows=self.rows(indices),
@@ -228,8 +231,13 @@ class Method(nn.Module):
 
     def begin_epoch(self, epoch: int, indices: Tensor, features: Tensor, logits: Tensor) -> None:
         """Hand one evaluation pass, (N,), (N, D), (N, K), to all parts that need it before this epoch."""
+        predictions = self._with_teacher(indices, logits)
         for part in self._parts_to_initialize(epoch):
-            part.initialize(indices, features, logits)
+            part.initialize(indices, features, predictions)
+
+    def _with_teacher(self, indices: Tensor, logits: Tensor) -> Tensor:
+        """The logits (B, K) that labels are made from."""
+        return logits if self.teacher is None else self.teacher(indices, logits)
 
     def diagnostics(self) -> dict[str, Tensor]:
         """Scalars of the last step, on its device: AnCon's threshold δ and the share of predictions that voted."""

@@ -131,5 +131,7 @@ class SHOT(Method):
 class SHOTIM(Method):
     """Information maximisation alone."""
 
+    makes_labels = False
+
     def objective(self, visit: Visit, targets: Tensor) -> Tensor:
         return information_maximization(visit.logits)

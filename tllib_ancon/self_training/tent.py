@@ -41,6 +41,7 @@ def mean_entropy(logits: Tensor) -> Tensor:
 class Tent(Method):
     """Entropy minimisation by scale and shift of the normalisation layers (Wang et al., 2021)."""
 
+    makes_labels = False
     training_defaults: ClassVar = {"adapted": "norm-affine"}
 
     def objective(self, visit: Visit, targets: Tensor) -> Tensor:
@@ -52,6 +53,7 @@ class AdaBN(Method):
     """The target's batch-norm statistics, and no training (Li et al., 2016)."""
 
     trains = False
+    makes_labels = False
     training_defaults: ClassVar = {"epochs": 1, "adapted": "all"}
 
     def objective(self, visit: Visit, targets: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from tllib_ancon.training.plan import make_plan, open_target
 from tllib_ancon.training.result import AdaptationResult
 from tllib_ancon.training.run import open_run
 from tllib_ancon.training.source import open_source
+from tllib_ancon.training.teacher import with_teacher
 
 __all__ = ["AdaptationResult", "adapt"]
 
@@ -30,6 +31,7 @@ def adapt(  # noqa: PLR0913
     *,
     labels: Sequence[int] | bool | None = None,
     answers: ArrayLike | str | Path | None = None,
+    teacher: nn.Module | str | Path | None = None,
     head: str | None = None,
     train_transform: Transform | None = None,
     evaluation_transform: Transform | None = None,
@@ -57,6 +59,10 @@ def adapt(  # noqa: PLR0913
         answers: (N,) classes of some images, -1 if unknown, or a CSV file of ``path,class``. The fraction ``teach`` of
             the images, drawn by the seed, trains the model with them, beside the method's loss. The others do not:
             their labels are left to certify the model
+        teacher: another model, whose predictions for the images enter the pseudo-labels of every method that makes
+            some: a module, a checkpoint, a run directory, ``hf:FOLDER`` or ``open_clip:NAME/WEIGHTS``. It has its own
+            preprocessing. Its classes are matched by name, else by their order. See
+            :class:`~tllib_ancon.training.teacher.Teacher`
         head: dotted name of the model's head; of several heads whose mean are the logits, their names with commas.
             Default: the layer that returns the logits. It is needed if the model returns several tensors that could be
             logits
@@ -83,7 +89,7 @@ def adapt(  # noqa: PLR0913
         >>> result = tllib_ancon.adapt(model, "photos/", method="ancon-auto", epochs=10)
         >>> predictions = tllib_ancon.predict(result.model, "photos/")
     """
-    config = _config_of(model, images, answers, config, settings)
+    config = _config_of(model, images, answers, teacher, config, settings)
     passed = passed_transforms(train_transform, evaluation_transform)
     processes.join()
     run = open_run(config.log)
@@ -92,13 +98,16 @@ def adapt(  # noqa: PLR0913
         run.refuse_own_checkpoint(source.checkpoint)
         target = open_target(config, source, images, labels, passed)
         plan = make_plan(config, source, target, run.recorded(), passed, head=head, augment=augment, answers=answers)
+        plan = with_teacher(plan, None if isinstance(teacher, str | Path) else teacher)
+        if plan.teacher is not None:
+            run.refuse_own_checkpoint(plan.teacher.opened.checkpoint)
         if plan.model is None:
             return fit_without_logits(plan)
         return fit(plan, run)
 
 
 def _config_of(
-    model: Any, images: Any, answers: Any, config: AdaptConfig | None, settings: dict[str, Any]
+    model: Any, images: Any, answers: Any, teacher: Any, config: AdaptConfig | None, settings: dict[str, Any]
 ) -> AdaptConfig:
     """The settings of a call, with the paths that its other arguments name."""
     if isinstance(model, AdaptConfig) and config is None:
@@ -106,7 +115,12 @@ def _config_of(
     if config is not None and settings:
         raise UserError(f"give `config` or single settings, not both; got `{next(iter(settings))}` besides")
     config = AdaptConfig(**settings) if config is None else config
-    paths = {"checkpoint": model, "answers": answers, "root": images if config.root is None else None}
+    paths = {
+        "checkpoint": model,
+        "answers": answers,
+        "teacher": teacher,
+        "root": images if config.root is None else None,
+    }
     named = {name: str(path) for name, path in paths.items() if isinstance(path, str | Path)}
     config = config.replace(**named)
     for name in ("save_predictions", "track"):

@@ -11,6 +11,7 @@ from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.batches import Batch, concatenated, to_device
 from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.measures import indicators, selection
 from tllib_ancon.measures.indicators import SourceStatistics
@@ -32,6 +33,7 @@ from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.rate import PAIRS
 from tllib_ancon.training.run import MemoryRun
 from tllib_ancon.training.target_loaders import SAMPLE, TargetLoaders, teaching_loader
+from tllib_ancon.training.teacher import Teacher
 from tllib_ancon.training.teaching import Labels
 
 FEW = 16
@@ -95,6 +97,7 @@ class Adaptation(TrainingLoop):
             groups or [{"params": []}],  # where only statistics change
             {"method": self.method, "first_labels": self.first_predictions},
         )
+        self.teacher: Teacher | None = None
         self.target = target
         self.record = recorder(target)
         self.source = source
@@ -103,6 +106,12 @@ class Adaptation(TrainingLoop):
         self.batch_norm = BatchNormPolicy(options.batch_norm, options.batch_norm_share, visited)
         self.passes = Passes(self.images, self._predict_now, mirrors=self.second_view is mirror)
         self.preparation = Preparation(self.network, self.batch_norm, self.passes)
+
+    def add_teacher(self, teacher: Teacher) -> None:
+        """Make labels from the predictions of a teacher as well."""
+        self.teacher = teacher
+        self.method.teacher = teacher
+        self.parts["teacher"] = teacher
 
     def _create_method(self, model: Classifier, options: AdaptConfig, steps: int) -> methods.Method:
         method = methods.create(
@@ -164,6 +173,9 @@ class Adaptation(TrainingLoop):
         prepared = self._prepare() if epoch == 1 else {}
         if not self.method.trains:
             return prepared
+        if epoch == 1 and self.teacher is not None:
+            prepared["teacher_weight"] = self.teacher.choose_weight(self.images.sample, self._predict_now)
+            self.progress.line(str(self.teacher))
         if self.method.needs_pass(epoch - 1):
             outputs = self.passes.adapted() if self.method.needs_all(epoch - 1) else self._pass_over_the_sample()
             self.method.begin_epoch(epoch - 1, *outputs)
@@ -323,6 +335,7 @@ class Adaptation(TrainingLoop):
         labels = scored.logits.argmax(1).cpu()
         if epoch == 0:
             metrics |= self._scores_of_the_source_model(scored, labels)
+            self._ask_the_teacher()
         first_labels = self.first_predictions.setdefault("labels", labels)
         metrics["changed"] = float((labels != first_labels).float().mean())
         if self._keeps_predictions():
@@ -348,6 +361,15 @@ class Adaptation(TrainingLoop):
             self.progress.line(PROBABILITIES)
         scores = indicators.indicators(labels, self.network.num_classes, scored.features.cpu(), self.source)
         return scores | scores_under_dropout(scored, self.network.head)
+
+    def _ask_the_teacher(self) -> None:
+        if self.teacher is None:
+            return
+
+        def predict(model: nn.Module, loader: ImageLoader, view: View | None) -> Outputs:
+            return self._predict(loader, 0, view, model)
+
+        self.teacher.predict(self.images.adapted_indices, self.images.sampled, predict)
 
     def _recorded(self) -> dict[str, Any]:
         """What labels add to the record, of the predictions on the target."""

@@ -29,6 +29,8 @@ def fit(plan: Plan, run: MemoryRun) -> AdaptationResult:
         plan.taught,
         plan.source.statistics,
     )
+    if plan.teacher is not None:
+        adaptation.add_teacher(plan.teacher)
     config = plan.config
     if not adaptation.method.trains:
         refuse_settings_of_training(plan.requested)

@@ -201,13 +201,16 @@ class TrainingLoop(ABC):
             logits, features = self.model(to_device(images, self.device))
         return logits, features
 
-    def _predict(self, loader: ImageLoader, epoch: int, view: View | None = None) -> Outputs:
+    def _predict(
+        self, loader: ImageLoader, epoch: int, view: View | None = None, network: nn.Module | None = None
+    ) -> Outputs:
         bar = self.progress.bar(f"{self.title} {epoch}/{self.last_epoch}, predictions", len(loader))
         with self.accelerator.autocast(), bar:
             bar.iterable = loader
             batches = self.interruption.watch(bar, epoch)
             total = len(loader.dataset)
-            return predict_domain(self.network, batches, self.device, loader.num_images, total, view)
+            model = self.network if network is None else network
+            return predict_domain(model, batches, self.device, loader.num_images, total, view)
 
     def _require_finite(self, logits: Tensor, epoch: int) -> None:
         if not logits.isfinite().all():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -35,6 +35,9 @@ from tllib_ancon.training.resolve import facts_of, resolve
 from tllib_ancon.training.source import Source
 from tllib_ancon.training.teaching import Labels, taught_labels
 
+if TYPE_CHECKING:
+    from tllib_ancon.training.teacher import Teacher
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -52,6 +55,7 @@ class Plan:
         head: the name of the model's head that the user passes
         probe: a few images as a network gets them, of a whole network
         taught: (N,) labels that train the model, -1 for none; None where no label does
+        teacher: another model whose predictions enter the pseudo-labels
     """
 
     config: AdaptConfig
@@ -65,6 +69,7 @@ class Plan:
     head: str | None = None
     probe: Batch | None = None
     taught: Labels | None = None
+    teacher: Teacher | None = None
 
     def source_model(self) -> Classifier:
         """Another copy of the source model, as the adaptation begins with it."""

@@ -29,6 +29,10 @@ from tllib_ancon.runtime.text import say
 from tllib_ancon.training.resolve import USUAL_IMAGES, USUAL_NETWORK, facts_of, resolve
 from tllib_ancon.training.run import BEST, CHECKPOINTS, CONFIG, LATEST, STATISTICS, RunDirectory
 
+PASS_THE_FUNCTION = (
+    "pass `model=MODULE:FUNCTION`, the function that returns such a network (in Python: the network itself)"
+)
+
 
 @dataclass(frozen=True)
 class Source:
@@ -153,8 +157,9 @@ def open_source(config: AdaptConfig | PredictConfig, network: Any = None) -> Sou
     return Source(str(config.arch), module=network, names=names)
 
 
-def open_checkpoint(checkpoint: str, model: str | nn.Module | None = None) -> Source:
-    """The trained model of a checkpoint or a run directory; ``model`` is its network, or names a function."""
+def open_checkpoint(checkpoint: str, model: str | nn.Module | None = None, advice: str = PASS_THE_FUNCTION) -> Source:
+    """The trained model of a checkpoint or a run directory; ``model`` is its network, or names a function. ``advice``
+    is what a user should do where a network was given in Python."""
     if checkpoint == IMAGENET:
         return Source(checkpoint)
     path: Any = Path(checkpoint)
@@ -171,7 +176,6 @@ def open_checkpoint(checkpoint: str, model: str | nn.Module | None = None) -> So
         source = replace(source, run=run, recorded=RunDirectory(run).config())
     if source.module is None and source.record.get("library") == OWN:
         raise UserError(
-            f"{path} holds the weights of a network that was given in Python, {source.record['name']}; pass "
-            "`model=MODULE:FUNCTION`, the function that returns such a network (in Python: the network itself)"
+            f"{path} holds the weights of a network that was given in Python, {source.record['name']}; {advice}"
         )
     return source

@@ -1,0 +1,346 @@
+"""A second opinion: predictions of another model, the teacher, from which pseudo-labels are made as well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tllib_ancon import methods
+from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.config.predict import PredictConfig
+from tllib_ancon.data.batches import Batch, are_images, shape_text, to_device
+from tllib_ancon.data.class_folders import labels_by_name
+from tllib_ancon.data.domain import Domain, numbered
+from tllib_ancon.data.loading import ImageLoader
+from tllib_ancon.data.transforms import mirror
+from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
+from tllib_ancon.models.classifier import Classifier, as_classifier, require_network
+from tllib_ancon.models.foundation import load_named
+from tllib_ancon.models.outputs import evaluating
+from tllib_ancon.runtime.errors import NotFinite, UserError, one_line
+from tllib_ancon.runtime.processes import Shard
+from tllib_ancon.self_training.method import mean_prediction
+from tllib_ancon.training import devices, inputs
+from tllib_ancon.training.class_names import ModelClasses
+from tllib_ancon.training.inference import Outputs, View, evaluation_loader
+from tllib_ancon.training.mirroring import shifted
+from tllib_ancon.training.plan import Plan
+from tllib_ancon.training.probing import probe_of
+from tllib_ancon.training.records import sha256_of_tensors
+from tllib_ancon.training.resolve import (
+    USUAL_BATCH,
+    PassedTransforms,
+    Transform,
+    Transforms,
+    facts_of,
+    known_preprocessing,
+    preprocessing_by,
+    resolve,
+)
+from tllib_ancon.training.source import Source, open_checkpoint
+from tllib_ancon.training.target_loaders import AGREEMENT_SAMPLE
+
+Predict = Callable[[nn.Module, ImageLoader, View | None], Outputs]
+"""Model, images and another view of them, or None -> outputs."""
+
+LIBRARIES = ("hf", "open_clip")
+POWER = 3
+"""Of the ratio of reliabilities in the weight. This and the two next numbers: ``benchmarks/results/teacher.md``."""
+LEAST_RATIO = 0.5
+"""Ratio of reliabilities below which a teacher does not count."""
+SMALLEST = 1e-3
+LARGEST_WEIGHT = 4.0
+_STORED = ("log_probabilities", "reliability", "weight")
+
+
+@dataclass(frozen=True)
+class _OpenTeacher:
+    """How a teacher predicts the classes of the adapted model.
+
+    Attributes:
+        checkpoint: its file, or its library and name; empty for a module of the caller
+        model: its network, a copy
+        images: the target, in whose order it predicts
+        transform: its own preprocessing
+        columns: (K,) for each class of the adapted model the class of the teacher
+        batch_size, workers: of its loaders
+    """
+
+    checkpoint: str
+    model: Classifier
+    images: Domain
+    transform: Transform
+    columns: list[int]
+    batch_size: int
+    workers: int
+
+    def loader(self, positions: Any) -> ImageLoader:
+        return evaluation_loader(self.images.subset(positions), self.transform, self.batch_size, self.workers)
+
+
+class Teacher:
+    r"""Predictions of another model, which every method makes its pseudo-labels from as well.
+
+    .. math::
+        \log f(x) + w \log g(x)
+
+    takes the place of :math:`\log f`, from which a method makes labels, votes, memories and the class prior: f is the
+    mean prediction of the adapted model for the views of a step, g that of the teacher for the whole image and its
+    mirror, or for the image alone where images are not mirrored. g is predicted once, before training, and stored with
+    the run. A random crop in training gets the g of its whole image, so that the teacher costs one pass.
+
+    Unless it is given, w is chosen without labels, before the first step, from the classes that both models predict for
+    at most 1,024 images and for shifts of them (see :func:`reliability`):
+
+    .. math::
+        w = 0 \text{ if } q < 0.5, \text{ else } \min(4, q^3),   q = r(g) / r(f)
+
+    It is 1 for inputs that are no images.
+
+    Batch-norm statistics of the teacher are mixed with those of the target, as in
+    :class:`~tllib_ancon.models.batch_norm.BatchNormPolicy`, unless the run has ``batch_norm=source``.
+
+    Args:
+        opened: the teacher's model and its images
+        config: settings of the run
+        mirrors: whether the run mirrors images
+        has_views: whether images can be shifted
+    """
+
+    def __init__(self, opened: _OpenTeacher, config: AdaptConfig, mirrors: bool, has_views: bool):
+        self.opened = opened
+        self.config = config
+        self.mirrors = mirrors
+        self.chooses_weight = config.teacher_weight is None and has_views
+        self.log_probabilities = torch.empty(0)  # (N, K), log g of the images to adapt on
+        self.reliability = 0.0
+        self.weight = 1.0 if config.teacher_weight is None else config.teacher_weight
+
+    def __call__(self, indices: Tensor, logits: Tensor) -> Tensor:
+        """Add w log g of these images to logits (B, K)."""
+        evidence = self.log_probabilities.index_select(0, indices.to(self.log_probabilities.device))
+        return logits.float() + self.weight * evidence.to(logits.device)
+
+    def __str__(self) -> str:
+        return f"the teacher counts with the weight {self.weight:.2f}; `teacher_weight` changes it"
+
+    def predict(self, adapted_indices: Any, sampled: Tensor, predict: Predict) -> None:
+        """Predict the images to adapt on, once.
+
+        Args:
+            adapted_indices: their positions in the target
+            sampled: positions among these of a sample, which batch-norm statistics and reliability are estimated from
+            predict: runs a model over a loader
+
+        Raises:
+            NotFinite: predictions that are not finite
+        """
+        opened = self.opened
+        sample = opened.loader(adapted_indices[sampled.numpy()])
+        if self.config.batch_norm != "source" and has_statistics(opened.model):
+            few = opened.loader(adapted_indices[sampled.numpy()[:AGREEMENT_SAMPLE]])
+            policy = BatchNormPolicy("mixed", num_images=len(Shard.of_this_process(len(sampled))))
+            policy.prepare(
+                opened.model,
+                lambda: predict(opened.model, sample, None).logits,
+                lambda: predict(opened.model, few, None).logits,
+                None,
+            )
+        images = opened.loader(adapted_indices)
+        log_probabilities = self._log_probabilities(predict(opened.model, images, None))
+        if self.mirrors:
+            mirrored = self._log_probabilities(predict(opened.model, images, mirror))
+            log_probabilities = mean_prediction(log_probabilities, mirrored)
+        self.log_probabilities = log_probabilities
+        if self.chooses_weight:
+            views = [predict(opened.model, sample, view) for view in (None, shifted)]
+            self.reliability = reliability(*map(self._log_probabilities, views))
+
+    def choose_weight(self, sample: ImageLoader, predict: Callable[[ImageLoader, View | None], Outputs]) -> float:
+        """Choose w by the predictions of the adapted model, unless a user sets it. Returns w."""
+        if self.chooses_weight:
+            views = [predict(sample, view).logits for view in (None, shifted)]
+            ratio = self.reliability / reliability(*views)
+            self.weight = 0.0 if ratio < LEAST_RATIO else min(LARGEST_WEIGHT, ratio**POWER)
+        return self.weight
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in _STORED}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name in _STORED:
+            setattr(self, name, state[name])
+
+    def _log_probabilities(self, outputs: Outputs) -> Tensor:
+        """log g of the classes of the adapted model, (M, K)."""
+        finite = outputs.logits.isfinite().all(1)
+        if not finite.all():
+            raise NotFinite(
+                f"the `teacher` predicts numbers that are not finite for {int((~finite).sum()):,} of {len(finite):,} "
+                "images; pass another one"
+            )
+        return outputs.logits[:, self.opened.columns].log_softmax(1)
+
+
+def reliability(logits: Tensor, logits_of_other_view: Tensor) -> float:
+    r"""How reliable the predicted classes of a model are, by two views of each image.
+
+    .. math::
+        r = κ H,   κ = (a - e) / (1 - e)
+
+    with a the fraction of images for which both views have the same class, e that fraction by chance, and H the entropy
+    of the predicted classes in nats. A model that predicts one class agrees with itself, but has H = 0.
+
+    Args:
+        logits, logits_of_other_view: (M, K)
+
+    Returns: r, at least 0.001
+    """
+    num_images, num_classes = logits.shape
+    first = logits.argmax(1)
+    second = logits_of_other_view.argmax(1)
+    first_frequencies = first.bincount(minlength=num_classes) / num_images
+    second_frequencies = second.bincount(minlength=num_classes) / num_images
+    agreement = (first == second).float().mean()
+    by_chance = first_frequencies @ second_frequencies
+    kappa = (agreement - by_chance) / (1 - by_chance).clamp(min=SMALLEST)
+    entropy = torch.special.entr((first_frequencies + second_frequencies) / 2).sum()
+    return max(float(kappa * entropy), SMALLEST)
+
+
+def with_teacher(plan: Plan, teacher: Any = None) -> Plan:
+    """The plan with its teacher, which has predicted a few images.
+
+    Args:
+        teacher: the caller's own module. Default: what the settings name
+
+    Raises:
+        UserError: a teacher that cannot be opened, is the model itself or has other classes, a method without labels
+    """
+    config = plan.config
+    teacher = config.teacher if teacher is None else teacher
+    if teacher is None:
+        if config.teacher_weight is not None:
+            raise UserError(f"`teacher_weight={config.teacher_weight}` has no effect without `teacher`; add it")
+        return plan
+    if not methods.makes_labels(config.method):
+        raise UserError(
+            f"`teacher` has no effect with `method={config.method}`, which makes no labels; leave it out, or choose a "
+            "method with pseudo-labels, such as ancon-auto"
+        )
+    assert plan.model is not None
+    of_model = ModelClasses.of(plan.model, plan.model.num_classes, plan.source)
+    classes = of_model.usable_names or plan.target.classes
+    with _naming_the_teacher():
+        source = _open(teacher, config, classes)
+        network = source.load(PredictConfig(quiet=True))
+    _refuse_the_model_itself(network, plan.model)
+    recorded_inputs = {**plan.record["inputs"], "teacher_sha256": sha256_of_tensors(network.state_dict())}
+    images, transforms = _prepared(plan, source, network)
+    probe = probe_of(images, transforms.evaluation)
+    model, logits = _tried(network, probe)
+    columns = _columns(ModelClasses.of(network, logits.shape[1], source), classes, plan.progress.line)
+    opened = _OpenTeacher(
+        source.checkpoint,
+        model.to(devices.device()),
+        images.without_labels(),
+        transforms.evaluation,
+        columns,
+        max(config.batch_size or 0, USUAL_BATCH),
+        config.workers,
+    )
+    mirrors = plan.transforms.second_view is mirror
+    record = {**plan.record, "inputs": recorded_inputs}
+    return replace(plan, record=record, teacher=Teacher(opened, config, mirrors, are_images(probe)))
+
+
+@contextmanager
+def _naming_the_teacher() -> Iterator[None]:
+    """In this context errors about the model or its architecture are about the teacher."""
+    try:
+        yield
+    except UserError as error:
+        text = str(error).replace("`arch`", "`teacher`").replace("`model` must", "`teacher` must")
+        raise UserError(text) from error
+
+
+def _open(teacher: Any, config: AdaptConfig, classes: Sequence[str]) -> Source:
+    if not isinstance(teacher, str):
+        return Source(module=require_network(teacher))
+    library = teacher.partition(":")[0]
+    if library not in LIBRARIES:
+        return open_checkpoint(teacher, advice="in Python pass the network itself as `teacher`")
+    names = None
+    if library == "open_clip" and [*classes] != numbered(len(classes)):
+        names = [*classes]
+    network, names = load_named(teacher, names, config.prompts, config.allow_download)
+    return Source(teacher, module=network, names=names)
+
+
+def _refuse_the_model_itself(network: nn.Module, model: nn.Module) -> None:
+    tensors = [*network.state_dict().values()]
+    tensors_of_model = [*model.state_dict().values()]
+    if len(tensors) != len(tensors_of_model):
+        return
+    if all(map(_equal, tensors, tensors_of_model)):
+        raise UserError(
+            "`teacher` is the model itself, which has no second opinion; pass another model, or leave it out"
+        )
+
+
+def _equal(first: Tensor, second: Tensor) -> bool:
+    return first.shape == second.shape and torch.equal(first.cpu(), second.cpu())
+
+
+def _prepared(plan: Plan, source: Source, network: nn.Module) -> tuple[Domain, Transforms]:
+    """The target as the teacher gets it: by its own preprocessing, or by the model's where its own is unknown."""
+    config = plan.config
+    settings = PredictConfig(quiet=True, pixel_range=config.pixel_range, bands=config.bands)
+    passed: PassedTransforms = None
+    resolved, _ = resolve(settings, facts_of(settings, source))
+    if not plan.target.holds_tensors and preprocessing_by(dict(resolved), known_preprocessing(network)) is None:
+        passed = Transforms(plan.transforms.evaluation, plan.transforms.evaluation)
+        plan.progress.line("the preprocessing of the teacher is unknown: images are prepared as for the model")
+    resolved, notes = resolve(settings, facts_of(settings, source, network, plan.target, passed))
+    plan.progress.lines(f"teacher: {note}" for note in notes)
+    return inputs.prepared(resolved, network, plan.target, passed)
+
+
+def _tried(network: nn.Module, probe: Batch) -> tuple[Classifier, Tensor]:
+    """The teacher as a classifier, and its logits for a few images."""
+    try:
+        model = as_classifier(network, None, probe)
+        with evaluating(model), torch.no_grad():
+            logits, _ = model.predict(to_device(probe, next(model.parameters()).device))
+    except (RuntimeError, UserError) as error:
+        shape = shape_text(probe)
+        raise UserError(f"the `teacher` cannot predict images {shape} ({one_line(error)}); pass another one") from error
+    return model, logits
+
+
+def _columns(teacher: ModelClasses, classes: Sequence[str], show: Callable[[str], None]) -> list[int]:
+    """For each class of the model the class of the teacher with this name, or with this number."""
+    labels = labels_by_name(classes, teacher.aliases)
+    if len({*labels.values()}) == len(classes):
+        return [labels[name] for name in classes]
+    if teacher.num_classes != len(classes):
+        raise UserError(
+            f"the `teacher` has {teacher.num_classes} classes, the model {len(classes)}, and not all of these have a "
+            "name that the teacher knows; pass a teacher with the classes of the model"
+        )
+    if labels:
+        missing = next(name for name in classes if name not in labels)
+        raise UserError(
+            f"the `teacher` has other classes than the model: none is named {missing!r}; pass a teacher with the "
+            "classes of the model"
+        )
+    show(
+        f"no class of the model has a name that the teacher knows: their {len(classes)} classes are taken to be in the "
+        "same order"
+    )
+    return [*range(len(classes))]
