@@ -1,5 +1,5 @@
-"""The project's experiments: ``python -m benchmarks.speed``, ``python -m benchmarks.theory``, and the commands behind
-the tables of ``results/``. They run from a checkout and are no part of the package."""
+"""The project's experiments, behind the pages that ``README.md`` lists. They run from a checkout and are no part of the
+package."""
 
 import argparse
 import sys

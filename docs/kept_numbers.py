@@ -18,14 +18,16 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import online  # noqa: E402
-from benchmarks.evidence.beside import read  # noqa: E402
 from benchmarks.left_out import ablation, table  # noqa: E402
-from benchmarks.tables import markdown  # noqa: E402
+from benchmarks.tables import markdown, study  # noqa: E402
+from benchmarks.tables.beside import read  # noqa: E402
 from tllib_ancon.laboratory import demo  # noqa: E402
 from tllib_ancon.laboratory.formats import rendered  # noqa: E402
 from tllib_ancon.laboratory.paired import paired_table  # noqa: E402
 
-RESULTS = ROOT / "benchmarks" / "results"
+BENCHMARKS = ROOT / "benchmarks"
+RESULTS = BENCHMARKS / "results"
+PAPER = BENCHMARKS / "tables" / "runs.csv"
 BLOCK = re.compile(r"(<!-- numbers: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 ORDER = ["self-training", "adabn", "tent", "eta", "gce", "elr", "ancon", "shot", "nrc", "aad", "ancon-auto"]
 PLACES = {variant: place for place, variant in enumerate([*ORDER, "shot+ancon-auto"])}
@@ -35,7 +37,7 @@ NAMES = {"start": "source model", "ancon": "ancon (λ = 0.3)", "ancon-auto": "**
 
 
 def main(check: bool) -> None:
-    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *RESULTS.glob("*.md")]
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *BENCHMARKS.rglob("*.md")]
     stale = [page for page in pages if written(page.read_text()) != page.read_text()]
     for page in stale:
         print(f"{page.relative_to(ROOT)}: {'stale; run python docs/kept_numbers.py' if check else 'written'}")
@@ -59,25 +61,25 @@ def plain(text: str) -> str:
 
 def sentences() -> dict[str, list[str]]:
     """Page -> numbers that the lists of runs give for it."""
-    now, found, others = runs("ablation"), runs("left_out"), runs("left_out_networks")
+    now, found, others = runs("ablation/parts"), runs("left_out"), runs("left_out_networks")
     prior = beside(found, "ancon-auto, true prior", "ancon-auto").replace("+", "")
     gains = [beside(found, "ancon-auto", other) for other in ("self-training", "ancon")]
-    networks = pd.concat([runs("ablation_networks"), others.query("variant == 'self-training'")])
+    networks = pd.concat([runs("ablation/networks"), others.query("variant == 'self-training'")])
     networks = networks.assign(pair=networks.pair.str.split("-").str[1])
     claimed = [
         beside(now, "ancon", "self-training"),
         beside(now, "ancon-auto", "self-training"),
         beside(networks, "ancon-auto", "self-training"),
         beside(now, "ancon-auto", "shot"),
-        *(beside(runs(f"ablation_office31{end}"), "ancon-auto", "shot") for end in ("", "_128")),
-        beside(runs("ablation_office31_128_equal"), "shot+ancon-auto, equal classes", "shot"),
+        *(beside(runs(f"ablation/office31{end}"), "ancon-auto", "shot") for end in ("", "_128")),
+        beside(runs("ablation/office31_128_equal"), "shot+ancon-auto, equal classes", "shot"),
         beside(now, "ancon-auto", "ancon-auto, no votes"),
     ]
-    equal = runs("ablation_office31_128_equal")
+    equal = runs("ablation/office31_128_equal")
     chosen_on = {("A-D", 1), ("D-A", 1), ("A-D", 2), ("D-W", 2), ("W-D", 2)}
     judged = equal[[run not in chosen_on for run in zip(equal.pair, equal.seed, strict=True)]]
     return {
-        "benchmarks/results/ablation.md": [
+        "benchmarks/ablation/README.md": [
             f"the difference is {beside(judged, 'shot+ancon-auto, equal classes', 'shot')} points",
         ],
         "benchmarks/results/online.md": [
@@ -92,7 +94,7 @@ def sentences() -> dict[str, list[str]]:
             f"`ancon-auto` is {in_streams('roid', 'ancon-auto', mode='episodic').lstrip('+')} points behind `roid`",
             f"It changes ROID by {in_streams('roid, stack', 'roid', 2000).lstrip('+')} points",
         ],
-        "benchmarks/results/office31_128.md": of_pairs("office31_128", "office31_128_to_amazon"),
+        "benchmarks/tables/README.md": of_pairs("office31_128", "office31_128_to_amazon"),
         "docs/claims.md": [f"| {number.replace('-', '−')} points |" for number in claimed],
         "benchmarks/results/left_out.md": [
             f"is above self-training by {gains[0].lstrip('+')}",
@@ -109,9 +111,9 @@ def beside(found: pd.DataFrame, variant: str, other: str) -> str:
     return f"{differences.mean():+.1f} ± {differences.sem():.1f}"
 
 
-def of_pairs(*lists: str) -> list[str]:
-    """The first two cells of each row of differences, as ``python -m benchmarks.evidence.beside`` prints them."""
-    printed = rendered("table.md", table=paired_table(read([RESULTS / f"{name}.csv" for name in lists])))
+def of_pairs(*studies: str) -> list[str]:
+    """The first two cells of each row of differences, as ``python -m benchmarks.tables.beside`` prints them."""
+    printed = rendered("table.md", table=paired_table(read([PAPER], studies)))
     rows = [line.strip("| ").split(" | ")[:3] for line in printed.splitlines() if " − " in line]
     return [f"| {label} | {float(mean):+.2f} ± {error} |" for label, mean, error in rows]
 
@@ -133,14 +135,15 @@ def written(text: str) -> str:
 
 
 def runs(name: str) -> pd.DataFrame:
-    """A list of runs: what it is compared with first, what is this package's last."""
-    found = pd.read_csv(RESULTS / f"{name}.csv")
+    """A list of runs, or FOLDER/STUDY: what it is compared with first, what is this package's last."""
+    folder, _, part = name.partition("/")
+    found = study(BENCHMARKS / folder / "runs.csv", part) if part else pd.read_csv(RESULTS / f"{name}.csv")
     return found.sort_values("variant", key=lambda names: names.map(PLACES).fillna(len(PLACES)), kind="stable")
 
 
 def of_seeds(rate: str) -> str:
     """Of the demo a row a method: means over seeds with their deviations, paired differences with standard errors."""
-    found = pd.read_csv(RESULTS / "demo.csv").query("rate == @rate")
+    found = study(PAPER, "demo").query("rate == @rate")
     methods, rows = {method: own.to_dict("records") for method, own in found.groupby("method", sort=False)}, []
     for method, row in demo.summarize(methods).items():
         rows.append([method])
@@ -159,12 +162,12 @@ def by_kind(name: str) -> str:
 
 
 def by_corruption(name: str, race: bool = False) -> str:
-    found = pd.concat([runs(name), *([table.of_race(RESULTS / "race.csv")] if race else [])])
+    found = pd.concat([runs(name), *([table.of_race(BENCHMARKS / "race" / "race.csv")] if race else [])])
     return table.over_pairs(found.replace({"pair": r"resnet\d+-(.*)-5"}, r"\1", regex=True))
 
 
 def for_readme() -> str:
-    found = runs("ablation").query("variant in @IN_README")
+    found = runs("ablation/parts").query("variant in @IN_README")
     found = found.replace({"family": {"office31": "Office-31", "cifar10-c": "CIFAR-10-C"}})
     header, _, *rows = ([cell.strip() for cell in row.split("|")[1:8]] for row in table.markdown_of(found).splitlines())
     return markdown(header, ([NAMES.get(row[0], row[0]), *row[1:]] for row in rows), numbers=True)
@@ -175,13 +178,13 @@ TABLES: dict[str, Callable[[], str]] = {
     "demo_full_rate": lambda: of_seeds("full"),
     "left_out": lambda: table.markdown_of(runs("left_out")),
     "left_out_readme": for_readme,
-    "ablation": lambda: ablation.accuracies(runs("ablation")),
-    "ablation_office31": lambda: table.over_pairs(runs("ablation_office31"), "shot"),
-    "ablation_office31_128": lambda: table.over_pairs(runs("ablation_office31_128"), "shot"),
-    "ablation_office31_128_equal": lambda: table.over_pairs(runs("ablation_office31_128_equal"), "shot"),
-    "ablation_equal_compute": lambda: table.markdown_of(runs("ablation_equal_compute"), "ancon-auto"),
+    "ablation": lambda: ablation.accuracies(runs("ablation/parts")),
+    "ablation_office31": lambda: table.over_pairs(runs("ablation/office31"), "shot"),
+    "ablation_office31_128": lambda: table.over_pairs(runs("ablation/office31_128"), "shot"),
+    "ablation_office31_128_equal": lambda: table.over_pairs(runs("ablation/office31_128_equal"), "shot"),
+    "ablation_equal_compute": lambda: table.markdown_of(runs("ablation/equal_compute"), "ancon-auto"),
     "online": lambda: online.table(pd.read_csv(RESULTS / "online.csv")),
-    "ablation_parts": lambda: ablation.parts(runs("ablation")),
+    "ablation_parts": lambda: ablation.parts(runs("ablation/parts")),
     "left_out_chosen": lambda: table.markdown_of_chosen(runs("left_out")),
     "left_out_networks": lambda: by_kind("left_out_networks"),
     "left_out_even": lambda: by_kind("left_out_even"),

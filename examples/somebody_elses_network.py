@@ -11,7 +11,7 @@ in a quarter of the light, as PNG files in a folder. There are no labels and no 
    The first ten images on which the two models disagree, with the predictions before and after adaptation.
 
 The data are not part of the package. Set ``CIFAR10=FOLDER`` to a folder with the test images and the weights
-(``benchmarks/results/cifar10_c.md``). Without it this page shows stored numbers.
+(``benchmarks/results/earlier.md``). Without it this page shows stored numbers.
 """
 
 import os

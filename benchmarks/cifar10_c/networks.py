@@ -1,9 +1,11 @@
 """The public ResNets for CIFAR-10 whose weights akamaster/pytorch_resnet_cifar10 gives."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -14,6 +16,7 @@ STD = (0.229, 0.224, 0.225)
 """Pixels in [0, 1] are normalised by ImageNet's mean and standard deviation, as these networks were trained."""
 SHOWN = {"image_size": 32, "norm_mean": MEAN, "norm_std": STD}
 """The same as settings of ``adapt`` and ``predict``."""
+BATCH = 500
 
 
 class Block(nn.Module):
@@ -72,3 +75,10 @@ def load(path: str | Path) -> ResNet:
     model = ResNet(blocks, len(weights["linear.bias"]))
     model.load_state_dict(weights)
     return model.eval()
+
+
+def batches(images: NDArray[np.uint8]) -> Iterator[Tensor]:
+    """Images (N, 32, 32, 3), normalised as the networks expect."""
+    mean, std = (torch.tensor(values)[:, None, None] for values in (MEAN, STD))
+    for start in range(0, len(images), BATCH):
+        yield (torch.from_numpy(images[start : start + BATCH]).permute(0, 3, 1, 2) / 255 - mean) / std

@@ -16,7 +16,7 @@ from torch import nn
 
 from benchmarks.cifar10_c.corruptions import corrupted
 from benchmarks.cifar10_c.networks import MEAN, STD, load
-from benchmarks.digits import lists, to_tllib
+from benchmarks.tables.digits import lists, to_tllib
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data.demo import CROP, SOURCE, TARGET, write_demo_domains
 from tllib_ancon.data.domain import Domain

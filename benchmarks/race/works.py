@@ -12,18 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.cifar10_c.__main__ import batches
 from benchmarks.cifar10_c.corruptions import CORRUPTIONS, corrupted
-from benchmarks.cifar10_c.networks import load
-from benchmarks.digits.to_tllib import main as to_tllib
+from benchmarks.cifar10_c.networks import batches, load
+from benchmarks.tables.digits.to_tllib import main as to_tllib
 from tllib_ancon import PretrainConfig, predict, pretrain
 from tllib_ancon.data.open import open_domain
 
 PACKAGES = {
     "torch-ttt": ("torch-ttt==0.0.2", "einops"),  # which it imports and does not ask for
     "pytorch-adapt": ("pytorch-adapt==0.0.83", "setuptools<81"),  # so does this one, pkg_resources
-    "skada": ("skada[deep]==0.6.0",),
-    "ttadapters": ("ttadapters==1.0.0",),
 }
 """What pip installs into an environment of its own, which sees torch and the rest of this one."""
 WEIGHT = "head.parametrizations.weight.original"
@@ -72,8 +69,6 @@ CIFAR10_C = [
     Entry("torch-ttt EATA, its settings", "torch_ttt", "eata", "torch-ttt", TENT, own=TTT),
     Entry("pytorch-adapt AdaBN", "pytorch_adapt_adabn", "", "pytorch-adapt", ADABN, asks=True),
     Entry("pytorch-adapt IM", "pytorch_adapt_im", "", "pytorch-adapt", IM, asks=True),
-    Entry("skada DeepCoral", "skada", "", "skada"),
-    Entry("ttadapters NORM", "ttadapters", "", "ttadapters"),
 ]
 DIGITS = [
     Entry("shot", "ours_digits", beside="shot"),

@@ -1,6 +1,4 @@
-"""What this package claims of its speed and memory, measured on this machine beside the usual way; with ``--large``
-instead on a million pictures.
-"""
+"""What this package claims of its speed, measured on this machine beside the usual way."""
 
 import argparse
 import json
@@ -13,17 +11,14 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.speed import epochs, images, large, methods, predictions, search, step, votes
+from benchmarks.speed import epochs, images, methods, step
 from benchmarks.speed.timing import HEADER, Row
 from tllib_ancon.training.run import versions
 
 MEASUREMENTS: dict[str, Callable[..., Iterable[Row]]] = {
     "step": step.measure,
-    "votes": votes.measure,
-    "search": search.measure,
     "images": images.measure,
     "epochs": epochs.measure,
-    "predictions": predictions.measure,
     "methods": methods.measure,
 }
 
@@ -40,18 +35,11 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("-t", "--target", default="W", help="domain of Office-31")
     parser.add_argument("-j", "--workers", type=int, default=2, metavar="N", help="processes that load images")
-    parser.add_argument(
-        "--large", nargs="*", choices=large.MEASUREMENTS, metavar="WHAT",
-        help=f"instead: a million pictures, for an hour; of {', '.join(large.MEASUREMENTS)}, by default all",
-    )  # fmt: skip
     args = parser.parse_args(words)
     args.out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
-    if args.large is not None:
-        _figures(args.out / "large.json", [("large", large.measure(args.large))])
-    else:
-        own = {"root": args.office31, "cifar10": args.cifar10, "target": args.target, "workers": args.workers}
-        _figures(args.out / "speed.json", ((name, MEASUREMENTS[name](**own)) for name in args.only))
+    settings = {"root": args.office31, "cifar10": args.cifar10, "target": args.target, "workers": args.workers}
+    _figures(args.out / "speed.json", ((name, MEASUREMENTS[name](**settings)) for name in args.only))
     return 0
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.digits import lists, table, to_tllib
+from benchmarks.tables.digits import lists, table, to_tllib
 from tests.benchmarks import recorded
 from tllib_ancon.cli.main import parse
 from tllib_ancon.data.open import open_domain
@@ -18,7 +18,7 @@ from tllib_ancon.training.source import Source
 @pytest.fixture(scope="module")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
     """What ``mnist_usps.sh`` asks of ``tllib-ancon``, with its own defaults."""
-    made = recorded.commands("digits/mnist_usps.sh", ["digits", "out"], tmp_path_factory.mktemp("digits"))
+    made = recorded.commands("tables/digits/mnist_usps.sh", ["digits", "out"], tmp_path_factory.mktemp("digits"))
     assert {words[0] for words in made} == {"tllib-ancon"}
     return [words[1:] for words in made]
 

@@ -1,6 +1,5 @@
-"""The plans and scripts of ``benchmarks/``: their commands, recorded or read instead of run."""
+"""Every plan of the benchmarks is accepted, and the script of Office-31 makes the runs and reports of its plans."""
 
-import shlex
 from pathlib import Path
 
 import pytest
@@ -9,21 +8,7 @@ from tests.benchmarks.recorded import BENCHMARKS, commands
 from tllib_ancon.cli.main import parse
 from tllib_ancon.laboratory import plan
 
-SCRIPTS = {f"{table}.sh": table for table in set(plan.tables()) - {"selection"}}
-PLANS = sorted((BENCHMARKS / "evidence").glob("*.toml"))
-
-
-@pytest.mark.parametrize("script", sorted(SCRIPTS))
-def test_a_script_makes_the_runs_of_its_table_and_reports_them(script: str) -> None:
-    first, *lines = [line for line in (BENCHMARKS / script).read_text().splitlines() if line and line[0] != "#"]
-    assert first == "set -e"
-    benchmark, *reports = [words[1:] for words in map(shlex.split, lines) if words[0] == "tllib-ancon"]
-    args = parse(benchmark)
-    assert args.table == SCRIPTS[script]
-    assert plan.load(args.table).pairs
-    assert args.out.startswith("logs/")
-    assert [parse(report).folders for report in reports] == [[args.out]] * max(1, len(reports))
-    assert {path.name for path in BENCHMARKS.glob("*.sh")} <= set(SCRIPTS)
+PLANS = sorted((BENCHMARKS / "tables").glob("*.toml"))
 
 
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
@@ -37,17 +22,17 @@ def test_both_plans_of_one_folder_are_reported_apart(tmp_path: Path) -> None:
     for pair in ("A-D", "D-W", "D-A"):
         (tmp_path / "out/runs/erm" / pair).mkdir(parents=True)
     words = ["office31", "weights", str(tmp_path / "out"), "--seeds", "0"]
-    *benchmarks, small, amazon, together = commands("evidence/run.sh", words, tmp_path)
+    *benchmarks, small, amazon, together = commands("tables/office31.sh", words, tmp_path)
     parsed = [parse(words[1:]) for words in benchmarks]
     assert [(args.out, args.seeds) for args in parsed] == [(str(tmp_path / "out" / "runs"), [0])] * 2
     pairs = [[Path(word).name for word in report[2:] if "erm" in word] for report in (small, amazon)]
     assert pairs == [["A-D", "D-W"], ["D-A"]]
     lists = [str(tmp_path / "out" / folder / "runs.csv") for folder in ("report", "report-to-amazon")]
-    assert together == ["python", "-m", "benchmarks.evidence.beside", *lists]
+    assert together == ["python", "-m", "benchmarks.tables.beside", *lists]
 
 
 def test_plans_with_one_folder_share_their_source_models() -> None:
-    names = ("evidence/office31", "evidence/office31_to_amazon")
+    names = ("tables/office31", "tables/office31_to_amazon")
     plans = [plan.load(str(BENCHMARKS / f"{name}.toml")).runs("ROOT", Path("OUT")) for name in names]
     one, other = ({run.name: run.settings for run in runs if run.command == "pretrain"} for runs in plans)
     assert one.keys() & other.keys()

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.speed import epochs, images, large, methods, predictions, step
+from benchmarks.speed import epochs, images, methods, step
 from benchmarks.speed.__main__ import MEASUREMENTS, main
 from benchmarks.speed.timing import median_interval, row
 from tllib_ancon.self_training import AnchoredConfidence
@@ -21,9 +21,9 @@ def test_the_command_prints_each_measurement_and_keeps_it(tmp_path: Path, monkey
     assert shown.count("≥ 3  NOT MET") == len(MEASUREMENTS)
     written = json.loads((tmp_path / "speed.json").read_text())
     assert list(written["figures"]) == list(MEASUREMENTS)
-    assert written["figures"]["votes"][0]["met"] is False
-    assert main(["--only", "votes", "search", "--out", str(tmp_path)]) == 0
-    assert list(json.loads((tmp_path / "speed.json").read_text())["figures"]) == ["votes", "search"]
+    assert written["figures"]["step"][0]["met"] is False
+    assert main(["--only", "step", "images", "--out", str(tmp_path)]) == 0
+    assert list(json.loads((tmp_path / "speed.json").read_text())["figures"]) == ["step", "images"]
 
 
 def test_a_step_in_parts_learns_what_the_whole_step_learns() -> None:
@@ -65,29 +65,6 @@ def test_epochs_are_compared_image_by_image(tmp_path: Path) -> None:
     usual, plain, fast = epochs.compare(SCENE, ways, domain, tmp_path, rounds=1, workers=0)
     assert (usual.unit, plain.unit, plain.at_least, fast.at_least) == ("images/s", "x", None, 3)
     assert all(row.value > 0 for row in (usual, plain, fast))
-
-
-def test_predict_says_what_the_usual_loop_says(tmp_path: Path) -> None:
-    usual, faster, difference = predictions.compare("test_resnet", images.draw_domain(tmp_path, 5), rounds=1, workers=0)
-    assert (usual.unit, faster.unit, faster.at_least) == ("images/s", "x", 1.5)
-    assert difference.met
-
-
-def test_a_large_target_is_measured(tmp_path: Path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(large, "SIZES", (1280, 640))
-    monkeypatch.setattr(large, "FILES", 300)
-    monkeypatch.setattr(large, "in_a_process", lambda work, *arguments: work(*arguments))
-    monkeypatch.setattr(large, "LIMITS", {("a list: opened", 640): 0})
-    assert main(["--large", "--out", str(tmp_path)]) == 0
-    assert "≤ 0  NOT MET" in capsys.readouterr().out
-    rows = json.loads((tmp_path / "large.json").read_text())["figures"]["large"]
-    values = {row["name"]: row["value"] for row in rows}
-    assert len(values) == 2 * (2 + 2 + 4 + 5 + 5 + 2 + 2)
-    assert values["adapt: scored before it, N = 1,280"] < 150
-    assert values["adapt that continues: scored before it, N = 1,280"] < 20
-    assert values["adapt that continues: run directory, N = 1,280"] > 0.01
-    assert main(["--large", "predict", "--out", str(tmp_path)]) == 0
-    assert len(json.loads((tmp_path / "large.json").read_text())["figures"]["large"]) == 4
 
 
 def test_the_interval_holds_the_median_about_as_often_as_it_says_on_a_machine_that_is_busy_for_a_while() -> None:

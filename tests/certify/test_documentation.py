@@ -12,7 +12,7 @@ from tllib_ancon.certificate import page
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "certify.md").read_text()
-TABLE = (ROOT / "benchmarks" / "results" / "certification.md").read_text()
+TABLE = (ROOT / "benchmarks" / "certificate" / "README.md").read_text()
 
 
 def snippets() -> list[str]:

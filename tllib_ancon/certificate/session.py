@@ -32,7 +32,7 @@ FAVOURING = (0.6, 0.7, 0.8)
 PRIOR_DECISIVE = 8.5
 PRIOR_DISAGREEMENTS = 10
 """Prior counts of decisive disagreements and of all disagreements: the ratio of the 105 runs in
-benchmarks/results/certification_grid.md."""
+benchmarks/certificate/README.md."""
 
 
 class Comparison:

@@ -1,7 +1,7 @@
 """Indicators of a model's accuracy without labels, an interval from labels, and a test of drift.
 
 No estimate without labels holds under every shift (Garg et al., ICLR 2022, Section 3). None that was measured covers
-90 % of the targets of every left-out family (``benchmarks/results/assess.md``), so that no indicator has an interval.
+90 % of the targets of every left-out family (``benchmarks/results/earlier.md``), so that no indicator has an interval.
 Accuracies are fractions in [0, 1]; features are (N, D).
 """
 

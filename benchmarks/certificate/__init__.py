@@ -1,0 +1,2 @@
+"""How often the certificate is false, and how many labels it takes, on simulated labels: ``python -m
+benchmarks.certificate``."""

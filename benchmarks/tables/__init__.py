@@ -1,0 +1,35 @@
+"""The paper's tables; and tables in Markdown, which every benchmark writes, with the CSV files of rows behind them."""
+
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[object]], numbers: bool = False) -> str:
+    """A table, its end of line included.
+
+    Args:
+        numbers: all columns but the first are set to the right
+    """
+    rule = "|---|" + ("---:|" if numbers else "---|") * (len(header) - 1)
+    first, *others = (f"| {' | '.join(map(str, row))} |\n" for row in (header, *rows))
+    return "".join([first, rule + "\n", *others])
+
+
+def recorded(file: Path, columns: Sequence[str]) -> set[tuple[Any, ...]]:
+    """What the rows of a CSV file have in these columns; nothing without the file."""
+    return set(pd.read_csv(file)[[*columns]].itertuples(index=False, name=None)) if file.exists() else set()
+
+
+def record(file: Path, rows: Iterable[Any], columns: Sequence[str] | None = None) -> None:
+    pd.DataFrame(rows, columns=columns).to_csv(file, mode="a", header=not file.exists(), index=False)
+
+
+def study(file: Path, name: str) -> pd.DataFrame:
+    """The rows of one study in a list of several, with its columns alone."""
+    rows = pd.read_csv(file, dtype=str, keep_default_na=False).query("study == @name").drop(columns="study")
+    rows = rows.loc[:, (rows != "").any()]
+    return pd.read_csv(io.StringIO(rows.to_csv(index=False)))

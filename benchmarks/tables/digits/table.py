@@ -1,0 +1,73 @@
+"""The table of what ``mnist_usps.sh`` left, beside SHOT's published numbers.
+
+    python -m benchmarks.tables.digits.table OUT [--csv FILE]
+
+Prints Markdown: accuracy in percent on the target's test split, mean ± standard deviation over the seeds that are
+there (their number where they differ). ``--csv`` writes every run.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from benchmarks import parser, run
+from benchmarks.tables import markdown
+from tllib_ancon.laboratory.published import other
+from tllib_ancon.runtime.errors import UserError
+
+PAIRS = ("MNIST-USPS", "USPS-MNIST")
+METHODS = ("source-only", "shot", "self-training", "elr", "ancon", "ancon-auto", "nrc+ancon")
+"""In this order; others after them."""
+RUNS = re.compile(r"(?P<pair>\w+-\w+)-seed(?P<seed>\d+)")
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    arguments = parser(__spec__.name, __doc__)
+    arguments.add_argument("out", type=Path, metavar="OUT", help="folder that mnist_usps.sh wrote to")
+    arguments.add_argument("--csv", type=Path, metavar="FILE", help="write every run here")
+    args = arguments.parse_args(words)
+    runs = read(args.out)
+    if runs.empty:
+        raise UserError(f"{args.out} holds no PAIR-seedN/METHOD.json; give the folder that mnist_usps.sh wrote to")
+    print(table(runs), end="")
+    if args.csv:
+        formats = {"accuracy": "{:.2f}".format, "ece": "{:.4f}".format}
+        runs.assign(**{name: runs[name].map(form) for name, form in formats.items()}).to_csv(args.csv, index=False)
+
+
+def read(out: Path) -> pd.DataFrame:
+    """Scores of every checkpoint that was evaluated, in the order of pairs, methods and seeds."""
+    found = [(RUNS.fullmatch(path.parent.name), path) for path in sorted(out.glob("*/*.json"))]
+    rows = [
+        {"pair": run["pair"], "method": path.stem, "seed": int(run["seed"]), **json.loads(path.read_text())}
+        for run, path in found
+        if run
+    ]
+    runs = pd.DataFrame(rows, columns=["pair", "method", "seed", "accuracy", "ece"])
+    methods = list(dict.fromkeys([*METHODS, *runs.method]))
+    for column, order in (("pair", PAIRS), ("method", methods)):
+        runs[column] = pd.Categorical(runs[column], order)
+    return runs.sort_values(["pair", "method", "seed"])
+
+
+def table(runs: pd.DataFrame) -> str:
+    cells = runs.groupby(["method", "pair"], observed=True).accuracy.agg(_cell).unstack().reindex(columns=PAIRS)
+    rows = cells.fillna("–").reset_index().to_numpy().tolist()
+    for row in other("digits"):
+        if not row.seed:
+            published = (f"{row.values[pair]:.1f}" if pair in row.values else "–" for pair in PAIRS)
+            rows.append([f"{row.method}, published by SHOT", *published])
+    return markdown(("method", *PAIRS), rows, numbers=True)
+
+
+def _cell(accuracies: pd.Series) -> str:
+    if len(accuracies) < 2:
+        return f"{accuracies.iloc[0]:.2f} (1 seed)"
+    return f"{accuracies.mean():.2f} ± {accuracies.std():.2f} ({len(accuracies)} seeds)"
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,1 @@
+"""TLLib's own scripts, and three methods after each of them."""

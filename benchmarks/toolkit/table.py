@@ -1,0 +1,59 @@
+"""The table of what ``run.sh`` made, beside the same models without adaptation.
+
+    python -m benchmarks.toolkit.table OUT [--csv FILE]
+
+OUT is the folder of ``run.sh``. ``--csv`` writes every run.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from benchmarks import parser, run
+from benchmarks.tables import markdown
+from tllib_ancon.runtime.errors import UserError
+
+METHODS = ("self-training", "ancon", "ancon-auto")
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    arguments = parser(__spec__.name, __doc__)
+    arguments.add_argument("out", type=Path, metavar="OUT", help="folder that run.sh wrote to")
+    arguments.add_argument("--csv", type=Path, metavar="FILE", help="write every run here")
+    args = arguments.parse_args(words)
+    rows = [row_of(path.parent) for path in sorted(args.out.glob("runs/*/*/result.json"))]
+    if not rows:
+        raise UserError(f"{args.out} holds no runs/SCRIPT-PAIR/METHOD; give the folder that run.sh wrote to")
+    runs = pd.DataFrame(rows)
+    if args.csv:
+        runs.to_csv(args.csv, index=False)
+    print(table(runs), end="")
+
+
+def row_of(folder: Path) -> dict[str, Any]:
+    """Accuracy in % and ECE on the whole target, before the adaptation and of its selected epoch."""
+    script, _, pair = folder.parent.name.partition("-")
+    result = json.loads((folder / "result.json").read_text())
+    row: dict[str, Any] = {"script": f"{script}.py", "pair": pair, "method": folder.name}
+    for name, epoch in (("before", result["start"]), ("after", result["selected"])):
+        row[f"accuracy_{name}"] = round(epoch["accuracy"], 2)
+        row[f"ece_{name}"] = round(epoch["ece"], 4)
+    return row | {"epoch": result["selected_epoch"]}
+
+
+def table(runs: pd.DataFrame) -> str:
+    """A row for each script and pair: accuracy without adaptation, and after each method with the difference."""
+    rows = []
+    for (script, pair), group in runs.groupby(["script", "pair"], sort=False):
+        start = group.accuracy_before.iloc[0]
+        after = group.set_index("method").accuracy_after
+        cells = [f"{after[method]:.1f} ({after[method] - start:+.1f})" for method in METHODS if method in after]
+        rows.append([f"`{script}`", pair.replace("-", " → "), f"{start:.1f}", *cells])
+    return markdown(["script", "pair", "without adaptation", *METHODS], rows, numbers=True)
+
+
+if __name__ == "__main__":
+    run(main)
