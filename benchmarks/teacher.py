@@ -32,9 +32,9 @@ from tllib_ancon.data.open import open_domain
 
 FAMILIES = ("cifar10-c", "office31", "digits")
 CHOSEN = "chosen"
-REVERSED = ("gaussian_noise", "defocus_blur", "frost", "contrast", "jpeg_compression")
-"""Corruptions on which ResNet-20 teaches ResNet-56 as well: one of each kind, and two digital ones."""
-MOST_IMAGES = {"cifar10-c": 400, "office31": 300, "digits": 1000}
+REVERSED = ("gaussian_noise", "defocus_blur", "frost", "jpeg_compression")
+"""Corruptions on which ResNet-20 teaches ResNet-56 as well, one of each kind."""
+MOST_IMAGES = {"cifar10-c": 300, "office31": 300, "digits": 1000}
 EPOCHS = 3
 
 
@@ -108,8 +108,8 @@ def pairs(families: Sequence[str]) -> Iterator[Pair]:
     if "cifar10-c" in families:
         for corruption in CORRUPTIONS:
             yield Pair("cifar10-c", "resnet20", "resnet56", corruption)
-            if corruption in REVERSED:
-                yield Pair("cifar10-c", "resnet56", "resnet20", corruption)
+        for corruption in REVERSED:
+            yield Pair("cifar10-c", "resnet56", "resnet20", corruption)
 
 
 def models_of(cells: Cells, pair: Pair) -> Models:
