@@ -158,6 +158,21 @@ def test_open_clip_starts_zero_shot(prompts: int, data: Path, capsys) -> None:
     np.testing.assert_allclose(written["probabilities"], expected, atol=1e-5)
 
 
+def test_named_models_are_teachers(data: Path, capsys) -> None:
+    vit(data / "model")
+    convnext(data / "other")
+    clip(data / "clip")
+    command = ["adapt", "data", "-d", "ImageFolder", "-t", "dark", "-j", "0", "-a", "hf:model", *SELF_TRAINING]
+    weights = {}
+    for teacher in ("hf:other", "open_clip:clip"):
+        log = f"run-{teacher.partition(':')[0]}"
+        assert main([*command, "--teacher", teacher, "--teacher-weight", "2", "--log", log]) == 0
+        assert "same order" not in capsys.readouterr().out  # their classes have names
+        weights[teacher] = torch.load(f"{log}/checkpoints/best.pth", weights_only=True)
+    first, second = weights.values()
+    assert any(not torch.equal(first[name], second[name]) for name in first)
+
+
 def test_a_zero_shot_run_goes_on_from_its_directory(data: Path, capsys) -> None:
     model = clip(data / "model")
     open_clip.add_model_config(data / "model")  # a folder of configurations, by their names

@@ -27,21 +27,20 @@ from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.self_training.method import mean_prediction
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.class_names import ModelClasses
+from tllib_ancon.training.image_transforms import (
+    Transform,
+    Transforms,
+    known_preprocessing,
+    preprocessing_by,
+    transforms_of,
+    with_preprocessing_of,
+)
 from tllib_ancon.training.inference import Outputs, View, evaluation_loader
 from tllib_ancon.training.mirroring import shifted
 from tllib_ancon.training.plan import Plan
 from tllib_ancon.training.probing import probe_of
 from tllib_ancon.training.records import sha256_of_tensors
-from tllib_ancon.training.resolve import (
-    USUAL_BATCH,
-    PassedTransforms,
-    Transform,
-    Transforms,
-    facts_of,
-    known_preprocessing,
-    preprocessing_by,
-    resolve,
-)
+from tllib_ancon.training.resolve import USUAL_BATCH, facts_of, resolve
 from tllib_ancon.training.source import Source, open_checkpoint
 from tllib_ancon.training.target_loaders import AGREEMENT_SAMPLE
 
@@ -301,14 +300,18 @@ def _prepared(plan: Plan, source: Source, network: nn.Module) -> tuple[Domain, T
     """The target as the teacher gets it: by its own preprocessing, or by the model's where its own is unknown."""
     config = plan.config
     settings = PredictConfig(quiet=True, pixel_range=config.pixel_range, bands=config.bands)
-    passed: PassedTransforms = None
     resolved, _ = resolve(settings, facts_of(settings, source))
-    if not plan.target.holds_tensors and preprocessing_by(dict(resolved), known_preprocessing(network)) is None:
-        passed = Transforms(plan.transforms.evaluation, plan.transforms.evaluation)
+    transform_source = with_preprocessing_of(network)
+    if (
+        not plan.target.holds_tensors
+        and preprocessing_by(dict(resolved), known_preprocessing(transform_source)) is None
+    ):
+        transform_source = Transforms(plan.transforms.evaluation, plan.transforms.evaluation)
         plan.progress.line("the preprocessing of the teacher is unknown: images are prepared as for the model")
-    resolved, notes = resolve(settings, facts_of(settings, source, network, plan.target, passed))
+    resolved, notes = resolve(settings, facts_of(settings, source, network, plan.target, transform_source))
     plan.progress.lines(f"teacher: {note}" for note in notes)
-    return inputs.prepared(resolved, network, plan.target, passed)
+    transforms = transforms_of(resolved, network, plan.target, transform_source)
+    return inputs.prepared(resolved, plan.target, transforms), transforms
 
 
 def _tried(network: nn.Module, probe: Batch) -> tuple[Classifier, Tensor]:
