@@ -11,7 +11,7 @@
 #   MINUTES  of a call (9)
 #   NETWORK  flags of the model (-a resnet50)
 #   SHORT    flags of the short runs, which show that each way of training works (--epochs 2)
-#   SPEED    measurements of benchmarks.speed (step images epochs)
+#   SPEED    measurements of benchmarks.speed (step epochs)
 #   PLAN     plan of "tllib-ancon benchmark" (a copy of office31, the paper's settings and three seeds, with WORKERS and
 #            DATA's weights)
 #   TABLE    its flags, such as --pairs
@@ -19,7 +19,7 @@
 set -uo pipefail
 DATA=$1 OUT=$2
 NETWORK=${NETWORK:--a resnet50} SHORT=${SHORT:---epochs 2} PLAN=${PLAN:-$OUT/office31.toml} TABLE=${TABLE:-}
-SPEED=${SPEED-step images epochs}
+SPEED=${SPEED-step epochs}
 WORKERS=${WORKERS:-$(($(nproc) / 2))}
 WHOLE=$(awk "BEGIN {print int(60 * ${MINUTES:-9})}") GRACE=20 CALL_AGAIN=75
 WEIGHTS=

@@ -11,13 +11,12 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.speed import epochs, images, methods, step
+from benchmarks.speed import epochs, methods, step
 from benchmarks.speed.timing import HEADER, Row
 from tllib_ancon.training.run import versions
 
 MEASUREMENTS: dict[str, Callable[..., Iterable[Row]]] = {
     "step": step.measure,
-    "images": images.measure,
     "epochs": epochs.measure,
     "methods": methods.measure,
 }

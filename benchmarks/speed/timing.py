@@ -1,7 +1,6 @@
 """Measuring side by side: rounds in turn, medians with their spread and certainty, and ratios of the same round."""
 
 import math
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-Clock = Callable[[], Any]
-"""Gives seconds, or an array of several clocks' seconds."""
+Clock = Callable[[], float]
+"""Gives seconds."""
 
 RESAMPLES = 1000
 HEADER = f"{'':<72}{'median':>10} {'':<9}{'quartiles':>19} {'95 % of the median':>19}  wanted"
@@ -62,14 +61,6 @@ class Row:
 
 def _range(low: float, high: float) -> str:
     return "" if low == high else f"{low:.4g} – {high:.4g}"
-
-
-def family_clock() -> np.ndarray:
-    """Seconds on the wall, and of processor time of this process and of its children, those that ended among them."""
-    from psutil import Process
-
-    alive = sum(sum(child.cpu_times()[:2]) for child in Process().children(recursive=True))
-    return np.array([time.perf_counter(), sum(os.times()[:4]) + alive])
 
 
 def wall_clock() -> float:

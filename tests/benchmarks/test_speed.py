@@ -22,8 +22,8 @@ def test_the_command_prints_each_measurement_and_keeps_it(tmp_path: Path, monkey
     written = json.loads((tmp_path / "speed.json").read_text())
     assert list(written["figures"]) == list(MEASUREMENTS)
     assert written["figures"]["step"][0]["met"] is False
-    assert main(["--only", "step", "images", "--out", str(tmp_path)]) == 0
-    assert list(json.loads((tmp_path / "speed.json").read_text())["figures"]) == ["step", "images"]
+    assert main(["--only", "step", "epochs", "--out", str(tmp_path)]) == 0
+    assert list(json.loads((tmp_path / "speed.json").read_text())["figures"]) == ["step", "epochs"]
 
 
 def test_a_step_in_parts_learns_what_the_whole_step_learns() -> None:
@@ -36,13 +36,6 @@ def test_a_step_in_parts_learns_what_the_whole_step_learns() -> None:
     assert all(torch.equal(*pair) for pair in zip(parts.model.parameters(), whole.model.parameters(), strict=True))
     plain, added, judged, _ = step.measure(rounds=2)
     assert judged.value == pytest.approx(1 + added.value / plain.value)
-
-
-def test_images_from_the_cache_are_the_toolkits(monkeypatch) -> None:
-    monkeypatch.setattr(images.draw_domain, "__defaults__", (64,))
-    rows = images.measure(rounds=1, workers=0)
-    assert all(row.value > 0 for row in rows)
-    assert [row.value for row in rows if row.unit == "%"] == [100]
 
 
 def test_the_usual_loop_learns_and_counts_the_votes_that_ancon_counts(tmp_path: Path) -> None:
