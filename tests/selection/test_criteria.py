@@ -67,7 +67,6 @@ def test_aetta_equals_its_definition(problem: tuple[int, int, int, int]) -> None
     probabilities, passes = logits[0].softmax(1), logits[1:].softmax(2)
     rows, dropped = probabilities.tolist(), passes.tolist()
     assert aetta(probabilities, passes) == pytest.approx(naive_aetta(rows, dropped), rel=1e-10)
-    assert aetta(probabilities, passes, alpha=0) == pytest.approx(naive_aetta(rows, dropped, 0), rel=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -116,15 +115,13 @@ def test_bad_probabilities_are_named(probabilities: torch.Tensor, message: str) 
 
 
 @pytest.mark.parametrize(
-    ("dropout", "alpha", "message"),
+    ("dropout", "message"),
     [
-        (UNIFORM, 3, r"give \(T, N, K\)"),
-        (torch.zeros(0, 2, 3), 3, r"give \(T, N, K\)"),
-        (2 * UNIFORM[None], 3, "does not sum to 1"),
-        (UNIFORM[None], -1, "alpha is -1"),
-        (UNIFORM[None], math.nan, "alpha is nan"),
+        (UNIFORM, r"give \(T, N, K\)"),
+        (torch.zeros(0, 2, 3), r"give \(T, N, K\)"),
+        (2 * UNIFORM[None], "does not sum to 1"),
     ],
 )
-def test_what_aetta_cannot_take(dropout: torch.Tensor, alpha: float, message: str) -> None:
+def test_what_aetta_cannot_take(dropout: torch.Tensor, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        aetta(UNIFORM, dropout, alpha)
+        aetta(UNIFORM, dropout)

@@ -64,30 +64,25 @@ def mean_entropy(probabilities: Tensor) -> float:
     return float(_entropy(checked_probabilities(probabilities)).mean())
 
 
-def aetta(probabilities: Tensor, dropout: Tensor, alpha: float = 3.0) -> float:
+def aetta(probabilities: Tensor, dropout: Tensor) -> float:
     r"""AETTA's estimate of the accuracy; higher is better.
 
-    .. math:: 1 - \min\Bigl(1 - \tfrac{1}{K}, \; d \Bigl(\frac{H(\bar f)}{\log K}\Bigr)^{-\alpha}\Bigr), \qquad
+    .. math:: 1 - \min\Bigl(1 - \tfrac{1}{K}, \; d \Bigl(\frac{H(\bar f)}{\log K}\Bigr)^{-3}\Bigr), \qquad
         \bar f = \frac{1}{NT} \sum_{it} f^{(t)}(x_i),
 
     where :math:`d` is the share of predictions under dropout that differ from the prediction without it: the
     disagreement counts more if few classes are predicted.
     AETTA also averages over the batches of a stream (0.6 of the last estimate); here all samples are one batch.
 
-    Args:
-        alpha (float): :math:`\alpha`, at least 0.
-
     Shape: probabilities (N, K) float, without dropout; dropout (T, N, K) float, of T passes with dropout; output in
     :math:`[1/K, 1]`.
 
     Raises:
-        UserError: other shapes, what is no probability vector, or a negative ``alpha``
+        UserError: other shapes, or what is no probability vector
 
     Source: Lee, Chottananurak, Gong and Lee, "AETTA: Label-Free Accuracy Estimation for Test-Time Adaptation", CVPR
     2024, Equations 3 and 10; as in its code, 1e-6 is added inside the entropy's logarithm.
     """
-    if not alpha >= 0:
-        raise UserError(f"aetta: alpha is {alpha}; give at least 0 (Lee et al. use 3)")
     checked = checked_probabilities(probabilities)
     if dropout.ndim != 3 or not len(dropout) or dropout.shape[1:] != checked.shape:
         raise UserError(
@@ -100,7 +95,7 @@ def aetta(probabilities: Tensor, dropout: Tensor, alpha: float = 3.0) -> float:
         return 1.0
     mean = checked_dropout.mean(dim=(0, 1))
     entropy = -float((mean * (mean + 1e-6).log()).sum())
-    weight: float = max(entropy / math.log(num_classes), 0.0) ** alpha
+    weight: float = max(entropy / math.log(num_classes), 0.0) ** 3
     largest_error = 1 - 1 / num_classes
     if weight == 0:
         return 1 - largest_error

@@ -205,18 +205,10 @@ def _with_mirrors_compared(case: Case, classifier: Classifier, transform_source:
     out."""
     if not are_images(case.probe):
         return case
-    config = case.config
-    disagreement = mirror_disagreement(
-        classifier,
-        case.target,
-        case.transforms.evaluation,
-        batch_size=config.batch_size or SAMPLE,
-        workers=config.workers,
-        seed=config.seed,
-    )
+    disagreement = mirror_disagreement(case.config, classifier, case.target, case.transforms.evaluation)
     compared = replace(case, mirrors=disagreement)
     mirrors_by_default = case.transforms.second_view is mirror and case.requested.no_hflip is None
     if not (mirrors_by_default and disagreement.changes_class):
         return compared
-    unmirrored_config, transforms = unmirrored(config, classifier, case.target, transform_source)
+    unmirrored_config, transforms = unmirrored(case.config, classifier, case.target, transform_source)
     return replace(compared, config=unmirrored_config, transforms=transforms)

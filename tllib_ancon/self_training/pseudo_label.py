@@ -1,6 +1,7 @@
 """Plain self-training: one-hot pseudo-labels, and the cross-entropy or belief matching against them."""
 
-import torch
+import math
+
 from torch import Tensor
 
 from tllib_ancon.methods import COMPOSITIONS, register
@@ -18,29 +19,26 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     return -(targets * logits.float().log_softmax(1)).sum(1).mean()
 
 
-def belief_matching_loss(logits: Tensor, targets: Tensor, coefficient: float = 0.001, prior: float = 1.0) -> Tensor:
+def belief_matching_loss(logits: Tensor, targets: Tensor, coefficient: float = 0.001) -> Tensor:
     """The negative evidence lower bound of a last-layer Dirichlet, mean over the batch.
 
     .. math::
-        L = - Σ_k y_k (ψ(α_k) - ψ(α_0)) + coefficient · KL(Dir(α) ‖ Dir(β))
+        L = - Σ_k y_k (ψ(α_k) - ψ(α_0)) + coefficient · KL(Dir(α) ‖ Dir(1))
 
-    with α = exp(logits), α_0 = Σ_k α_k and the prior β constant over the classes, 1 for the uniform distribution. The
-    predictive distribution α_k / α_0 is the softmax. Targets y are (B, K) non-negative weights, which get no gradient,
-    or (B,) integer classes. The official code leaves out the part of the divergence that depends on β alone, a
-    constant: same gradient, another value. Logits beyond ±30 count as ±30. AnCon's appendix has the coefficient 0.001.
+    with α = exp(logits), α_0 = Σ_k α_k and the uniform distribution Dir(1) as prior. The predictive distribution
+    α_k / α_0 is the softmax. Targets y are (B, K) non-negative weights, which get no gradient, or (B,) integer classes.
+    The official code leaves out the part of the divergence that depends on the prior alone, a constant: same gradient,
+    another value. Logits beyond ±30 count as ±30. AnCon's appendix has the coefficient 0.001.
 
     Source: Joo, Chung & Seo, "Being Bayesian about Categorical Probability", ICML 2020, Eq. 9–11.
     """
     if coefficient < 0:
         raise UserError(f"`coefficient` must be at least 0, got {coefficient}")
-    if prior <= 0:
-        raise UserError(f"`prior` must be above 0, got {prior}")
     weights = as_weights(targets, logits)
     alpha = logits.float().clamp(-LARGEST_LOG_CONCENTRATION, LARGEST_LOG_CONCENTRATION).exp()
     expected_logs = alpha.digamma() - alpha.sum(1, keepdim=True).digamma()
     log_likelihood = (weights * expected_logs).sum(1)
-    beta = torch.full_like(alpha, prior)
-    divergence = ((alpha - beta) * expected_logs).sum(1) + _log_normalizer(beta) - _log_normalizer(alpha)
+    divergence = ((alpha - 1) * expected_logs).sum(1) - math.lgamma(logits.shape[1]) - _log_normalizer(alpha)
     return (coefficient * divergence - log_likelihood).mean()
 
 

@@ -3,7 +3,7 @@
 import os
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -84,8 +84,9 @@ def using_processor(threads: int | None) -> Iterator[None]:
     """In this context PyTorch uses this number of CPU threads. At its end, also by an error, the state that a process
     shares is the caller's again: threads, random generators, deterministic mode, Accelerate's state, environment."""
     with ExitStack() as caller:
-        for restoring in (_threads, _random_generators, _algorithms, _state_of_accelerate, _environment):
-            caller.enter_context(restoring())
+        for read, write in _SHARED_STATE:
+            caller.callback(write, read())
+        caller.enter_context(torch.random.fork_rng(range(torch.cuda.device_count())))
         if threads is not None:
             torch.set_num_threads(threads)
         if torch.cuda.is_available():
@@ -93,49 +94,29 @@ def using_processor(threads: int | None) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _threads() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
+def _algorithms() -> tuple[bool, bool, bool]:
+    return (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        torch.backends.cudnn.benchmark,
+    )
 
 
-@contextmanager
-def _random_generators() -> Iterator[None]:
-    python_state = random.getstate()
-    numpy_state = np.random.get_state()
-    try:
-        with torch.random.fork_rng(range(torch.cuda.device_count())):
-            yield
-    finally:
-        random.setstate(python_state)
-        np.random.set_state(numpy_state)
+def _set_algorithms(state: tuple[bool, bool, bool]) -> None:
+    deterministic, warn_only, benchmark = state
+    torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+    torch.backends.cudnn.benchmark = benchmark
 
 
-@contextmanager
-def _algorithms() -> Iterator[None]:
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    benchmark = torch.backends.cudnn.benchmark
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
-        torch.backends.cudnn.benchmark = benchmark
+def _copies_of_accelerate() -> list[dict[str, Any]]:
+    return [dict(shared_state) for shared_state in _states_of_accelerate()]
 
 
-@contextmanager
-def _state_of_accelerate() -> Iterator[None]:
-    before = [dict(shared_state) for shared_state in _states_of_accelerate()]
-    try:
-        yield
-    finally:
-        for shared_state in _states_of_accelerate():
-            shared_state.clear()
-        for shared_state, values in zip(_states_of_accelerate(), before, strict=False):  # before the import none
-            shared_state.update(values)
+def _set_states_of_accelerate(copies: list[dict[str, Any]]) -> None:
+    for shared_state in _states_of_accelerate():
+        shared_state.clear()
+    for shared_state, values in zip(_states_of_accelerate(), copies, strict=False):  # before the import none
+        shared_state.update(values)
 
 
 def _states_of_accelerate() -> list[dict[str, Any]]:
@@ -147,14 +128,24 @@ def _states_of_accelerate() -> list[dict[str, Any]]:
     return [owner._shared_state for owner in owners]
 
 
-@contextmanager
-def _environment() -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in (CUBLAS_WORKSPACE, "OMP_NUM_THREADS")}
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+def _environment() -> dict[str, str | None]:
+    return {name: os.environ.get(name) for name in (CUBLAS_WORKSPACE, "OMP_NUM_THREADS")}
+
+
+def _set_environment(values: dict[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+_SHARED_STATE: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (
+    (torch.get_num_threads, torch.set_num_threads),
+    (random.getstate, random.setstate),
+    (np.random.get_state, np.random.set_state),
+    (_algorithms, _set_algorithms),
+    (_copies_of_accelerate, _set_states_of_accelerate),
+    (_environment, _set_environment),
+)
+"""What a process shares: functions that read it and that write it back."""

@@ -171,7 +171,7 @@ class TrainingLoop(ABC):
                 self._make_step(meters, batch, epoch, step)
                 bar.update()
                 if step % self.options.print_freq == 0 or step == self.steps:
-                    self.progress.step(bar, step, meters.read(self.images_a_step))
+                    self.progress.step(bar, meters.read(self.images_a_step))
                     self._require_finite_steps(meters, epoch)
         return meters.read(self.images_a_step)
 

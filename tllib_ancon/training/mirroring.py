@@ -1,8 +1,7 @@
 """Whether a mirror changes the class: predictions for images, for their mirrors and for small shifts of them."""
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +14,7 @@ from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.outputs import evaluating, logits_of
 from tllib_ancon.runtime import processes
 from tllib_ancon.training import devices
-from tllib_ancon.training.image_transforms import Transforms, TransformSource, transforms_of
+from tllib_ancon.training.image_transforms import Transform, Transforms, TransformSource, transforms_of
 from tllib_ancon.training.progress import Progress
 
 Config = TypeVar("Config", bound=AdaptConfig)
@@ -78,24 +77,19 @@ class MirrorDisagreement(NamedTuple):
 
 
 def mirror_disagreement(
-    model: nn.Module,
-    target: Domain,
-    transform: Callable[[Any], Any],
-    *,
-    batch_size: int = 64,
-    workers: int = 0,
-    seed: int = 0,
+    config: AdaptConfig, model: nn.Module, target: Domain, transform: Transform
 ) -> MirrorDisagreement:
     """Compare a model's predictions for at most 256 images (C, H, W) with those for their mirrors and for shifts of
     them. The model is evaluated where it lies and stays unchanged."""
-    drawn = torch.randperm(len(target), generator=torch.Generator().manual_seed(seed))[:COMPARED]
-    loader = ImageLoader(UnlabelledImages(target.subset(drawn), transform), batch_size, workers, range(len(drawn)))
+    drawn = torch.randperm(len(target), generator=torch.Generator().manual_seed(config.seed))[:COMPARED]
+    images = UnlabelledImages(target.subset(drawn), transform)
+    loader = ImageLoader(images, config.batch_size or COMPARED, config.workers, range(len(drawn)))
     device = next(model.parameters(), torch.empty(0)).device
     batches = []
     with evaluating(model), torch.no_grad():
         for _, batch in loader:
-            images = batch.to(device)
-            views = [images, mirror(images), shifted(images)]
+            plain = batch.to(device)
+            views = [plain, mirror(plain), shifted(plain)]
             batches.append(torch.stack([logits_of(model, view).argmax(1) for view in views]))
     return MirrorDisagreement.of(*torch.cat(batches, dim=1))
 
@@ -131,14 +125,7 @@ def without_mirrors(
 ) -> tuple[AdaptConfig, Transforms]:
     """The settings and transforms of an adaptation, without mirrored images where a mirror changes the class, as if
     ``no_hflip`` had been passed."""
-    disagreement = mirror_disagreement(
-        classifier.to(devices.device()),
-        target,
-        transforms.evaluation,
-        batch_size=config.batch_size or COMPARED,
-        workers=config.workers,
-        seed=config.seed,
-    )
+    disagreement = mirror_disagreement(config, classifier.to(devices.device()), target, transforms.evaluation)
     if not disagreement.changes_class:
         return config, transforms
     Progress(config.quiet).line(_mirror_line(disagreement))

@@ -34,44 +34,46 @@ class Passes:
         return "target" in self._made
 
     def target_by_one_view(self) -> Outputs:
-        return self._once("target by one view", self.loaders.target)
+        return self._predicted_once("target by one view", self.loaders.target)
 
     def target(self) -> Outputs:
         """Predictions on the whole target, by the views of the run."""
-        if "target" not in self._made:
-            outputs = self.target_by_one_view()
-            if self.mirrors:
-                mirrored = self._predict(self.loaders.target, mirror)
-                outputs = outputs._replace(logits=mean_prediction(outputs.logits, mirrored.logits))
-            self._made["target"] = outputs
-        return self._made["target"]
+        return self._once("target", self._combined_views)
+
+    def _combined_views(self) -> Outputs:
+        outputs = self.target_by_one_view()
+        if not self.mirrors:
+            return outputs
+        mirrored = self._predict(self.loaders.target, mirror)
+        return outputs._replace(logits=mean_prediction(outputs.logits, mirrored.logits))
 
     def adapted(self) -> Outputs:
         """Predictions on the images to adapt on: those on the target where these are the same and there are some."""
         if self.loaders.num_held_out == 0 and self.target_is_predicted():
             return self.target()
-        return self._once("adapted", self.loaders.adapted)
+        return self._predicted_once("adapted", self.loaders.adapted)
 
     def sample(self) -> Outputs:
         """Predictions on the sample. Their indices are positions among the images to adapt on, as those of a step."""
-        if "sample" not in self._made:
-            outputs = self._predict(self.loaders.sample, None)
-            self._made["sample"] = outputs._replace(indices=self.loaders.sampled[outputs.indices])
-        return self._made["sample"]
+        outputs = self._predicted_once("sample", self.loaders.sample)
+        return outputs._replace(indices=self.loaders.sampled[outputs.indices])
 
     def first_of_sample(self) -> Outputs:
-        return self._once("first of the sample", self.loaders.first_of_sample)
+        return self._predicted_once("first of the sample", self.loaders.first_of_sample)
 
     def scored(self) -> Outputs:
         """Predictions that score an epoch, by one view: on the hold-out, or on the sample if nothing is held out."""
         if self.loaders.num_held_out:
-            return self._once("held out", self.loaders.held_out)
+            return self._predicted_once("held out", self.loaders.held_out)
         if "target by one view" not in self._made:
             return self.sample()
         outputs = self.target_by_one_view()
         return Outputs(*(part[self.loaders.sampled.to(part.device)] for part in outputs))
 
-    def _once(self, name: str, loader: ImageLoader) -> Outputs:
+    def _predicted_once(self, name: str, loader: ImageLoader) -> Outputs:
+        return self._once(name, lambda: self._predict(loader, None))
+
+    def _once(self, name: str, make: Callable[[], Outputs]) -> Outputs:
         if name not in self._made:
-            self._made[name] = self._predict(loader, None)
+            self._made[name] = make()
         return self._made[name]

@@ -97,7 +97,7 @@ class Progress:
     def bar(self, title: str, steps: int) -> tqdm[Any]:
         return tqdm(total=steps, desc=title, leave=False, disable=self.quiet or None, file=sys.stderr, unit="step")
 
-    def step(self, bar: tqdm[Any], step: int, values: Mapping[str, float]) -> None:
+    def step(self, bar: tqdm[Any], values: Mapping[str, float]) -> None:
         text = " ".join(f"{name} {value:.4g}" for name, value in values.items())
         bar.set_postfix_str(text, refresh=False)
 
