@@ -61,8 +61,8 @@ PARAMETERS = {
     for parameter in signature(getattr(tllib_ancon, name)).parameters
 }
 OF_A_PLAN = {"source_domain"}
-OF_OTHER_PROGRAMS = {"--nproc-per-node", "--head", "--phase"}
-"""Flags of torchrun, of ``ray start`` and of TLLib's scripts."""
+OF_OTHER_PROGRAMS = {"--nproc-per-node", "--head", "--phase", "--force-reinstall"}
+"""Flags of torchrun, of ``ray start``, pip and TLLib's scripts."""
 
 
 def test_every_error_says_what_to_do() -> None:

@@ -175,7 +175,7 @@ def test_a_port_in_use_is_one_line() -> None:
 def test_without_the_framework_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "tllib_ancon.certificate.page")
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    with pytest.raises(UserError, match=r"pip install starlette uvicorn"):
+    with pytest.raises(UserError, match=r"pip install 'tllib-ancon\[page\]'"):
         from tllib_ancon.certificate.page import serve  # noqa: F401
 
 

@@ -138,5 +138,5 @@ def test_nothing_is_downloaded_unless_allowed(tmp_path: Path, monkeypatch: pytes
 
 def test_without_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "datasets", None)
-    with pytest.raises(UserError, match=r"the library datasets .*: pip install datasets"):
+    with pytest.raises(UserError, match=r"hf:x needs datasets: pip install 'tllib-ancon\[huggingface\]'"):
         open_domain(tmp_path, "hf:x", ["train"])

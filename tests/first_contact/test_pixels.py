@@ -178,8 +178,9 @@ def test_bands_are_chosen_by_a_setting(tmp_path: Path) -> None:
 
 def test_without_the_reader_of_tiffs_a_line_names_bands_and_what_to_install(tmp_path: Path, monkeypatch: Any) -> None:
     folder_of(tmp_path, ".tif", write_tiff, [flat(1, "uint16", 13)])
-    monkeypatch.setattr("tllib_ancon.data.pixels.find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"0\.tif: .*TIFF of 13 bands of 16 bits, .*pip install 'tllib-ancon\[tiff\]'"):
+    monkeypatch.setattr("tllib_ancon.runtime.extras.find_spec", lambda name: None)
+    message = r"0\.tif: .*TIFF of 13 bands of 16 bits .*needs tifffile: pip install 'tllib-ancon\[tiff\]'"
+    with pytest.raises(UserError, match=message):
         as_domain(tmp_path).image(0)
 
 

@@ -20,7 +20,6 @@ from tests.conftest import REFUSED
 from tests.domains_on_disk import small_arguments, write_domains
 from tests.end_to_end.killable import wait_for
 from tests.in_this_process import Ended
-from tllib_ancon.cli.main import main
 from tllib_ancon.laboratory import local
 from tllib_ancon.laboratory.local import LOG, Command, EngineConfig, Local, environments, finished, visible_gpus
 from tllib_ancon.laboratory.plan import PlannedRun
@@ -231,10 +230,3 @@ def test_a_share_is_given_to_one_run_at_a_time(tmp_path: Path, monkeypatch: pyte
     assert engine.execute(runs, ".", tmp_path, lambda line: None) == {}
     assert len(seen) == 20
     assert set(seen) == {"0", "1"}
-
-
-def test_ray_that_is_not_installed_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys) -> None:
-    monkeypatch.delitem(sys.modules, "tllib_ancon.laboratory.ray", raising=False)
-    monkeypatch.setitem(sys.modules, "ray", None)
-    assert main(["benchmark", "office31", str(tmp_path), "--engine", "ray"]) == 2
-    assert "--engine ray needs Ray: pip install ray" in capsys.readouterr().err

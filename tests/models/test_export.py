@@ -123,5 +123,5 @@ def test_a_network_that_cannot_be_exported_says_so_in_one_line() -> None:
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxscript", None)
-    with pytest.raises(UserError, match=r"onnx needs (onnx|onnxscript): pip install onnx onnxscript"):
+    with pytest.raises(UserError, match=r"`format=onnx` needs onnxscript: pip install 'tllib-ancon\[onnx\]'"):
         _content_of(shot(), "onnx", CLASSES, MEAN, STD, 32)

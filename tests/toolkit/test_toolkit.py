@@ -18,7 +18,7 @@ def test_the_best_toolkit_there_is_found(monkeypatch) -> None:
     monkeypatch.setattr(toolkits, "is_installed", lambda name: name == "dalib")
     assert find().name == "dalib"
     monkeypatch.setattr(toolkits, "is_installed", lambda name: False)
-    with pytest.raises(UserError, match=r"git\+https://github.com/thuml.*pip install dalib==0.2 prettytable qpsolvers"):
+    with pytest.raises(UserError, match=r"git\+https://github.com/thuml.*pip install 'tllib-ancon\[tllib\]'"):
         find()
     with pytest.raises(UserError, match=r"tllib cannot be found.*c4aa59eb565650a552b809411601d0589efbbfe4"):
         find("tllib")

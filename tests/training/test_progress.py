@@ -13,7 +13,6 @@ from torch.utils.data import TensorDataset
 import tllib_ancon
 from tests.training import small
 from tllib_ancon.laboratory.report import write_report
-from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training.progress import result_summary
 
 
@@ -118,9 +117,3 @@ def test_tensorboard_has_the_numbers_of_every_epoch(tmp_path: Path) -> None:
         logged = {event.step: event.value for event in events.Scalars(name)}
         assert logged == pytest.approx({line["epoch"]: line[name] for line in metrics}, rel=1e-5)
     assert {"votes", "threshold", "loss"} <= set(events.Tags()["scalars"])
-
-
-def test_a_tracker_that_is_not_installed(monkeypatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("accelerate.tracking.get_available_trackers", list)
-    with pytest.raises(UserError, match=r"needs the package mlflow; install it: pip install mlflow"):
-        adapt(tmp_path / "run", track="mlflow")

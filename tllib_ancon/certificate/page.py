@@ -3,6 +3,7 @@
 It listens on 127.0.0.1. Every address needs the printed token, and a request with another Host fails. Of the disk it
 serves the images in question, re-encoded, and nothing else.
 """
+# ruff: noqa: E402 - the line about a missing package comes before the imports that need it
 
 import os
 import secrets
@@ -15,21 +16,21 @@ from tllib_ancon.certificate.session import Session, in_words
 from tllib_ancon.data.answers import ANOTHER, CANNOT_TELL
 from tllib_ancon.data.images import jpeg
 from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import say
 
-try:
-    import uvicorn
-    from starlette.applications import Starlette
-    from starlette.background import BackgroundTask
-    from starlette.concurrency import run_in_threadpool
-    from starlette.middleware import Middleware
-    from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
-    from starlette.middleware.trustedhost import TrustedHostMiddleware
-    from starlette.requests import Request
-    from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
-    from starlette.routing import Mount, Route
-except ImportError:
-    raise UserError("the page needs starlette and uvicorn: pip install starlette uvicorn") from None
+require("the page", "starlette", "uvicorn", extra="page")
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.background import BackgroundTask
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Mount, Route
 
 HOST = "127.0.0.1"
 PORT = 8765

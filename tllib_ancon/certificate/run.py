@@ -29,6 +29,7 @@ from tllib_ancon.measures.disagreement import Side
 from tllib_ancon.models.class_names import class_names_of
 from tllib_ancon.models.loading import IMAGENET
 from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import csv_text, say
 from tllib_ancon.training import inputs
 from tllib_ancon.training.card import write_card
@@ -58,6 +59,8 @@ def certify_run(config: CertifyConfig, say: Callable[[str], None] = say) -> Cert
     Answers come from ``answers`` or ``labels`` and then from the page. ``RUN/answers.jsonl`` stores them, and the next
     call resumes there. It writes ``RUN/certificate.json`` and ``RUN/checkpoints/certified.pth``.
     """
+    if config.page:
+        require("`page`", "starlette", "uvicorn", extra="page")
     with using_processor(config.threads), ModelPair(config) as pair:
         session = pair.session()
         session.answer_all(_answers_of(config, pair, session.comparison, say))

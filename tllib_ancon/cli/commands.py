@@ -24,6 +24,7 @@ from tllib_ancon.config.settings import Flag, Settings, settings_of
 from tllib_ancon.config.toml import read_file
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import say
 from tllib_ancon.training.files import new_file, write_json, write_whole
 
@@ -94,20 +95,29 @@ def _adapt(config: AdaptConfig) -> None:
     result = adapt(config=config)
     if not processes.is_main():
         return
-    if not config.quiet:
-        from tllib_ancon.laboratory.curves import WITH_LABELS, WITHOUT_LABELS, draw_curves
-
-        measures = WITH_LABELS if "accuracy" in result.metrics[0] else WITHOUT_LABELS
-        runs = [(config.method, 0, result.metrics)]
-        picture = Path(str(config.log), "visualize", "epochs.png")
-        picture.parent.mkdir(exist_ok=True)
-        write_whole(picture, lambda file: draw_curves(runs, file, measures))
+    scores = "" if config.quiet else _drawn_scores(config, result.metrics)
     print(result_summary(result.summary))
     say(f"model: {Path(str(config.log), 'checkpoints', 'best.pth')}")
     if not config.quiet:
-        say(f"scores of each epoch: {picture}")
+        say(f"scores of each epoch: {scores}")
         images = config.root if config.data is None else "IMAGES"
         say(f"next: tllib-ancon predict {images} --checkpoint {config.log} --out predictions.csv")
+
+
+def _drawn_scores(config: AdaptConfig, metrics: Sequence[Mapping[str, Any]]) -> str:
+    """The picture of a run's scores, or without matplotlib the file of the numbers and what is missing."""
+    from tllib_ancon.laboratory.curves import WITH_LABELS, WITHOUT_LABELS, draw_curves
+
+    folder = Path(str(config.log))
+    try:
+        require("a picture", "matplotlib", extra="report")
+    except UserError as missing:
+        return f"{folder / 'metrics.jsonl'}; {missing}"
+    measures = WITH_LABELS if "accuracy" in metrics[0] else WITHOUT_LABELS
+    picture = folder / "visualize" / "epochs.png"
+    picture.parent.mkdir(exist_ok=True)
+    write_whole(picture, lambda file: draw_curves([(config.method, 0, metrics)], file, measures))
+    return str(picture)
 
 
 def _pretrain(config: PretrainConfig) -> None:

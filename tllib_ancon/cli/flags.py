@@ -10,7 +10,6 @@ from types import MappingProxyType, NoneType
 from typing import Any, get_args, get_origin
 
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
 from tllib_ancon.cli.parser import Parser, flag, spelled, switched_off
 from tllib_ancon.config.settings import choices_of, defaults_of, flag_of, members_of, parts_of, range_of
@@ -149,9 +148,9 @@ def help_text(setting: FieldInfo, required: bool = False, defaults: Mapping[str,
 def _default(setting: FieldInfo, defaults: Mapping[str, Any]) -> str:
     if len(set(defaults.values())) > 1:
         return f"default: {', '.join(f'{method} {_shown(value)}' for method, value in defaults.items())}"
-    default = next(iter(defaults.values()), setting.default)
-    if default is PydanticUndefined:
+    if not defaults and setting.is_required():
         return "needed"
+    default = next(iter(defaults.values()), setting.default)
     if default is None or default == ():
         return "default: none"
     return f"default: {_shown(default)}"

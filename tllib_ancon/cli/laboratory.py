@@ -13,6 +13,7 @@ from tllib_ancon.config.settings import Flag, Settings
 from tllib_ancon.config.types import Seed
 from tllib_ancon.laboratory import plan
 from tllib_ancon.laboratory.benchmark import BenchmarkConfig, benchmark
+from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import say
 from tllib_ancon.training.files import write_json
 
@@ -34,6 +35,7 @@ class ReportConfig(Settings):
 
 
 def _report(config: ReportConfig) -> None:
+    require("report", "pandas", "jinja2", "matplotlib", extra="report")
     from tllib_ancon.laboratory.report import write_report
 
     print(write_report(config.folders, config.paper, config.out))
@@ -63,6 +65,7 @@ class DemoConfig(Settings):
 
 
 def _demo(config: DemoConfig) -> None:
+    require("demo", "sklearn", "matplotlib", extra="demo")
     from tllib_ancon.laboratory.demo import BLOCKS, Demo, summarize, table
 
     started = time.perf_counter()

@@ -9,13 +9,14 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import NoneType, UnionType
-from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model, field_validator
 from pydantic.fields import FieldInfo
-from typing_extensions import Self
 
 from tllib_ancon.runtime.errors import UserError, one_line, unknown_name
+
+SettingsType = TypeVar("SettingsType", bound="Settings")
 
 _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 _WORDS = {
@@ -129,7 +130,7 @@ class Settings(BaseModel):
 
     _take = field_validator("*", mode="before")(_plain)
 
-    def replace(self, **changes: Any) -> Self:
+    def replace(self: SettingsType, **changes: Any) -> SettingsType:
         """The same settings but for these."""
         return type(self)(**{**dict(self), **changes})
 

@@ -4,9 +4,9 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
-import matplotlib
 from PIL import Image, ImageDraw, ImageFont
-from sklearn.datasets import load_digits
+
+from tllib_ancon.runtime.extras import require
 
 SOURCE = "rendered"
 TARGET = "handwritten"
@@ -31,6 +31,7 @@ def write_demo_domains(root: Path) -> None:
     lists = root / "image_list"
     if (lists / "classes.txt").is_file():
         return
+    _require_packages()
     lists.mkdir(parents=True, exist_ok=True)
     for name, images in ((SOURCE, rendered_digits()), (TARGET, handwritten_digits())):
         lines = []
@@ -47,6 +48,9 @@ def write_demo_domains(root: Path) -> None:
 
 def rendered_digits(images_per_class: int = IMAGES_PER_CLASS) -> Iterator[tuple[Image.Image, int]]:
     """Digits in random fonts, size, position and rotation."""
+    _require_packages()
+    import matplotlib
+
     generator = random.Random(0)
     folder = Path(matplotlib.get_data_path(), "fonts", "ttf")
     fonts = sorted(path for path in folder.glob("*.ttf") if path.name.startswith(FONTS) and "Display" not in path.name)
@@ -63,10 +67,17 @@ def rendered_digits(images_per_class: int = IMAGES_PER_CLASS) -> Iterator[tuple[
 
 def handwritten_digits() -> Iterator[tuple[Image.Image, int]]:
     """scikit-learn's digits, values 0 to 16, as 8-bit images."""
+    _require_packages()
+    from sklearn.datasets import load_digits
+
     digits = load_digits()
     for pixels, label in zip(digits.images, digits.target, strict=True):
         small = Image.fromarray((pixels * (255 / 16)).round().astype("uint8"))
         yield _enlarge(small), int(label)
+
+
+def _require_packages() -> None:
+    require("digits of the demo", "sklearn", "matplotlib", extra="demo")
 
 
 def _enlarge(image: Image.Image) -> Image.Image:

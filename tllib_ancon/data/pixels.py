@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from typing import Any, BinaryIO
 from unittest.mock import patch
 
@@ -20,6 +19,7 @@ from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
 from tllib_ancon.config.images import ImageConfig
 from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.extras import require
 
 Values = NDArray[Any]
 PixelRange = tuple[float, float]
@@ -329,11 +329,8 @@ def _reopened(file: BinaryIO) -> ImageFile.ImageFile:
 
 def _read_tiff(file: BinaryIO, decoding: Decoding, reason: str) -> Samples:
     """The first page of a TIFF by tifffile, which has every number of bands and bits."""
-    if find_spec("tifffile") is None:
-        raise UserError(
-            f"a TIFF of {_bands_and_bits(file)}, and {reason}: pip install 'tllib-ancon[tiff]' reads it, or save three "
-            "bands with 8 bits each"
-        )
+    purpose = f"a TIFF of {_bands_and_bits(file)} ({reason})"
+    require(purpose, "tifffile", extra="tiff", alternative=", or save three bands with 8 bits each")
     import tifffile
 
     file.seek(0)

@@ -16,7 +16,7 @@ from tllib_ancon.config.settings import Flag
 from tllib_ancon.config.types import Seed
 from tllib_ancon.laboratory.local import RECORD, Engine, EngineConfig, Local, environments, finished, visible_gpus
 from tllib_ancon.laboratory.plan import BenchmarkPlan, PlannedRun, load, tables
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import say, showable
 from tllib_ancon.training.files import lock_folder, write_json
 
@@ -48,6 +48,8 @@ class BenchmarkConfig(EngineConfig):
 def benchmark(config: BenchmarkConfig) -> int:
     from tllib_ancon.training.inputs import open_images
 
+    if config.engine == "ray" and not config.print_commands:
+        require("`engine=ray`", "ray", extra="ray")
     for method in config.methods:
         methods.settings(method)  # an error for an unknown one
     plan = load(config.table).select(config.methods, config.pairs, config.seeds)
@@ -70,12 +72,8 @@ def benchmark(config: BenchmarkConfig) -> int:
 def _engine(config: EngineConfig) -> AbstractContextManager[Engine]:
     if config.engine == "local":
         return nullcontext(Local(environments(config, visible_gpus(), os.cpu_count() or 1)))
-    try:
-        from tllib_ancon.laboratory.ray import connected
-    except ModuleNotFoundError as error:
-        if error.name != "ray":
-            raise
-        raise UserError("`engine=ray` needs Ray: pip install ray") from None
+    from tllib_ancon.laboratory.ray import connected
+
     return connected(config)
 
 

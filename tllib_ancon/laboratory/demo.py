@@ -4,11 +4,13 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from math import isnan
+from math import sqrt
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
-import pandas as pd
+import numpy as np
+from numpy.typing import NDArray
 
 from tllib_ancon.data import demo as digits
 from tllib_ancon.laboratory.curves import draw_curves
@@ -136,19 +138,25 @@ def _name(method: str, seed: int, block: str = "") -> str:
 def summarize(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
     """Mean accuracy (percent) and ECE (in [0, 1]) over seeds, their standard deviations, each seed's numbers, and the
     paired difference to self-training with its standard error. A spread is None for one seed."""
-    scores = {method: pd.DataFrame(runs)[["accuracy", "ece", "epoch"]] for method, runs in results.items()}
     summary: dict[str, dict[str, Any]] = {}
-    for method, by_seed in scores.items():
-        numbers: dict[str, float] = {}
+    for method, runs in results.items():
+        numbers: dict[str, Any] = {}
         for name in ("accuracy", "ece"):
-            differences = by_seed[name] - scores[REFERENCE][name]
-            numbers[name] = by_seed[name].mean()
-            numbers[f"{name}_deviation"] = by_seed[name].std()
-            numbers[f"{name}_difference"] = differences.mean()
-            numbers[f"{name}_standard_error"] = differences.sem()
-        summary[method] = {name: None if isnan(number) else number for name, number in numbers.items()}
-        summary[method]["per_seed"] = by_seed.to_dict("records")
+            scores = [run[name] for run in runs]
+            differences = np.subtract(scores, [run[name] for run in results[REFERENCE]])
+            numbers[name] = fmean(scores)
+            numbers[f"{name}_deviation"] = _deviation(scores)
+            numbers[f"{name}_difference"] = fmean(differences)
+            numbers[f"{name}_standard_error"] = _deviation(differences / sqrt(len(runs)))
+        numbers["per_seed"] = [{name: run[name] for name in ("accuracy", "ece", "epoch")} for run in runs]
+        summary[method] = numbers
     return summary
+
+
+def _deviation(values: Sequence[float] | NDArray[np.float64]) -> float | None:
+    if len(values) < 2:
+        return None
+    return stdev(map(float, values))
 
 
 def table(summary: Mapping[str, Mapping[str, Any]], title: str) -> str:
@@ -158,10 +166,15 @@ def table(summary: Mapping[str, Mapping[str, Any]], title: str) -> str:
         for name, form in (("accuracy", ".1f"), ("ece", ".3f")):
             cells.append(_spread(row[name], row[f"{name}_deviation"], form))
             cells.append(_spread(row[f"{name}_difference"], row[f"{name}_standard_error"], form, "+"))
-    columns = ["accuracy (%)", "- self-training", "ECE (15 bins)", "difference"]
-    frame = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
-    frame.loc[REFERENCE, ["- self-training", "difference"]] = ""
-    return f"{title}\n\n{frame.to_string()}\n"
+    rows[REFERENCE][1] = rows[REFERENCE][3] = ""
+    table = [["", "accuracy (%)", "- self-training", "ECE (15 bins)", "difference"]]
+    table += [[method, *cells] for method, cells in rows.items()]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = []
+    for method, *cells in table:
+        aligned = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
+        lines.append("  ".join([method.ljust(widths[0]), *aligned]))
+    return "\n".join([title, "", *lines, ""])
 
 
 def _spread(value: float, spread: float | None, form: str, sign: str = "") -> str:

@@ -9,16 +9,19 @@ from typing import Any, NoReturn
 from unittest.mock import patch
 
 import torch
-from huggingface_hub import constants
 from torch import Tensor, nn
 from torch.nn import functional
 
 from tllib_ancon.models.class_names import are_placeholders
 from tllib_ancon.models.preprocessing import preprocessing_of_processor
 from tllib_ancon.runtime.errors import UserError, one_line, unknown_name
+from tllib_ancon.runtime.extras import require
 
 ZERO_SHOT_OPTIONS = ("embed_dim", "vision_cfg", "quick_gelu")
 """Options of open_clip's configuration that determine the image side of a model."""
+
+LIBRARIES = {"hf": "transformers", "open_clip": "open_clip"}
+"""How the names of a library's models begin, with the library."""
 
 
 class CosineHead(nn.Module):
@@ -69,12 +72,20 @@ class ZeroShotClassifier(nn.Sequential):
         self.options = options
 
 
+def require_library_of(arch: str) -> None:
+    """Raise an error where the library of ``hf:NAME`` or ``open_clip:NAME`` is missing; other names need none."""
+    prefix = arch.partition(":")[0]
+    if prefix in LIBRARIES:
+        require(f"`arch={arch}`", LIBRARIES[prefix], extra="foundation")
+
+
 def load_named(
     arch: str, classes: list[str] | None, prompts: int | None = None, allow_download: bool = False
 ) -> tuple[nn.Module, list[str] | None]:
     """Load the network of ``hf:NAME`` or ``open_clip:NAME``, images -> logits, with its weights and the names of its
     classes, if known. NAME is a folder, a name on the hub or a model with a tag or file of weights."""
     library, _, name = arch.partition(":")
+    require_library_of(arch)
     try:
         with _hub(allow_download):
             if library == "hf":
@@ -87,8 +98,6 @@ def load_named(
             return _zero_shot(name, classes, prompts), classes
     except UserError:
         raise
-    except ImportError as error:
-        raise UserError(f"`arch` {arch} needs {error.name}: pip install 'tllib-ancon[foundation]'") from error
     except Exception as error:  # of files, of the cache and of networks, of any kind
         if allow_download or os.path.exists(name) or os.path.isfile(name.partition("/")[2]):
             place = ""
@@ -102,6 +111,8 @@ def load_named(
 @contextmanager
 def _hub(allow_download: bool) -> Iterator[None]:
     """In this context nothing is downloaded unless it is allowed, and no code of a model's folder runs."""
+    from huggingface_hub import constants
+
     offline = constants.HF_HUB_OFFLINE or not allow_download
     level_before = logging.root.manager.disable
     logging.disable()

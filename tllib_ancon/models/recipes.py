@@ -21,6 +21,7 @@ from tllib_ancon.models.foundation import ZeroShotClassifier
 from tllib_ancon.models.networks import TORCHVISION, create_network, names_in
 from tllib_ancon.models.outputs import called
 from tllib_ancon.runtime.errors import UserError, one_line
+from tllib_ancon.runtime.extras import require
 
 OWN = "python"
 """The library of a network that no library builds: a run stores its weights alone."""
@@ -67,12 +68,11 @@ def build(recipe: Mapping[str, Any]) -> nn.Module:
     options = dict(recipe["options"])
     if library not in ("open_clip", "transformers"):
         return create_network(f"{library}/{name}", options.pop("num_classes"), options=options)
-    try:
-        if library == "open_clip":
-            return ZeroShotClassifier(**options)
-        import transformers
-    except ImportError:
-        raise UserError(f"{name} needs {library}: pip install 'tllib-ancon[foundation]'") from None
+    require(f"the network {name}", library, extra="foundation")
+    if library == "open_clip":
+        return ZeroShotClassifier(**options)
+    import transformers
+
     model_class = getattr(transformers, name, None)
     if not isinstance(model_class, type) or not issubclass(model_class, transformers.PreTrainedModel):
         raise UserError(f"transformers {transformers.__version__} has no model {name}; install another version")

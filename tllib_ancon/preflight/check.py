@@ -20,6 +20,7 @@ from tllib_ancon.preflight.model_facts import batch_norm, mirror, output, parame
 from tllib_ancon.preflight.rehearsal import rehearse
 from tllib_ancon.preflight.tiles import PICTURE, require_pictures, write_tiles
 from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import Shown
 from tllib_ancon.training import devices
 from tllib_ancon.training.image_transforms import Transform, passed_transforms
@@ -127,6 +128,8 @@ def check(
     if requested.root is None:
         paths["root"] = images
     requested = requested.replace(**{name: str(path) for name, path in paths.items() if isinstance(path, str | Path)})
+    if requested.out is not None:
+        require(f"`out={requested.out}`", "matplotlib", extra="report")
     module = None if isinstance(model, str | Path) else model
     user_transforms = passed_transforms(train_transform, evaluation_transform)
     with devices.using_processor(requested.threads):

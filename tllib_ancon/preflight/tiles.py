@@ -7,7 +7,6 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import torch
 from PIL import Image, ImageDraw, ImageFont
@@ -103,6 +102,8 @@ def _picture(values: Tensor) -> Image.Image:
 
 def _sheet(pictures: Sequence[Image.Image], captions: Sequence[tuple[str, ...]]) -> Image.Image:
     """Pictures in rows of four, each above its caption, a text for each line."""
+    import matplotlib
+
     font = ImageFont.truetype(str(Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")), LETTER)
     width = SIDE + GAP
     height = SIDE + round(LINES * LINE_HEIGHT) + 2 * GAP

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 INSTALL = {
     "tllib": 'pip install --no-deps "git+https://github.com/thuml/Transfer-Learning-Library@'
     'c4aa59eb565650a552b809411601d0589efbbfe4"',
-    "dalib": "pip install dalib==0.2 prettytable qpsolvers",
+    "dalib": "pip install 'tllib-ancon[tllib]'",
 }
 
 RUNNING_SCRIPT = "tllib_ancon.toolkit.running_script"

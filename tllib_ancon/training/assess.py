@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import softmax
 from torch import nn
 
 from tllib_ancon.config.assess import AssessConfig
@@ -301,7 +300,7 @@ def _answers_that_count(answers: Labels) -> Labels:
 
 def _estimates_from_labels(labels: Labels, outputs: Outputs, delta: float) -> _Estimates:
     """The accuracy, and the class prior as the accuracy of "every image has this class"."""
-    probabilities = softmax(outputs.logits.cpu().numpy(), 1)
+    probabilities = outputs.logits.cpu().softmax(1).numpy()
     is_right = labels == _classes(outputs)[: len(labels)]
     accuracy, interval = indicators.labelled_accuracy(is_right, probabilities.max(1), delta)
     class_prior = []

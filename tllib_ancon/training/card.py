@@ -4,9 +4,8 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import huggingface_hub
 from torch import nn
 
 from tllib_ancon import methods
@@ -16,6 +15,9 @@ from tllib_ancon.runtime.processes import on_main
 from tllib_ancon.runtime.text import markdown, say, yaml
 from tllib_ancon.training.files import write_bytes
 from tllib_ancon.training.run import CARD, CERTIFICATE, RunDirectory
+
+if TYPE_CHECKING:
+    from huggingface_hub import ModelCardData
 
 _METRICS = {"accuracy": ("accuracy (%)", ".2f"), "ece": ("ECE (15 bins)", ".4f")}
 _SETTINGS = ("method", "criterion", "adapted", "epochs", "batch_size", "lr", "seed")
@@ -40,20 +42,22 @@ def card_of(recorded: Mapping[str, Any], summary: Mapping[str, Any], certificate
     lines.append(f"```json\n{json.dumps(_settings_of(recorded), indent=2)}\n```")
     if certificate is not None:
         lines += ["\n## Certificate\n", *certificate["words"]]
-    return str(huggingface_hub.ModelCard("\n".join(lines) + "\n"))
+    from huggingface_hub import ModelCard  # it starts slowly
+
+    return str(ModelCard("\n".join(lines) + "\n"))
 
 
-def _data_of(
-    recorded: Mapping[str, Any], summary: Mapping[str, Any], target: str, title: str
-) -> huggingface_hub.ModelCardData:
+def _data_of(recorded: Mapping[str, Any], summary: Mapping[str, Any], target: str, title: str) -> "ModelCardData":
+    from huggingface_hub import EvalResult, ModelCardData
+
     dataset = yaml(target)
     selected = summary["selected"]
     results = [
-        huggingface_hub.EvalResult("image-classification", dataset, dataset, metric, selected[metric])
+        EvalResult("image-classification", dataset, dataset, metric, selected[metric])
         for metric in _METRICS
         if metric in selected
     ]
-    return huggingface_hub.ModelCardData(
+    return ModelCardData(
         library_name=recorded.get("network", {}).get("library", "tllib-ancon"),
         pipeline_tag="image-classification",
         tags=["domain-adaptation", "anchored-confidence"],

@@ -19,6 +19,7 @@ from tllib_ancon.models.classifier import Classifier, NetworkClassifier
 from tllib_ancon.models.copies import copy_of
 from tllib_ancon.models.outputs import LogitsReader, called, output_for
 from tllib_ancon.runtime.errors import UserError, one_line
+from tllib_ancon.runtime.extras import require
 from tllib_ancon.training.files import new_file, write_bytes
 from tllib_ancon.training.predictor import Predictor
 
@@ -27,6 +28,7 @@ METADATA = "metadata.json"
 
 def export(config: ExportConfig, model: nn.Module | None = None) -> None:
     """Write the selected model of a run; ``model`` is its network if only your program can build it."""
+    require_exporter(config.format)
     out = new_file(config.out, config.overwrite)
     predictor = Predictor(PredictConfig(checkpoint=config.run, model=config.model, quiet=True), model)
     classifier = predictor.network
@@ -44,6 +46,12 @@ def export(config: ExportConfig, model: nn.Module | None = None) -> None:
         side = preprocessing.resize_size
     classes = predictor.start.classes or numbered(classifier.num_classes)
     write_bytes(out, _content_of(classifier, form, classes, preprocessing.mean, preprocessing.std, side))
+
+
+def require_exporter(form: str) -> None:
+    """Raise an error where the packages that write ONNX are missing; other formats need none."""
+    if form == "onnx":
+        require("`format=onnx`", "onnx", "onnxscript", extra="onnx")
 
 
 def _preprocessing_of(predictor: Predictor, run: str) -> Preprocessing:
@@ -75,6 +83,7 @@ def _content_of(
 
     A program takes normalised images (B, C, S, S) and gives logits (B, K). All but ``state-dict`` hold ``classes``,
     ``mean``, ``std`` and ``image_size`` as JSON."""
+    require_exporter(form)
     metadata = {"classes": classes, "mean": mean, "std": std, "image_size": image_size}
     try:
         with torch.no_grad(), warnings.catch_warnings():
@@ -82,8 +91,6 @@ def _content_of(
             return _CONTENT_OF_FORM[form](classifier, metadata)
     except UserError:
         raise
-    except ImportError as error:
-        raise UserError(f"export to {form} needs {error.name}: pip install onnx onnxscript onnxruntime") from error
     except Exception as error:  # an exporter's can be of any kind
         raise UserError(
             f"the network cannot be exported by {form} ({one_line(error)}); choose another `format`"
@@ -110,9 +117,6 @@ def _torch_export(classifier: Classifier, metadata: Mapping[str, Any]) -> bytes:
 
 
 def _onnx(classifier: Classifier, metadata: Mapping[str, Any]) -> bytes:
-    import onnx  # noqa: F401
-    import onnxscript  # noqa: F401
-
     images = _example(metadata)
     exported = torch.onnx.export(
         _Logits(classifier, images),

@@ -2,14 +2,13 @@
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
+from math import isnan
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
-import pandas
 from numpy.typing import NDArray
 from PIL import Image
 from torch import nn
@@ -19,6 +18,7 @@ from tllib_ancon.data.domain import numbered
 from tllib_ancon.data.loading import UnlabelledImages
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import Shown, csv_text, showable
 from tllib_ancon.training import devices
 from tllib_ancon.training.class_names import ModelClasses
@@ -134,8 +134,8 @@ def _require_format(out: Path) -> None:
         raise UserError(
             f"`out={out}`: its ending decides the format; expected {', '.join(FORMATS)}, or - for standard output"
         )
-    if suffix == ".parquet" and find_spec("pyarrow") is None:
-        raise UserError("Parquet needs pyarrow; install it: pip install pyarrow")
+    if suffix == ".parquet":
+        require(f"`out={out}`", "pyarrow", extra="parquet")
 
 
 def _class_names(predictor: Predictor, num_classes: int) -> Sequence[str]:
@@ -168,39 +168,54 @@ class _Table:
             "classes": np.array(self.classes),
         }
 
-    def frame(self, every_class: bool) -> pandas.DataFrame:
+    def columns(self, every_class: bool) -> dict[str, list[Any]]:
+        """The columns of the table by name; None where an image has no value."""
         names = [showable(name) for name in self.classes]
         names_of_labels = np.array([*names, None], dtype=object)  # None: of the label -1
-        columns: dict[str, Any] = {
+        columns: dict[str, list[Any]] = {
             "path": [showable(path) for path in self.paths],
-            "class": names_of_labels[self.labels],
-            "confidence": self.probabilities.max(1),
+            "class": names_of_labels[self.labels].tolist(),
+            "confidence": _numbers(self.probabilities.max(1)),
         }
         if every_class:
             for name, column in zip(names, self.probabilities.T, strict=True):
-                columns[f"probability_{name}"] = column
-        columns["error"] = pandas.Series([showable(error) or None for error in self.errors], dtype=object)
-        return pandas.DataFrame(columns)
+                columns[f"probability_{name}"] = _numbers(column)
+        columns["error"] = [showable(error) or None for error in self.errors]
+        return columns
+
+
+def _numbers(values: NDArray[np.float32]) -> list[float | None]:
+    """Numbers (N,), None in place of NaN."""
+    return [None if isnan(value) else value for value in values.tolist()]
 
 
 @processes.on_main
 def _write(table: _Table, out: Path | None, every_class: bool) -> None:
     """Write the table in the format of the file's ending, or as CSV to standard output."""
     if out is None:
-        sys.stdout.write(_csv(table.frame(every_class)))
+        sys.stdout.write(_csv(table.columns(every_class)))
     elif out.suffix.lower() == ".npz":
         write_whole(out, lambda file: np.savez_compressed(file, **table.arrays()))
     elif out.suffix.lower() == ".parquet":
-        write_whole(out, lambda file: table.frame(every_class).to_parquet(file, index=False))
+        write_whole(out, lambda file: _write_parquet(table.columns(every_class), file))
     else:
-        write_bytes(out, _csv(table.frame(every_class)).encode())
+        write_bytes(out, _csv(table.columns(every_class)).encode())
 
 
-def _csv(frame: pandas.DataFrame) -> str:
-    cells = frame.astype(object)
-    rows = cells.where(cells.notna(), None).itertuples(index=False)
-    return csv_text([cells.columns, *rows])
+def _csv(columns: Mapping[str, Sequence[Any]]) -> str:
+    return csv_text([list(columns), *zip(*columns.values(), strict=True)])
 
+
+def _write_parquet(columns: Mapping[str, Sequence[Any]], file: BinaryIO) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    types = {name: pyarrow.string() if name in TEXTS else pyarrow.float32() for name in columns}
+    parquet.write_table(pyarrow.table(dict(columns), schema=pyarrow.schema(types)), file)
+
+
+TEXTS = ("path", "class", "error")
+"""Columns of text; the others hold numbers."""
 
 FORMATS = (".csv", ".parquet", ".npz")
 

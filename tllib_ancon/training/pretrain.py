@@ -36,7 +36,7 @@ from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.records import record_of
 from tllib_ancon.training.resolve import facts_of, resolve
 from tllib_ancon.training.run import BEST, LATEST, STATISTICS, RunDirectory
-from tllib_ancon.training.source import Source
+from tllib_ancon.training.source import Source, require_extras
 
 OTHER_SIZE = "; pass the `image_size` that the network takes"
 
@@ -59,6 +59,7 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
         raise UserError(f"`method={config.method}` needs the target's unlabelled images; pass `target`")
     if not config.source:
         raise UserError("`source` is needed; pass the domain to train on")
+    require_extras(config)
     processes.join()
     with devices.using_processor(config.threads):
         run = RunDirectory(config.log)

@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from tllib_ancon.measures import indicators, selection
 from tllib_ancon.runtime import processes
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.processes import is_main
 from tllib_ancon.runtime.text import spelled_here, terminal
 
@@ -190,12 +190,15 @@ def _end(criterion: str) -> str:
     return "lower is better"
 
 
+def require_tracker(name: str) -> None:
+    """Raise an error where the package of a tracker is missing."""
+    require(f"`track={name}`", name, extra="tracking" if name == "tensorboard" else None)
+
+
 def tracker(name: str, run: Path, settings: Mapping[str, Any]) -> Any:
     """A tracker of Accelerate, such as TensorBoard's, that writes into the run directory and has its settings."""
     from accelerate import tracking
 
-    if name not in map(str, tracking.get_available_trackers()):
-        raise UserError(f"`track={name}` needs the package {name}; install it: pip install {name}")
     folder = run / "track"
     folder.mkdir(parents=True, exist_ok=True)
     folder_argument = "dir" if name == "wandb" else "logging_dir"

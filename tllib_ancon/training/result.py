@@ -8,7 +8,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import huggingface_hub
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import nn
@@ -127,9 +126,11 @@ class AdaptationResult(Shown):
         """Upload what :meth:`save_pretrained` writes to a repository of Hugging Face's hub, which is made where there
         is none; returns the address of the commit. ``token`` and ``endpoint`` are by default those of huggingface_hub.
         """
+        from huggingface_hub import HfApi  # for an upload alone
+
         with TemporaryDirectory() as folder:
             self.save_pretrained(folder)
-            hub = huggingface_hub.HfApi(endpoint, token)
+            hub = HfApi(endpoint, token)
             repository = hub.create_repo(repo_id, private=private, exist_ok=True).repo_id
             message = f"Adapted by tllib-ancon, {self.config.method}"
             return str(hub.upload_folder(repo_id=repository, folder_path=folder, commit_message=message))

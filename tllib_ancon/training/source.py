@@ -11,21 +11,25 @@ from torch import nn
 
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
+from tllib_ancon.config.pretrain import PretrainConfig
+from tllib_ancon.config.run import RunConfig
 from tllib_ancon.data.batches import Batch, form_of, zeros_of
 from tllib_ancon.data.layouts.arrays import Arrays, open_arrays
+from tllib_ancon.data.layouts.hugging_face import require_datasets
 from tllib_ancon.data.lists import read_class_names
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.measures.indicators import SourceStatistics
 from tllib_ancon.models.checkpoints import load_into, load_state_dict, without_prefix
 from tllib_ancon.models.classifier import Classifier, as_classifier, require_network
 from tllib_ancon.models.copies import copy_of
-from tllib_ancon.models.foundation import load_named
+from tllib_ancon.models.foundation import load_named, require_library_of
 from tllib_ancon.models.loading import IMAGENET, load
 from tllib_ancon.models.networks import parse_options
 from tllib_ancon.models.outputs import LogitsReader
 from tllib_ancon.models.recipes import OWN, build, imported
 from tllib_ancon.runtime.errors import UserError, reading
 from tllib_ancon.runtime.text import say
+from tllib_ancon.training.progress import require_tracker
 from tllib_ancon.training.resolve import USUAL_IMAGES, USUAL_NETWORK, facts_of, resolve
 from tllib_ancon.training.run import BEST, CHECKPOINTS, CONFIG, LATEST, STATISTICS, RunDirectory
 
@@ -141,8 +145,17 @@ def _preprocessing_of(recorded: Mapping[str, Any] | None) -> Preprocessing | Non
     return Preprocessing(**values)
 
 
+def require_extras(config: AdaptConfig | PredictConfig | PretrainConfig) -> None:
+    """Raise an error where settings need packages of an extra that are missing, before anything is read or written."""
+    require_library_of(str(config.arch))
+    require_datasets(str(config.data))
+    if isinstance(config, RunConfig) and config.track is not None:
+        require_tracker(config.track)
+
+
 def open_source(config: AdaptConfig | PredictConfig, network: Any = None) -> Source:
     """Find the model that settings name, or the caller's ``network``, which takes the weights of a checkpoint."""
+    require_extras(config)
     names = None if config.class_names is None else read_class_names(Path(config.class_names))
     if network is not None and (config.checkpoint is None or isinstance(config, AdaptConfig)):
         for name in ("start", "checkpoint", "model"):

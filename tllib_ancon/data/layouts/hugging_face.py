@@ -16,7 +16,8 @@ from tllib_ancon.data.folders import ROOT
 from tllib_ancon.data.images import IMAGE_NAMES, Encoded, open_file
 from tllib_ancon.data.layout import Layout, Opening, layout
 from tllib_ancon.data.transforms import KEEP_RATIO
-from tllib_ancon.runtime.errors import UserError, one_line, reading, unknown_name
+from tllib_ancon.runtime.errors import UserError, reading, unknown_name
+from tllib_ancon.runtime.extras import require
 
 HUGGING_FACE = "hf:"
 """How names of Hugging Face begin."""
@@ -79,15 +80,18 @@ class _Column(Encoded):
         return f"{self.fingerprint} {self.column}".encode()
 
 
+def require_datasets(name: str) -> None:
+    """Raise an error where the library that opens ``hf:NAME`` is missing; other names need none."""
+    if name.startswith(HUGGING_FACE):
+        require(f"the dataset {name}", "datasets", extra="huggingface")
+
+
 def _open_splits(place: str, codes: Sequence[str], allow_download: bool) -> Any:
-    """Splits of a dataset on disk, in the cache of the library ``datasets`` (the extra ``huggingface``) or its hub."""
-    try:
-        import datasets
-    except ImportError as error:
-        raise UserError(
-            f"datasets of Hugging Face need the library datasets ({one_line(error)}): pip install datasets"
-        ) from error
+    """Splits of a dataset on disk, in the cache of the library ``datasets`` or its hub."""
     name = HUGGING_FACE + place
+    require_datasets(name)
+    import datasets
+
     offline = datasets.config.HF_HUB_OFFLINE or not allow_download
     advice = "" if allow_download or os.path.isdir(place) else "; `allow_download=True` asks the hub for it"
     splits = []

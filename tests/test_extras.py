@@ -1,0 +1,188 @@
+"""An installation without extras does what the core promises, and one line says what each other part needs."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from tests.test_release import PROJECT, ROOT
+from tllib_ancon.cli.main import main
+from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.extras import require
+
+EXTRAS = PROJECT["optional-dependencies"]
+FOR_DEVELOPERS = ("test", "docs", "dev")
+
+COMMANDS = {
+    "report nothing": ("pandas", "report needs pandas: pip install 'tllib-ancon[report]'"),
+    "demo": ("sklearn", "demo needs sklearn: pip install 'tllib-ancon[demo]'"),
+    "certify nothing --page": ("uvicorn", "--page needs uvicorn: pip install 'tllib-ancon[page]'"),
+    "adapt nothing -a hf:net": (
+        "transformers",
+        "--arch hf:net needs transformers: pip install 'tllib-ancon[foundation]'",
+    ),
+    "evaluate nothing -a open_clip:net/a": (
+        "open_clip",
+        "--arch open_clip:net/a needs open_clip: pip install 'tllib-ancon[foundation]'",
+    ),
+    "adapt nothing -d hf:data -t train --checkpoint nothing": (
+        "datasets",
+        "the dataset hf:data needs datasets: pip install 'tllib-ancon[huggingface]'",
+    ),
+    "pretrain nothing -d hf:data -s train": (
+        "datasets",
+        "the dataset hf:data needs datasets: pip install 'tllib-ancon[huggingface]'",
+    ),
+    "predict nothing --checkpoint nothing --out out.parquet": (
+        "pyarrow",
+        "--out out.parquet needs pyarrow: pip install 'tllib-ancon[parquet]'",
+    ),
+    "export nothing --format onnx --out model.onnx": (
+        "onnxscript",
+        "--format onnx needs onnxscript: pip install 'tllib-ancon[onnx]'",
+    ),
+    "adapt nothing --checkpoint nothing --track tensorboard": (
+        "tensorboard",
+        "--track tensorboard needs tensorboard: pip install 'tllib-ancon[tracking]'",
+    ),
+    "adapt nothing --checkpoint nothing --track wandb": (
+        "wandb",
+        "--track wandb needs wandb: pip install wandb",
+    ),
+    "check nothing --checkpoint nothing --out look": (
+        "matplotlib",
+        "--out look needs matplotlib: pip install 'tllib-ancon[report]'",
+    ),
+    "benchmark nothing.toml nothing --engine ray": ("ray", "--engine ray needs ray: pip install 'tllib-ancon[ray]'"),
+}
+"""Command line -> the missing package, and the line. Nothing that the command names exists: reading it would be another
+error."""
+
+ONLY_WHAT_THE_LOSSES_NEED = """
+import sys
+
+ALLOWED = {
+    *sys.stdlib_module_names, "tllib_ancon", "torch", "functorch", "torchgen", "numpy", "pydantic", "pydantic_core",
+    "annotated_types", "typing_extensions", "typing_inspection", "sympy", "mpmath", "filelock", "fsspec", "jinja2",
+    "markupsafe", "networkx", "triton",
+}
+class Finder:
+    def find_spec(name, path=None, target=None):
+        if path is None and name not in ALLOWED and not name.startswith("_"):
+            raise ModuleNotFoundError(f"blocked: {name}", name=name)
+sys.meta_path.insert(0, Finder)
+"""
+"""Packages that torch, numpy and pydantic install; everything else is missing."""
+
+EVERY_LOSS = """
+import torch
+from tllib_ancon import (
+    AdaptiveSmoothing, AnchoredConfidence, EarlyLearningRegularization, NeighborhoodReciprocity, TemporalEnsemble,
+    corr_c, generalized_cross_entropy, infomax, mean_entropy, methods,
+)
+torch.manual_seed(0)
+indices, features, logits = torch.arange(20), torch.randn(20, 4), torch.randn(20, 3, requires_grad=True)
+probabilities = logits.detach().softmax(1)
+ancon = AnchoredConfidence(20, 3)
+targets = ancon(indices, logits)
+smoothing = AdaptiveSmoothing(20, 3)
+smoothing.initialize(indices, features, logits)
+neighbours = NeighborhoodReciprocity(20, 3, 4, neighbors=2, expanded_neighbors=2)
+neighbours.initialize(indices, features, logits)
+loss = -(targets * logits.log_softmax(1)).sum(1).mean()
+loss = loss + generalized_cross_entropy(logits, smoothing(indices, logits))
+loss = loss + EarlyLearningRegularization(20, 3)(indices, logits) + neighbours(indices, features, logits)
+loss.backward()
+assert logits.grad.isfinite().all() and isinstance(ancon.ensemble, TemporalEnsemble)
+infomax(probabilities), corr_c(probabilities), mean_entropy(probabilities)
+for name in methods.names():
+    methods.create(name, num_samples=20, num_classes=3, feature_dim=4)
+print("done")
+"""
+
+
+def run(code: str, *flags: str) -> str:
+    done = subprocess.run([sys.executable, *flags, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_a_command_without_its_extra_is_one_line_before_anything_is_read_or_written(
+    words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    package, line = COMMANDS[words]
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.chdir(tmp_path)
+    assert main(words.split()) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"tllib-ancon: error: {line}"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_package_that_is_installed_but_broken_has_a_line_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "half_installed.py").write_text("import its_missing_half")
+    monkeypatch.syspath_prepend(tmp_path)
+    message = (
+        r"^report needs half_installed, which is installed but does not import \(ModuleNotFoundError: No module named "
+        r"'its_missing_half'\); reinstall it: pip install --force-reinstall half_installed$"
+    )
+    with pytest.raises(UserError, match=message):
+        require("report", "half_installed", extra="report")
+
+
+def test_without_matplotlib_an_adaptation_ends_well_and_says_what_draws_its_scores(
+    source_checkpoint: Path, domains: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    monkeypatch.setattr("tllib_ancon.runtime.extras.find_spec", lambda package: None)
+    words = ["adapt", str(domains / "bright"), *("--checkpoint", str(source_checkpoint.parents[1])), "-j", "0"]
+    assert main([*words, "--epochs", "1", "--log", str(tmp_path / "run")]) == 0
+    expected = f"scores of each epoch: {tmp_path / 'run' / 'metrics.jsonl'}; a picture needs matplotlib: pip install"
+    assert expected in capsys.readouterr().out
+
+
+def test_the_losses_work_where_only_torch_numpy_and_pydantic_are_installed() -> None:
+    assert run(ONLY_WHAT_THE_LOSSES_NEED + EVERY_LOSS) == "done\n"
+
+
+def test_importing_the_package_imports_nothing_else() -> None:
+    """Each of these modules takes longer to import than the package."""
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import tllib_ancon; print(*sys.modules)"
+    imported = set(run(code, "-I", "-S").split())
+    assert "tllib_ancon" in imported
+    assert not imported & {"ast", "pathlib", "re", "typing", "inspect", "numpy", "torch"}
+
+
+def test_the_table_of_extras_says_what_pip_installs() -> None:
+    text = (ROOT / "docs" / "start.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| .* \| (.*) \|$", text, re.MULTILINE)
+    documented = {name: sorted(packages.split(", ")) for name, packages in rows}
+    installed = {name: sorted(Requirement(line).name for line in lines) for name, lines in EXTRAS.items()}
+    (of_all,) = map(Requirement, EXTRAS["all"])
+    assert documented == {name: installed[name] for name in installed if name not in (*FOR_DEVELOPERS, "all")}
+    assert of_all.extras == documented.keys()
+
+
+def test_every_extra_that_an_error_names_exists() -> None:
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tllib_ancon").rglob("*.py"))
+    named = {*re.findall(r"extra=\"(\w+)\"", sources), *re.findall(r"tllib-ancon\[(\w+)\]", sources)}
+    assert len(named) > 8
+    assert named - {"forbid"} <= EXTRAS.keys()  # pydantic's word
+
+
+def test_outside_the_laboratory_only_packages_of_the_core_are_imported_with_a_module() -> None:
+    core = {Requirement(line).name.lower().replace("-", "_") for line in PROJECT["dependencies"]}
+    modules_of_core = {"PIL" if name == "pillow" else name for name in core}
+    package = ROOT / "tllib_ancon"
+    exceptions = [*package.glob("laboratory/**/*.py"), package / "certificate" / "page.py"]
+    for path in sorted({*package.rglob("*.py")} - {*exceptions}):
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        names = [alias.name for node in body if isinstance(node, ast.Import) for alias in node.names]
+        names += [str(node.module) for node in body if isinstance(node, ast.ImportFrom)]
+        packages = {name.partition(".")[0] for name in names} - sys.stdlib_module_names - {"tllib_ancon"}
+        assert packages <= modules_of_core, path
