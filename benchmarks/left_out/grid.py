@@ -66,6 +66,8 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "I: estimated prior": {"method": "rule-estimated-prior"},
     "neighbours": {"method": "rule-neighbours"},
     "L + neighbours": {"method": "rule-running-shares-neighbours"},
+    "class weights of at most 1": {"method": "rule-without-gain"},
+    "L, class weights of at most 1": {"method": "rule-running-shares-without-gain"},
     "I + neighbours": {"method": "rule-estimated-prior-neighbours"},
 }
 TRUE_PRIOR = ", true prior"

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from tllib_ancon import methods
-from tllib_ancon.self_training.adaptive import WithAnConAuto
+from tllib_ancon.self_training.adaptive import AdaptiveSmoothing, WithAnConAuto
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.neighbors import nearest
 from tllib_ancon.self_training.pseudo_label import SelfTraining
@@ -94,12 +94,36 @@ class EstimatedPriorAndNeighbours(NeighbourVotes, EstimatedPrior):
     """I with votes over neighbours."""
 
 
+class SmoothingWithoutGain(AdaptiveSmoothing):
+    """Class weights that reduce a target's mass and never raise it above 1."""
+
+    def _weighted(self, targets: Tensor) -> Tensor:
+        weighted = super()._weighted(targets)
+        return weighted / weighted.sum(1, keepdim=True).clamp(min=1)
+
+
+class WeightsWithoutGain(AnConAuto):
+    """Rare classes gain no weight; frequent ones lose it as in ``ancon-auto``."""
+
+    def __init__(self, **sizes_and_options: Any):
+        super().__init__(**sizes_and_options)
+        sizes = self.num_rows, self.num_classes
+        options = self.ensemble_options()
+        self.adaptive = SmoothingWithoutGain(*sizes, self.class_prior, self.prior_shrinkage, **options)
+
+
+class RunningSharesWithoutGain(WeightsWithoutGain, RunningShares):
+    """L with class weights that gain nothing."""
+
+
 RULES: Mapping[str, type[methods.Method]] = {
     "rule-running-shares": RunningShares,
     "rule-estimated-prior": EstimatedPrior,
     "rule-neighbours": NeighbourVotes,
     "rule-running-shares-neighbours": RunningSharesAndNeighbours,
     "rule-estimated-prior-neighbours": EstimatedPriorAndNeighbours,
+    "rule-without-gain": WeightsWithoutGain,
+    "rule-running-shares-without-gain": RunningSharesWithoutGain,
 }
 
 
