@@ -213,3 +213,32 @@ def test_the_command_line_has_the_flags(tmp_path: Path, capfd: Any) -> None:
     accepted = run("--pixel-range", "-1000", "3000")
     assert accepted.returncode == 0, accepted.stderr
     assert "-1000 becomes black and 3000 white; " in accepted.stderr
+
+
+def test_files_of_several_pages_or_frames_say_that_the_first_is_used(tmp_path: Path, capfd: Any) -> None:
+    first = Image.new("RGB", (8, 8), (25, 25, 25))
+    second = Image.new("RGB", (8, 8), (200, 200, 200))
+    first.save(tmp_path / "0.tif", save_all=True, append_images=[second, second])
+    first.save(tmp_path / "1.tif")
+    first.save(tmp_path / "2.gif", save_all=True, append_images=[second])
+    assert brightness(tmp_path) == pytest.approx([0.1] * 3, abs=0.01)
+    line = "2 of 3 sampled images are in files of several pages or frames, of which the first is used"
+    assert line in capfd.readouterr().err
+    checked = tllib_ancon.check(Brightness(), tmp_path, **HOW, workers=0)
+    assert line in checked.images.text
+    assert checked.images.mark == "?"
+    brightness(tmp_path, quiet=True)
+    assert line not in capfd.readouterr().err
+
+
+def test_python_states_what_is_assumed_of_images_and_a_model(tmp_path: Path, capfd: Any) -> None:
+    for number, level in enumerate((0, 1000, 4000)):
+        Image.fromarray(np.full((8, 8), level, np.uint16)).save(tmp_path / f"{number}.png")
+    (tmp_path / "notes.txt").write_text("")
+    how = {**HOW, "workers": 0}
+    calls: list[Callable[..., object]] = [tllib_ancon.predict, tllib_ancon.evaluate, tllib_ancon.assess]
+    for call in calls:
+        call(Brightness(), tmp_path, **how)
+        said = capfd.readouterr().err
+        assert "pixels are integers from 0 to 4000 in 3 of 3 sampled images: 0 becomes black and 4095 white" in said
+        assert "1 file ignored (.txt)" in said

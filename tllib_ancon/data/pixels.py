@@ -83,6 +83,7 @@ class Samples:
     image: Image.Image | None = None
     values: Values | None = None
     bands: int = 0  # of a TIFF that has more bands than are used
+    has_more_pages: bool = False  # pages of a TIFF or frames of an animation, of which the first is used
 
     def to_rgb(self, pixel_range: PixelRange | None) -> Image.Image:
         """Three channels of 8 bits. Deep values below and above the range are clipped."""
@@ -111,6 +112,7 @@ class PixelValues:
         is_float: whether one of these holds floating-point numbers
         least, most: smallest and largest value of the deep images
         bands: largest number of bands of a TIFF of which not all are used; 0 for none
+        several_pages: number of images in files with further pages or frames, which are not used
     """
 
     images: int = 0
@@ -119,23 +121,26 @@ class PixelValues:
     least: float = 0.0
     most: float = 0.0
     bands: int = 0
+    several_pages: int = 0
 
     @classmethod
     def of(cls, samples: Iterable[Samples]) -> PixelValues:
         images = 0
         bands = 0
+        several_pages = 0
         is_float = False
         ends: list[tuple[float, float]] = []
         for sample in samples:
             images += 1
             bands = max(bands, sample.bands)
+            several_pages += sample.has_more_pages
             values = sample.values
             if values is not None and np.isfinite(values).all():
                 is_float = is_float or values.dtype.kind == "f"
                 ends.append((float(values.min()), float(values.max())))
         least = min((low for low, _ in ends), default=0.0)
         most = max((high for _, high in ends), default=0.0)
-        return cls(images, len(ends), is_float, least, most, bands)
+        return cls(images, len(ends), is_float, least, most, bands, several_pages)
 
     @property
     def pixel_range(self) -> PixelRange | None:
@@ -168,7 +173,16 @@ class PixelValues:
         if self.bands:
             used = ", ".join(map(str, bands or usual_bands(self.bands)))
             lines.append(f"the TIFFs have {self.bands} bands, of which {used} are used; `bands` chooses others")
+        if self.several_pages:
+            lines.append(self.line_on_pages)
         return lines
+
+    @property
+    def line_on_pages(self) -> str:
+        return (
+            f"{self.several_pages:,} of {self.images:,} sampled images are in files of several pages or frames, of "
+            "which the first is used; save the others as files of their own"
+        )
 
 
 def chosen_range(
@@ -199,7 +213,7 @@ def usual_bands(count: int) -> tuple[int, ...]:
 
 
 def read_samples(file: BinaryIO, decoding: Decoding) -> Samples:
-    """The samples of one image file; of an animated one the first frame."""
+    """The samples of one image file; of several pages or frames the first."""
     if _is_tiff(file):
         return _samples_of_tiff(file, decoding)
     image = _open_image(file, decoding.max_megapixels)
@@ -207,7 +221,7 @@ def read_samples(file: BinaryIO, decoding: Decoding) -> Samples:
         return samples_of(image)
     if not _keeps_upper_bytes(image):
         raise UserError("grey with opacity in 16 bits; save it without opacity")
-    return Samples(values=_two_bytes(image, _reopened(file)))
+    return Samples(values=_two_bytes(image, _reopened(file)), has_more_pages=_has_more_pages(image))
 
 
 def _samples_of_tiff(file: BinaryIO, decoding: Decoding) -> Samples:
@@ -227,15 +241,23 @@ def _samples_of_tiff(file: BinaryIO, decoding: Decoding) -> Samples:
     if is_deep and not _keeps_upper_bytes(image):
         return _read_tiff(file, decoding, "Pillow keeps 8 bits of each")
     if is_deep:
-        return Samples(values=_two_bytes(image, _reopened(file)), bands=_unused_bands(image))
-    return replace(samples_of(image), bands=_unused_bands(image))
+        samples = Samples(values=_two_bytes(image, _reopened(file)), has_more_pages=_has_more_pages(image))
+    else:
+        samples = samples_of(image)
+    return replace(samples, bands=_unused_bands(image))
 
 
 def samples_of(image: Image.Image) -> Samples:
     """The samples of an image that Pillow opened."""
+    has_more_pages = _has_more_pages(image)
     if image.mode == "F" or image.mode.startswith("I"):
-        return Samples(values=np.asarray(image))
-    return Samples(image)
+        return Samples(values=np.asarray(image), has_more_pages=has_more_pages)
+    return Samples(image, has_more_pages=has_more_pages)
+
+
+def _has_more_pages(image: Image.Image) -> bool:
+    """Whether the file of an image has pages or frames after the first."""
+    return bool(getattr(image, "is_animated", False))
 
 
 def _open_image(file: BinaryIO, max_megapixels: int) -> ImageFile.ImageFile:
@@ -339,6 +361,7 @@ def _read_tiff(file: BinaryIO, decoding: Decoding, reason: str) -> Samples:
         _require_size(page.imagewidth, page.imagelength, decoding.max_megapixels)
         planes = _bands_last(page)
         num_opacity = sum(int(kind) in (1, 2) for kind in page.extrasamples)
+        has_more_pages = bool(tiff.pages.is_multipage)
     count = planes.shape[-1]
     chosen = decoding.bands or usual_bands(count)
     if max(chosen) > count:
@@ -350,8 +373,8 @@ def _read_tiff(file: BinaryIO, decoding: Decoding, reason: str) -> Samples:
     if len(chosen) == 1:
         values = values[..., 0]
     if values.dtype == np.uint8:
-        return Samples(Image.fromarray(values), bands=unused)
-    return Samples(values=values, bands=unused)
+        return Samples(Image.fromarray(values), bands=unused, has_more_pages=has_more_pages)
+    return Samples(values=values, bands=unused, has_more_pages=has_more_pages)
 
 
 def _bands_last(page: Any) -> Values:

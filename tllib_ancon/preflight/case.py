@@ -12,6 +12,7 @@ from torch import nn
 from tllib_ancon.config.check import CheckConfig
 from tllib_ancon.data.batches import Batch, are_images, to_device
 from tllib_ancon.data.domain import Domain, numbered
+from tllib_ancon.data.pixels import PixelValues
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.models.outputs import OtherOutput, called
@@ -91,6 +92,11 @@ class Case:
     def decoded(self) -> list[Any]:
         """Some images of the sample, before their transform."""
         return [self.sample.image(index) for index in range(min(DECODED, len(self.sample)))]
+
+    @cached_property
+    def pixel_values(self) -> PixelValues:
+        """What the files of some images hold, before they are decoded."""
+        return self.target.pixel_values()
 
     @cached_property
     def classes(self) -> ModelClasses | None:

@@ -42,8 +42,12 @@ def target_images(case: Case) -> Fact:
         parts.append(f"{len(target.skipped)} cannot be read and are left out")
     if case.labelled:
         parts.append("their labels are used only to report the accuracy")
+    mark = FINE
+    if case.pixel_values.several_pages:
+        parts.append(case.pixel_values.line_on_pages)
+        mark = LOOK
     values = {"number": len(target), "labelled": case.labelled, "skipped": len(target.skipped)}
-    return Fact("; ".join(parts), values, ("data", "target"))
+    return Fact("; ".join(parts), values, ("data", "target"), mark)
 
 
 def classes(case: Case) -> Fact:
@@ -128,7 +132,7 @@ def pixels(case: Case) -> Fact:
 
 def _deep_pixels(case: Case) -> Fact | None:
     """Range of pixels of more than 8 bits, and which become black and white; None for other images."""
-    pixel_values = case.target.pixel_values()
+    pixel_values = case.pixel_values
     pixel_range = case.config.pixel_range
     if not pixel_values.deep or pixel_range is None:
         return None
@@ -180,7 +184,7 @@ def channels(case: Case) -> Fact:
         listed = ", ".join(f"{count} × {kind}" for kind, count in kinds.most_common())
         text = f"files of {listed}; {text}"
     values = {"network": shape[0], "files": dict(kinds)}
-    bands = case.target.pixel_values().bands
+    bands = case.pixel_values.bands
     if bands:
         used = ", ".join(map(str, case.config.bands or usual_bands(bands)))
         return Fact(f"{text}; bands {used} are used", values, ("bands", "norm_mean", "norm_std"), LOOK)

@@ -120,7 +120,7 @@ def assess(
 
         >>> print(tllib_ancon.assess(model, "photos/", source="held_out/"))
     """
-    config = config or AssessConfig(**{"quiet": True, **settings})
+    config = config or AssessConfig(**settings)
     with devices.using_processor(config.threads):
         passes, all_images, predictor = _passes_of(config, model, images, head, evaluation_transform)
         statistics, accuracy_on_source = _assessed_source(passes, predictor, source)

@@ -107,7 +107,7 @@ def evaluate(
 
         >>> tllib_ancon.evaluate(model, "photos/", labels=labels).accuracy
     """
-    config = PredictConfig(**{"quiet": True, **settings}) if config is None else config
+    config = PredictConfig(**settings) if config is None else config
     progress = Progress(config.quiet)
     with devices.using_processor(config.threads):
         predictor = Predictor(config, model, evaluation_transform, head=head)

@@ -97,7 +97,7 @@ def predict(
     Raises:
         UserError: a setting, model or image that cannot be used (which, why, what to do)
     """
-    config = PredictConfig(**{"quiet": True, **settings})
+    config = PredictConfig(**settings)
     with devices.using_processor(config.threads):
         predictor = Predictor(config, model, evaluation_transform, head=head)
         domain = predictor.open(images)

@@ -105,7 +105,7 @@ class AdaptationResult(Shown):
     def _certify_in_its_run(self, answers: Any, settings: dict[str, Any]) -> Session:
         from tllib_ancon.certificate.run import ModelPair, answers_of_labels
 
-        config = CertifyConfig(run=str(self.config.log), **{"quiet": True, **settings})
+        config = CertifyConfig(run=str(self.config.log), **settings)
         adapted = None if self._origin.module is None else self.model
         with ModelPair(config, adapted, self._origin.target, self._origin.evaluation_transform) as pair:
             session = pair.session()
