@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle, product
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas
@@ -38,9 +39,14 @@ STACK = v2.Compose(
 )
 """The augmentations of CoTTA without its last clipping: one draw for each batch of pixels in [0, 1]."""
 MODES = ("continual", "episodic")
+ORDERS = ("iid", "sorted")
+"""Of the images of a corruption: that of the file, which is random, or by class."""
+CHOSEN_ON = ("gaussian_noise", "motion_blur", "fog", "pixelate")
+"""Corruptions by which the rule for sorted streams and small batches was chosen; the other eleven judge it."""
 STATELESS = METHODS[:2]
 """Methods to which a reset changes nothing: measured once."""
-COLUMNS = ["network", "images", "mode", "method", "corruption", "accuracy", "seconds"]
+STREAM = ["network", "images", "mode", "order", "batch", "method"]
+COLUMNS = [*STREAM, "corruption", "accuracy", "seconds"]
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -51,6 +57,9 @@ def main(words: Sequence[str] | None = None) -> None:
     arguments.add_argument("--images", type=int, default=10_000, metavar="N", help="of each corruption, the first N")
     arguments.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
     arguments.add_argument("--modes", nargs="+", default=MODES, choices=MODES)
+    arguments.add_argument("--orders", nargs="+", default=ORDERS[:1], choices=ORDERS)
+    arguments.add_argument("--batches", nargs="+", type=int, default=[BATCH], metavar="B", help="images of a batch")
+    arguments.add_argument("--corruptions", nargs="+", default=[*CORRUPTIONS], choices=[*CORRUPTIONS])
     arguments.add_argument("--speed", type=int, default=0, metavar="N", help="compare N batches with a plain loop")
     args = arguments.parse_args(words)
     torch.set_num_threads(1)
@@ -61,33 +70,50 @@ def main(words: Sequence[str] | None = None) -> None:
         source = load(next(args.folder.glob(f"{network}-*.th"))).to(memory_format=torch.channels_last)
         if args.speed:
             print(f"{network}: online(method='tent') takes {ratio(source, images, args.speed):.3f} of a plain loop")
-        for mode, method in product(args.modes, args.methods):
+        for mode, order, batch, method in product(args.modes, args.orders, args.batches, args.methods):
             if mode == "continual" or method not in STATELESS:
-                measure(args, network, source, method, mode, images, labels)
+                stream = Stream(network, len(images), mode, order, batch, method)
+                measure(args, stream, source, images, labels)
     print(table(pandas.read_csv(args.out / "online.csv")))
 
 
-def measure(
-    args: argparse.Namespace, network: str, source: nn.Module, method: str, mode: str, images: Bytes, labels: Tensor
-) -> None:
+class Stream(NamedTuple):
+    """What a row of the results is of."""
+
+    network: str
+    images: int
+    mode: str
+    order: str
+    batch: int
+    method: str
+
+
+def measure(args: argparse.Namespace, stream: Stream, source: nn.Module, images: Bytes, labels: Tensor) -> None:
     """Append a row for each corruption. A stream that was cut starts again."""
-    path, key = args.out / "online.csv", (network, len(images), mode, method)
-    if key in recorded(path, COLUMNS[:4]):
+    path = args.out / "online.csv"
+    if (*stream, args.corruptions[-1]) in recorded(path, [*STREAM, "corruption"]):
         return
-    name, _, stacked = method.partition(", ")
-    model = source if method == "source" else online(source, name, **({"augment": stack} if stacked else {}))
+    name, _, stacked = stream.method.partition(", ")
+    model = source
+    if name != "source":
+        model = online(source, name, **({"augment": stack} if stacked else {}))
+    positions = torch.arange(len(labels))
+    if stream.order == "sorted":
+        positions = labels.argsort(stable=True)
     random.seed(0)
     torch.manual_seed(0)
     rows = []
-    for corruption in CORRUPTIONS:
-        if mode == "episodic" and isinstance(model, Online):
+    for corruption in args.corruptions:
+        if stream.mode == "episodic" and isinstance(model, Online):
             model.reset()
-        batches = [*normalised(shifted(args, images, corruption))]
+        corrupted_images = shifted(args, images, corruption)[positions.numpy()]
+        batches = [*normalised(corrupted_images, stream.batch)]
         start = time.process_time()
         with torch.no_grad():
             predicted = torch.cat([model(batch).argmax(1) for batch in batches])
         seconds = round(time.process_time() - start, 2)
-        rows.append([*key, corruption, 100 * (predicted == labels).double().mean().item(), seconds])
+        accuracy = 100 * (predicted == labels[positions]).double().mean().item()
+        rows.append([*stream, corruption, accuracy, seconds])
     record(path, rows, COLUMNS)
 
 
@@ -100,8 +126,8 @@ def shifted(args: argparse.Namespace, images: Bytes, corruption: str) -> Bytes:
     return found
 
 
-def normalised(images: Bytes) -> Iterator[Tensor]:
-    for part in torch.from_numpy(images).permute(0, 3, 1, 2).split(BATCH):
+def normalised(images: Bytes, batch_size: int = BATCH) -> Iterator[Tensor]:
+    for part in torch.from_numpy(images).permute(0, 3, 1, 2).split(batch_size):
         yield ((part / 255 - CENTRE) / SCALE).contiguous(memory_format=torch.channels_last)
 
 
@@ -140,8 +166,9 @@ def ratio(source: nn.Module, images: Bytes, count: int) -> float:
 
 
 def table(rows: pandas.DataFrame) -> str:
-    """Mean accuracy and its standard error over the corruptions."""
-    groups = rows.groupby(["network", "images", "mode", "method"], sort=False).accuracy
+    """Mean accuracy and its standard error over the corruptions, of streams in the usual order."""
+    usual = rows[(rows.order == "iid") & (rows.batch == BATCH)]
+    groups = usual.groupby(["network", "images", "mode", "method"], sort=False).accuracy
     found = groups.agg(["mean", "sem", "count"])
     cells = {key: f"{row['mean']:.1f} ± {row['sem']:.1f}" for key, row in found.iterrows() if row["count"] == 15}
     made = []
@@ -150,6 +177,20 @@ def table(rows: pandas.DataFrame) -> str:
         values = [cells.get((network, images, of_mode[method], method), "–") for method in METHODS]
         made.append([f"{network}, {images:,} images, {mode}", *values])
     return markdown(["network and stream", *METHODS], made, numbers=True)
+
+
+def table_of_orders(rows: pandas.DataFrame) -> str:
+    """Mean accuracy and its standard error over the corruptions that judge, a row for each order and batch size."""
+    judging = rows[~rows.corruption.isin(CHOSEN_ON) & (rows["mode"] == "episodic") | (rows.method == "source")]
+    lines = []
+    for (order, batch, images), group in judging.groupby(["order", "batch", "images"]):
+        cells = group.groupby("method").accuracy.agg(["mean", "sem"])
+        values = [
+            f"{cells['mean'][method]:.1f} ± {cells['sem'][method]:.1f}" if method in cells.index else "–"
+            for method in METHODS
+        ]
+        lines.append([f"{order}, batches of {batch}", *values])
+    return markdown(["stream", *METHODS], lines, numbers=True)
 
 
 if __name__ == "__main__":
