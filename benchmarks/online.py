@@ -25,6 +25,7 @@ from tllib_ancon.training.online import Online, online
 BATCH, SEVERITY = 200, 5
 CENTRE, SCALE = (torch.tensor(values)[:, None, None] for values in (MEAN, STD))
 METHODS = ("source", "adabn", "tent", "eta", "roid", "roid, stack", "ancon-auto")
+MIXING = ("adabn", "tent", "eta", "roid", "ancon-auto")
 STACK = v2.Compose(
     [
         v2.ColorJitter((0.6, 1.4), (0.7, 1.3), (0.5, 1.5), 0.06),
@@ -38,12 +39,14 @@ STACK = v2.Compose(
     ]
 )
 """The augmentations of CoTTA without its last clipping: one draw for each batch of pixels in [0, 1]."""
+VARIANTS = {"": {}, "stack": {"augment": lambda batch: stack(batch)}, "target": {"batch_norm": "target"}}
+"""What follows a method's name after a comma, as settings of ``online``."""
 MODES = ("continual", "episodic")
 ORDERS = ("iid", "sorted")
 """Of the images of a corruption: that of the file, which is random, or by class."""
-CHOSEN_ON = ("gaussian_noise", "motion_blur", "fog", "pixelate")
-"""Corruptions by which the rule for sorted streams and small batches was chosen; the other eleven judge it."""
-STATELESS = METHODS[:2]
+JUDGES = ("impulse_noise", "glass_blur", "frost", "brightness", "contrast", "jpeg_compression")
+"""Corruptions that judge the rule for sorted streams and small batches. It was chosen on others."""
+STATELESS = ("source", "adabn, target")
 """Methods to which a reset changes nothing: measured once."""
 STREAM = ["network", "images", "mode", "order", "batch", "method"]
 COLUMNS = [*STREAM, "corruption", "accuracy", "seconds"]
@@ -55,7 +58,9 @@ def main(words: Sequence[str] | None = None) -> None:
     arguments.add_argument("out", type=Path, help="rows are appended to OUT/online.csv; the same command continues")
     arguments.add_argument("--networks", nargs="+", default=["resnet20", "resnet56"], metavar="NAME")
     arguments.add_argument("--images", type=int, default=10_000, metavar="N", help="of each corruption, the first N")
-    arguments.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
+    arguments.add_argument(
+        "--methods", nargs="+", default=METHODS, metavar="METHOD", help="one of METHODS, or 'tent, target'"
+    )
     arguments.add_argument("--modes", nargs="+", default=MODES, choices=MODES)
     arguments.add_argument("--orders", nargs="+", default=ORDERS[:1], choices=ORDERS)
     arguments.add_argument("--batches", nargs="+", type=int, default=[BATCH], metavar="B", help="images of a batch")
@@ -93,10 +98,10 @@ def measure(args: argparse.Namespace, stream: Stream, source: nn.Module, images:
     path = args.out / "online.csv"
     if (*stream, args.corruptions[-1]) in recorded(path, [*STREAM, "corruption"]):
         return
-    name, _, stacked = stream.method.partition(", ")
+    name, _, variant = stream.method.partition(", ")
     model = source
     if name != "source":
-        model = online(source, name, **({"augment": stack} if stacked else {}))
+        model = online(source, name, **VARIANTS[variant])
     positions = torch.arange(len(labels))
     if stream.order == "sorted":
         positions = labels.argsort(stable=True)
@@ -173,24 +178,25 @@ def table(rows: pandas.DataFrame) -> str:
     cells = {key: f"{row['mean']:.1f} ± {row['sem']:.1f}" for key, row in found.iterrows() if row["count"] == 15}
     made = []
     for network, images, mode in dict.fromkeys(key[:3] for key in cells):
-        of_mode = {method: "continual" if method in STATELESS else mode for method in METHODS}
+        of_mode = {method: "continual" if method in METHODS[:2] else mode for method in METHODS}
         values = [cells.get((network, images, of_mode[method], method), "–") for method in METHODS]
         made.append([f"{network}, {images:,} images, {mode}", *values])
     return markdown(["network and stream", *METHODS], made, numbers=True)
 
 
 def table_of_orders(rows: pandas.DataFrame) -> str:
-    """Mean accuracy and its standard error over the corruptions that judge, a row for each order and batch size."""
-    judging = rows[~rows.corruption.isin(CHOSEN_ON) & (rows["mode"] == "episodic") | (rows.method == "source")]
+    """Mean accuracy and its standard error over the corruptions that judge: of each order and batch size a row with
+    the statistics of each batch, and a row of the default."""
+    judging = rows[rows.corruption.isin(JUDGES) & ((rows["mode"] == "episodic") | rows.method.isin(STATELESS))]
     lines = []
-    for (order, batch, images), group in judging.groupby(["order", "batch", "images"]):
-        cells = group.groupby("method").accuracy.agg(["mean", "sem"])
-        values = [
-            f"{cells['mean'][method]:.1f} ± {cells['sem'][method]:.1f}" if method in cells.index else "–"
-            for method in METHODS
-        ]
-        lines.append([f"{order}, batches of {batch}", *values])
-    return markdown(["stream", *METHODS], lines, numbers=True)
+    for (order, batch, _), group in judging.groupby(["order", "batch", "images"]):
+        cells = (
+            group.groupby("method").accuracy.agg(["mean", "sem"]).apply("{0[mean]:.1f} ± {0[sem]:.1f}".format, axis=1)
+        )
+        for variant in (", target", ""):
+            values = [cells.get(method + variant, "–") for method in MIXING]
+            lines.append([f"{order}, {batch}{variant}", cells.get("source", "–"), *values])
+    return markdown(["order and batch", "source", *MIXING], lines, numbers=True)
 
 
 if __name__ == "__main__":

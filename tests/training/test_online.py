@@ -42,7 +42,7 @@ def naive_tent(model: nn.Module, batches: list[Tensor], lr: float) -> list[Tenso
 
 def test_tent_is_its_definition_over_ten_batches() -> None:
     model = network()
-    adapting = tllib_ancon.online(model, method="tent", lr=1e-2)
+    adapting = tllib_ancon.online(model, method="tent", lr=1e-2, batch_norm="target")
     for found, expected in zip(map(adapting, stream()), naive_tent(model, stream(), 1e-2), strict=True):
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
@@ -74,7 +74,7 @@ def test_dense_outputs_take_tent_and_adabn_and_others_say_so() -> None:
 def test_one_logit_stays_one(method: str) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8 * 36, 1))
-    adapting = tllib_ancon.online(model, method=method)
+    adapting = tllib_ancon.online(model, method=method, batch_norm="target")
     first = adapting(stream(1)[0])
     assert first.shape == (16, 1)
     if method != "roid":  # which corrects predictions by the class prior
@@ -94,6 +94,7 @@ def test_models_of_other_precisions_adapt(method: str, dtype: torch.dtype) -> No
     [
         (network(), {"method": "tnet"}, "did you mean 'tent'"),
         (network(), {"optimizer": "adma"}, "did you mean 'adam"),
+        (network(), {"batch_norm": "targte"}, "did you mean 'target'"),
         (nn.Linear(3, 2), {}, "needs normalisation layers"),
     ],
 )
@@ -108,11 +109,102 @@ def test_a_bad_batch_is_an_error_and_changes_nothing(method: str) -> None:
     first, second = stream(2)
     adapting(first)
     again = copy.deepcopy(adapting)
-    with pytest.raises(UserError, match="at least two samples"):
-        adapting(first[:1])
+    with_nan = torch.where(first > 2, torch.nan, first)
+    for size in (1, 16):
+        with pytest.raises(UserError, match="are not finite; leave out"):
+            adapting(with_nan[:size])
     with pytest.raises(UserError, match="are not finite; leave out"):
-        adapting(torch.where(first > 2, torch.nan, first))
+        adapting(torch.cat([with_nan] * 4))
     assert torch.equal(adapting(second), again(second))
+
+
+def test_one_sample_has_no_statistics_of_its_batch() -> None:
+    with pytest.raises(UserError, match="collect at least two samples, or leave out `batch_norm=target`"):
+        tllib_ancon.online(network(), batch_norm="target")(stream(1)[0][:1])
+    assert tllib_ancon.online(network())(stream(1)[0][:1]).shape == (1, 4)
+    dense = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 5, 1))
+    with pytest.raises(UserError, match=r"collect at least two samples$"):
+        tllib_ancon.online(dense, method="tent")(stream(1)[0][:1])
+
+
+METHODS = ("tent", "adabn", "eta", "roid", "ancon-auto")
+CLASSES = 4
+
+
+def drawn(classes: Tensor, shift: float, seed: int) -> Tensor:
+    """Noisy images with a pattern for each class."""
+    generator = torch.Generator().manual_seed(0)
+    patterns = torch.randn(CLASSES, 3, 8, 8, generator=generator)
+    noise = torch.randn(len(classes), 3, 8, 8, generator=generator.manual_seed(seed))
+    return patterns[classes] + 2 * noise + shift
+
+
+@pytest.fixture(scope="module")
+def source_model() -> nn.Module:
+    """A network that has learnt the patterns."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 36, 16),
+        nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, CLASSES),
+    )  # fmt: skip
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    for step in range(60):
+        classes = torch.arange(64) % CLASSES
+        loss = nn.functional.cross_entropy(model(drawn(classes, 0, 10 + step)), classes)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return model.eval()
+
+
+def accuracy(model: nn.Module, classes: Tensor, batch_size: int) -> float:
+    """Of the predictions of a stream in this order."""
+    images = drawn(classes, 0.5, 1)
+    with torch.no_grad():
+        predicted = torch.cat([model(batch).argmax(1) for batch in images.split(batch_size)])
+    return 100 * (predicted == classes).double().mean().item()
+
+
+IN_TURN = torch.arange(768) % CLASSES
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("batch_size", [96, 16, 1])
+def test_a_sorted_stream_keeps_what_the_source_model_has(method: str, batch_size: int, source_model: nn.Module) -> None:
+    classes = IN_TURN.sort().values
+    adapting = tllib_ancon.online(source_model, method)
+    assert accuracy(adapting, classes, batch_size) >= accuracy(source_model, classes, batch_size) - 1
+    if batch_size == 96:
+        published = tllib_ancon.online(source_model, method, batch_norm="target")
+        assert accuracy(published, classes, batch_size) < accuracy(source_model, classes, batch_size) - 10
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_batches_like_the_stream_have_the_published_predictions(method: str, source_model: nn.Module) -> None:
+    batches = drawn(IN_TURN, 0.5, 1).split(96)
+    published = tllib_ancon.online(source_model, method, batch_norm="target")
+    adapting = tllib_ancon.online(source_model, method)
+    for batch in batches:
+        assert torch.equal(adapting(batch), published(batch))
+
+
+@pytest.mark.parametrize("method", ["tent", "roid"])
+def test_samples_that_come_alone_are_learnt_from_once_there_are_enough(method: str, source_model: nn.Module) -> None:
+    adapting = tllib_ancon.online(source_model, method)
+    samples = drawn(IN_TURN, 0.5, 1)[:130].split(1)
+    scale = adapting.model[1].weight
+    before = scale.clone()
+    for sample in samples[:63]:
+        torch.testing.assert_close(adapting(sample), source_model(sample))
+    assert torch.equal(scale, before)
+    adapting(samples[63])
+    assert not torch.equal(scale, before)
+    continued = tllib_ancon.online(source_model, method)
+    continued.load_state_dict(copy.deepcopy(adapting.state_dict()))
+    outputs = torch.cat([adapting(sample) for sample in samples[64:]])
+    assert torch.equal(torch.cat([continued(sample) for sample in samples[64:]]), outputs)
+    adapting.reset()
+    torch.testing.assert_close(adapting(samples[0]), source_model(samples[0]))
 
 
 def test_the_parts_of_roid_are_their_equations() -> None:

@@ -80,7 +80,7 @@ class BatchNormPolicy:
             numbers["agreement"] = agreement
             model.load_state_dict(source_state)
             with self.estimated(model):
-                weight = _mixing_weight(predict(), agreement)
+                weight = mixing_weight(predict(), agreement)
             if weight == 0:
                 return {"batch_norm_share": weight, **numbers}
             model.load_state_dict(source_state)
@@ -93,7 +93,7 @@ def _agreement(labels: Tensor, source_labels: Tensor) -> float:
     return float((labels == source_labels.to(labels.device)).float().mean())
 
 
-def _mixing_weight(logits: Tensor, agreement: float) -> float:
+def mixing_weight(logits: Tensor, agreement: float) -> float:
     r"""Choose the weight α of the source's statistics.
 
     .. math::
@@ -174,10 +174,7 @@ class _LayerEstimate:
         values = self._counted(inputs[0]).float()
         if not len(values):
             return
-        all_but_channels = [0, *range(2, values.ndim)]
-        centre = values.mean(all_but_channels, keepdim=True)
-        variance = (values - centre).square_().mean(all_but_channels)  # ten times faster than var_mean
-        mean = centre.flatten()
+        mean, variance = channel_moments(values)
         count = torch.full_like(mean, values.numel() // len(mean))
         batch_moments = torch.stack((count, mean, variance * count))
         if self.moments is None:
@@ -213,13 +210,26 @@ class _LayerEstimate:
         return mean.lerp(self.source_mean, self.source_weight)
 
     def _mixed_variance(self, variance: Tensor) -> Tensor:
-        target_log = (variance + self.layer.eps).log()
-        source_log = (self.source_variance + self.layer.eps).log()
-        return target_log.lerp(source_log, self.source_weight).exp() - self.layer.eps
+        return mixed_variance(variance, self.source_variance, self.source_weight, self.layer.eps)
 
     def _set_statistics(self, mean: Tensor, variance: Tensor) -> None:
         self.layer.get_buffer("running_mean").copy_(mean)
         self.layer.get_buffer("running_var").copy_(variance)
+
+
+def channel_moments(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and variance of each channel of values (B, C, ...)."""
+    all_but_channels = [0, *range(2, values.ndim)]
+    centre = values.mean(all_but_channels, keepdim=True)
+    variance = (values - centre).square_().mean(all_but_channels)  # ten times faster than var_mean
+    return centre.flatten(), variance
+
+
+def mixed_variance(variance: Tensor, source_variance: Tensor, source_weight: float, eps: float) -> Tensor:
+    """The geometric mean of two variances, each with eps added, weighted by the weight of the source's."""
+    log_variance = (variance + eps).log()
+    source_log_variance = (source_variance + eps).log()
+    return log_variance.lerp(source_log_variance, source_weight).exp() - eps
 
 
 def _merged(first: Tensor, second: Tensor) -> Tensor:

@@ -21,6 +21,11 @@ DECAY = 0.9
 LARGEST_WEIGHT = 3.0
 """Of a class in the loss of ``ancon-auto``."""
 
+FAR = 0.2
+"""Relative squared distance of a batch's predicted classes from those of the stream, from which they are far."""
+MEMORY = 0.02
+"""Weight of a batch in the frequencies of the stream's classes."""
+
 
 class StreamBatch(NamedTuple):
     """What a method knows of a batch.
@@ -37,10 +42,9 @@ class StreamBatch(NamedTuple):
 
 
 class _StreamStep(NamedTuple):
-    """What a method makes of a batch: its loss, its predictions as logits, and the moving average after it."""
+    """What a method makes of a batch: its loss, and the moving average after it."""
 
     loss: Tensor
-    predictions: Tensor
     average: Tensor | None
 
 
@@ -56,6 +60,39 @@ class _StreamMethod:
 
     def step(self, batch: StreamBatch) -> _StreamStep:
         raise NotImplementedError
+
+    def predictions(self, logits: Tensor) -> Tensor:
+        """What is predicted for a batch, as logits, from the logits of the model."""
+        return logits
+
+
+@torch.no_grad()
+def are_far(classes: Tensor, frequencies: Tensor) -> bool:
+    r"""Whether the predicted classes (B,) of a batch are far from their frequencies (K,) in the stream so far.
+
+    With the counts :math:`n_k` of the batch and the frequencies :math:`\rho` of the stream they are far if
+
+    .. math::
+        \frac{D}{\|\rho\|^2} > \max\Big(0.2, \; \frac{3 \sqrt{2}}{B \, \|\rho\|}\Big), \qquad
+        D = \frac{\sum_k n_k (n_k - 1)}{B (B - 1)} - 2 \sum_k \frac{n_k}{B} \rho_k + \|\rho\|^2
+
+    D is unbiased for the squared distance of the two distributions. The second bound is three times its standard
+    deviation in a batch that is drawn from the stream. Not in a paper; see ``benchmarks/results/online.md``.
+    """
+    size = len(classes)
+    counts = classes.bincount(minlength=len(frequencies)).float()
+    squared_norm = frequencies.square().sum()
+    pairs = (counts * (counts - 1)).sum() / (size * (size - 1))
+    distance = pairs - 2 * (counts / size * frequencies).sum() + squared_norm
+    deviation = (2 * squared_norm).sqrt() / size
+    return bool(distance > (3 * deviation).clamp(min=FAR * squared_norm))
+
+
+@torch.no_grad()
+def moved_frequencies(frequencies: Tensor, classes: Tensor) -> Tensor:
+    """The slow moving average of the stream's class frequencies (K,), after a batch of predicted classes (B,)."""
+    counts = classes.bincount(minlength=len(frequencies)).float()
+    return frequencies.lerp(counts / len(classes), MEMORY)
 
 
 STREAMS: dict[str, type[_StreamMethod]] = {}
@@ -96,7 +133,7 @@ class TentStream(_StreamMethod):
 
     def step(self, batch: StreamBatch) -> _StreamStep:
         predictions = batch.logits.movedim(1, -1).flatten(0, -2)
-        return _StreamStep(softmax_entropy(predictions).mean(), batch.logits, batch.average)
+        return _StreamStep(softmax_entropy(predictions).mean(), batch.average)
 
 
 @stream("adabn")
@@ -117,7 +154,7 @@ class ETAStream(_StreamMethod):
         if batch.average is not None:
             entropy.average.copy_(batch.average)
         loss = entropy(batch.logits)
-        return _StreamStep(loss, batch.logits, entropy.average)
+        return _StreamStep(loss, entropy.average)
 
 
 @stream("roid")
@@ -137,7 +174,10 @@ class ROIDStream(_StreamMethod):
         weights = certainty_and_diversity(batch.logits, average_before)
         losses = soft_likelihood_ratio(batch.logits) + symmetric_cross_entropy(batch.logits, batch.second_view())
         average = _moved_average(average_before, batch.logits)
-        return _StreamStep((weights * losses).mean(), corrected(batch.logits), average)
+        return _StreamStep((weights * losses).mean(), average)
+
+    def predictions(self, logits: Tensor) -> Tensor:
+        return corrected(logits)
 
 
 @stream("ancon-auto")
@@ -160,15 +200,20 @@ class ClassWeightedStream(_StreamMethod):
         log_probabilities = (logits.log_softmax(1) + second_logits.log_softmax(1)) / 2
         log_likelihoods = log_probabilities.gather(1, labels[:, None]).squeeze(1)
         loss = -(class_weights[labels] * log_likelihoods).mean()
-        return _StreamStep(loss, batch.logits, average)
+        return _StreamStep(loss, average)
 
 
 def _average_before(batch: StreamBatch) -> Tensor:
     """The moving average before this batch: uniform before the first one."""
     if batch.average is not None:
         return batch.average.to(batch.logits.device)
-    num_classes = batch.logits.shape[1]
-    return torch.full((num_classes,), 1 / num_classes, device=batch.logits.device)
+    return uniform_frequencies(batch.logits)
+
+
+def uniform_frequencies(logits: Tensor) -> Tensor:
+    """Equal frequencies (K,) of the classes of logits (B, K)."""
+    num_classes = logits.shape[1]
+    return torch.full((num_classes,), 1 / num_classes, device=logits.device)
 
 
 def _moved_average(average: Tensor, logits: Tensor) -> Tensor:

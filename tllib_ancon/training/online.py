@@ -9,16 +9,28 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW
 
-from tllib_ancon.data.batches import Batch, are_images, num_rows, tree_map
+from tllib_ancon.data.batches import Batch, are_images, concatenated, num_rows, tree_map
 from tllib_ancon.data.transforms import mirror
+from tllib_ancon.models.batch_norm import HALF, mixing_weight
 from tllib_ancon.models.classifier import BATCH_NORMS, require_network
 from tllib_ancon.models.copies import copy_of, recording_gradients
 from tllib_ancon.models.logits import ENOUGH, find_logits, observe
-from tllib_ancon.models.outputs import LogitsReader, output_for, two_logits
+from tllib_ancon.models.moving_statistics import MovingStatistics
+from tllib_ancon.models.outputs import LogitsReader, called, output_for, two_logits
 from tllib_ancon.runtime.errors import UserError, unknown_name
-from tllib_ancon.self_training.streams import StreamBatch, require_class_for_each_sample, stream_method
+from tllib_ancon.self_training.streams import (
+    StreamBatch,
+    are_far,
+    moved_frequencies,
+    require_class_for_each_sample,
+    stream_method,
+    uniform_frequencies,
+)
 
 OPTIMIZERS = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
+STATISTICS = ("mixed", "target")
+ENOUGH_SAMPLES = 64
+"""From which a batch has batch-norm statistics that can be used, and can be learnt from."""
 NORMS = (BATCH_NORMS, nn.LayerNorm, nn.GroupNorm)
 
 
@@ -32,10 +44,17 @@ def _recordable(tensor: Tensor) -> Tensor:
     return tensor.clone() if tensor.is_inference() else tensor
 
 
+def _finite(tensor: Tensor) -> Tensor:
+    if not tensor.isfinite().all():
+        raise UserError("predictions or loss of this batch are not finite; leave out samples with NaN")
+    return tensor
+
+
 class Online(nn.Module):
     """A model that adapts to every batch that it predicts; :func:`online` makes it.
 
-    ``state_dict`` holds the model, the moving average and the optimiser. ``reset`` restores the source model.
+    ``state_dict`` holds the model, the moving averages, the samples that wait for a step, and the optimiser. ``reset``
+    restores the source model.
     """
 
     @recording_gradients()
@@ -48,6 +67,7 @@ class Online(nn.Module):
         augment: Callable[[Any], Any],
         settings: Mapping[str, Any],
         head: str | None = None,
+        batch_norm: str = "mixed",
     ):
         super().__init__()
         self.model = copy_of(require_network(model, learns=True)).eval().requires_grad_(False)
@@ -56,18 +76,25 @@ class Online(nn.Module):
         self.augment = augment
         self.head_names = [] if head is None else head.split(",")
         self.reader: LogitsReader | None = None  # found with the first batch
+        if not self.stream.trains:
+            self.reader = LogitsReader()  # outputs may be of any kind
         layers = [layer for layer in self.model.modules() if isinstance(layer, NORMS)]
         self.batch_norms = [layer for layer in layers if isinstance(layer, BATCH_NORMS)]
         self.parameters_adapted = list(nn.ModuleList(layers).parameters())
         self._require_layers()
-        for layer in self.batch_norms:
-            layer.train()
+        self.batch_norm = batch_norm
+        self.statistics = self._statistics_of(batch_norm)
+        self.mixes: bool | None = None  # found with the first batch
+        if self.statistics is None:
+            self._normalise_by_batches()
         for parameter in self.parameters_adapted:
             parameter.requires_grad_(self.stream.trains)
         if optimizer not in OPTIMIZERS:
             raise unknown_name("optimizer", optimizer, OPTIMIZERS)
         self.optimizer = OPTIMIZERS[optimizer](self.parameters_adapted, lr=lr, **settings)
         self.average: Tensor | None = None  # of the predictions, (K,)
+        self.class_frequencies: Tensor | None = None  # of the predicted classes, (K,)
+        self.collected: list[Batch] = []
         self.source = copy.deepcopy(self.state_dict())
         self.anchors = copy.deepcopy(self.parameters_adapted)
 
@@ -80,16 +107,115 @@ class Online(nn.Module):
             return
         raise UserError(f"`method={self.method}` needs {kind} layers, and this model has none; pass a model with them")
 
+    def _statistics_of(self, batch_norm: str) -> MovingStatistics | None:
+        """What mixes statistics, or None where each batch is normalised by its statistics alone."""
+        if batch_norm not in STATISTICS:
+            raise unknown_name("batch_norm", batch_norm, STATISTICS)
+        have_statistics = all(layer.track_running_stats for layer in self.batch_norms)
+        if batch_norm == "target" or not self.batch_norms or not have_statistics:
+            return None
+        return MovingStatistics(self.batch_norms)
+
+    def _normalise_by_batches(self) -> None:
+        for layer in self.batch_norms:
+            layer.train()
+
     def forward(self, batch: Batch) -> Any:
-        """Predict this batch with its own batch-norm statistics, then learn from it."""
-        if num_rows(batch) < 2 and self.batch_norms:
-            raise UserError("a batch of one sample has no batch-norm statistics; collect at least two samples")
+        """Predict this batch, then learn from it."""
         with recording_gradients():
             normal_batch = tree_map(_recordable, batch)
-            if self.stream.trains:
-                return self._learn_from(normal_batch)
-            with torch.no_grad():
-                return output_for(self.model, normal_batch)
+            if self._decide_whether_to_mix(normal_batch):
+                if num_rows(batch) < ENOUGH_SAMPLES:
+                    return self._predict_and_collect(normal_batch)
+                return self._adapt_to_stream(normal_batch)
+            if num_rows(batch) < 2 and self.batch_norms:
+                raise self._too_few()
+            return self._adapt_to(normal_batch)
+
+    def _too_few(self) -> UserError:
+        advice = "collect at least two samples"
+        if self.batch_norm == "target":
+            advice += ", or leave out `batch_norm=target`"
+        return UserError(f"a batch of one sample has no batch-norm statistics; {advice}")
+
+    def _decide_whether_to_mix(self, batch: Batch) -> bool:
+        """Statistics are mixed if the model returns logits (B, K), whose classes tell sorted batches."""
+        if self.statistics is None:
+            return False
+        if self.mixes is None:
+            first_rows = tree_map(lambda rows: rows[:ENOUGH], batch)
+            logits = self._reader_for(batch)(called(self.model, first_rows))
+            self.mixes = isinstance(logits, Tensor) and logits.ndim == 2 and logits.is_floating_point()
+            if not self.mixes:
+                self._normalise_by_batches()
+        return self.mixes
+
+    def _adapt_to(self, batch: Batch) -> Any:
+        """Predict a batch by the statistics by which the layers normalise, then learn from it."""
+        if self.stream.trains:
+            return self._learn_from(batch)
+        return self._predict(batch)
+
+    def _adapt_to_stream(self, batch: Batch) -> Any:
+        """The same by the batch's statistics. A batch whose classes are far from the stream's is predicted by the
+        moving estimate, and not learnt from."""
+        assert self.statistics is not None
+        with self.statistics.judging():
+            logits = self._logits(batch)
+        classes = logits.argmax(1)
+        frequencies = uniform_frequencies(logits)
+        if self.class_frequencies is not None:
+            frequencies = self.class_frequencies.to(logits.device)
+        if are_far(classes, frequencies):
+            with self.statistics.moving(num_rows(batch), self._source_weight_for(batch)):
+                predictions = self._predict(batch)
+        else:
+            with self.statistics.of_batch():
+                predictions = self._adapt_to(batch)
+        self.class_frequencies = moved_frequencies(frequencies, classes)
+        return predictions
+
+    def _source_weight_for(self, batch: Batch) -> float:
+        """Weight of the source's statistics by which this batch is normalised, chosen as ``adapt`` chooses it."""
+        assert self.statistics is not None
+        with self.statistics.of_estimate(source_weight=1.0):
+            source_classes = self._logits(batch).argmax(1)
+        with self.statistics.of_estimate(HALF):
+            logits = self._logits(batch)
+        agreement = float((logits.argmax(1) == source_classes).float().mean())
+        return mixing_weight(logits, agreement)
+
+    def _predict_and_collect(self, batch: Batch) -> Any:
+        """Predict a few samples by the moving estimate, and adapt to them once there are enough."""
+        outputs = self._outputs(batch)
+        self.collected.append(batch)
+        if sum(map(num_rows, self.collected)) >= ENOUGH_SAMPLES:
+            samples = concatenated(self.collected)
+            self.collected = []
+            self._adapt_to_stream(samples)
+        return outputs
+
+    @torch.no_grad()
+    def _logits(self, batch: Batch) -> Tensor:
+        logits: Tensor = self._reader_for(batch)(output_for(self.model, batch))
+        return _finite(logits)
+
+    @torch.no_grad()
+    def _outputs(self, batch: Batch) -> Any:
+        """What the model returns for a batch; of a method that trains, its logits."""
+        outputs = output_for(self.model, batch)
+        reader = self._reader_for(batch)
+        if self.mixes:
+            _finite(reader(outputs))
+        if self.stream.trains:
+            return reader.raw(outputs)
+        return outputs
+
+    def _predict(self, batch: Batch) -> Any:
+        outputs = self._outputs(batch)
+        if self.stream.trains:
+            return self._predictions_from(outputs, two_logits(outputs))
+        return outputs
 
     def _learn_from(self, batch: Batch) -> Tensor:
         reader = self._reader_for(batch)
@@ -103,15 +229,20 @@ class Online(nn.Module):
             second_logits: Tensor = reader(output_for(self.model, self.augment(batch)))
             return second_logits
 
-        loss, predictions, average = self.stream.step(StreamBatch(logits, self.average, second_view))
-        if not (loss.isfinite() and predictions.isfinite().all()):
-            raise UserError("predictions or loss of this batch are not finite; leave out samples with NaN")
+        loss, average = self.stream.step(StreamBatch(logits, self.average, second_view))
+        _finite(loss)
+        predictions = self._predictions_from(outputs, logits)
         self.average = average
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
         self._move_to_source()
-        predictions = predictions.detach()
+        return predictions
+
+    @torch.no_grad()
+    def _predictions_from(self, outputs: Tensor, logits: Tensor) -> Tensor:
+        """The method's predictions, with as many columns as the model's outputs."""
+        predictions = _finite(self.stream.predictions(logits).detach())
         if outputs.shape[1] == 1:
             return predictions[:, 1:] - predictions[:, :1]
         return predictions
@@ -140,11 +271,18 @@ class Online(nn.Module):
         self.load_state_dict(self.source)
 
     def get_extra_state(self) -> dict[str, Any]:
-        return {"average": self.average, "optimizer": self.optimizer.state_dict()}
+        return {
+            "average": self.average,
+            "class_frequencies": self.class_frequencies,
+            "collected": self.collected,
+            "optimizer": self.optimizer.state_dict(),
+        }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         state = copy.deepcopy(state)
         self.average = state["average"]
+        self.class_frequencies = state["class_frequencies"]
+        self.collected = state["collected"]
         self.optimizer.load_state_dict(state["optimizer"])
 
 
@@ -155,6 +293,7 @@ def online(
     lr: float | None = None,
     augment: Callable[[Any], Any] = mirrored,
     head: str | None = None,
+    batch_norm: str = "mixed",
     **settings: Any,
 ) -> Online:
     """Wrap a model so that it adapts to every batch that it predicts.
@@ -169,13 +308,22 @@ def online(
         lr (float): learning rate. Default: 0.001
         augment: batch -> batch, the second view of ``roid`` and ``ancon-auto``. Default: the mirror image of images
         head: dotted name of the model's head, for a model that returns several tensors
+        batch_norm: statistics of batch-norm layers. ``"target"``: of each batch, as the papers define the methods.
+            ``"mixed"``: also for sorted streams and for batches of any size, see below. Default: ``"mixed"``
         **settings: of the optimiser, such as ``betas`` or ``momentum``
+
+    With ``batch_norm="mixed"`` and logits (B, K), a batch of 64 samples or more is first predicted by its statistics
+    mixed with the source model's. If these predicted classes are like those of the stream so far, the batch is then
+    predicted and learnt from as with ``"target"``. If they are far, as in a stream that is sorted by class, batch-norm
+    uses a moving estimate over the stream, mixed with the source model's statistics by the weight that ``adapt`` would
+    choose, and the batch is not learnt from. Smaller batches, down to one sample, are predicted by the moving estimate,
+    and are such a batch once 64 samples are collected. This part is ours and in none of the papers.
 
     Returns: a module; calling it with a batch returns the predictions
 
     Raises:
         UserError: an unknown method or optimiser, a setting without effect, a model without normalisation layers, a
-            batch of one sample
+            batch of one sample where each batch has its statistics
 
     Example::
 
@@ -190,4 +338,4 @@ def online(
                 f"`{name}={value}` has no effect with `method={method}`, which trains nothing; leave it out"
             )
     learning_rate = 1e-3 if lr is None else lr
-    return Online(model, method, optimizer or "adam", learning_rate, augment, settings, head)
+    return Online(model, method, optimizer or "adam", learning_rate, augment, settings, head, batch_norm)

@@ -53,7 +53,7 @@ def _stream_of(plan: Plan, module: nn.Module) -> Online:
     settings: dict[str, Any] = {"optimizer": requested.optimizer, "lr": requested.lr}
     chosen = {name: value for name, value in settings.items() if value is not None}
     method: Any = plan.config.method
-    return online(copy_of(module).float(), method=method, **chosen).to(devices.device())
+    return online(copy_of(module).float(), method=method, batch_norm="target", **chosen).to(devices.device())
 
 
 def _train(stream: Online, loader: ImageLoader, plan: Plan) -> None:
