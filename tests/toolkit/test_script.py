@@ -64,9 +64,8 @@ def test_a_script_runs_as_python_would_run_it(write, capsys):
     assert captured.out.split(" ", 3)[:3] == ["__main__", "True", folder]
     assert captured.out.endswith(f"['data', '-s', 'A', '--epochs', '1'] {folder}/utils.py\n")
     assert captured.err == f"tllib-ancon: running the Python file {path}\n"
-    assert result == ScriptRun(
-        0, argparse.Namespace(root="data", source=["A"], epochs=1, log="cdan"), Path.cwd() / "cdan", None
-    )
+    arguments = argparse.Namespace(root="data", source=["A"], epochs=1, log="cdan")
+    assert result == ScriptRun(0, arguments, Path.cwd() / "cdan", None, ("added later",))
 
 
 def test_everything_is_as_before_afterwards(write, capsys, monkeypatch):

@@ -30,6 +30,8 @@ SECOND = "adapt"
 """In the script's log directory: the folder of the adaptation."""
 RESULT = "result.json"
 """In the folder of the adaptation: the file that ends it."""
+CLASS_NAMES = "classes.txt"
+"""In the script's log directory: names of the classes of a user's own folders, in the order of the labels."""
 
 NEEDED = ("root", "data", "target", "arch", "log")
 """Arguments that an image classification script of TLLib has, and that the adaptation takes from it."""
@@ -67,6 +69,7 @@ class _Script:
             if outcome.exit_status != 0:
                 return outcome.exit_status
             arguments = {**vars(outcome.arguments or argparse.Namespace()), "log": outcome.log_directory}
+            arguments["class_names"] = _write_class_names(outcome)
             if outcome.log_directory is not None:
                 _remember(outcome.log_directory, args.script, words, arguments, settings["overwrite"])
         _adapt(settings, arguments)
@@ -116,6 +119,18 @@ def _remember(log: Path, script: str, words: list[str], arguments: Mapping[str, 
     }
     (log / SECOND / RESULT).unlink(missing_ok=True)
     write_json(log / MARK, mark, skipkeys=True, default=lambda value: None)
+
+
+def _write_class_names(outcome: ScriptRun) -> str | None:
+    """A file with the script's order of class folders; networks of timm would have another one."""
+    from tllib_ancon.toolkit.own_images import FOLDERS
+
+    data = getattr(outcome.arguments, "data", None)
+    if data not in FOLDERS or outcome.log_directory is None or not outcome.class_names:
+        return None
+    file = outcome.log_directory / CLASS_NAMES
+    file.write_text("".join(f"{name}\n" for name in outcome.class_names), encoding="utf-8")
+    return str(file)
 
 
 def _finished_stage(log: Path, script: str, words: list[str], settings: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -39,9 +39,10 @@ def enable() -> None:
     if any(isinstance(finder, _Finder) for finder in sys.meta_path):
         return
     sys.meta_path.insert(0, _Finder())
-    for name in _AROUND.keys() & sys.modules.keys():
-        with _AROUND[name](sys.modules[name]):
-            pass
+    for name in _AROUND:
+        if name in sys.modules:
+            with _AROUND[name](sys.modules[name]):
+                pass
 
 
 def is_installed(name: str) -> bool:
@@ -128,11 +129,26 @@ def _alias(module: ModuleType) -> Iterator[None]:
     module.ancon = sys.modules["tllib.self_training.ancon"] = import_module("tllib_ancon.self_training")
 
 
+def _afterwards(function: str) -> Callable[[ModuleType], AbstractContextManager[None]]:
+    """Call a function of ``own_images`` with the module that was imported."""
+
+    @contextmanager
+    def around(module: ModuleType) -> Iterator[None]:
+        yield
+        getattr(import_module("tllib_ancon.toolkit.own_images"), function)(module)
+
+    return around
+
+
 _AROUND: dict[str, Callable[[ModuleType], AbstractContextManager[None]]] = {
     "tllib": _names_back,
     "tllib.ranking.logme": _numba,
     "tllib.self_training": _alias,
     "tllib.utils.logger": _logger,
+    "tllib.vision.datasets.imagelist": _afterwards("extend_image_list"),
+    "tllib.vision.datasets": _afterwards("add_folders"),
+    "tllib.vision.datasets.partial": _afterwards("add_partial"),
+    "tllib.vision.datasets.openset": _afterwards("add_open_set"),
     "dalib": _names_back,
 }
 """Module -> what happens around its execution."""

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import runpy
 import sys
 import traceback
@@ -10,12 +11,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 from unittest.mock import patch
 
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import say
 from tllib_ancon.toolkit.compat import INSTALL, RUNNING_SCRIPT, enable, is_installed
+
+UNKNOWN_DATASET = "argument -d/--data: invalid choice: "
+"""How argparse's message about an unknown dataset begins."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,7 @@ class ScriptRun:
     arguments: argparse.Namespace | None  # what the script's parser made of them, with defaults; None before that
     log_directory: Path | None  # the script's ``--log``, absolute, which holds ``checkpoints/``
     failure: str | None  # why the script failed, in one sentence
+    class_names: tuple[str, ...] = ()  # in the order of the labels; empty where the script has none
 
 
 def run_script(path: str | Path, arguments: Sequence[str]) -> ScriptRun:
@@ -39,12 +44,14 @@ def run_script(path: str | Path, arguments: Sequence[str]) -> ScriptRun:
         raise UserError(f"{script} is not a Python file; give the path of a script, e.g. .../cdan.py")
     say(f"tllib-ancon: running the Python file {script}", file=sys.stderr)
     enable()
-    with _as_main_script(script, arguments), _class_token(), _parsed_arguments() as parsed:
+    with _as_main_script(script, arguments), _class_token(), _errors_about_datasets(), _parsed_arguments() as parsed:
         exit_status, failure = _run()
-    first = next(iter(parsed), None)
+    if not parsed:
+        return ScriptRun(exit_status, None, None, failure)
+    namespace, first = parsed[0]
     log = getattr(first, "log", None)
     log_directory = None if log is None else Path(log).resolve()
-    return ScriptRun(exit_status, first, log_directory, failure)
+    return ScriptRun(exit_status, first, log_directory, failure, tuple(getattr(namespace, "class_names", None) or ()))
 
 
 def _run() -> tuple[int, str | None]:
@@ -59,6 +66,8 @@ def _run() -> tuple[int, str | None]:
             failure = f"TLLib could not download {download} ({error.__context__}); put it there yourself"
         print(failure, file=sys.stderr)
         return 1, failure
+    except UserError:
+        raise
     except Exception as error:
         traceback.print_exc()
         return 1, _explain(error)
@@ -86,7 +95,10 @@ def _explain(error: Exception) -> str:
         return f"the script needs tllib. Install it: {INSTALL['tllib']}"
     if isinstance(error, FileNotFoundError) and Path(error.filename or "").name == "best.pth":
         return "the script saved no best.pth: no epoch had an accuracy above 0 on the target"
-    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    text = str(error).partition("\n")[0]
+    if not text:  # a bare assertion
+        text = str(traceback.extract_tb(error.__traceback__)[-1].line)
+    return f"{type(error).__name__}: {text}"
 
 
 @contextmanager
@@ -124,18 +136,50 @@ def _take_modules(names: set[str]) -> dict[str, Any]:
 
 
 @contextmanager
-def _parsed_arguments() -> Iterator[list[argparse.Namespace]]:
-    """Records what argument parsers return; a script changes its namespace later on."""
-    parsed: list[argparse.Namespace] = []
+def _parsed_arguments() -> Iterator[list[tuple[argparse.Namespace, argparse.Namespace]]]:
+    """Records what argument parsers return, and a copy of it; a script changes its namespace later on."""
+    parsed: list[tuple[argparse.Namespace, argparse.Namespace]] = []
     original = argparse.ArgumentParser.parse_args
 
     def parse_args(parser: argparse.ArgumentParser, *args: Any, **options: Any) -> argparse.Namespace:
         namespace = original(parser, *args, **options)
-        parsed.append(argparse.Namespace(**vars(namespace)))
+        parsed.append((namespace, argparse.Namespace(**vars(namespace))))
         return namespace
 
     with patch.object(argparse.ArgumentParser, "parse_args", parse_args):
         yield parsed
+
+
+@contextmanager
+def _errors_about_datasets() -> Iterator[None]:
+    """One line for a script's error about ``-d``; argparse lists all that can be called in TLLib's module."""
+    original = argparse.ArgumentParser.error
+
+    def error(parser: argparse.ArgumentParser, message: str) -> NoReturn:
+        if message.startswith(UNKNOWN_DATASET):
+            name, _, choices = message.removeprefix(UNKNOWN_DATASET).partition(" (choose from ")
+            raise _unknown_dataset(name.strip("'"), set(re.findall(r"\w+", choices)))
+        if re.match(r"unrecognized arguments:.* (-d|--data)\b", message):
+            raise UserError(
+                f"{parser.prog} does not know -d: it chooses its images in another way. Leave -d out; {parser.prog} "
+                "--help lists its arguments"
+            )
+        original(parser, message)
+        raise AssertionError  # the original exits
+
+    with patch.object(argparse.ArgumentParser, "error", error):
+        yield
+
+
+def _unknown_dataset(name: str, choices: set[str]) -> UserError:
+    from tllib_ancon.toolkit.own_images import OWN_IMAGES, dataset_names
+
+    own = choices.intersection(OWN_IMAGES)
+    theirs = sorted(dataset_names(choices) - own)
+    return UserError(
+        f"the script has no dataset {name!r}. Of TLLib: {', '.join(theirs)}. For your own images: "
+        f"{', '.join(sorted(own))}"
+    )
 
 
 @contextmanager

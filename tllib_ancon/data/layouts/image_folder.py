@@ -39,12 +39,12 @@ def open_class_folders(tree: Tree, codes: Sequence[str], classes: Sequence[str] 
         first = domain_folders[0]
         expected = [showable(name) for name in names_of[first]]
         for folder in domain_folders:
-            _require_same_folders(folder, names_of[folder], expected, str(first))
+            require_same_folders(folder, names_of[folder], expected, str(first))
     else:
         names_of = {folder: _subfolders_in(tree, folder) for folder in domain_folders}
         expected = [showable(name) for name in classes]
         for folder in domain_folders:
-            _require_known_folders(folder, names_of[folder], expected, "the classes")
+            require_known_folders(folder, names_of[folder], expected, "the classes")
     class_folders: list[Path] = []
     for folder in domain_folders:
         class_folders.extend(folder / name for name in names_of[folder])
@@ -77,7 +77,7 @@ def _class_folders_in(tree: Tree, folder: Path) -> list[str]:
     raise UserError(f"{folder}: no folder in it holds an image; expected a folder a class{hint}")
 
 
-def _require_known_folders(folder: Path, names: Sequence[str], expected: list[str], reference: str) -> None:
+def require_known_folders(folder: Path, names: Sequence[str], expected: list[str], reference: str) -> None:
     """Raise an error for a class folder whose name is none of the expected ones."""
     shown_names = [showable(name) for name in names]
     recognized = labels_by_name(shown_names, [[name] for name in expected])
@@ -86,9 +86,9 @@ def _require_known_folders(folder: Path, names: Sequence[str], expected: list[st
         raise _other_folders(folder, strange[0], shown_names, expected, reference)
 
 
-def _require_same_folders(folder: Path, names: Sequence[str], expected: list[str], reference: str) -> None:
+def require_same_folders(folder: Path, names: Sequence[str], expected: list[str], reference: str) -> None:
     """Raise an error for a domain that has not exactly the expected class folders."""
-    _require_known_folders(folder, names, expected, reference)
+    require_known_folders(folder, names, expected, reference)
     shown_names = [showable(name) for name in names]
     missing = sorted(set(expected) - set(shown_names))
     if missing:

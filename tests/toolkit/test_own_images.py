@@ -1,0 +1,242 @@
+"""A user's own images among the datasets of TLLib. A package of a few lines stands in for TLLib's."""
+
+import argparse
+import gc
+import json
+import pickle
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.layouts import write_classes, write_list
+from tests.toolkit.conftest import EXAMPLES, requires_checkout, requires_tllib
+from tllib_ancon.cli.main import main
+from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.toolkit import compat
+from tllib_ancon.toolkit.script import run_script
+
+IMAGE_LIST = """
+    from torchvision.datasets import VisionDataset
+
+    class ImageList(VisionDataset):
+        def __init__(self, root, classes, data_list_file, transform=None, target_transform=None):
+            super().__init__(root, transform=transform, target_transform=target_transform)
+            with open(data_list_file) as lines:
+                self.samples = [(path, int(label)) for path, label in map(str.split, lines)]
+            self.classes = classes
+
+        def __len__(self):
+            return len(self.samples)
+
+        def __getitem__(self, index):
+            path, target = self.samples[index]
+            return self.transform(self.loader(path)), target
+
+        @property
+        def num_classes(self):
+            return len(self.classes)
+    """
+VARIANT = """
+    from tllib.vision.datasets import ImageList, Office31
+
+    def default_{}(dataset_class, *options):
+        raise NotImplementedError(dataset_class.__name__)
+    """
+FILES = {
+    "tllib/__init__.py": "",
+    "tllib/vision/__init__.py": "",
+    "tllib/vision/datasets/__init__.py": """
+        from typing import Any
+        from .imagelist import ImageList
+
+        class Office31(ImageList):
+            pass
+        """,
+    "tllib/vision/datasets/imagelist.py": IMAGE_LIST,
+    "tllib/vision/datasets/partial/__init__.py": VARIANT.format("partial"),
+    "tllib/vision/datasets/openset/__init__.py": VARIANT.format("open_set"),
+}
+
+
+def _forget_tllib() -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tllib"]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """``tllib.vision.datasets`` of the stand-in, as a user's own script gets it."""
+    for name, text in FILES.items():
+        path = tmp_path / "packages" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+    before = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "tllib"}
+    _forget_tllib()
+    monkeypatch.syspath_prepend(str(tmp_path / "packages"))
+    compat.enable()
+    import tllib.vision.datasets
+
+    yield tllib.vision.datasets
+    _forget_tllib()
+    sys.modules.update(before)
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    root = tmp_path / "photos"
+    write_classes(root / "summer", ["class_1", "class_2", "class_10"], images=2)
+    write_classes(root / "winter", ["class_1", "class_2", "class_10"], images=3)
+    write_classes(root / "part", ["class_2"], images=2)
+    write_classes(root / "more", ["class_2", "owl", "yak"], images=1)
+    return root
+
+
+def _size(image: Any) -> Any:
+    return image.size
+
+
+def opened(dataset_class: Any, root: Path, task: str) -> Any:
+    """As TLLib's scripts open a domain."""
+    return dataset_class(root=str(root), task=task, download=True, transform=_size)
+
+
+def test_a_folder_of_domains_has_the_interface_of_a_dataset(datasets, photos):
+    source = opened(datasets.ImageFolder, photos, "summer")
+    target = opened(datasets.ImageFolder, photos, "winter")
+    assert isinstance(source, datasets.ImageList)
+    assert source.num_classes == 3
+    assert source.classes == target.classes == ["class_1", "class_10", "class_2"]
+    assert source.class_to_idx["class_10"] == 1
+    assert (len(source), len(target)) == (6, 9)
+    assert source[0] == ((24, 24), 0)
+    assert [label for _, label in target.samples] == target.targets == [0] * 3 + [1] * 3 + [2] * 3
+    assert datasets.ImageFolder.domains(str(photos)) == ["more", "part", "summer", "winter"]
+    assert pickle.loads(pickle.dumps(source)).samples == source.samples  # a spawned loading process gets it
+
+
+def test_lists_and_corrupted_images(datasets, tmp_path):
+    write_list(tmp_path, "day", images=6, classes=3)
+    write_list(tmp_path, "night", images=4, classes=2)
+    day, night = (opened(datasets.ImageList, tmp_path, name) for name in ("day", "night"))
+    assert day.classes == night.classes == ["0", "1", "2"]
+    assert night.targets == [0, 1, 0, 1]
+    file = tmp_path / "as_before.txt"
+    file.write_text("a.png 1\n")
+    assert datasets.ImageList(str(tmp_path), ["x", "y"], str(file)).samples == [("a.png", 1)]
+    for severity in (1, 5):
+        write_classes(tmp_path / "corrupted" / "frost" / str(severity), ["cat", "dog"], images=2)
+    assert opened(datasets.CorruptedImages, tmp_path / "corrupted", "frost/5").targets == [0, 0, 1, 1]
+
+
+def test_a_partial_target_has_some_of_the_classes(datasets, photos):
+    from tllib.vision.datasets import partial
+
+    source = opened(partial.ImageFolder, photos, "summer")
+    target = opened(partial.default_partial(partial.ImageFolder), photos, "part")
+    assert target.classes == source.classes
+    assert target.targets == [2, 2]
+    assert (target.partial_classes, target.partial_classes_idx) == (["class_2"], [2])
+    with pytest.raises(UserError, match=r"photos/more has other class folders than .*photos/summer, 'owl' first"):
+        opened(partial.default_partial(partial.ImageFolder), photos, "more")
+    with pytest.raises(NotImplementedError, match="Office31"):
+        partial.default_partial(partial.Office31)
+
+
+def test_other_classes_of_an_open_set_target_are_one(datasets, photos):
+    from tllib.vision.datasets import openset
+
+    with pytest.raises(UserError, match="open the source first"):
+        opened(openset.default_open_set(openset.ImageFolder, False), photos, "more")
+    source = opened(openset.default_open_set(openset.ImageFolder, True), photos, "summer")
+    target = opened(openset.default_open_set(openset.ImageFolder, False), photos, "more")
+    assert source.classes == target.classes == ["class_1", "class_10", "class_2", "unknown"]
+    assert target.targets == [2, 3, 3]
+    with pytest.raises(NotImplementedError, match="Office31"):
+        openset.default_open_set(openset.Office31, True)
+
+
+def test_domains_that_a_script_cannot_train_on(datasets, photos):
+    source = opened(datasets.ImageFolder, photos, "summer")
+    assert source.classes == ["class_1", "class_10", "class_2"]
+    with pytest.raises(UserError) as error:
+        opened(datasets.ImageFolder, photos, "part")
+    assert str(error.value) == (
+        f"{photos}/part has other class folders than {photos}/summer, 'class_1' first: class_2 instead of class_1, "
+        "class_10, class_2; rename or remove the folders that differ"
+    )
+    with pytest.raises(UserError, match=r"unknown domain of .*: 'autumn'"):
+        opened(datasets.ImageFolder, photos, "autumn")
+    with pytest.raises(UserError, match=r"script names none \(it passes split='train'\)"):
+        datasets.ImageFolder(root=str(photos), split="train", download=True, transform=None)
+    with pytest.raises(UserError, match=r"call ImageFolder\.domains\(root\)"):
+        datasets.ImageFolder.domains()
+    (photos / "image_list").mkdir()
+    (photos / "image_list" / "plain.txt").write_text("summer/class_1/000.JPEG\n")
+    (photos / "image_list" / "classes.txt").write_text("class_1\n")
+    with pytest.raises(UserError, match="the images of plain have no labels"):
+        opened(datasets.ImageList, photos, "plain")
+
+
+def test_the_next_script_of_a_process_has_another_source(datasets, photos):
+    assert opened(datasets.ImageFolder, photos, "summer").num_classes == 3
+    gc.collect()
+    assert opened(datasets.ImageFolder, photos, "part").classes == ["class_2"]
+
+
+SCRIPT = """
+import argparse
+from tllib.vision import datasets
+parser = argparse.ArgumentParser()
+parser.add_argument("root")
+{flag}
+args = parser.parse_args()
+"""
+FLAG = """
+names = [name for name in vars(datasets) if callable(getattr(datasets, name)) and not name.startswith("_")]
+parser.add_argument("-d", "--data", choices=names)
+"""
+
+
+@pytest.mark.parametrize(
+    ("flag", "expected"),
+    [
+        (
+            FLAG,
+            "the script has no dataset 'Photos'. Of TLLib: Office31. For your own images: CorruptedImages, "
+            "ImageFolder, ImageList",
+        ),
+        (
+            "",
+            "erm.py does not know -d: it chooses its images in another way. Leave -d out; erm.py --help lists its "
+            "arguments",
+        ),
+    ],
+)
+def test_a_script_gets_an_unknown_dataset_or_none(datasets, tmp_path, capsys, flag, expected):
+    (tmp_path / "erm.py").write_text(SCRIPT.format(flag=flag))
+    assert main(["script", str(tmp_path / "erm.py"), "photos", "-d", "Photos"]) == 2
+    assert capsys.readouterr().err.splitlines()[1:] == [f"tllib-ancon: error: {expected}"]
+    if flag:
+        assert run_script(tmp_path / "erm.py", ["photos", "-d", "ImageFolder"]).arguments == argparse.Namespace(
+            root="photos", data="ImageFolder"
+        )
+
+
+@requires_tllib
+@requires_checkout
+@pytest.mark.parametrize("arch", ["resnet18", "test_resnet"])
+def test_tllibs_script_and_the_adaptation_have_one_order_of_classes(photos, tmp_path, arch):
+    words = [
+        *("script", str(EXAMPLES / "erm.py"), str(photos), "-d", "ImageFolder", "-s", "summer", "-t", "winter"),
+        *("-a", arch, "--scratch", "--epochs", "1", "-i", "2", "-b", "4", "-j", "0", "--seed", "0"),
+        *("--train-resizing", "res.", "--val-resizing", "res.", "--resize-size", "32", "--log", str(tmp_path / "log")),
+    ]
+    assert main([*words, "--method", "ancon", "--epochs", "1", "-b", "4", "--quiet"]) == 0
+    lines = next((tmp_path / "log").glob("train-*.txt")).read_text().splitlines()
+    accuracy = float(next(line for line in lines if " * Acc@1" in line).split()[-1])
+    result = json.loads((tmp_path / "log" / "adapt" / "result.json").read_text())
+    assert result["start"]["accuracy"] == pytest.approx(accuracy, abs=1e-2)
