@@ -206,8 +206,8 @@ parser.add_argument("-d", "--data", choices=names)
     [
         (
             FLAG,
-            "the script has no dataset 'Photos'. Of TLLib: Office31. For your own images: CorruptedImages, "
-            "ImageFolder, ImageList",
+            "the script has no dataset 'Photos'; for your own images pass -d with one of CorruptedImages, ImageFolder, "
+            "ImageList. Datasets of TLLib: Office31",
         ),
         (
             "",

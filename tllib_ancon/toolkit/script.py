@@ -177,8 +177,8 @@ def _unknown_dataset(name: str, choices: set[str]) -> UserError:
     own = choices.intersection(OWN_IMAGES)
     theirs = sorted(dataset_names(choices) - own)
     return UserError(
-        f"the script has no dataset {name!r}. Of TLLib: {', '.join(theirs)}. For your own images: "
-        f"{', '.join(sorted(own))}"
+        f"the script has no dataset {name!r}; for your own images pass -d with one of {', '.join(sorted(own))}. "
+        f"Datasets of TLLib: {', '.join(theirs)}"
     )
 
 
