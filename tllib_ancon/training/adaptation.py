@@ -109,6 +109,7 @@ class Adaptation(TrainingLoop):
 
     def add_teacher(self, teacher: Teacher) -> None:
         """Make labels from the predictions of a teacher as well."""
+        teacher.open_loaders(self.images)
         self.teacher = teacher
         self.method.teacher = teacher
         self.parts["teacher"] = teacher
@@ -369,7 +370,7 @@ class Adaptation(TrainingLoop):
         def predict(model: nn.Module, loader: ImageLoader, view: View | None) -> Outputs:
             return self._predict(loader, 0, view, model)
 
-        self.teacher.predict(self.images.adapted_indices, self.images.sampled, predict)
+        self.teacher.predict(predict)
 
     def _recorded(self) -> dict[str, Any]:
         """What labels add to the record, of the predictions on the target."""

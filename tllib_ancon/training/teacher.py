@@ -16,7 +16,7 @@ from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.batches import Batch, are_images, shape_text, to_device
 from tllib_ancon.data.class_folders import labels_by_name
 from tllib_ancon.data.domain import Domain, numbered
-from tllib_ancon.data.loading import ImageLoader
+from tllib_ancon.data.loading import ImageLoader, Workers
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
 from tllib_ancon.models.classifier import Classifier, as_classifier, require_network
@@ -42,7 +42,7 @@ from tllib_ancon.training.probing import probe_of
 from tllib_ancon.training.records import sha256_of_tensors
 from tllib_ancon.training.resolve import USUAL_BATCH, facts_of, resolve
 from tllib_ancon.training.source import Source, open_checkpoint
-from tllib_ancon.training.target_loaders import AGREEMENT_SAMPLE
+from tllib_ancon.training.target_loaders import AGREEMENT_SAMPLE, TargetLoaders
 
 Predict = Callable[[nn.Module, ImageLoader, View | None], Outputs]
 """Model, images and another view of them, or None -> outputs."""
@@ -67,7 +67,7 @@ class _OpenTeacher:
         images: the target, in whose order it predicts
         transform: its own preprocessing
         columns: (K,) for each class of the adapted model the class of the teacher
-        batch_size, workers: of its loaders
+        batch_size: of its predictions
     """
 
     checkpoint: str
@@ -76,10 +76,9 @@ class _OpenTeacher:
     transform: Transform
     columns: list[int]
     batch_size: int
-    workers: int
 
-    def loader(self, positions: Any) -> ImageLoader:
-        return evaluation_loader(self.images.subset(positions), self.transform, self.batch_size, self.workers)
+    def loader(self, positions: Any, workers: Workers) -> ImageLoader:
+        return evaluation_loader(self.images.subset(positions), self.transform, self.batch_size, workers)
 
 
 class Teacher:
@@ -128,37 +127,37 @@ class Teacher:
     def __str__(self) -> str:
         return f"the teacher counts with the weight {self.weight:.2f}; `teacher_weight` changes it"
 
-    def predict(self, adapted_indices: Any, sampled: Tensor, predict: Predict) -> None:
-        """Predict the images to adapt on, once.
+    def open_loaders(self, loaders: TargetLoaders) -> None:
+        """Let the processes of a run load the images for the teacher as well."""
+        sampled_indices = loaders.adapted_indices[loaders.sampled.numpy()]
+        self.adapted = self.opened.loader(loaders.adapted_indices, loaders.workers)
+        self.sample = self.opened.loader(sampled_indices, loaders.workers)
+        self.first_of_sample = self.opened.loader(sampled_indices[:AGREEMENT_SAMPLE], loaders.workers)
 
-        Args:
-            adapted_indices: their positions in the target
-            sampled: positions among these of a sample, which batch-norm statistics and reliability are estimated from
-            predict: runs a model over a loader
+    def predict(self, predict: Predict) -> None:
+        """Predict the images to adapt on, once, by a function that runs a model over a loader.
 
         Raises:
             NotFinite: predictions that are not finite
         """
-        opened = self.opened
-        sample = opened.loader(adapted_indices[sampled.numpy()])
-        if self.config.batch_norm != "source" and has_statistics(opened.model):
-            few = opened.loader(adapted_indices[sampled.numpy()[:AGREEMENT_SAMPLE]])
-            policy = BatchNormPolicy("mixed", num_images=len(Shard.of_this_process(len(sampled))))
-            policy.prepare(
-                opened.model,
-                lambda: predict(opened.model, sample, None).logits,
-                lambda: predict(opened.model, few, None).logits,
+        model = self.opened.model
+        if self.config.batch_norm != "source" and has_statistics(model):
+            num_images = len(Shard.of_this_process(len(self.sample.dataset)))
+            BatchNormPolicy("mixed", num_images=num_images).prepare(
+                model,
+                lambda: predict(model, self.sample, None).logits,
+                lambda: predict(model, self.first_of_sample, None).logits,
                 None,
             )
-        images = opened.loader(adapted_indices)
-        log_probabilities = self._log_probabilities(predict(opened.model, images, None))
+        log_probabilities = self._log_probabilities(predict(model, self.adapted, None))
         if self.mirrors:
-            mirrored = self._log_probabilities(predict(opened.model, images, mirror))
+            mirrored = self._log_probabilities(predict(model, self.adapted, mirror))
             log_probabilities = mean_prediction(log_probabilities, mirrored)
         self.log_probabilities = log_probabilities
         if self.chooses_weight:
-            views = [predict(opened.model, sample, view) for view in (None, shifted)]
+            views = [predict(model, self.sample, view) for view in (None, shifted)]
             self.reliability = reliability(*map(self._log_probabilities, views))
+        model.cpu()
 
     def choose_weight(self, sample: ImageLoader, predict: Callable[[ImageLoader, View | None], Outputs]) -> float:
         """Choose w by the predictions of the adapted model, unless a user sets it. Returns w."""
@@ -251,7 +250,6 @@ def with_teacher(plan: Plan, teacher: Any = None) -> Plan:
         transforms.evaluation,
         columns,
         max(config.batch_size or 0, USUAL_BATCH),
-        config.workers,
     )
     mirrors = plan.transforms.second_view is mirror
     record = {**plan.record, "inputs": recorded_inputs}

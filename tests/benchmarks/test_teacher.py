@@ -1,0 +1,42 @@
+"""The measurements of a teacher: pairs in both orders, and tables of their rows."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from torch import nn
+
+from benchmarks import teacher
+from tests.training.test_teacher import LABELS, NORMALISED, SIDE, Student, pictures
+
+
+def test_each_pair_of_source_models_comes_in_both_orders() -> None:
+    pairs = list(teacher.pairs(("digits", "office31")))
+    assert len(pairs) == 12
+    assert {pair._replace(student=pair.teacher, teacher=pair.student) for pair in pairs} == {*pairs}
+    assert len([*teacher.pairs(("cifar10-c",))]) == 15 + len(teacher.REVERSED)
+
+
+def test_a_row_and_the_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    def models_of(cells: teacher.Cells, pair: teacher.Pair) -> teacher.Models:
+        models: list[nn.Module] = [Student(), Student()]
+        models[1].load_state_dict({name: 1.5 * weight for name, weight in models[0].state_dict().items()})
+        order = slice(None, None, -1 if pair.student == "D" else 1)
+        first, second = models[order]
+        return teacher.Models(first, second, pictures(), LABELS, {"image_size": SIDE, **NORMALISED}, 12)
+
+    both_orders = [*teacher.pairs(("office31",))][:2]
+    monkeypatch.setattr(teacher, "models_of", models_of)
+    monkeypatch.setattr(teacher, "pairs", lambda families: both_orders)
+    arguments = [str(tmp_path), str(tmp_path), "--families", "office31"]
+    teacher.main([*arguments, "--weights", "chosen", "1"])
+    rows = pd.read_csv(tmp_path / "teacher.csv")
+    assert len(rows) == 4
+    assert (rows["weight"].astype(str) == "1").sum() == 2
+    assert rows["chosen_weight"].between(0, 4).all()
+    teacher.main(arguments)  # nothing is left to do
+    assert len(pd.read_csv(tmp_path / "teacher.csv")) == 4
+    teacher.main([*arguments, "--table"])
+    table = capsys.readouterr().out
+    assert "office31: A ← D (1)" in table
+    assert "Worse teachers." in table
