@@ -11,7 +11,7 @@ from tllib_ancon.config.images import ImageConfig
 from tllib_ancon.config.model import ModelConfig, StartConfig
 from tllib_ancon.config.optimization import OptimizationConfig
 from tllib_ancon.config.run import RunConfig
-from tllib_ancon.config.settings import Flag, settings_of
+from tllib_ancon.config.settings import Flag, defined, settings_of
 from tllib_ancon.config.types import Area, NotNegative, Number, Share
 from tllib_ancon.runtime.errors import UserError, unknown_name
 
@@ -95,7 +95,7 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
         method = settings.get("method") or AdaptConfig.model_fields["method"].default
         defaults = methods.training_defaults(method)
         decided_at_construction = {name: defaults[name] for name in defaults if name not in _DECIDED_BY_FACTS}
-        set_by_user = {name: value for name, value in settings.items() if name in names and value is not None}
+        set_by_user = defined({name: settings[name] for name in settings.keys() & names})
         set_by_user["options"] = methods.resolve(method, options)
         super().__init__(**{**decided_at_construction, **set_by_user})
 

@@ -8,7 +8,7 @@ from tllib_ancon.config.images import ImageConfig
 from tllib_ancon.config.model import ModelConfig
 from tllib_ancon.config.optimization import RATES, OptimizationConfig
 from tllib_ancon.config.run import RunConfig
-from tllib_ancon.config.settings import Flag, defaults_of
+from tllib_ancon.config.settings import Flag, defaults_of, defined
 from tllib_ancon.config.types import Area, NotNegative, Number, Positive, Share, Width
 from tllib_ancon.runtime.errors import UserError
 
@@ -105,7 +105,7 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
 
     def __init__(self, **settings: Any) -> None:
         method = str(settings.get("method") or "erm")
-        set_by_user = {name: value for name, value in settings.items() if value is not None}
+        set_by_user = defined(settings)
         defaults = _pretrain_defaults(method, set_by_user.get("optimizer"))
         for name in set_by_user:
             _require_reader(method, name)

@@ -55,14 +55,20 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return tuple(map(_plain, value))
     if isinstance(value, Mapping):
-        return {name: _entry(entry) for name, entry in value.items()}
+        return {name: as_tuple(entry) for name, entry in value.items()}
     if getattr(value, "ndim", None) == 0:
         return value.item()
     return value
 
 
-def _entry(value: Any) -> Any:
+def as_tuple(value: Any) -> Any:
+    """A tuple in place of a list; all else unchanged."""
     return tuple(value) if isinstance(value, list) else value
+
+
+def defined(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries that are not None."""
+    return {name: value for name, value in values.items() if value is not None}
 
 
 class Settings(BaseModel):
@@ -118,7 +124,7 @@ class Settings(BaseModel):
         return None
 
     def __init__(self, /, **settings: Any) -> None:
-        set_by_user = {name: value for name, value in settings.items() if value is not None}
+        set_by_user = defined(settings)
         try:
             super().__init__(**set_by_user)
         except ValidationError as error:

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from tllib_ancon.config.settings import defined
 from tllib_ancon.data.loading import EpochSampler, ImageLoader, UnlabelledImages
 from tllib_ancon.models.batch_norm import estimated_statistics
 from tllib_ancon.models.classifier import BATCH_NORMS
@@ -50,10 +51,9 @@ def fit_without_logits(plan: Plan) -> AdaptationResult:
 
 def _stream_of(plan: Plan, module: nn.Module) -> Online:
     requested = plan.requested
-    settings: dict[str, Any] = {"optimizer": requested.optimizer, "lr": requested.lr}
-    chosen = {name: value for name, value in settings.items() if value is not None}
-    method: Any = plan.config.method
-    return online(copy_of(module).float(), method=method, batch_norm="target", **chosen).to(devices.device())
+    settings = defined({"optimizer": requested.optimizer, "lr": requested.lr})
+    network = copy_of(module).float()
+    return online(network, plan.config.method, batch_norm="target", **settings).to(devices.device())
 
 
 def _train(stream: Online, loader: ImageLoader, plan: Plan) -> None:

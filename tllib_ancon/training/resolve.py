@@ -20,7 +20,7 @@ from tllib_ancon.config.model import ModelConfig, StartConfig
 from tllib_ancon.config.optimization import RATES
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.pretrain import PretrainConfig
-from tllib_ancon.config.settings import settings_of
+from tllib_ancon.config.settings import as_tuple, defined, settings_of
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.layouts import default_resizing
 from tllib_ancon.data.loading import hold_out
@@ -168,10 +168,9 @@ def resolve(config: Config, facts: Facts) -> tuple[Config, list[str]]:
         UserError: settings that contradict the source model's run; a network whose preprocessing nothing tells
     """
     _require_those_of_the_source(config, facts)
-    settings: dict[str, Any] = {name: value for name, value in dict(config).items() if value is not None}
+    settings = defined(dict(config))
     for layer in _layers_of(config):
-        defaults = layer(settings, facts)
-        settings = {name: value for name, value in defaults.items() if value is not None} | settings
+        settings = defined(layer(settings, facts)) | settings
     _require_consistent(config, settings, facts)
     fields = type(config).model_fields.keys() & config.to_dict().keys()  # those that the method reads
     filled = {name: value for name, value in settings.items() if name in fields and value != getattr(config, name)}
@@ -189,8 +188,7 @@ def _source_run(settings: Settings, facts: Facts) -> Settings:
     names = (*INHERITED, *FOLLOWED)
     if facts.is_whole:
         names = tuple(name for name in names if name not in settings_of(ModelConfig))
-    recorded = {name: facts.source.get(name) for name in names}
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()}
+    return {name: as_tuple(facts.source.get(name)) for name in names}
 
 
 def _usual_network(settings: Settings, facts: Facts) -> Settings:
@@ -388,7 +386,7 @@ def _notes(config: ImagesConfig, settings: Settings, facts: Facts) -> list[str]:
     known = images.preprocessing
     if known is not None and known.assumed and not images.are_fixed and "norm_mean" not in settings:
         notes.append(known.assumed)
-    set_before = {name: value for name, value in dict(config).items() if value is not None}
+    set_before = defined(dict(config))
     if _is_unknown({**_source_run(settings, facts), **set_before}, facts):
         size = settings["image_size"]
         learned = "shifted by up to 4 pixels" if size < SMALL else "cropped at random"

@@ -13,6 +13,7 @@ from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.run import RunConfig
+from tllib_ancon.config.settings import as_tuple
 from tllib_ancon.data.batches import Batch, form_of, zeros_of
 from tllib_ancon.data.layouts.arrays import Arrays, open_arrays
 from tllib_ancon.data.layouts.hugging_face import require_datasets
@@ -139,10 +140,7 @@ class Source:
 def _preprocessing_of(recorded: Mapping[str, Any] | None) -> Preprocessing | None:
     if not recorded:
         return None
-    values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()
-    }
-    return Preprocessing(**values)
+    return Preprocessing(**{name: as_tuple(value) for name, value in recorded.items()})
 
 
 def require_extras(config: AdaptConfig | PredictConfig | PretrainConfig) -> None:
