@@ -23,6 +23,7 @@ from tllib_ancon.models.networks import create_backbone
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.image_transforms import Transforms
+from tllib_ancon.training.plan import Plan
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import facts_of, resolve
 from tllib_ancon.training.run import RunDirectory
@@ -189,4 +190,5 @@ def _adaptation(scene: Scene, way: Way, domain: Domain, folder: Path, workers: i
     labels = np.zeros(len(domain), dtype=int) if way.labelled else None
     target = replace(domain, classes=numbered(NUM_CLASSES), labels=labels)
     target = inputs.prepared(options, target, transforms)
-    return Adaptation(model, target, options, run, transforms, Progress(quiet=True))
+    plan = Plan(options, requested, Source(), model, target, transforms, Progress(quiet=True), {})
+    return Adaptation(plan, run)

@@ -33,6 +33,7 @@ from tllib_ancon.toolkit.toolkit import find
 from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.image_transforms import Transforms
 from tllib_ancon.training.inference import Outputs, evaluation_loader, predict_domain
+from tllib_ancon.training.plan import Plan
 from tllib_ancon.training.pretrain import _adversarial_network, _AdversarialTraining, _SourceOnly
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import facts_of, resolve
@@ -106,7 +107,8 @@ def build(target: Domain, folder: Path, batch_size: int, **options: Any) -> Adap
     fixed = {"method": "ancon", "epochs": EPOCHS, "batch_size": batch_size, "lr": 0.1, "workers": 0}
     given = AdaptConfig(options=few, **{**fixed, "adapted": "all", **options})
     given, _ = resolve(given, facts_of(given, Source()))
-    return Adaptation(model, target, given, run, Transforms(contrasting, contrasting), progress=Progress(quiet=True))
+    transforms = Transforms(contrasting, contrasting)
+    return Adaptation(Plan(given, given, Source(), model, target, transforms, Progress(quiet=True), {}), run)
 
 
 def in_the_order_of_many(target: Domain, folder: Path, **options: Any) -> Adaptation:

@@ -19,6 +19,7 @@ from tllib_ancon.training import loop
 from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.image_transforms import Transforms
 from tllib_ancon.training.loop import _create_optimizer
+from tllib_ancon.training.plan import Plan
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import facts_of, resolve
 from tllib_ancon.training.run import MemoryRun
@@ -35,7 +36,8 @@ def adapt(folder: Path, images: int = 48, epochs: int = 1, **options: Any) -> Ad
     settings = {"method": "ancon", "batch_size": 16, "lr": 1e-3, "hold_out": 0.0, "workers": 0, **options}
     config, transforms = AdaptConfig(epochs=epochs, **settings), (train_transform(sizes), evaluation_transform(sizes))
     config, _ = resolve(config, facts_of(config, Source()))
-    adaptation = Adaptation(model, target, config, MemoryRun(), Transforms(*transforms), Progress(quiet=True))
+    plan = Plan(config, config, Source(), model, target, Transforms(*transforms), Progress(quiet=True), {})
+    adaptation = Adaptation(plan, MemoryRun())
     adaptation._train_epoch(1)
     return adaptation
 

@@ -10,34 +10,26 @@ from torch.nn.functional import cross_entropy
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.batches import Batch, concatenated, to_device
-from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.measures import indicators, selection
-from tllib_ancon.measures.indicators import SourceStatistics
 from tllib_ancon.models.batch_norm import BatchNormPolicy, estimated_statistics, has_statistics
 from tllib_ancon.models.classifier import Classifier, NetworkClassifier
-from tllib_ancon.models.copies import without_graphs
+from tllib_ancon.models.copies import restore_methods, without_graphs
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.self_training.checks import PROBABILITIES, are_probabilities
 from tllib_ancon.training.checkpointing import copy_to_cpu
 from tllib_ancon.training.collapse import REMAINING, Diversity, has_collapsed
-from tllib_ancon.training.image_transforms import Transforms
 from tllib_ancon.training.inference import Outputs, View, recorder, scores_under_dropout
 from tllib_ancon.training.learning import choose_parameters, refuse_without_effect
 from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statistics
 from tllib_ancon.training.passes import Passes
+from tllib_ancon.training.plan import Plan
 from tllib_ancon.training.preparation import Preparation
-from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.rate import PAIRS
 from tllib_ancon.training.run import MemoryRun
 from tllib_ancon.training.target_loaders import SAMPLE, TargetLoaders, teaching_loader
-from tllib_ancon.training.teacher import Teacher
-from tllib_ancon.training.teaching import Labels
-
-FEW = 16
-"""Images of a target below which a line warns."""
 
 STATISTICS_SAMPLE = 512
 """Images at most, from which batch-norm statistics are estimated after an epoch."""
@@ -58,24 +50,19 @@ class Adaptation(TrainingLoop):
     options: AdaptConfig
     first_epoch = 0
 
-    def __init__(
-        self,
-        model: Classifier,
-        target: Domain,
-        options: AdaptConfig,
-        run: MemoryRun,
-        transforms: Transforms,
-        progress: Progress,
-        taught: Labels | None = None,
-        source: SourceStatistics | None = None,
-    ):
+    def __init__(self, plan: Plan, run: MemoryRun):
+        model = plan.model
+        assert model is not None
+        target = plan.target
+        options = plan.config
+        transforms = plan.transforms
+        progress = plan.progress
         self.second_view = transforms.second_view if options.views == 2 else None
         self.augment = transforms.augment
         self.images = TargetLoaders(target.without_labels(), options, transforms)
         steps = options.epochs * len(self.images.training)
         self.method = self._create_method(model, options, steps)
         self.images.draw_sample(SAMPLE if self.method.trains and not options.held_out_share else len(target))
-        self._warn(target, transforms, progress)
         refuse_without_effect(options, model, self.method.trains)
         require_batch_statistics(model, self.images.training.batch_size)
         if self.method.trains:
@@ -83,9 +70,10 @@ class Adaptation(TrainingLoop):
         assert options.lr is not None
         groups = model.get_parameters(options.lr) if self.method.trains else []
         loaders = [self.images.training]
-        self.num_taught = 0 if taught is None else int((taught >= 0).sum())
-        if taught is not None:
-            loaders.append(teaching_loader(target, taught, options, transforms, self.images.training))
+        self.num_taught = 0
+        if plan.taught is not None:
+            self.num_taught = int((plan.taught >= 0).sum())
+            loaders.append(teaching_loader(target, plan.taught, options, transforms, self.images.training))
             progress.line(f"labels of {self.num_taught} images of the target teach")
         self.first_predictions = _StoredTensors()
         super().__init__(
@@ -97,22 +85,19 @@ class Adaptation(TrainingLoop):
             groups or [{"params": []}],  # where only statistics change
             {"method": self.method, "first_labels": self.first_predictions},
         )
-        self.teacher: Teacher | None = None
+        self.teacher = plan.teacher
+        if self.teacher is not None:
+            self.teacher.open_loaders(self.images)
+            self.method.teacher = self.teacher
+            self.parts["teacher"] = self.teacher
         self.target = target
         self.record = recorder(target)
-        self.source = source
+        self.source_statistics = plan.source.statistics
         self.method.to(self.device)
         visited = len(Shard.of_this_process(len(self.images.sampled)))
         self.batch_norm = BatchNormPolicy(options.batch_norm, options.batch_norm_share, visited)
         self.passes = Passes(self.images, self._predict_now, mirrors=self.second_view is mirror)
         self.preparation = Preparation(self.network, self.batch_norm, self.passes)
-
-    def add_teacher(self, teacher: Teacher) -> None:
-        """Make labels from the predictions of a teacher as well."""
-        teacher.open_loaders(self.images)
-        self.teacher = teacher
-        self.method.teacher = teacher
-        self.parts["teacher"] = teacher
 
     def _create_method(self, model: Classifier, options: AdaptConfig, steps: int) -> methods.Method:
         method = methods.create(
@@ -129,17 +114,11 @@ class Adaptation(TrainingLoop):
             method.ensemble.compared = True  # epoch 0 compares all logits
         return method
 
-    def _warn(self, target: Domain, transforms: Transforms, progress: Progress) -> None:
-        if self.augment is None and target.holds_tensors and isinstance(transforms.train, nn.Identity):
-            progress.line("no augmentation is used, and AnCon needs one; pass `augment`, a function of a batch")
-        if len(target) < FEW:
-            progress.line(f"only {len(target)} of at least {FEW} images: adapting may reduce accuracy; add images")
-
     def adapted(self) -> nn.Module:
         """The network with the weights of the selected epoch, in evaluation mode; in PyTorch's own layout, so that it
         computes what it computes when it is loaded again. It has no hook, patched method or graph of the training."""
         self._load_best()
-        _restore_methods(self.network)
+        restore_methods(self.network)
         adapted = self.network.release() if isinstance(self.network, NetworkClassifier) else self.network
         without_graphs(adapted)
         return adapted.eval().to(memory_format=torch.contiguous_format)
@@ -360,7 +339,7 @@ class Adaptation(TrainingLoop):
     def _scores_of_the_source_model(self, scored: Outputs, labels: Tensor) -> dict[str, Any]:
         if are_probabilities(scored.logits):
             self.progress.line(PROBABILITIES)
-        scores = indicators.indicators(labels, self.network.num_classes, scored.features.cpu(), self.source)
+        scores = indicators.indicators(labels, self.network.num_classes, scored.features.cpu(), self.source_statistics)
         return scores | scores_under_dropout(scored, self.network.head)
 
     def _ask_the_teacher(self) -> None:
@@ -426,12 +405,6 @@ class Adaptation(TrainingLoop):
 
     def _selected_epoch(self) -> int:
         return 1 + selection.chosen(self.metrics[1:], self.options.criterion)
-
-
-def _restore_methods(model: nn.Module) -> None:
-    """Remove what Accelerate and ``compile`` set on an object, so that its methods are those of its class."""
-    for name in ("forward", "_original_forward", "_is_accelerate_prepared", "_compiled_call_impl"):
-        vars(model).pop(name, None)
 
 
 class _StoredTensors(dict[str, Tensor]):

@@ -19,18 +19,7 @@ from tllib_ancon.training.run import MemoryRun, RunDirectory
 def fit(plan: Plan, run: MemoryRun) -> AdaptationResult:
     """Adapt the model of a plan, or resume its run."""
     assert plan.model is not None
-    adaptation = Adaptation(
-        plan.model,
-        plan.target,
-        plan.config,
-        run,
-        plan.transforms,
-        plan.progress,
-        plan.taught,
-        plan.source.statistics,
-    )
-    if plan.teacher is not None:
-        adaptation.add_teacher(plan.teacher)
+    adaptation = Adaptation(plan, run)
     config = plan.config
     if not adaptation.method.trains:
         refuse_settings_of_training(plan.requested)

@@ -39,6 +39,10 @@ if TYPE_CHECKING:
     from tllib_ancon.training.teacher import Teacher
 
 
+FEW = 16
+"""Images of a target below which a line warns."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """All that is known of an adaptation before its first step.
@@ -143,7 +147,16 @@ def make_plan(
     answers = config.answers if answers is None else answers
     if config.teach is not None or answers is not None:
         taught = taught_labels(config, target, answers, record)
+    _warn_about(target, transforms, progress)
     return Plan(config, requested, source, model, target, transforms, progress, record, head, probe, taught)
+
+
+def _warn_about(target: Domain, transforms: Transforms, progress: Progress) -> None:
+    """Print a line where a target is hard to adapt to: without augmentation, or with few images."""
+    if transforms.augment is None and target.holds_tensors and isinstance(transforms.train, nn.Identity):
+        progress.line("no augmentation is used, and AnCon needs one; pass `augment`, a function of a batch")
+    if len(target) < FEW:
+        progress.line(f"only {len(target)} of at least {FEW} images: adapting may reduce accuracy; add images")
 
 
 def _classifier(
