@@ -187,7 +187,7 @@ def damaged() -> np.ndarray:
     ("data", "message"),
     [
         (damaged(), r"NaN or infinity in 2 rows \(3, 11\); remove"),
-        (np.full((20, 64), np.nan), r"in 20 rows \(0, 1, 2, 3, 4, \.\.\.\)"),
+        (np.full((20, 64), np.nan), r"in 20 rows \(0, 1, 2, 3, 4, and 15 more\)"),
         (torch.from_numpy(damaged()), r"NaN or infinity in 2 rows \(3, 11\)"),
         ({"x": damaged()}, r"dict, x: NaN or infinity in 2 rows \(3, 11\)"),
         ({"x": np.zeros((20, 64)), "y": np.zeros((19, 1))}, r"different lengths \(x 20, y 19\); give"),
