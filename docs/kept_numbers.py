@@ -21,6 +21,7 @@ from benchmarks import online  # noqa: E402
 from benchmarks.left_out import ablation, table  # noqa: E402
 from benchmarks.tables import markdown, study  # noqa: E402
 from benchmarks.tables.beside import read  # noqa: E402
+from benchmarks.toolkit import table as toolkit  # noqa: E402
 from tllib_ancon.laboratory import demo  # noqa: E402
 from tllib_ancon.laboratory.formats import rendered  # noqa: E402
 from tllib_ancon.laboratory.paired import paired_table  # noqa: E402
@@ -183,6 +184,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "ablation_office31_128": lambda: table.over_pairs(runs("ablation/office31_128"), "shot"),
     "ablation_office31_128_equal": lambda: table.over_pairs(runs("ablation/office31_128_equal"), "shot"),
     "ablation_equal_compute": lambda: table.markdown_of(runs("ablation/equal_compute"), "ancon-auto"),
+    "toolkit": lambda: toolkit.table(pd.read_csv(BENCHMARKS / "toolkit" / "runs.csv")),
     "online": lambda: online.table(pd.read_csv(RESULTS / "online.csv")),
     "ablation_parts": lambda: ablation.parts(runs("ablation/parts")),
     "left_out_chosen": lambda: table.markdown_of_chosen(runs("left_out")),

@@ -48,11 +48,12 @@ def table(runs: pd.DataFrame) -> str:
     """A row for each script and pair: accuracy without adaptation, and after each method with the difference."""
     rows = []
     for (script, pair), group in runs.groupby(["script", "pair"], sort=False):
-        start = group.accuracy_before.iloc[0]
-        after = group.set_index("method").accuracy_after
-        cells = [f"{after[method]:.1f} ({after[method] - start:+.1f})" for method in METHODS if method in after]
+        methods = group.set_index("method")
+        start = methods.accuracy_before.reindex(METHODS).dropna().iloc[0]  # ancon-auto scores two views of an image
+        after = methods.accuracy_after.reindex(METHODS)
+        cells = [f"{value:.1f} ({value - start:+.1f})".replace("-", "−") for value in after]
         rows.append([f"`{script}`", pair.replace("-", " → "), f"{start:.1f}", *cells])
-    return markdown(["script", "pair", "without adaptation", *METHODS], rows, numbers=True)
+    return markdown(["script", "pair", "without adaptation", *METHODS], rows, numbers=True).replace("nan (+nan)", "–")
 
 
 if __name__ == "__main__":
