@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.layouts import write_picture
+from tllib_ancon.cli.main import parser_of
 from tllib_ancon.data.check import check
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.layout import LAYOUTS, FolderLayout, Opening, layout
@@ -21,6 +22,7 @@ def suffixes() -> Iterator[None]:
         """The class of an image is its suffix."""
 
         name = "Suffixes"
+        help = "images of any suffix"
         takes_subset = True
 
         def open(self, opening: Opening) -> Domain:
@@ -48,6 +50,7 @@ def test_a_new_layout_needs_its_own_registration_alone(tmp_path: Path) -> None:
     assert not checked.problems
     assert default_resizing("Suffixes") == "keep-ratio"
     assert "Suffixes" in str(missing_dataset(tmp_path))
+    assert "Suffixes: images of any suffix." in " ".join(parser_of("adapt").format_help().split())
     with pytest.raises(UserError, match="did you mean 'Suffixes'"):
         open_domain(tmp_path, "Suffxes", ["."])
 

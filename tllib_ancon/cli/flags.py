@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 
 from tllib_ancon.cli.parser import Parser, flag, spelled, switched_off
 from tllib_ancon.config.settings import choices_of, defaults_of, flag_of, members_of, parts_of, range_of
+from tllib_ancon.data.layouts import layouts_in_words
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Flags:
         setting = self.settings[name]
         kinds = [kind for kind in members_of(setting.annotation) if kind is not NoneType]
         defaults = defaults_of(name, self.defaults)
-        text = spelled(help_text(setting, name in self.required, defaults)).replace("%", "%%")
+        text = spelled(help_text(name, setting, name in self.required, defaults)).replace("%", "%%")
         options = {"default": argparse.SUPPRESS, "help": text}
         if name in self.positional:
             number_of_words = "*" if _items(kinds) else "?"
@@ -127,22 +128,28 @@ def _items(kinds: Sequence[Any]) -> tuple[Any, ...]:
     return get_args(kinds[0])
 
 
-def help_text(setting: FieldInfo, required: bool = False, defaults: Mapping[str, Any] = MappingProxyType({})) -> str:
+def help_text(
+    name: str, setting: FieldInfo, required: bool = False, defaults: Mapping[str, Any] = MappingProxyType({})
+) -> str:
     """What a setting sets, its range, and its default unless the description has it; settings in backticks.
 
     Args:
+        name: of the setting; ``data`` is described by the registered layouts
         setting: to describe
         required: whether it must be given
         defaults: method -> the setting's default, where that depends on the method
     """
-    is_described = re.search(r"\b[Dd]efault\b|\b[Nn]ot needed\b", str(setting.description)) is not None
+    description = str(setting.description)
+    if name == "data":
+        description = f"{description} {layouts_in_words()}"
+    is_described = re.search(r"\b[Dd]efault\b|\b[Nn]ot needed\b", description) is not None
     notes = [range_of(setting)]
     if not is_described:
         notes.append("needed" if required else _default(setting, defaults))
     text = "; ".join(filter(None, notes))
     if not text:
-        return str(setting.description)
-    return f"{setting.description} ({text})"
+        return description
+    return f"{description} ({text})"
 
 
 def _default(setting: FieldInfo, defaults: Mapping[str, Any]) -> str:

@@ -17,7 +17,6 @@ from typing import Any
 from tllib_ancon import toolkit  # noqa: F401 - TLLib works in every command
 from tllib_ancon._version import __version__
 from tllib_ancon.cli.parser import Parser, spelled
-from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import BAD_INPUT, CONTINUES, Interrupted, UserError, in_words, unknown_name
 from tllib_ancon.runtime.interruption import sigterm_raises
 from tllib_ancon.runtime.text import say, spelling_settings
@@ -163,6 +162,7 @@ def _one_of_many() -> bool:
 
 
 def _run_one_of_many(args: argparse.Namespace) -> int:
+    from tllib_ancon.runtime import processes  # PyTorch starts slowly
 
     if args.chosen not in IN_MANY_PROCESSES:
         raise UserError(

@@ -14,10 +14,7 @@ class DataConfig(Settings):
     root: Annotated[str | None, Flag(common=True)] = None
     """folder of the dataset"""
     data: Annotated[str | None, Flag("-d", common=True)] = None
-    """Dataset of TLLib, such as Office31, OfficeHome, VisDA2017 or DomainNet, or the layout of ROOT. ImageList:
-    image_list/<domain>.txt. ImageFolder: class folders in ROOT/DOMAIN. Folder: any tree of images. Arrays: ROOT is a
-    file .npy of features, series or pixels. hf:NAME: a Hugging Face dataset. ImageNetC:
-    corruption/severity/<WordNet id>/*. CorruptedImages: the same with other classes."""
+    """Layout of ROOT, or the name of a dataset."""
     source: Annotated[tuple[str, ...], Flag("-s")] = ()
     """names of the source domains"""
     target: Annotated[tuple[str, ...], Flag("-t", common=True)] = ()

@@ -69,6 +69,8 @@ class Layout(ABC):
     """As ``data`` takes it. One that ends in a colon is the beginning of names, such as ``hf:``."""
     placeholder: str = ""
     """What follows a name that ends in a colon, in words."""
+    help: str = ""
+    """What ``root`` holds, in the help text of ``data``."""
     resizing: str = SQUARE
     """Default resizing of its images: :data:`SQUARE`, or ``keep-ratio`` for images of any origin."""
     needs_domain: bool = True

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
-from torchvision import transforms
 
 from tllib_ancon.data.images import Bytes
 from tllib_ancon.runtime.errors import UserError
@@ -132,6 +131,8 @@ def train_transform(options: Preprocessing) -> ImageTransform:
 
 
 def evaluation_transform(options: Preprocessing) -> ImageTransform:
+    from torchvision import transforms  # it starts slowly, and help texts of commands import this file
+
     size = options.image_size
     centre = partial(_floor_crop, size) if options.floor_crop else transforms.CenterCrop(size)
     crop = transforms.Compose([] if options.val_resizing == "res." else [centre])
@@ -167,6 +168,8 @@ def _floor_crop(side: int, image: Image.Image) -> Image.Image:
 
 def _augmentation(options: Preprocessing) -> Any:
     """The steps after the resizing."""
+    from torchvision import transforms
+
     name = options.train_resizing
     size = options.train_size
     steps: list[Any] = []

@@ -30,6 +30,13 @@ def layout_names() -> list[str]:
     return [name + registered.placeholder for name, registered in LAYOUTS.items()]
 
 
+def layouts_in_words() -> str:
+    """The values of ``data``, for its help text."""
+    texts = [f"{name}{entry.placeholder}: {entry.help}." for name, entry in LAYOUTS.items() if entry.help]
+    datasets = [name for name, entry in LAYOUTS.items() if not entry.help]
+    return " ".join([*texts, f"Datasets of TLLib: {', '.join(datasets)}."])
+
+
 def default_resizing(dataset: str | None) -> str:
     """TLLib's square for its lists and layouts; folders, ``hf:NAME`` and Python objects keep the aspect ratio."""
     if not dataset:

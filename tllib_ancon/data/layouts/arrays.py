@@ -13,6 +13,7 @@ from tllib_ancon.runtime.errors import reading
 @layout
 class Arrays(Layout):
     name = "Arrays"
+    help = "ROOT is a file .npy of features, series or pixels"
     needs_domain = False
 
     def open(self, opening: Opening) -> Domain:

@@ -16,6 +16,7 @@ class CorruptedImages(Layout):
     """Any classes."""
 
     name = "CorruptedImages"
+    help = "corruption/severity/class/*"
     takes_subset = True
 
     def open(self, opening: Opening) -> Domain:
@@ -52,6 +53,7 @@ class ImageNetC(CorruptedImages):
     """ImageNet's classes, in the order of ImageNet classifiers."""
 
     name = "ImageNetC"
+    help = "the same with ImageNet's WordNet ids as classes"
 
     def classes_of(self, tree: Tree, names: set[str]) -> Sequence[str]:
         from timm.data.imagenet_info import ImageNetInfo  # timm starts slowly, and each spawned worker reads this file

@@ -34,6 +34,7 @@ class HuggingFace(Layout):
 
     name = HUGGING_FACE
     placeholder = "NAME_OR_PATH"
+    help = "a dataset of Hugging Face, on the hub or in a folder"
     resizing = KEEP_RATIO
 
     def open(self, opening: Opening) -> Domain:

@@ -14,6 +14,7 @@ from tllib_ancon.runtime.text import first_few, showable
 @layout
 class ImageFolder(FolderLayout):
     name = "ImageFolder"
+    help = "class folders in ROOT/DOMAIN"
 
     def open(self, opening: Opening) -> Domain:
         return open_class_folders(opening.tree, opening.codes, opening.classes)
