@@ -13,6 +13,7 @@ from tllib_ancon.cli.main import main
 from tllib_ancon.data import demo
 from tllib_ancon.training.adaptation import Adaptation
 
+pytest_plugins = ["tests.extras"]
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 """Development data that lies beside a checkout and is never part of it."""
 REFUSED = json.loads(Path(__file__).with_name("refused.json").read_text())

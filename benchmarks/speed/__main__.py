@@ -11,11 +11,12 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.speed import epochs, methods, step
+from benchmarks.speed import epochs, imports, methods, step
 from benchmarks.speed.timing import HEADER, Row
 from tllib_ancon.training.run import versions
 
 MEASUREMENTS: dict[str, Callable[..., Iterable[Row]]] = {
+    "imports": imports.measure,
     "step": step.measure,
     "epochs": epochs.measure,
     "methods": methods.measure,

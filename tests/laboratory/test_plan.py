@@ -86,7 +86,7 @@ def test_a_start_that_sees_the_target_belongs_to_the_pair_and_its_last_epoch_cou
 @pytest.mark.parametrize("start", ["cdan", "mdd"])
 def test_cdan_and_mdd_are_trained_as_tllibs_scripts_train_them(start: str) -> None:
     """Every argument that the scripts give is the plan's; what they leave out is compared where scripts are run."""
-    own = {"root", "seed", "log", "image_size", "module"}
+    own = {"root", "seed", "log", "image_size", "module", "mixed_precision"}
     runs = plan.load("uda").select(seeds=[0]).runs("ROOT", OUT)
     planned = {(a.source[0], a.target[0]): a for a in (parse(run.words) for run in runs) if a.method == start}
     lines = [line for line in (EXAMPLES / f"{start}.sh").read_text().splitlines() if "-d OfficeHome" in line]
@@ -95,6 +95,7 @@ def test_cdan_and_mdd_are_trained_as_tllibs_scripts_train_them(start: str) -> No
         theirs = parse(["pretrain", *shlex.split(line)[3:], "--method", start])
         if theirs.arch == "resnet50" and len(theirs.source) == 1:
             ours = planned[theirs.source[0], theirs.target[0]]
+            assert ours.mixed_precision == "no"  # the scripts train in float32
             assert {k: v for k, v in vars(ours).items() if k not in own} == {
                 k: v for k, v in vars(theirs).items() if k not in own
             }
