@@ -186,6 +186,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "ablation_equal_compute": lambda: table.markdown_of(runs("ablation/equal_compute"), "ancon-auto"),
     "toolkit": lambda: toolkit.table(pd.read_csv(BENCHMARKS / "toolkit" / "runs.csv")),
     "online": lambda: online.table(pd.read_csv(RESULTS / "online.csv")),
+    "online_orders": lambda: online.table_of_orders(pd.read_csv(RESULTS / "online.csv")),
     "ablation_parts": lambda: ablation.parts(runs("ablation/parts")),
     "left_out_chosen": lambda: table.markdown_of_chosen(runs("left_out")),
     "left_out_networks": lambda: by_kind("left_out_networks"),
