@@ -25,7 +25,8 @@ from tllib_ancon.config.settings import defaults_of, members_of, parts_of, setti
 from tllib_ancon.data.open import as_domain
 from tllib_ancon.laboratory.benchmark import BenchmarkConfig
 from tllib_ancon.runtime.errors import UserError
-from tllib_ancon.training.resolve import USUAL_IMAGES, USUAL_NETWORK, facts_of, resolve
+from tllib_ancon.training.facts import facts_of
+from tllib_ancon.training.resolve import USUAL_IMAGES, USUAL_NETWORK, resolve
 from tllib_ancon.training.source import Source
 
 GIVEN = {

@@ -22,10 +22,11 @@ from tllib_ancon.models.classifier import Classifier, choose_adapted_parameters,
 from tllib_ancon.models.networks import create_backbone
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.adaptation import Adaptation
+from tllib_ancon.training.facts import facts_of
 from tllib_ancon.training.image_transforms import Transforms
 from tllib_ancon.training.plan import Plan
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.resolve import facts_of, resolve
+from tllib_ancon.training.resolve import resolve
 from tllib_ancon.training.run import RunDirectory
 from tllib_ancon.training.source import Source
 

@@ -11,7 +11,8 @@ from tests.benchmarks import recorded
 from tllib_ancon.cli.main import parse
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.runtime.errors import UserError
-from tllib_ancon.training.resolve import facts_of, resolve
+from tllib_ancon.training.facts import facts_of
+from tllib_ancon.training.resolve import resolve
 from tllib_ancon.training.source import Source
 
 

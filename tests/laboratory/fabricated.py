@@ -11,7 +11,8 @@ import pandas as pd
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.laboratory.finished_runs import read_runs, with_variants
-from tllib_ancon.training.resolve import facts_of, resolve
+from tllib_ancon.training.facts import facts_of
+from tllib_ancon.training.resolve import resolve
 from tllib_ancon.training.source import Source
 
 VERSIONS = {"torch": "2.x", "device": "a machine"}

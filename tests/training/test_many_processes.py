@@ -31,12 +31,13 @@ from tllib_ancon.runtime import processes
 from tllib_ancon.self_training.elr import WithELR
 from tllib_ancon.toolkit.toolkit import find
 from tllib_ancon.training.adaptation import Adaptation
+from tllib_ancon.training.facts import facts_of
 from tllib_ancon.training.image_transforms import Transforms
 from tllib_ancon.training.inference import Outputs, evaluation_loader, predict_domain
 from tllib_ancon.training.plan import Plan
 from tllib_ancon.training.pretrain import _adversarial_network, _AdversarialTraining, _SourceOnly
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.resolve import facts_of, resolve
+from tllib_ancon.training.resolve import resolve
 from tllib_ancon.training.run import RunDirectory
 from tllib_ancon.training.source import Source
 

@@ -17,11 +17,12 @@ from tllib_ancon.models.networks import create_backbone
 from tllib_ancon.self_training import elr, ensemble, memory_bank
 from tllib_ancon.training import loop
 from tllib_ancon.training.adaptation import Adaptation
+from tllib_ancon.training.facts import facts_of
 from tllib_ancon.training.image_transforms import Transforms
 from tllib_ancon.training.loop import _create_optimizer
 from tllib_ancon.training.plan import Plan
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.resolve import facts_of, resolve
+from tllib_ancon.training.resolve import resolve
 from tllib_ancon.training.run import MemoryRun
 from tllib_ancon.training.source import Source
 

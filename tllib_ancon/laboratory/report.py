@@ -34,8 +34,9 @@ from tllib_ancon.laboratory.tables import (
     table,
 )
 from tllib_ancon.runtime.text import counted, first_few, terminal
+from tllib_ancon.training.facts import facts_of
 from tllib_ancon.training.files import read_json, write_bytes
-from tllib_ancon.training.resolve import USUAL_IMAGES, USUAL_NETWORK, facts_of, resolve
+from tllib_ancon.training.resolve import USUAL_IMAGES, USUAL_NETWORK, resolve
 from tllib_ancon.training.source import Source
 
 

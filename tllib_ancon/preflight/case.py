@@ -20,6 +20,7 @@ from tllib_ancon.models.preprocessing import channels_of
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.class_names import ModelClasses, in_the_models_order
+from tllib_ancon.training.facts import facts_of
 from tllib_ancon.training.image_transforms import (
     Transforms,
     TransformSource,
@@ -31,7 +32,7 @@ from tllib_ancon.training.image_transforms import (
 from tllib_ancon.training.mirroring import MirrorDisagreement, mirror_disagreement, unmirrored
 from tllib_ancon.training.plan import head_learns
 from tllib_ancon.training.probing import probe_of
-from tllib_ancon.training.resolve import facts_of, resolve
+from tllib_ancon.training.resolve import resolve
 from tllib_ancon.training.source import Source, open_source
 
 SAMPLE = 128

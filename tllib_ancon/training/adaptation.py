@@ -225,16 +225,10 @@ class Adaptation(TrainingLoop):
 
         self._train_mode()
         batches = [*islice(zip(*self.loaders, strict=False), PAIRS + 1)]
-        parameters: list[nn.Parameter] = []
-        for group in self.optimizer.param_groups:
-            parameters += group["params"]
-        fitted = self.preparation.fit_rate(step_change, batches, parameters, self.method, loss, predict)
+        fitted = self.preparation.fit_rate(step_change, batches, self._parameters(), self.method, loss, predict)
         assert self.options.lr is not None
         rate = min(fitted, self.options.lr)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-            group["initial_lr"] = rate
-        self.schedule.base_lrs = [rate] * len(self.optimizer.param_groups)
+        self._set_rate(rate)
         return rate
 
     def _augmented(self, images: Batch) -> Any:
@@ -389,12 +383,7 @@ class Adaptation(TrainingLoop):
     def _votes_of_the_target(self) -> Tensor | None:
         """f̄ of every image, (N, K); zeros for one that was held out. None for a method without votes."""
         votes = self.method.votes(torch.tensor(self.images.shard.padded_positions))
-        if votes is None:
-            return None
-        votes_of_all = torch.zeros(len(self.target), votes.shape[1])
-        adapted_indices = self.images.adapted_indices
-        votes_of_all[adapted_indices] = processes.interleave(votes)[: len(adapted_indices)].cpu()
-        return votes_of_all
+        return None if votes is None else self.images.rows_of_the_target(votes)
 
     def _keeps_predictions(self) -> bool:
         return self.options.save_predictions and self._is_best()

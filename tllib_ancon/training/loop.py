@@ -101,6 +101,20 @@ class TrainingLoop(ABC):
         """The steps over which the learning rate decays: those of the whole training."""
         return self.options.epochs * self.steps
 
+    def _parameters(self) -> list[nn.Parameter]:
+        """The parameters that learn."""
+        parameters: list[nn.Parameter] = []
+        for group in self.optimizer.param_groups:
+            parameters += group["params"]
+        return parameters
+
+    def _set_rate(self, rate: float) -> None:
+        """Let all parameters learn at this rate, from which the schedule decays."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+            group["initial_lr"] = rate
+        self.schedule.base_lrs = [rate] * len(self.optimizer.param_groups)
+
     def _make_epochs(self) -> None:
         """Make all epochs that the run does not have yet; a signal ends it after the step that it came in."""
         with watching_workers(), self.interruption:

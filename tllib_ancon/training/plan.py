@@ -19,6 +19,7 @@ from tllib_ancon.models.outputs import MultiLabelOutput, OtherOutput
 from tllib_ancon.runtime.errors import unknown_name
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.class_names import in_the_models_order, note_on_labels
+from tllib_ancon.training.facts import facts_of
 from tllib_ancon.training.files import sha256
 from tllib_ancon.training.image_transforms import (
     Transforms,
@@ -31,7 +32,7 @@ from tllib_ancon.training.mirroring import without_mirrors
 from tllib_ancon.training.probing import probe_of
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.records import network_record, record_of, sha256_of_tensors
-from tllib_ancon.training.resolve import facts_of, resolve
+from tllib_ancon.training.resolve import resolve
 from tllib_ancon.training.source import Source
 from tllib_ancon.training.teaching import Labels, taught_labels
 

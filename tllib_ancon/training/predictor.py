@@ -23,6 +23,7 @@ from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.self_training.method import mean_prediction
 from tllib_ancon.training import devices, inputs
+from tllib_ancon.training.facts import facts_of
 from tllib_ancon.training.image_transforms import (
     Transform,
     known_preprocessing,
@@ -34,7 +35,7 @@ from tllib_ancon.training.image_transforms import (
 )
 from tllib_ancon.training.inference import Evaluator
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.resolve import facts_of, resolve
+from tllib_ancon.training.resolve import resolve
 from tllib_ancon.training.source import Source, open_source
 
 

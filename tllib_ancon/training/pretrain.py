@@ -23,6 +23,7 @@ from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.self_training.pseudo_label import belief_matching_loss
 from tllib_ancon.toolkit.toolkit import AdversarialLoss, GradientReversal, Toolkit, find
 from tllib_ancon.training import devices, inputs
+from tllib_ancon.training.facts import facts_of
 from tllib_ancon.training.image_transforms import (
     Transforms,
     refuse_without_effect,
@@ -34,7 +35,7 @@ from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statisti
 from tllib_ancon.training.probing import probe_of
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.records import record_of
-from tllib_ancon.training.resolve import facts_of, resolve
+from tllib_ancon.training.resolve import resolve
 from tllib_ancon.training.run import BEST, LATEST, STATISTICS, RunDirectory
 from tllib_ancon.training.source import Source, require_extras
 

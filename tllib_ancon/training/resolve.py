@@ -6,13 +6,10 @@ setting wins.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
-from torch import nn
 
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import CRITERIA_OF_AN_EPOCH, AdaptConfig
@@ -21,27 +18,21 @@ from tllib_ancon.config.optimization import RATES
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.settings import as_tuple, defined, settings_of
-from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.layouts import default_resizing
 from tllib_ancon.data.loading import hold_out
-from tllib_ancon.data.pixels import PixelValues, chosen_range
-from tllib_ancon.data.transforms import Preprocessing, second_view
-from tllib_ancon.models.classifier import normalises_by_layer_alone
+from tllib_ancon.data.pixels import chosen_range
+from tllib_ancon.data.transforms import second_view
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.training.facts import Facts, ImageFacts, Settings
 from tllib_ancon.training.image_transforms import (
     ImagesConfig,
-    Transforms,
-    TransformSource,
-    known_preprocessing,
     preprocessing_by,
 )
 
 if TYPE_CHECKING:
-    from tllib_ancon.training.source import Source
+    pass
 
 Config = TypeVar("Config", bound=ImagesConfig)
-Settings = Mapping[str, Any]
 
 USUAL_BATCH = 64
 SMALL = 64
@@ -66,94 +57,6 @@ INHERITED = (*USUAL_NETWORK, *USUAL_IMAGES, "norm_mean", "norm_std", "val_resizi
 
 FOLLOWED = ("train_resizing", "no_hflip", "bands")
 """Settings that a later stage takes from that run and may change."""
-
-
-@dataclass(frozen=True)
-class _NetworkFacts:
-    """What defaults depend on in a loaded network."""
-
-    normalises_by_layer: bool  # alone, as transformers
-    is_partly_frozen: bool
-
-    @classmethod
-    def of(cls, network: nn.Module) -> _NetworkFacts:
-        return cls(
-            normalises_by_layer=normalises_by_layer_alone(network),
-            is_partly_frozen=not all(parameter.requires_grad for parameter in network.parameters()),
-        )
-
-
-@dataclass(frozen=True)
-class _ImageFacts:
-    """What defaults depend on in the images of a run."""
-
-    count: int
-    side: int | None  # in pixels, of images in memory that are squares
-    preprocessing: Preprocessing | None  # of the network, or of the processor that the user passes
-    are_fixed: bool  # tensors, or images with transforms of the user
-    resizing: str  # of this layout of data
-    pixel_values: PixelValues
-    pixel_range: Any  # that the images were opened with, or that the source model's run recorded
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What defaults depend on, besides the settings of the user.
-
-    Attributes:
-        recorded: ``config.json`` of the run that continues; empty for a new one
-        source: ``config.json`` of the run that trained the source model
-        checkpoint: of the source model; empty for a module of the caller
-        is_whole: whether the source model is a network as it is, which no setting builds
-        network: None before it is loaded
-        images: None before they are opened
-    """
-
-    recorded: Settings = field(default_factory=dict)
-    source: Settings = field(default_factory=dict)
-    checkpoint: str = ""
-    is_whole: bool = False
-    network: _NetworkFacts | None = None
-    images: _ImageFacts | None = None
-
-
-def facts_of(
-    config: ImagesConfig,
-    source: Source,
-    network: nn.Module | None = None,
-    images: Domain | None = None,
-    transforms: TransformSource = None,
-    recorded: Settings = MappingProxyType({}),
-) -> Facts:
-    """The facts of a run.
-
-    Args:
-        config: settings of the user
-        source: trained model, whose run decides how its images are prepared
-        network: loaded network. Default: what depends on it is filled in as for a usual one
-        images: images of the run. Default: their settings are left out
-        transforms: the caller's, or a preprocessing; see :func:`with_preprocessing_of`
-        recorded: ``config.json`` of the run that continues
-    """
-    image_facts = None
-    if images is not None:
-        image_facts = _ImageFacts(
-            count=len(images),
-            side=images.images.side,
-            preprocessing=known_preprocessing(transforms),
-            are_fixed=isinstance(transforms, Transforms) or images.holds_tensors,
-            resizing=default_resizing(config.data),
-            pixel_values=images.pixel_values(),
-            pixel_range=images.images.decoding.pixel_range or source.recorded.get("pixel_range"),
-        )
-    return Facts(
-        recorded=recorded,
-        source=source.recorded,
-        checkpoint=source.checkpoint,
-        is_whole=source.is_whole,
-        network=None if network is None else _NetworkFacts.of(network),
-        images=image_facts,
-    )
 
 
 def resolve(config: Config, facts: Facts) -> tuple[Config, list[str]]:
@@ -417,6 +320,6 @@ def _augments(settings: Settings, facts: Facts) -> bool:
     return prepared is not None and not facts.images.are_fixed and second_view(prepared) is not None
 
 
-def _images(facts: Facts) -> _ImageFacts:
+def _images(facts: Facts) -> ImageFacts:
     assert facts.images is not None
     return facts.images

@@ -30,8 +30,9 @@ from tllib_ancon.models.outputs import LogitsReader
 from tllib_ancon.models.recipes import OWN, build, imported
 from tllib_ancon.runtime.errors import UserError, reading
 from tllib_ancon.runtime.text import say
+from tllib_ancon.training.facts import facts_of
 from tllib_ancon.training.progress import require_tracker
-from tllib_ancon.training.resolve import USUAL_IMAGES, USUAL_NETWORK, facts_of, resolve
+from tllib_ancon.training.resolve import USUAL_IMAGES, USUAL_NETWORK, resolve
 from tllib_ancon.training.run import BEST, CHECKPOINTS, CONFIG, LATEST, STATISTICS, RunDirectory
 
 PASS_THE_FUNCTION = (

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.domain import Domain
@@ -61,6 +62,12 @@ class TargetLoaders:
         batch_size = max(self.training.batch_size, USUAL_BATCH)
         self.sample = self._evaluating(adapted.subset(self.sampled), batch_size)
         self.first_of_sample = self._evaluating(adapted.subset(self.sampled[:AGREEMENT_SAMPLE]), batch_size)
+
+    def rows_of_the_target(self, rows: Tensor) -> Tensor:
+        """Rows of all images of the target, from this process's rows of those to adapt on; zeros for the others."""
+        of_all_images = torch.zeros(len(self.target.dataset), *rows.shape[1:])
+        of_all_images[self.adapted_indices] = processes.interleave(rows)[: len(self.adapted_indices)].cpu()
+        return of_all_images
 
     def _evaluating(self, domain: Domain, batch_size: int) -> ImageLoader:
         return evaluation_loader(domain, self.evaluation, batch_size, self.workers)

@@ -27,6 +27,7 @@ from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.self_training.method import mean_prediction
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.class_names import ModelClasses
+from tllib_ancon.training.facts import facts_of
 from tllib_ancon.training.image_transforms import (
     Transform,
     Transforms,
@@ -40,7 +41,7 @@ from tllib_ancon.training.mirroring import shifted
 from tllib_ancon.training.plan import Plan
 from tllib_ancon.training.probing import probe_of
 from tllib_ancon.training.records import sha256_of_tensors
-from tllib_ancon.training.resolve import USUAL_BATCH, facts_of, resolve
+from tllib_ancon.training.resolve import USUAL_BATCH, resolve
 from tllib_ancon.training.source import Source, open_checkpoint
 from tllib_ancon.training.target_loaders import AGREEMENT_SAMPLE, TargetLoaders
 

@@ -1,0 +1,110 @@
+"""What defaults depend on, besides the settings of the user: facts about the model, its images and earlier runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.layouts import default_resizing
+from tllib_ancon.data.pixels import PixelValues
+from tllib_ancon.data.transforms import Preprocessing
+from tllib_ancon.models.classifier import normalises_by_layer_alone
+from tllib_ancon.training.image_transforms import ImagesConfig, Transforms, TransformSource, known_preprocessing
+
+if TYPE_CHECKING:
+    from tllib_ancon.training.source import Source
+
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class NetworkFacts:
+    """What defaults depend on in a loaded network."""
+
+    normalises_by_layer: bool  # alone, as transformers
+    is_partly_frozen: bool
+
+    @classmethod
+    def of(cls, network: nn.Module) -> NetworkFacts:
+        return cls(
+            normalises_by_layer=normalises_by_layer_alone(network),
+            is_partly_frozen=not all(parameter.requires_grad for parameter in network.parameters()),
+        )
+
+
+@dataclass(frozen=True)
+class ImageFacts:
+    """What defaults depend on in the images of a run."""
+
+    count: int
+    side: int | None  # in pixels, of images in memory that are squares
+    preprocessing: Preprocessing | None  # of the network, or of the processor that the user passes
+    are_fixed: bool  # tensors, or images with transforms of the user
+    resizing: str  # of this layout of data
+    pixel_values: PixelValues
+    pixel_range: Any  # that the images were opened with, or that the source model's run recorded
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What defaults depend on, besides the settings of the user.
+
+    Attributes:
+        recorded: ``config.json`` of the run that continues; empty for a new one
+        source: ``config.json`` of the run that trained the source model
+        checkpoint: of the source model; empty for a module of the caller
+        is_whole: whether the source model is a network as it is, which no setting builds
+        network: None before it is loaded
+        images: None before they are opened
+    """
+
+    recorded: Settings = field(default_factory=dict)
+    source: Settings = field(default_factory=dict)
+    checkpoint: str = ""
+    is_whole: bool = False
+    network: NetworkFacts | None = None
+    images: ImageFacts | None = None
+
+
+def facts_of(
+    config: ImagesConfig,
+    source: Source,
+    network: nn.Module | None = None,
+    images: Domain | None = None,
+    transforms: TransformSource = None,
+    recorded: Settings = MappingProxyType({}),
+) -> Facts:
+    """The facts of a run.
+
+    Args:
+        config: settings of the user
+        source: trained model, whose run decides how its images are prepared
+        network: loaded network. Default: what depends on it is filled in as for a usual one
+        images: images of the run. Default: their settings are left out
+        transforms: the caller's, or a preprocessing; see :func:`with_preprocessing_of`
+        recorded: ``config.json`` of the run that continues
+    """
+    image_facts = None
+    if images is not None:
+        image_facts = ImageFacts(
+            count=len(images),
+            side=images.images.side,
+            preprocessing=known_preprocessing(transforms),
+            are_fixed=isinstance(transforms, Transforms) or images.holds_tensors,
+            resizing=default_resizing(config.data),
+            pixel_values=images.pixel_values(),
+            pixel_range=images.images.decoding.pixel_range or source.recorded.get("pixel_range"),
+        )
+    return Facts(
+        recorded=recorded,
+        source=source.recorded,
+        checkpoint=source.checkpoint,
+        is_whole=source.is_whole,
+        network=None if network is None else NetworkFacts.of(network),
+        images=image_facts,
+    )
