@@ -19,7 +19,7 @@ from tllib_ancon.models.copies import restore_methods, without_graphs
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.self_training.checks import PROBABILITIES, are_probabilities
-from tllib_ancon.training.checkpointing import copy_to_cpu
+from tllib_ancon.training.checkpointing import StoredTensors, copy_to_cpu
 from tllib_ancon.training.collapse import REMAINING, Diversity, has_collapsed
 from tllib_ancon.training.inference import Outputs, View, recorder, scores_under_dropout
 from tllib_ancon.training.learning import choose_parameters, refuse_without_effect
@@ -75,7 +75,7 @@ class Adaptation(TrainingLoop):
             self.num_taught = int((plan.taught >= 0).sum())
             loaders.append(teaching_loader(target, plan.taught, options, transforms, self.images.training))
             progress.line(f"labels of {self.num_taught} images of the target teach")
-        self.first_predictions = _StoredTensors()
+        self.first_predictions = StoredTensors()
         super().__init__(
             options,
             run,
@@ -394,10 +394,3 @@ class Adaptation(TrainingLoop):
 
     def _selected_epoch(self) -> int:
         return 1 + selection.chosen(self.metrics[1:], self.options.criterion)
-
-
-class _StoredTensors(dict[str, Tensor]):
-    """Tensors that an interrupted run needs to resume."""
-
-    state_dict = dict.copy
-    load_state_dict = dict.update
