@@ -144,9 +144,11 @@ def _check_options(name: str, options: type[Settings]) -> None:
             raise UserError(f"method {name}: option `{option}` is the name of an argument of create; choose another")
         if hasattr(base, option):
             raise UserError(f"method {name}: option `{option}` is the name of an attribute of Method; choose another")
-        for other, registration in REGISTERED.items():
+        for registered_name, registration in REGISTERED.items():
             if settings_of(registration.method.Options).get(option, field).annotation != field.annotation:
-                raise UserError(f"method {name}: option `{option}` has another type than that of {other}; rename it")
+                raise UserError(
+                    f"method {name}: option `{option}` has another type than that of {registered_name}; rename it"
+                )
     options(**{option: field.default for option, field in settings_of(options).items()})
 
 
@@ -272,7 +274,9 @@ def _method_class(name: str) -> type[Method]:
     if base not in REGISTERED or extra not in COMPOSITIONS:
         raise unknown_name("method", name, names())
     if extra not in REGISTERED[base].composes:
-        offered = [other for other in names() if other == base or other.startswith(f"{base}+")]
+        offered = [
+            offered_name for offered_name in names() if offered_name == base or offered_name.startswith(f"{base}+")
+        ]
         raise UserError(f"method {name!r} is not offered: {base} {COMPOSITIONS[extra]}; there is {', '.join(offered)}")
     composition = REGISTERED[f"+{extra}"].method
     return _composed(composition, REGISTERED[base].method)  # type: ignore[arg-type]

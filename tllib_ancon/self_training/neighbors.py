@@ -10,22 +10,22 @@ BUDGET = 2**28
 """Bytes that inner products may take at a time; those of one query, 4 N, are the least."""
 
 
-def available_neighbors(name: str, wanted: int, num_samples: int) -> int:
-    """``wanted``, or with a warning the N - 1 others that N samples have."""
-    if wanted >= num_samples:
+def available_neighbors(name: str, requested: int, num_samples: int) -> int:
+    """``requested``, or with a warning the N - 1 others that N samples have."""
+    if requested >= num_samples:
         warnings.warn(
-            f"{name}={wanted} but a sample has only {num_samples - 1} others: that many are used", stacklevel=4
+            f"{name}={requested} but a sample has only {num_samples - 1} others: that many are used", stacklevel=4
         )
-    return min(wanted, num_samples - 1)
+    return min(requested, num_samples - 1)
 
 
-def nearest(queries: Tensor, bank: Tensor, k: int, own: Tensor) -> Tensor:
+def nearest(queries: Tensor, bank: Tensor, k: int, query_rows: Tensor) -> Tensor:
     """The k rows of ``bank`` (N, D) nearest to each query (Q, D) by inner product, best first, but its own row. They
     lie in the k blocks of 64 with the largest maxima."""
     at_a_time = max(1, BUDGET // (queries.element_size() * len(bank)))
     padded = len(bank) + -len(bank) % BLOCK
     best = []
-    for rows, own_rows in zip(torch.split(queries, at_a_time), torch.split(own, at_a_time), strict=True):
+    for rows, own_rows in zip(torch.split(queries, at_a_time), torch.split(query_rows, at_a_time), strict=True):
         products = queries.new_empty(len(rows), padded)
         torch.mm(rows, bank.T, out=products[:, : len(bank)])  # with out=, autocast leaves it alone
         products[:, len(bank) :] = -torch.inf

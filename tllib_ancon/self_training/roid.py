@@ -30,10 +30,11 @@ def soft_likelihood_ratio(logits: Tensor) -> Tensor:
     return -(probabilities * (probabilities.log() - (1 - probabilities).log())).sum(1)
 
 
-def symmetric_cross_entropy(logits: Tensor, other: Tensor) -> Tensor:
+def symmetric_cross_entropy(logits: Tensor, second_logits: Tensor) -> Tensor:
     """Mean of both cross-entropies between two predictions of the same samples, (B, K) each: (B,) float32."""
-    one, two = logits.float().log_softmax(1), other.float().log_softmax(1)
-    return -(two.exp() * one + one.exp() * two).sum(1) / 2
+    log_first = logits.float().log_softmax(1)
+    log_second = second_logits.float().log_softmax(1)
+    return -(log_second.exp() * log_first + log_first.exp() * log_second).sum(1) / 2
 
 
 @torch.no_grad()

@@ -90,14 +90,16 @@ def adapt(  # noqa: PLR0913
         >>> predictions = tllib_ancon.predict(result.model, "photos/")
     """
     config = _config_of(model, images, answers, teacher, config, settings)
-    passed = passed_transforms(train_transform, evaluation_transform)
+    user_transforms = passed_transforms(train_transform, evaluation_transform)
     processes.join()
     run = open_run(config.log)
     with devices.using_processor(config.threads):
         source = open_source(config, None if isinstance(model, str | Path | AdaptConfig) else model)
         run.refuse_own_checkpoint(source.checkpoint)
-        target = open_target(config, source, images, labels, passed)
-        plan = make_plan(config, source, target, run.recorded(), passed, head=head, augment=augment, answers=answers)
+        target = open_target(config, source, images, labels, user_transforms)
+        plan = make_plan(
+            config, source, target, run.recorded(), user_transforms, head=head, augment=augment, answers=answers
+        )
         plan = with_teacher(plan, None if isinstance(teacher, str | Path) else teacher)
         if plan.teacher is not None:
             run.refuse_own_checkpoint(plan.teacher.opened.checkpoint)

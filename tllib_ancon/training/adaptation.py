@@ -360,12 +360,12 @@ class Adaptation(TrainingLoop):
         if "accuracy" in selected:
             return
         last = copy_to_cpu(self.network.state_dict())
-        made = self.passes
-        self.passes = Passes(self.images, self._predict_now, made.mirrors)
+        passes = self.passes
+        self.passes = Passes(self.images, self._predict_now, passes.mirrors)
         self._load_best()
         selected |= self._recorded()
         self.network.load_state_dict(last)
-        self.passes = made
+        self.passes = passes
 
     def _predict_now(self, loader: Any, view: View | None) -> Outputs:
         epoch = self.metrics[-1]["epoch"] if self.metrics else 0

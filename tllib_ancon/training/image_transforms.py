@@ -70,14 +70,14 @@ def passed_transforms(train: Transform | None, evaluation: Transform | None) -> 
     return Transforms(train, evaluation)
 
 
-def with_preprocessing_of(network: nn.Module, passed: TransformSource = None) -> TransformSource:
+def with_preprocessing_of(network: nn.Module, source: TransformSource = None) -> TransformSource:
     """What a caller passes, beside or else the preprocessing of the network, which is derived here and nowhere else."""
-    if isinstance(passed, Preprocessing):
-        return passed
+    if isinstance(source, Preprocessing):
+        return source
     declared = preprocessing_of(network)
-    if passed is None:
+    if source is None:
         return declared
-    return replace(passed, preprocessing=declared)
+    return replace(source, preprocessing=declared)
 
 
 def known_preprocessing(source: TransformSource) -> Preprocessing | None:
@@ -86,9 +86,9 @@ def known_preprocessing(source: TransformSource) -> Preprocessing | None:
     return source
 
 
-def preprocessing_by(settings: Mapping[str, Any], known: Preprocessing | None) -> Preprocessing | None:
+def preprocessing_by(settings: Mapping[str, Any], declared: Preprocessing | None) -> Preprocessing | None:
     """The preprocessing by these settings, else the network's own; None without mean or standard deviation."""
-    base = known or Preprocessing((), ())
+    base = declared or Preprocessing((), ())
     mean = settings.get("norm_mean") or base.mean
     std = settings.get("norm_std") or base.std
     if not mean or not std:
@@ -97,14 +97,14 @@ def preprocessing_by(settings: Mapping[str, Any], known: Preprocessing | None) -
     return replace(base, mean=mean, std=std, horizontal_flip=not settings.get("no_hflip"), **chosen)
 
 
-def refuse_without_effect(config: ImagesConfig, images: Domain, passed: TransformSource = None) -> None:
+def refuse_without_effect(config: ImagesConfig, images: Domain, source: TransformSource = None) -> None:
     """Raise an error for settings of preprocessing that change nothing: of tensors, or beside the caller's own
     transforms.
 
     Args:
         config: settings of the user, before any default is filled in
     """
-    if not images.holds_tensors and not isinstance(passed, Transforms):
+    if not images.holds_tensors and not isinstance(source, Transforms):
         return
     fields = type(config).model_fields
     for name in (*PREPARING, *READING) if images.holds_tensors else PREPARING:

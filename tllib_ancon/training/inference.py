@@ -78,8 +78,8 @@ class Evaluator:
         """
         parts = joined(self._rows(batches, view), num_rows)
         if processes.world_size() > 1:
-            indices, *others = [processes.interleave(part.to(parts[-1].device))[:total] for part in parts]
-            return Outputs(indices.cpu(), *others)
+            indices, *rest = [processes.interleave(part.to(parts[-1].device))[:total] for part in parts]
+            return Outputs(indices.cpu(), *rest)
         return Outputs(*parts)
 
     def _rows(self, batches: Iterable[Any], view: View | None) -> Iterator[tuple[Tensor, ...]]:

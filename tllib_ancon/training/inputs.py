@@ -101,8 +101,8 @@ def open_images(
 def prepared(config: ImagesConfig, images: Domain, transforms: Transforms) -> Domain:
     """The images as the settings read them, in a cache."""
     decoded = images.decoded_by(Decoding.of(config))
-    both = transforms.train, transforms.evaluation
-    resizings = [transform.resizing for transform in both if isinstance(transform, ImageTransform)]
+    pair = transforms.train, transforms.evaluation
+    resizings = [transform.resizing for transform in pair if isinstance(transform, ImageTransform)]
     if config.cache is not None:
         return cache.cached(decoded, config.cache, resizings)
     if isinstance(config, PredictConfig):

@@ -289,9 +289,9 @@ def _decayed(groups: list[dict[str, Any]], weight_decay: float) -> list[dict[str
     divided = []
     for group in groups:
         decaying = [parameter for parameter in group["params"] if parameter.ndim >= 2]
-        others = [parameter for parameter in group["params"] if parameter.ndim < 2]
+        undecayed = [parameter for parameter in group["params"] if parameter.ndim < 2]
         divided.append({**group, "params": decaying, "weight_decay": weight_decay})
-        divided.append({**group, "params": others, "weight_decay": 0.0})
+        divided.append({**group, "params": undecayed, "weight_decay": 0.0})
     return divided
 
 
@@ -320,11 +320,11 @@ def training_loader(
     shard = Shard.of_this_process(len(images))
     steps = len(images) // shard.world_size // batch_size
     if steps == 0:
-        needed = f"one batch of {batch_size}"
+        least = f"one batch of {batch_size}"
         if shard.world_size > 1:
-            needed += f" in each of {shard.world_size} processes"
+            least += f" in each of {shard.world_size} processes"
         raise UserError(
-            f"domain {images.domain.name}: {len(images)} images to train on are fewer than {needed}; pass a smaller "
+            f"domain {images.domain.name}: {len(images)} images to train on are fewer than {least}; pass a smaller "
             "`batch_size`"
         )
     length = (batches or steps) * batch_size

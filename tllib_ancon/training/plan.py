@@ -81,10 +81,12 @@ class Plan:
         return as_classifier(self.source.load(self.requested), self.head, self.probe)
 
 
-def open_target(config: AdaptConfig, source: Source, images: Any, labels: Any, passed: TransformSource) -> Domain:
+def open_target(
+    config: AdaptConfig, source: Source, images: Any, labels: Any, user_transforms: TransformSource
+) -> Domain:
     """The target images that the caller passes, or that the settings name."""
     target = inputs.images_of(config, images, labels, source.classes)
-    refuse_without_effect(config, target, passed)
+    refuse_without_effect(config, target, user_transforms)
     if source.checkpoint and config.root and config.data:
         _require_known_domains(config)
     return target
@@ -103,7 +105,7 @@ def make_plan(
     source: Source,
     images: Domain,
     recorded: Mapping[str, Any],
-    passed: TransformSource,
+    user_transforms: TransformSource,
     *,
     head: str | None = None,
     augment: Callable[[Any], Any] | None = None,
@@ -116,14 +118,14 @@ def make_plan(
         source: the trained model
         images: the target, as it was opened
         recorded: ``config.json`` of the run that continues; empty for a new one
-        passed: transforms of the caller
+        user_transforms: transforms of the caller
         head, augment, answers: as for :func:`tllib_ancon.adapt`
     """
     progress = Progress(requested.quiet)
     devices.make_reproducible(requested.seed, requested.deterministic)
     network = source.load(requested)
     recorded = {} if requested.overwrite else recorded
-    transform_source = with_preprocessing_of(network, passed)
+    transform_source = with_preprocessing_of(network, user_transforms)
     config, notes = resolve(requested, facts_of(requested, source, network, images, transform_source, recorded))
     progress.lines(notes)
     transforms = replace(transforms_of(config, network, images, transform_source), augment=augment)
@@ -142,7 +144,7 @@ def make_plan(
         progress.lines(model.reader.notes)
     record = _record_of(config, source, network, model, target)
     if requested.log is not None and probe is not None:
-        preprocessing = None if isinstance(passed, Transforms) else transforms.preprocessing
+        preprocessing = None if isinstance(user_transforms, Transforms) else transforms.preprocessing
         record["network"] = network_record(model, probe, preprocessing)
     taught = None
     answers = config.answers if answers is None else answers

@@ -60,8 +60,8 @@ class Predictor:
             self.network = self.start.load(config).to(devices.device())
         self.head = head
         self._reader: LogitsReader | None = None
-        passed = passed_transforms(None if is_processor(transform) else transform, transform)
-        self._transforms = with_preprocessing_of(self.network, passed)
+        user_transforms = passed_transforms(None if is_processor(transform) else transform, transform)
+        self._transforms = with_preprocessing_of(self.network, user_transforms)
         self.chosen = config
         self.config, _ = resolve(config, facts_of(config, self.start))
 

@@ -99,9 +99,9 @@ def _usual_network(settings: Settings, facts: Facts) -> Settings:
 
 
 def _usual_source_images(settings: Settings, facts: Facts) -> Settings:
-    known = None if facts.images is None else facts.images.preprocessing
-    if known is not None and 0 < known.image_size < SMALL:  # a digit network, which takes no other size
-        return {**USUAL_IMAGES, "image_size": known.image_size}
+    preprocessing = None if facts.images is None else facts.images.preprocessing
+    if preprocessing is not None and 0 < preprocessing.image_size < SMALL:  # a digit network, which takes no other size
+        return {**USUAL_IMAGES, "image_size": preprocessing.image_size}
     return USUAL_IMAGES
 
 
@@ -118,12 +118,12 @@ def _unknown_preprocessing(settings: Settings, facts: Facts) -> Settings:
 def _metadata_of_the_network(settings: Settings, facts: Facts) -> Settings:
     if facts.images is None or facts.images.are_fixed or facts.images.preprocessing is None:
         return {}
-    known = facts.images.preprocessing
+    preprocessing = facts.images.preprocessing
     return {
-        "image_size": known.image_size or None,
-        "crop_fraction": known.crop_fraction,
-        "resize_size": known.resize_size or None,
-        "val_resizing": known.val_resizing,
+        "image_size": preprocessing.image_size or None,
+        "crop_fraction": preprocessing.crop_fraction,
+        "resize_size": preprocessing.resize_size or None,
+        "val_resizing": preprocessing.val_resizing,
     }
 
 
@@ -286,9 +286,9 @@ def _notes(config: ImagesConfig, settings: Settings, facts: Facts) -> list[str]:
         return []
     images = facts.images
     notes = []
-    known = images.preprocessing
-    if known is not None and known.assumed and not images.are_fixed and "norm_mean" not in settings:
-        notes.append(known.assumed)
+    preprocessing = images.preprocessing
+    if preprocessing is not None and preprocessing.assumed and not images.are_fixed and "norm_mean" not in settings:
+        notes.append(preprocessing.assumed)
     set_before = defined(dict(config))
     if _is_unknown({**_source_run(settings, facts), **set_before}, facts):
         size = settings["image_size"]

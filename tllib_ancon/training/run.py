@@ -163,10 +163,10 @@ class RunDirectory(MemoryRun):
         Other settings are an error once an epoch is complete, and so are missing or changed files. ``overwrite`` starts
         anew, but resumes a run that the same settings began with ``overwrite``."""
         many = {"processes": processes.world_size()} if processes.world_size() > 1 else {}
-        wanted = json.loads(json.dumps({**config, "threads": torch.get_num_threads(), **many}))
-        overwrite = overwrite and not self._overwrites_already(wanted)
+        requested = json.loads(json.dumps({**config, "threads": torch.get_num_threads(), **many}))
+        overwrite = overwrite and not self._overwrites_already(requested)
         if self._has(RESULT) and not overwrite:
-            refuse_other_settings(self.path, self.config(), wanted)
+            refuse_other_settings(self.path, self.config(), requested)
             self._verify(_read(self.path / RESULT).get("sha256", {RESULT: ""}))
             with contextlib.suppress(OSError):
                 self.discard_state()
@@ -180,23 +180,24 @@ class RunDirectory(MemoryRun):
         if overwrite:
             self.clear()
         recorded = {} if overwrite else self.recorded()
-        needed = STATE if recorded else CONFIG
+        required = STATE if recorded else CONFIG
         present = [name for name in OF_AN_EPOCH if self._has(name)]
-        if present and not self._has(needed):
+        if present and not self._has(required):
             raise UserError(
-                f"run directory {self.path} holds {', '.join(present)} but no {needed}: it is a partial copy of a run, "
-                f"or no run of this program. Copy all of it, choose another `log`, or {ANEW}"
+                f"run directory {self.path} holds {', '.join(present)} but no {required}: it is a partial copy of a "
+                f"run, or no run of this program. Copy all of it, choose another `log`, or {ANEW}"
             )
         if not present:
-            self.write_json(CONFIG, {**wanted, "versions": versions()})
+            self.write_json(CONFIG, {**requested, "versions": versions()})
             return []
-        refuse_other_settings(self.path, recorded, wanted)
-        there, now = recorded.get("threads", wanted["threads"]), wanted["threads"]
-        if there == now:
+        refuse_other_settings(self.path, recorded, requested)
+        threads = requested["threads"]
+        recorded_threads = recorded.get("threads", threads)
+        if recorded_threads == threads:
             return []
         return [
-            f"warning: this run began with {there} threads of PyTorch and continues with {now}: its numbers will "
-            "differ from those of an uninterrupted run, soon by more than the last bits"
+            f"warning: this run began with {recorded_threads} threads of PyTorch and continues with {threads}: its "
+            "numbers will differ from those of an uninterrupted run, soon by more than the last bits"
         ]
 
     @on_main
@@ -296,12 +297,12 @@ class RunDirectory(MemoryRun):
             self._verify({f"{CHECKPOINTS}/{BEST}": state["best"]})
         return state
 
-    def _overwrites_already(self, wanted: Mapping[str, Any]) -> bool:
+    def _overwrites_already(self, requested: Mapping[str, Any]) -> bool:
         """Whether a run with these settings overwrote another one here, and was interrupted before all was finished."""
         with contextlib.suppress(UserError), reading(self.path, "a run"):
             recorded = self.config()
             self._read_state()
-            same = recorded["versions"] == versions() and not differences(recorded, wanted)
+            same = recorded["versions"] == versions() and not differences(recorded, requested)
             return bool(recorded["overwrite"]) and same and not self._has(RESULT)
         return False
 

@@ -37,8 +37,8 @@ def versions() -> dict[str, str]:
     }
 
 
-def refuse_other_settings(path: Path, recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    differing = differences(recorded, wanted)
+def refuse_other_settings(path: Path, recorded: Mapping[str, Any], requested: Mapping[str, Any]) -> None:
+    differing = differences(recorded, requested)
     if not differing:
         return
     texts = [f"{name}: {before!r} there, {value!r} now" for name, (before, value) in differing.items()]
@@ -49,13 +49,13 @@ def refuse_other_settings(path: Path, recorded: Mapping[str, Any], wanted: Mappi
     raise UserError(message)
 
 
-def differences(recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+def differences(recorded: Mapping[str, Any], requested: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Setting -> its two values, where they differ; every value by itself, such as ``inputs.classes[3]``."""
     recorded_values = _values_of(recorded)
-    wanted_values = _values_of(wanted)
+    requested_values = _values_of(requested)
     differing = {}
-    for name in {**recorded_values, **wanted_values}:
-        pair = (recorded_values.get(name), wanted_values.get(name))
+    for name in {**recorded_values, **requested_values}:
+        pair = (recorded_values.get(name), requested_values.get(name))
         if pair[0] != pair[1]:
             differing[name] = pair
     return differing
