@@ -1,5 +1,6 @@
 """A second opinion: another model whose predictions enter the pseudo-labels."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tllib_ancon.cli.main import main
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training.adaptation import Adaptation
+from tllib_ancon.training.teacher import reliability
 
 CLASSES, SIDE, IMAGES = ("red", "green", "blue"), 8, 36
 LABELS = np.arange(IMAGES) % 3
@@ -232,3 +234,13 @@ def test_a_run_is_the_teacher_of_a_command(domains: Path, source_checkpoint: Pat
         error = capsys.readouterr().err
         assert told in error
         assert len(error.splitlines()) == 1
+
+
+def test_reliability_is_agreement_beyond_chance_times_entropy() -> None:
+    diverse = 9 * torch.eye(4)[torch.arange(400) % 4]
+    constant = 9 * torch.eye(4)[[0]].expand(400, -1)
+    assert reliability(diverse, diverse) == pytest.approx(math.log(4))
+    assert reliability(constant, constant) == pytest.approx(0.001)
+    assert reliability(diverse, diverse.roll(1, 0)) == pytest.approx(0.001)  # less than by chance
+    half = torch.cat([diverse[:200], diverse.roll(2, 0)[200:]])
+    assert reliability(diverse, half) == pytest.approx(math.log(4) * (0.5 - 0.25) / 0.75)
