@@ -90,12 +90,7 @@ def register(name: str, *, composes: Collection[str] = (), **unknown: Any) -> Ca
             f"method {name}: `{next(iter(unknown))}` is no argument of register. Make options attributes of the class, "
             f"such as `q: float = methods.option(0.8, help=...)`; {_PAGE}"
         )
-    base, plus, extra = name.partition("+")
-    if plus:
-        is_well_formed = extra in COMPOSITIONS and (not base or base in REGISTERED)
-    else:
-        is_well_formed = _NAME.fullmatch(name) is not None
-    if not is_well_formed:
+    if not _is_well_formed(name):
         raise UserError(f"method name {name!r}: expected small letters, digits and dashes")
     for composition in composes:
         if composition not in COMPOSITIONS:
@@ -112,6 +107,13 @@ def register(name: str, *, composes: Collection[str] = (), **unknown: Any) -> Ca
         return method
 
     return add
+
+
+def _is_well_formed(name: str) -> bool:
+    base, plus, extra = name.partition("+")
+    if not plus:
+        return _NAME.fullmatch(name) is not None
+    return extra in COMPOSITIONS and (not base or base in REGISTERED)
 
 
 def _base_class() -> type[Method]:
@@ -168,11 +170,16 @@ def names() -> list[str]:
     registered = [name for name in REGISTERED if "+" not in name]
     offered = []
     for base in dict.fromkeys([*registered, *loaded]):
-        offered.append(base)
-        for extra in COMPOSITIONS:
-            if extra in REGISTERED[base].composes or f"{base}+{extra}" in REGISTERED:
-                offered.append(extra if base == "self-training" else f"{base}+{extra}")
+        offered += [base, *_compositions_of(base)]
     return offered
+
+
+def _compositions_of(base: str) -> list[str]:
+    """The names of what is composed with a method; self-training stands in front of none."""
+    extras = [extra for extra in COMPOSITIONS if extra in REGISTERED[base].composes or f"{base}+{extra}" in REGISTERED]
+    if base == "self-training":
+        return extras
+    return [f"{base}+{extra}" for extra in extras]
 
 
 def settings(name: str | None = None) -> dict[str, FieldInfo]:

@@ -23,14 +23,14 @@ Settings = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class NetworkFacts:
+class _NetworkFacts:
     """What defaults depend on in a loaded network."""
 
     normalises_by_layer: bool  # alone, as transformers
     is_partly_frozen: bool
 
     @classmethod
-    def of(cls, network: nn.Module) -> NetworkFacts:
+    def of(cls, network: nn.Module) -> _NetworkFacts:
         return cls(
             normalises_by_layer=normalises_by_layer_alone(network),
             is_partly_frozen=not all(parameter.requires_grad for parameter in network.parameters()),
@@ -67,7 +67,7 @@ class Facts:
     source: Settings = field(default_factory=dict)
     checkpoint: str = ""
     is_whole: bool = False
-    network: NetworkFacts | None = None
+    network: _NetworkFacts | None = None
     images: ImageFacts | None = None
 
 
@@ -105,6 +105,6 @@ def facts_of(
         source=source.recorded,
         checkpoint=source.checkpoint,
         is_whole=source.is_whole,
-        network=None if network is None else NetworkFacts.of(network),
+        network=None if network is None else _NetworkFacts.of(network),
         images=image_facts,
     )

@@ -13,7 +13,7 @@ from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.batches import Batch
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.layouts import layout_of
-from tllib_ancon.data.transforms import mirror
+from tllib_ancon.data.transforms import Preprocessing, mirror
 from tllib_ancon.models.classifier import Classifier, NetworkClassifier, as_classifier
 from tllib_ancon.models.outputs import MultiLabelOutput, OtherOutput
 from tllib_ancon.runtime.errors import unknown_name
@@ -144,14 +144,20 @@ def make_plan(
         progress.lines(model.reader.notes)
     record = _record_of(config, source, network, model, target)
     if requested.log is not None and probe is not None:
-        preprocessing = None if isinstance(user_transforms, Transforms) else transforms.preprocessing
-        record["network"] = network_record(model, probe, preprocessing)
+        record["network"] = network_record(model, probe, _preprocessing_to_record(transforms, user_transforms))
     taught = None
     answers = config.answers if answers is None else answers
     if config.teach is not None or answers is not None:
         taught = taught_labels(config, target, answers, record)
     _warn_about(target, transforms, progress)
     return Plan(config, requested, source, model, target, transforms, progress, record, head, probe, taught)
+
+
+def _preprocessing_to_record(transforms: Transforms, user_transforms: TransformSource) -> Preprocessing | None:
+    """The preprocessing by which a later command prepares images; None where transforms of the user did all of it."""
+    if isinstance(user_transforms, Transforms):
+        return None
+    return transforms.preprocessing
 
 
 def _warn_about(target: Domain, transforms: Transforms, progress: Progress) -> None:

@@ -191,14 +191,7 @@ class RunDirectory(MemoryRun):
             self.write_json(CONFIG, {**requested, "versions": versions()})
             return []
         refuse_other_settings(self.path, recorded, requested)
-        threads = requested["threads"]
-        recorded_threads = recorded.get("threads", threads)
-        if recorded_threads == threads:
-            return []
-        return [
-            f"warning: this run began with {recorded_threads} threads of PyTorch and continues with {threads}: its "
-            "numbers will differ from those of an uninterrupted run, soon by more than the last bits"
-        ]
+        return _warnings_about_threads(recorded, requested)
 
     @on_main
     def resume(self) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:
@@ -312,6 +305,17 @@ class RunDirectory(MemoryRun):
             if not path.is_file() or files.sha256(path) != digest:
                 problem = "is not the file that the run wrote: its checksum differs" if path.is_file() else "is missing"
                 raise UserError(f"{path} {problem}; is this a partial copy of a run? Copy all of it, or {ANEW}")
+
+
+def _warnings_about_threads(recorded: Mapping[str, Any], requested: Mapping[str, Any]) -> list[str]:
+    threads = requested["threads"]
+    recorded_threads = recorded.get("threads", threads)
+    if recorded_threads == threads:
+        return []
+    return [
+        f"warning: this run began with {recorded_threads} threads of PyTorch and continues with {threads}: its numbers "
+        "will differ from those of an uninterrupted run, soon by more than the last bits"
+    ]
 
 
 def open_run(log: str | None) -> MemoryRun:
