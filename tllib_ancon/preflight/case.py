@@ -127,11 +127,10 @@ def open_case(
     transform_source = with_preprocessing_of(network, user_transforms)
     assumed = _undefined_normalisation(requested, source, domain, transform_source)
     assuming = _assuming(requested, network, assumed)
-    facts = facts_of(assuming, source, network, domain, transform_source)
-    config, _ = resolve(assuming, facts)  # the lines of check replace the notes
-    unlabelled = domain.without_labels()
-    transforms = transforms_of(config, network, unlabelled, transform_source)
-    target = inputs.prepared(config, unlabelled, transforms)
+    # The lines of check replace the notes.
+    config, _ = resolve(assuming, facts_of(assuming, source, network, domain, transform_source))
+    transforms = transforms_of(config, network, domain, transform_source)
+    target = inputs.prepared(config, domain.without_labels(), transforms)
     network.to(devices.device())
     probe = to_device(probe_of(target, transforms.evaluation), devices.device())
     output = called(network, probe)
@@ -156,8 +155,8 @@ def open_case(
     )
     if classifier is None:
         return case
-    with_classes = _with_classes(case, domain, classifier.num_classes)
-    return _with_mirrors_compared(with_classes, classifier, transform_source)
+    case = _with_classes(case, domain, classifier.num_classes)
+    return _with_mirrors_compared(case, classifier, transform_source)
 
 
 def _undefined_normalisation(
