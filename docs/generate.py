@@ -54,12 +54,13 @@ def write(folder: Path) -> None:
 
 
 def link_evidence(app: Any, page: str, source: list[str]) -> None:
-    """In the site the folders of evidence lie in ``generated``, one folder deeper than beside ``docs``."""
+    """In the site the folders of evidence lie in ``generated``, one folder deeper; examples are in the gallery."""
     if page.startswith("generated/"):
         source[0] = re.sub(r"\]\(((?:\.\./)+)docs/", r"](\1../", source[0])
         return
     for name in EVIDENCE:
         source[0] = source[0].replace(f"](../{name}/", f"](generated/{name}/")
+    source[0] = re.sub(r"\]\(\.\./examples/(\w+)\.py\)", r"](gallery/\1)", source[0])
 
 
 def add_badge(repository: str, app: Any, page: str, source: list[str]) -> None:

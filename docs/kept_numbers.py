@@ -19,6 +19,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks import online  # noqa: E402
 from benchmarks.left_out import ablation, table  # noqa: E402
+from benchmarks.speed import cost  # noqa: E402
 from benchmarks.tables import markdown, study  # noqa: E402
 from benchmarks.tables.beside import read  # noqa: E402
 from benchmarks.toolkit import table as toolkit  # noqa: E402
@@ -168,13 +169,39 @@ def by_corruption(name: str, race: bool = False) -> str:
 
 
 def for_readme() -> str:
+    """Means over the test sets, the largest gain and loss of one, and the accuracy on whole domains."""
     found = runs("ablation/parts").query("variant in @IN_README")
-    found = found.replace({"family": {"office31": "Office-31", "cifar10-c": "CIFAR-10-C"}})
-    header, _, *rows = ([cell.strip() for cell in row.split("|")[1:8]] for row in table.markdown_of(found).splitlines())
-    return markdown(header, ([NAMES.get(row[0], row[0]), *row[1:]] for row in rows), numbers=True)
+    whole_domains = runs("ablation/office31_128")
+    rows = []
+    for row in table.markdown_of(found).splitlines()[2:]:
+        variant, *_, mean, difference = (cell.strip() for cell in row.split("|")[1:8])
+        rows.append([NAMES.get(variant, variant), mean, difference, *extremes(found, variant)])
+        rows[-1].append(mean_of_pairs(whole_domains, variant))
+    header = ["", "mean of 34", "− self-training", "best test set", "worst test set", "whole domains"]
+    return markdown(header, rows, numbers=True)
+
+
+def extremes(found: pd.DataFrame, variant: str) -> list[str]:
+    """The largest gain over the source model on one test set, and the largest loss."""
+    own = found[found.variant == variant]
+    gains = (own["last"] - own.start).sort_values()
+    if gains.empty:
+        return ["", ""]
+    pairs = own.pair.str.removeprefix("resnet20-")
+    return [f"{gains.iloc[place]:+.1f} ({pairs[gains.index[place]]})" for place in (-1, 0)]
+
+
+def mean_of_pairs(found: pd.DataFrame, variant: str) -> str:
+    """The mean accuracy over pairs; ``start`` is that of the source models, with one view as SHOT has."""
+    column = "start" if variant == "start" else "last"
+    own = found[found.variant == ("shot" if variant == "start" else variant)]
+    if own.empty:
+        return ""
+    return f"{own.groupby('pair')[column].mean().mean():.1f}"
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "cost": cost.table,
     "demo": lambda: of_seeds("usual"),
     "demo_full_rate": lambda: of_seeds("full"),
     "left_out": lambda: table.markdown_of(runs("left_out")),

@@ -135,7 +135,7 @@ def test_importing_the_package_imports_nothing_else() -> None:
 
 
 def test_the_table_of_extras_says_what_pip_installs() -> None:
-    text = (ROOT / "docs" / "start.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| .* \| (.*) \|$", text, re.MULTILINE)
     documented = {name: sorted(packages.split(", ")) for name, packages in rows}
     installed = {name: sorted(Requirement(line).name for line in lines) for name, lines in EXTRAS.items()}

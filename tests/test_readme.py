@@ -46,23 +46,19 @@ def newcomer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_commands_adapt_and_predict(newcomer: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for line in block("sh", "tllib-ancon adapt photos").splitlines():
+def test_the_commands_check_adapt_and_predict(newcomer: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed = ""
+    for line in block("sh", "tllib-ancon check photos").splitlines():
         program, command, *words = shlex.split(line, comments=True)
         assert program == "tllib-ancon"
         assert main([command, *words, *QUICK_FLAGS[command]]) == 0, capsys.readouterr().err
+        printed += capsys.readouterr().out
     assert len(list(csv.DictReader((newcomer / "predictions.csv").open()))) == 20
-
-
-def test_the_check_prints_the_lines_that_are_shown(newcomer: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    program, *words = shlex.split(block("sh", "tllib-ancon check photos"))
-    assert main([*words, *QUICK_FLAGS["check"]]) == 0
-    printed = capsys.readouterr().out
-    for line in block("text", "  pixels ").splitlines():
+    assert (newcomer / "look" / "images.png").is_file()
+    for line in block("text", "  batch norm ").splitlines():
         name, flags = line[:18], re.findall(r"\[--.*\]$", line)
         (found,) = [said for said in printed.splitlines() if said.startswith(name)]
         assert re.findall(r"\[--.*\]$", found) == flags
-    assert (program, (newcomer / "look" / "images.png").is_file()) == ("tllib-ancon", True)
 
 
 def test_the_lines_of_python_adapt_what_the_demo_leaves(newcomer: Path, few_digits: int, capsys) -> None:
@@ -78,9 +74,9 @@ def test_the_lines_of_python_adapt_what_the_demo_leaves(newcomer: Path, few_digi
     assert shown[-1].startswith("N images")
 
 
-def test_the_loop_gives_a_loss_with_a_gradient() -> None:
+def test_the_loop_gives_a_loss_with_a_gradient(capsys: pytest.CaptureFixture[str]) -> None:
     code = block("python", "from tllib_ancon import AnchoredConfidence")
-    model = torch.nn.Linear(8, 65)
+    model = torch.nn.Linear(8, 10)
     names: dict[str, Any] = {
         "target_images": range(12),
         "device": "cpu",
@@ -91,6 +87,24 @@ def test_the_loop_gives_a_loss_with_a_gradient() -> None:
     names["loss"].backward()
     assert model.weight.grad is not None
     assert model.weight.grad.abs().sum() > 0
+    shown = block("text", "loss ")
+    assert re.sub(r"[0-9.]+", "N", capsys.readouterr().out) == re.sub(r"[0-9.]+", "N", shown)
+
+
+def test_it_is_short_and_names_its_host_first() -> None:
+    assert len(README.splitlines()) <= 120
+    sentence = README.split("\n\n")[1]
+    assert "TLLib" in sentence.partition(". ")[0]
+    assert "{{" not in README
+    assert "gallery/" not in README
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
+def test_links_of_a_page_lead_to_files_of_the_repository(page: Path) -> None:
+    """Each page is read on the repository's page, too, where nothing is generated."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    links = [link for link in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in link]
+    assert [link for link in links if not (page.parent / link).exists()] == []
 
 
 def test_its_links_lead_to_files() -> None:

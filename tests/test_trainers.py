@@ -1,4 +1,4 @@
-"""The recipes for other people's trainers, run as docs/trainers.md has them."""
+"""The recipes for other people's trainers, run as docs/own_loop.md has them."""
 
 import re
 import warnings
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-PAGE = (Path(__file__).resolve().parents[1] / "docs" / "trainers.md").read_text()
+PAGE = (Path(__file__).resolve().parents[1] / "docs" / "own_loop.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 IMAGES = torch.randn(24, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 

@@ -303,7 +303,7 @@ def require_network(model: object, learns: bool = False) -> nn.Module:
     if hasattr(model, "encode_image") or hasattr(model, "get_image_features"):
         raise UserError(
             "the model gives embeddings of images and texts, no logits: pass its image tower followed by "
-            "tllib_ancon.models.CosineHead(embeddings of the classes' texts); docs/own_model.md shows how"
+            "tllib_ancon.models.CosineHead(embeddings of the classes' texts); docs/networks.md shows how"
         )
     if learns and isinstance(model, torch.jit.ScriptModule):
         raise UserError("a TorchScript program does not learn; pass the torch.nn.Module that it was made from")
