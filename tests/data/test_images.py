@@ -161,7 +161,7 @@ def test_an_item_that_fails_or_is_unlike_the_first() -> None:
 
     with pytest.raises(UserError, match=r"Failing, item 1: cannot be read .ZeroDivisionError: division by zero"):
         as_domain(Failing(1, 2)).image(1)
-    with pytest.raises(UserError, match=r"Items, item 0: cannot be read .*NaN or infinity"):
+    with pytest.raises(UserError, match=r"Items, item 0: cannot be decoded .*NaN or infinity"):
         as_domain(Items(Image.new("F", (2, 2), float("nan"))))
     domain = as_domain(Items(torch.zeros(3, 4, 4), torch.zeros(3, 5, 4), RED), name="mine")
     with pytest.raises(UserError, match=r"mine, item 1: \(3, 5, 4\) but expected \(3, 4, 4\) as item 0"):

@@ -136,18 +136,13 @@ def certify(  # noqa: PLR0913
         >>> print(session)
     """
     target = as_domain(images, labels=False, decoding=Decoding.of(PredictConfig(**settings)))
-
-    def predictions_of(model: nn.Module | str | Path, description: str) -> Predictions:
-        predictions = predict(model, target, evaluation_transform=evaluation_transform, head=head, **settings)
-        require_predictions(predictions.labels, target, description)
-        return predictions
-
-    start = predictions_of(source, "source model")
+    how = {"evaluation_transform": evaluation_transform, "head": head, **settings}
+    start = _predictions_of(source, "source model", target, how)
     names = start.indices if start.paths is None else start.paths
     comparison = Comparison(
         start.labels,
-        predictions_of(adapted, "adapted model").labels,
-        [str(name) for name in names],
+        _predictions_of(adapted, "adapted model", target, how).labels,
+        list(map(str, names)),
         classes or _class_names(source, start.probabilities.shape[1]),
     )
     session = Session(comparison, delta, margin, seed, log, side)
@@ -158,6 +153,15 @@ def certify(  # noqa: PLR0913
         Progress(bool(settings.get("quiet"))).line(line)
     session.answer_all(answers)
     return session
+
+
+def _predictions_of(
+    model: nn.Module | str | Path, description: str, target: Domain, how: Mapping[str, Any]
+) -> Predictions:
+    """The predictions of one of the models; an error describes it where one is not finite."""
+    predictions = predict(model, target, **how)
+    require_predictions(predictions.labels, target, description)
+    return predictions
 
 
 def _class_names(model: nn.Module | str | Path, num_classes: int) -> Sequence[str]:

@@ -325,7 +325,8 @@ def _as_image(item: Any, where: str, to_rgb: Callable[[Samples], Image.Image]) -
     value = _image_in(item)
     samples = _samples_in(value)
     if samples is not None:
-        return _converted(samples, where, to_rgb)
+        with _naming(where):
+            return to_rgb(samples)
     features = _as_features(value, where)
     if features is not None:
         return features
@@ -339,18 +340,6 @@ def _as_image(item: Any, where: str, to_rgb: Callable[[Samples], Image.Image]) -
         f"{where}: {described[:80]} is no image; expected a PIL image, an (H, W, 3) array of bytes or of numbers from "
         "0 to 1, a (C, H, W) tensor, a float tensor, or a tuple or dict that holds one"
     )
-
-
-def _converted(samples: Samples, where: str, to_rgb: Callable[[Samples], Image.Image]) -> Image.Image:
-    """The samples as bytes; an error of a decoder is one line."""
-    try:
-        return to_rgb(samples)
-    except UserError as error:
-        raise UserError(f"{where}: {error}") from error
-    except Exception as error:  # Pillow's
-        raise UserError(
-            f"{where}: cannot be read ({type(error).__name__}: {one_line(error)}); repair or remove it"
-        ) from error
 
 
 def _as_features(value: Any, where: str) -> Tensor | None:

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from tllib_ancon.data.domain import numbered
 from tllib_ancon.laboratory.curves import WITH_LABELS, WITHOUT_LABELS, draw_curves, whole_ticks
 from tllib_ancon.laboratory.finished_runs import ROW, Record, compared_everywhere, label, usual_settings, variant
 from tllib_ancon.laboratory.tables import ACCURACY, ECE, LARGEST_CHANGE, accuracies_by_criterion, measured
@@ -197,7 +198,7 @@ def _class_names(config: Record, num_classes: int) -> list[str]:
     """Names of the classes as the run wrote them down, or their labels."""
     recorded = (config.get("inputs") or {}).get("classes")
     if not isinstance(recorded, list) or len(recorded) != num_classes:
-        return [str(label) for label in range(num_classes)]
+        return numbered(num_classes)
     return [_plain(_shortened(str(name))) for name in recorded]
 
 

@@ -19,8 +19,8 @@ from tllib_ancon.config.settings import Flag, Settings
 from tllib_ancon.laboratory.plan import PlannedRun
 from tllib_ancon.runtime.errors import BAD_INPUT, Interrupted, UserError, in_words
 from tllib_ancon.runtime.interruption import Interruption
+from tllib_ancon.training.run import RunDirectory
 
-RESULT = "result.json"
 RECORD = "benchmark.json"
 """In the folder of the runs: the table and the runs that failed."""
 LOG = "output.txt"
@@ -63,7 +63,7 @@ class EngineConfig(Settings):
 
 
 def finished(run: PlannedRun, out: Path) -> bool:
-    return (out / run.name / RESULT).is_file()
+    return RunDirectory(out / run.name).finished
 
 
 class _Schedule:

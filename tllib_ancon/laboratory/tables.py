@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from tllib_ancon.data.domain import numbered
 from tllib_ancon.laboratory.finished_runs import PLACE, ROW, Record, compared_everywhere, label
 from tllib_ancon.laboratory.published import Row, mean_corruption_error
 from tllib_ancon.measures.evaluation import NUM_BINS
@@ -78,14 +79,8 @@ def _values(runs: pd.DataFrame, quantity: Quantity, prefix: str, classes: Sequen
     if quantity is not CLASS_ACCURACY:
         return places.assign(value=quantity.unit * runs[prefix + quantity.name])
     accuracies = runs[f"{prefix}per_class_accuracy"]
-    names = accuracies.map(lambda values: _class_names(len(values), classes))
+    names = accuracies.map(lambda values: classes if len(classes) == len(values) else numbered(len(values)))
     return places.assign(column=names, value=accuracies).explode(["column", "value"])
-
-
-def _class_names(number: int, classes: Sequence[str]) -> Sequence[str]:
-    if len(classes) == number:
-        return classes
-    return [str(label) for label in range(number)]
 
 
 def table(quantity: Quantity, runs: pd.DataFrame, published: Sequence[Row] = (), others: Sequence[Row] = ()) -> Table:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 from torch import Tensor
 
 from tllib_ancon.data.batches import Batch, are_images, shape_text, tree_map
@@ -113,23 +113,19 @@ def _sheet(pictures: Sequence[Image.Image], captions: Sequence[tuple[str, ...]])
     for number, picture in enumerate(pictures):
         left = GAP + (number % COLUMNS) * width
         top = GAP + (number // COLUMNS) * height
-        tile = _scaled(picture)
-        canvas.paste(tile, (left + (SIDE - tile.width) // 2, top))
+        canvas.paste(_tile(picture), (left, top))
         for line, text in enumerate(captions[number]):
             corner = (left, top + SIDE + GAP // 2 + round(LINE_HEIGHT * line))
             draw.text(corner, _fitting(showable(text), font), fill="black", font=font)
     return canvas
 
 
-def _scaled(picture: Image.Image) -> Image.Image:
-    """The picture, with its longer side as long as a tile's."""
-    scale = SIDE / max(picture.size)
+def _tile(picture: Image.Image) -> Image.Image:
+    """The picture with its longer side as long as a tile's, at the top of a white square."""
     resample = Image.Resampling.BICUBIC
-    if scale > 4:  # single pixels stay visible
+    if 4 * max(picture.size) < SIDE:  # single pixels stay visible
         resample = Image.Resampling.NEAREST
-    width = max(1, round(scale * picture.width))
-    height = max(1, round(scale * picture.height))
-    return picture.resize((width, height), resample)
+    return ImageOps.pad(picture, (SIDE, SIDE), resample, "white", centering=(0.5, 0))
 
 
 def _fitting(text: str, font: ImageFont.FreeTypeFont) -> str:
