@@ -219,3 +219,13 @@ def test_the_parts_of_roid_are_their_equations() -> None:
     weights = roid.certainty_and_diversity(logits, f.mean(0))
     diversity = 1 - nn.functional.cosine_similarity(f, f.mean(0)[None])
     assert ((weights == 0) == (diversity < diversity.mean())).all()
+
+
+def test_a_sorted_part_is_not_learnt_from_and_a_mixed_part_is(source_model: nn.Module) -> None:
+    adapting = tllib_ancon.online(source_model, "tent")
+    scale = adapting.model[1].weight
+    before = scale.clone()
+    accuracy(adapting, IN_TURN.sort().values, 96)
+    assert torch.equal(scale, before)
+    accuracy(adapting, IN_TURN, 96)
+    assert not torch.equal(scale, before)
