@@ -185,18 +185,30 @@ def table(rows: pandas.DataFrame) -> str:
 
 
 def table_of_orders(rows: pandas.DataFrame) -> str:
-    """Mean accuracy and its standard error over the corruptions that judge: of each order and batch size a row with
-    the statistics of each batch, and a row of the default."""
-    judging = rows[rows.corruption.isin(JUDGES) & ((rows["mode"] == "episodic") | rows.method.isin(STATELESS))]
+    """Accuracy on the corruptions that judge: a row for each method and sorted stream or small batch."""
+    judging = rows[(rows.network == "resnet20") & rows.corruption.isin(JUDGES)]
+    sources = judging[judging.method == "source"].groupby(["images", "corruption"]).accuracy.first()
+    others = judging[(judging.order == "sorted") | (judging.batch < BATCH)]
     lines = []
-    for (order, batch, _), group in judging.groupby(["order", "batch", "images"]):
-        cells = (
-            group.groupby("method").accuracy.agg(["mean", "sem"]).apply("{0[mean]:.1f} ± {0[sem]:.1f}".format, axis=1)
-        )
-        for variant in (", target", ""):
-            values = [cells.get(method + variant, "–") for method in MIXING]
-            lines.append([f"{order}, {batch}{variant}", cells.get("source", "–"), *values])
-    return markdown(["order and batch", "source", *MIXING], lines, numbers=True)
+    for stream, group in others.groupby(["order", "batch", "images"]):
+        order, batch, images = stream
+        accuracies = group.pivot_table("accuracy", "corruption", "method")
+        for method in MIXING:
+            pair = [accuracies.get(name) for name in (f"{method}, target", method)]
+            if any(column is not None for column in pair):
+                cells = [_mean(column) for column in (sources[images], *pair)]
+                gain = "–"
+                if pair[1] is not None:
+                    gain = _mean(pair[1] - sources[images])
+                lines.append([f"{order}, batches of {batch}, {images:,} images", method, *cells, gain])
+    header = ["stream", "method", "source", "target", "default", "default − source"]
+    return markdown(header, lines, numbers=True)
+
+
+def _mean(accuracies: pandas.Series | None) -> str:
+    if accuracies is None:
+        return "–"
+    return f"{accuracies.mean():.1f} ± {accuracies.sem():.1f}"
 
 
 if __name__ == "__main__":
