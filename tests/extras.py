@@ -48,6 +48,6 @@ def _package_of(error: BaseException) -> str | None:
     if isinstance(error, ModuleNotFoundError):
         return str(error.name).partition(".")[0]
     if isinstance(error, UserError):
-        named = re.search(r"needs (\w+): pip install", str(error))
+        named = re.search(r"(\w+)(?: cannot be found. Install it)?: pip install 'tllib-ancon", str(error))
         return named and named[1]
     return None

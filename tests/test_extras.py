@@ -20,7 +20,7 @@ FOR_DEVELOPERS = ("test", "docs", "dev")
 COMMANDS = {
     "report nothing": ("pandas", "report needs pandas: pip install 'tllib-ancon[report]'"),
     "demo": ("sklearn", "demo needs sklearn: pip install 'tllib-ancon[demo]'"),
-    "certify nothing --page": ("uvicorn", "--page needs uvicorn: pip install 'tllib-ancon[page]'"),
+    "certify nothing --page": ("starlette", "--page needs starlette: pip install 'tllib-ancon[page]'"),
     "adapt nothing -a hf:net": (
         "transformers",
         "--arch hf:net needs transformers: pip install 'tllib-ancon[foundation]'",
@@ -42,8 +42,8 @@ COMMANDS = {
         "--out out.parquet needs pyarrow: pip install 'tllib-ancon[parquet]'",
     ),
     "export nothing --format onnx --out model.onnx": (
-        "onnxscript",
-        "--format onnx needs onnxscript: pip install 'tllib-ancon[onnx]'",
+        "onnx",
+        "--format onnx needs onnx: pip install 'tllib-ancon[onnx]'",
     ),
     "adapt nothing --checkpoint nothing --track tensorboard": (
         "tensorboard",

@@ -1,7 +1,6 @@
 """Exported files compute what the classifier computes, for any batch, and say what their numbers mean."""
 
 import json
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -119,9 +118,3 @@ def test_a_network_that_cannot_be_exported_says_so_in_one_line() -> None:
     with pytest.raises(UserError, match=r"cannot be exported by torch-export") as error:
         _content_of(as_classifier(Branching()), "torch-export", CLASSES, MEAN, STD, 32)
     assert "\n" not in str(error.value)
-
-
-def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch) -> None:
-    monkeypatch.setitem(sys.modules, "onnxscript", None)
-    with pytest.raises(UserError, match=r"`format=onnx` needs onnxscript: pip install 'tllib-ancon\[onnx\]'"):
-        _content_of(shot(), "onnx", CLASSES, MEAN, STD, 32)

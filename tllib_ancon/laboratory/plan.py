@@ -26,6 +26,9 @@ _FOLDER = Path(__file__).with_name("paper")
 _DECIDED = ("root", "source", "target", "data", "method", "seed", "log", "overwrite")
 """Settings that are decided for each run, beside where it starts."""
 
+_OF_THE_ENGINE = ("engine", "jobs", "gpus_per_run", "cpus_per_run", "address")
+"""Settings of ``benchmark`` that no plan has: they belong to a machine."""
+
 
 @dataclass(frozen=True)
 class PlannedRun:
@@ -215,6 +218,11 @@ def load(table: str) -> BenchmarkPlan:
     name = table
     if table not in tables():
         name = str(Path(table).absolute())
+    for setting in _OF_THE_ENGINE:
+        if setting in content:
+            raise UserError(
+                f"plan {name}: `{setting}` is no setting of a plan; remove it there, and pass it to benchmark"
+            )
     try:
         plan = BenchmarkPlan(**{**content, "table": name})
     except UserError as error:

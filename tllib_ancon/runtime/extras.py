@@ -1,7 +1,6 @@
 """Packages that not every installation has: those of an extra, such as ``tllib-ancon[report]``."""
 
 from importlib import import_module
-from importlib.metadata import packages_distributions
 from importlib.util import find_spec
 
 from tllib_ancon.runtime.errors import UserError, one_line
@@ -23,6 +22,8 @@ def require(purpose: str, *packages: str, extra: str | None = None, alternative:
         try:
             import_module(package)
         except Exception as error:  # a broken package may raise anything
+            from importlib.metadata import packages_distributions  # it starts slowly
+
             distribution = packages_distributions().get(package, [package])[0]
             raise UserError(
                 f"{purpose} needs {package}, which is installed but does not import ({type(error).__name__}: "
