@@ -38,7 +38,8 @@ pseudo_labels = softmax[voted].argmax(1)
 agreement = ensemble[np.arange(len(voted)), pseudo_labels]
 shown = np.argsort(agreement, kind="stable")[:4]
 
-figure, rows = plt.subplots(4, 4, figsize=(9, 7), constrained_layout=True)
+figure, rows = plt.subplots(4, 4, figsize=(8, 7.5), constrained_layout=True)
+figure.suptitle("Votes of earlier epochs move the target away from the present prediction")
 titles = ("picture of the target", "prediction now", "votes of earlier epochs", "AnCon's target (λ = 0.3)")
 for row, choice in zip(rows, shown, strict=True):
     one_hot = np.eye(10)[pseudo_labels[choice]]
@@ -46,10 +47,10 @@ for row, choice in zip(rows, shown, strict=True):
     row[0].imshow(Image.open(str(predictions["paths"][voted[choice]])), cmap="gray")
     row[0].axis("off")
     for axis, values, colour in zip(
-        row[1:], (softmax[voted[choice]], ensemble[choice], target), ("C0", "C1", "C2"), strict=True
+        row[1:], (softmax[voted[choice]], ensemble[choice], target), ("#0072B2", "#D55E00", "#009E73"), strict=True
     ):
         axis.bar(range(10), values, color=colour)
-        axis.set(ylim=(0, 1), xticks=range(10), yticks=(0, 1))
+        axis.set(ylim=(0, 1), xticks=range(10), yticks=(0, 1), xlabel="class", ylabel="probability")
 for axis, title in zip(rows[0], titles, strict=True):
     axis.set_title(title, fontsize=9)
 plt.show()

@@ -15,11 +15,19 @@ Curve = Mapping[int, Sequence[float]]
 
 WITH_LABELS = {"accuracy": "accuracy (%)", "ece": "ECE (15 bins)"}
 WITHOUT_LABELS = {
-    "infomax": "InfoMax of the images held out (nats)",
+    "infomax": "InfoMax (nats)",
     "votes": "share of images that vote",
     "threshold": "threshold δ",
 }
 """Measure -> title of its axis."""
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
+"""Colours that colour-blind readers tell apart (Okabe and Ito, 2008)."""
+MARKERS = "osD^vPX*"
+WIDTH = 7.0
+"""Inches. Letters of a figure of this width can be read if it is shown 600 pixels wide."""
+DPI = 150
+PANELS_IN_A_ROW = 2
 
 
 def draw_curves(
@@ -37,16 +45,35 @@ def draw_curves(
         of_measure = [_curve(seeds, measure) for seeds in seeds_of_method.values()]
         if any(of_measure):
             curves[measure] = of_measure
-    figure = Figure(figsize=(2 + 4 * max(2, len(curves)), 4), layout="constrained")
+    columns = min(max(1, len(curves)), PANELS_IN_A_ROW)
+    rows = -(-len(curves) // columns)
+    figure = Figure(figsize=(WIDTH, 0.7 + 2.8 * max(1, rows)), layout="constrained")
+    figure.suptitle(_result(list(seeds_of_method), curves), fontsize=11)
     lines: dict[str, Any] = {}
     for place, (measure, of_measure) in enumerate(curves.items(), start=1):
-        panel = figure.add_subplot(1, len(curves), place)
+        panel = figure.add_subplot(rows, columns, place)
         panel.set(xlabel="epoch", ylabel=measures[measure])
         lines = {**lines, **_draw_methods(panel, list(seeds_of_method), of_measure), **lines}
         whole_ticks(panel.xaxis)
         panel.grid(alpha=0.3)
-    figure.legend(lines.values(), lines.keys(), loc="outside right center")
-    figure.savefig(path, dpi=150, format="png")
+    figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=3)
+    figure.savefig(path, dpi=DPI, format="png")
+
+
+def _result(methods: Sequence[str], curves: Mapping[str, Sequence[Curve]]) -> str:
+    """What a figure shows, by its first measure: how the method that ends highest begins and ends."""
+    for measure, of_measure in curves.items():
+        ends = {method: fmean(curve[max(curve)]) for method, curve in zip(methods, of_measure, strict=True) if curve}
+        best = max(ends, key=ends.__getitem__)
+        curve = of_measure[methods.index(best)]
+        change = f"{fmean(curve[min(curve)]):.3g} to {ends[best]:.3g}"
+        name = measure.replace("infomax", "InfoMax")
+        if measure == "accuracy":
+            change = f"{fmean(curve[min(curve)]):.1f} to {ends[best]:.1f} %"
+        if len(ends) == 1:
+            return f"{best}: {name} from {change}"
+        return f"{best} ends with the highest {name}: {change}"
+    return "no numbers by epoch"
 
 
 def _curve(runs: Sequence[tuple[int, Metrics]], measure: str) -> Curve:
@@ -70,9 +97,11 @@ def _draw_methods(panel: Any, methods: Sequence[str], curves: Sequence[Curve]) -
     lines = {}
     for number, (method, curve) in enumerate(zip(methods, curves, strict=True)):
         if curve:
-            color = f"C{number % 10}"
+            color = COLOURS[number % len(COLOURS)]
+            marker = MARKERS[number % len(MARKERS)]
             epochs = list(curve)
-            (lines[method],) = panel.plot(epochs, list(map(fmean, curve.values())), marker=".", color=color)
+            means = list(map(fmean, curve.values()))
+            (lines[method],) = panel.plot(epochs, means, marker=marker, markersize=3, color=color)
             lowest = list(map(min, curve.values()))
             highest = list(map(max, curve.values()))
             panel.fill_between(epochs, lowest, highest, color=color, alpha=0.15, linewidth=0)

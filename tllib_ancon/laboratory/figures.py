@@ -13,7 +13,16 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from tllib_ancon.data.domain import numbered
-from tllib_ancon.laboratory.curves import WITH_LABELS, WITHOUT_LABELS, draw_curves, whole_ticks
+from tllib_ancon.laboratory.curves import (
+    COLOURS,
+    DPI,
+    PANELS_IN_A_ROW,
+    WIDTH,
+    WITH_LABELS,
+    WITHOUT_LABELS,
+    draw_curves,
+    whole_ticks,
+)
 from tllib_ancon.laboratory.finished_runs import ROW, Record, compared_everywhere, label, usual_settings, variant
 from tllib_ancon.laboratory.tables import ACCURACY, ECE, LARGEST_CHANGE, accuracies_by_criterion, measured
 from tllib_ancon.measures import evaluation
@@ -63,11 +72,14 @@ def _of_scores(runs: pd.DataFrame) -> Iterator[_Picture | None]:
     yield _curves("epochs-without-labels", "InfoMax, votes and threshold", runs[~runs.labelled], WITHOUT_LABELS)
 
 
-def _new_figure(panels: int, side: float = 5.0) -> tuple[Figure, Sequence[Axes]]:
-    columns = min(panels, 3)
+def _new_figure(panels: int, side: float = WIDTH / PANELS_IN_A_ROW) -> tuple[Figure, Sequence[Axes]]:
+    columns = min(panels, PANELS_IN_A_ROW)
     rows = -(-panels // columns)
-    figure = Figure(figsize=(max(6.0, side * columns), max(4.0, side * rows)), layout="compressed")
-    return figure, [figure.add_subplot(rows, columns, 1 + place) for place in range(panels)]
+    figure = Figure(figsize=(max(WIDTH, side * columns), max(4.0, side * rows)), layout="compressed")
+    places = [figure.add_subplot(rows, columns, 1 + place) for place in range(panels)]
+    for panel in places:
+        panel.set_prop_cycle(color=COLOURS)
+    return figure, places
 
 
 def _boxes(name: str, title: str, values: Iterable[tuple[str, float]], axis: str) -> _Picture | None:
@@ -78,7 +90,7 @@ def _boxes(name: str, title: str, values: Iterable[tuple[str, float]], axis: str
     if not any(len(group) > 1 for group in groups.values()):
         return None
     figure, (panel,) = _new_figure(1)
-    figure.set_size_inches(12, 1 + 0.35 * len(groups))
+    figure.set_size_inches(WIDTH, 1 + 0.35 * len(groups))
     panel.boxplot(list(groups.values()), vert=False, tick_labels=list(groups), showmeans=True)
     panel.set(xlabel=axis)
     panel.invert_yaxis()
@@ -93,7 +105,7 @@ def _plain(text: str) -> str:
 
 def _picture(name: str, title: str, figure: Figure) -> _Picture:
     file = io.BytesIO()
-    figure.savefig(file, dpi=110, format="png", bbox_inches="tight", pad_inches=0.1)
+    figure.savefig(file, dpi=DPI, format="png", bbox_inches="tight", pad_inches=0.1)
     return _Picture(name, title, file.getvalue())
 
 
@@ -216,7 +228,7 @@ def _of_predictions(predicted: Sequence[_Predicted]) -> Iterator[_Picture | None
         yield _picture("reliability", title, _panels(shown, _draw_reliability))
     with_few_classes = [run for run in shown if len(run.classes) <= _MOST_CLASSES]
     if with_few_classes:
-        side = 4.0 + 0.11 * max(len(run.classes) for run in with_few_classes)
+        side = 3.5 + 0.11 * max(len(run.classes) for run in with_few_classes)
         figure = _panels(with_few_classes, _draw_confusion, side)
         image = figure.axes[0].images[0]
         figure.colorbar(image, ax=figure.axes, shrink=0.6, aspect=30, label="fraction of the images of a class")
@@ -240,7 +252,7 @@ def _votes(predicted: Sequence[_Predicted]) -> _Picture | None:
     return _picture("votes", "Accuracy of the temporal ensemble by number of confident votes", figure)
 
 
-def _panels(predicted: Sequence[_Predicted], draw: Callable[[Axes, _Predicted], None], side: float = 4.0) -> Figure:
+def _panels(predicted: Sequence[_Predicted], draw: Callable[[Axes, _Predicted], None], side: float = 3.5) -> Figure:
     figure, panels = _new_figure(len(predicted), side)
     for panel, run in zip(panels, predicted, strict=True):
         draw(panel, run)
