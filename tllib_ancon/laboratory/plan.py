@@ -220,9 +220,7 @@ def load(table: str) -> BenchmarkPlan:
         name = str(Path(table).absolute())
     for setting in _OF_THE_ENGINE:
         if setting in content:
-            raise UserError(
-                f"plan {name}: `{setting}` is no setting of a plan; remove it there, and pass it to benchmark"
-            )
+            raise UserError(f"plan {name}: `{setting}` is no setting of a plan; remove it, and pass it to benchmark")
     try:
         plan = BenchmarkPlan(**{**content, "table": name})
     except UserError as error:
