@@ -86,7 +86,8 @@ def facts_of(
         source: trained model, whose run decides how its images are prepared
         network: loaded network. Default: what depends on it is filled in as for a usual one
         images: images of the run. Default: their settings are left out
-        transforms: the caller's, or a preprocessing; see :func:`with_preprocessing_of`
+        transforms: the caller's, or a preprocessing, by
+            :func:`~tllib_ancon.training.image_transforms.with_preprocessing_of`
         recorded: ``config.json`` of the run that continues
     """
     image_facts = None
