@@ -17,9 +17,9 @@ import pandas as pd
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import online  # noqa: E402
 from benchmarks.left_out import ablation, table  # noqa: E402
 from benchmarks.speed import cost  # noqa: E402
+from benchmarks.streams import __main__ as streams  # noqa: E402
 from benchmarks.tables import markdown, study  # noqa: E402
 from benchmarks.tables.beside import read  # noqa: E402
 from benchmarks.toolkit import table as toolkit  # noqa: E402
@@ -30,6 +30,7 @@ from tllib_ancon.laboratory.paired import paired_table  # noqa: E402
 BENCHMARKS = ROOT / "benchmarks"
 RESULTS = BENCHMARKS / "results"
 PAPER = BENCHMARKS / "tables" / "runs.csv"
+STREAMS = BENCHMARKS / "streams" / "runs.csv"
 BLOCK = re.compile(r"(<!-- numbers: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 ORDER = ["self-training", "adabn", "tent", "eta", "gce", "elr", "ancon", "shot", "nrc", "aad", "ancon-auto"]
 PLACES = {variant: place for place, variant in enumerate([*ORDER, "shot+ancon-auto"])}
@@ -84,7 +85,7 @@ def sentences() -> dict[str, list[str]]:
         "benchmarks/ablation/README.md": [
             f"the difference is {beside(judged, 'shot+ancon-auto, equal classes', 'shot')} points",
         ],
-        "benchmarks/results/online.md": [
+        "benchmarks/streams/README.md": [
             f"`ancon-auto` minus `eta` is {in_streams('ancon-auto', 'eta')} points",
             f"It is {in_streams('ancon-auto', 'roid')} beside `roid`",
             f"{in_streams('ancon-auto', 'tent')} beside `tent`",
@@ -124,7 +125,7 @@ def in_streams(
     method: str, other: str, images: int = 10_000, network: str = "resnet20", mode: str = "continual"
 ) -> str:
     """The paired difference of two methods over the corruptions of a stream."""
-    rows = pd.read_csv(RESULTS / "online.csv")
+    rows = pd.read_csv(STREAMS)
     rows = rows[(rows.network == network) & (rows.images == images) & (rows["mode"] == mode)]
     accuracies = rows.pivot_table("accuracy", "corruption", "method")
     differences = accuracies[method] - accuracies[other]
@@ -212,8 +213,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "ablation_office31_128_equal": lambda: table.over_pairs(runs("ablation/office31_128_equal"), "shot"),
     "ablation_equal_compute": lambda: table.markdown_of(runs("ablation/equal_compute"), "ancon-auto"),
     "toolkit": lambda: toolkit.table(pd.read_csv(BENCHMARKS / "toolkit" / "runs.csv")),
-    "online": lambda: online.table(pd.read_csv(RESULTS / "online.csv")),
-    "online_orders": lambda: online.table_of_orders(pd.read_csv(RESULTS / "online.csv")),
+    "online": lambda: streams.table(pd.read_csv(STREAMS)),
+    "online_orders": lambda: streams.table_of_orders(pd.read_csv(STREAMS)),
     "ablation_parts": lambda: ablation.parts(runs("ablation/parts")),
     "left_out_chosen": lambda: table.markdown_of_chosen(runs("left_out")),
     "left_out_networks": lambda: by_kind("left_out_networks"),

@@ -77,7 +77,7 @@ def are_far(classes: Tensor, frequencies: Tensor) -> bool:
         D = \frac{\sum_k n_k (n_k - 1)}{B (B - 1)} - 2 \sum_k \frac{n_k}{B} \rho_k + \|\rho\|^2
 
     D is unbiased for the squared distance of the two distributions. The second bound is three times its standard
-    deviation in a batch that is drawn from the stream. Not in a paper; see ``benchmarks/results/online.md``.
+    deviation in a batch that is drawn from the stream. Not in a paper; see ``benchmarks/streams/README.md``.
     """
     size = len(classes)
     counts = classes.bincount(minlength=len(frequencies)).float()

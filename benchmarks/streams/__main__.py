@@ -53,9 +53,9 @@ COLUMNS = [*STREAM, "corruption", "accuracy", "seconds"]
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    arguments = parser(__spec__.name, __doc__)
+    arguments = parser("benchmarks.streams", __doc__)
     arguments.add_argument("folder", type=Path, help="with test.npz (x, y), the networks' .th files and frost/")
-    arguments.add_argument("out", type=Path, help="rows are appended to OUT/online.csv; the same command continues")
+    arguments.add_argument("out", type=Path, help="rows are appended to OUT/streams.csv; the same command continues")
     arguments.add_argument("--networks", nargs="+", default=["resnet20", "resnet56"], metavar="NAME")
     arguments.add_argument("--images", type=int, default=10_000, metavar="N", help="of each corruption, the first N")
     arguments.add_argument(
@@ -79,7 +79,7 @@ def main(words: Sequence[str] | None = None) -> None:
             if mode == "continual" or method not in STATELESS:
                 stream = Stream(network, len(images), mode, order, batch, method)
                 measure(args, stream, source, images, labels)
-    print(table(pandas.read_csv(args.out / "online.csv")))
+    print(table(pandas.read_csv(args.out / "streams.csv")))
 
 
 class Stream(NamedTuple):
@@ -95,7 +95,7 @@ class Stream(NamedTuple):
 
 def measure(args: argparse.Namespace, stream: Stream, source: nn.Module, images: Bytes, labels: Tensor) -> None:
     """Append a row for each corruption. A stream that was cut starts again."""
-    path = args.out / "online.csv"
+    path = args.out / "streams.csv"
     if (*stream, args.corruptions[-1]) in recorded(path, [*STREAM, "corruption"]):
         return
     name, _, variant = stream.method.partition(", ")

@@ -1,0 +1,1 @@
+"""Models that adapt to a stream: ``python -m benchmarks.streams``."""
