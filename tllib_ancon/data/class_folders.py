@@ -51,7 +51,9 @@ def _labels_of_unique_names(classes: Sequence[Sequence[str]], form: Callable[[st
 def are_numbers(folders: Iterable[str], num_classes: int) -> bool:
     """Whether the folders are named by all numbers from 0 to K - 1."""
     names = list(folders)
-    return all(name.isdecimal() for name in names) and sorted(map(int, names)) == list(range(num_classes))
+    if not all(name.isdecimal() for name in names):
+        return False
+    return sorted(map(int, names)) == list(range(num_classes))
 
 
 def natural_order(folders: Iterable[str]) -> list[str]:

@@ -88,12 +88,16 @@ class Tree:
 
 
 def _entries(folder: str | Path) -> list[tuple[str, bool]]:
+    """Paths in a folder without hidden ones, sorted, and whether each is a folder or leads to one."""
     with os.scandir(folder) as entries:
-        return sorted(
-            (entry.path, os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir())
-            for entry in entries
-            if not entry.name.startswith(".")
-        )
+        shown = [entry for entry in entries if not entry.name.startswith(".")]
+        return sorted((entry.path, _is_folder(entry)) for entry in shown)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    if entry.is_symlink():  # of links in a circle ``is_dir`` raises an error
+        return os.path.isdir(entry.path)
+    return entry.is_dir()
 
 
 def domain_of_files(

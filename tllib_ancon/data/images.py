@@ -41,6 +41,11 @@ DEEP_KINDS = ("uint16", "int16", "int32", "uint32")
 """Types of arrays that hold images of more than 8 bits."""
 
 
+def kind_of(array: Any) -> str:
+    """The type of the numbers in an array or tensor by NumPy's name; empty for everything else."""
+    return str(getattr(array, "dtype", "")).removeprefix("torch.")
+
+
 def jpeg(image: Image.Image) -> bytes:
     """JPEG for people: rotated by its EXIF entry, no side above 1,600 pixels, without metadata."""
     with suppress(Exception):  # Pillow's reader of EXIF raises many types; then it lies as models see it
@@ -297,8 +302,7 @@ def _samples_in(value: Any) -> Samples | None:
 def _deep_samples(value: Any) -> Samples | None:
     """The samples of an array (H, W), (H, W, 1) or (H, W, 3), or of a tensor (C, H, W), of 16 bits or 32; None for
     everything else."""
-    kind = str(getattr(value, "dtype", "")).removeprefix("torch.")
-    if kind not in DEEP_KINDS:
+    if kind_of(value) not in DEEP_KINDS:
         return None
     pixels = _channels_last(value)
     if not _is_picture(pixels):

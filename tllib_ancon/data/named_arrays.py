@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from tllib_ancon.data.images import DEEP_KINDS
+from tllib_ancon.data.images import DEEP_KINDS, kind_of
 from tllib_ancon.runtime.errors import UserError, reading
 
 ARRAY_SUFFIXES = (".npz", ".pt", ".pth", ".h5", ".hdf5", ".mat", ".pkl", ".pickle")
@@ -148,11 +148,11 @@ def _is_labels_of(labels: Any, images: Any) -> bool:
     """Whether these are whole numbers, one for each image."""
     if not (hasattr(labels, "shape") and hasattr(images, "shape")) or not images.shape:
         return False
-    kind = str(labels.dtype).removeprefix("torch.")
-    return len(labels.shape) == 1 and len(labels) == len(images) and kind.startswith(("int", "uint"))
+    if len(labels.shape) != 1 or len(labels) != len(images):
+        return False
+    return kind_of(labels).startswith(("int", "uint"))
 
 
 def _is_of_pixels(array: Any) -> bool:
     """Whether an array holds bytes or deep pixels of images."""
-    kind = str(getattr(array, "dtype", "")).removeprefix("torch.")
-    return kind in ("uint8", *DEEP_KINDS) and len(array.shape) >= 3
+    return kind_of(array) in ("uint8", *DEEP_KINDS) and len(array.shape) >= 3

@@ -97,7 +97,8 @@ class Samples:
                 "and white as `pixel_range`"
             )
         low, high = pixel_range
-        scaled = (self.values.astype(np.float32) - np.float32(low)) * np.float32(255 / (high - low))
+        factor = np.float32(255 / (high - low))
+        scaled = (self.values.astype(np.float32) - np.float32(low)) * factor
         scaled += 1e-4  # so that rounding leaves whole numbers where they are
         return Image.fromarray(scaled.clip(0, 255).astype(np.uint8)).convert("RGB")
 
@@ -158,7 +159,8 @@ class PixelValues:
             )
         if self.is_float and self.most <= 1:
             return (0.0, 1.0)
-        return next((0.0, 2.0**bits - 1) for bits in (*DEPTHS, 1024) if self.most <= 2.0**bits - 1)
+        depth = next(bits for bits in (*DEPTHS, 1024) if self.most <= 2.0**bits - 1)
+        return (0.0, 2.0**depth - 1)
 
     def lines(self, pixel_range: PixelRange | None, bands: tuple[int, ...] | None) -> list[str]:
         """What a user is told where the images are no plain ones of 8 bits."""
@@ -309,9 +311,12 @@ def _unused_bands(image: Image.Image) -> int:
 def _is_deep_colour(image: ImageFile.ImageFile) -> bool:
     """Whether an image has several channels of more than 8 bits, of which Pillow keeps the upper 8."""
     tags: Any = getattr(image, "tag_v2", {})
-    of_tiff = int(tags.get(SAMPLES_PER_PIXEL, 1)) > 1 and max(tags.get(BITS_PER_SAMPLE, (1,))) > 8
-    of_png = image.format == "PNG" and any(";16" in _raw_mode(tile) for tile in image.tile)
-    return of_tiff or (of_png and not image.mode.startswith("I"))
+    band_count = int(tags.get(SAMPLES_PER_PIXEL, 1))
+    if band_count > 1 and max(tags.get(BITS_PER_SAMPLE, (1,))) > 8:
+        return True
+    if image.format != "PNG" or image.mode.startswith("I"):
+        return False
+    return any(";16" in _raw_mode(tile) for tile in image.tile)
 
 
 def _keeps_upper_bytes(image: ImageFile.ImageFile) -> bool:
@@ -340,7 +345,8 @@ def _with_swapped_bytes(arguments: Any) -> Any:
     order = arguments[-1]
     if order == "N":
         order = "L" if sys.byteorder == "little" else "B"
-    return arguments[:-1] + ("B" if order == "L" else "L")
+    swapped = {"L": "B", "B": "L"}
+    return arguments[:-1] + swapped.get(order, "L")
 
 
 def _reopened(file: BinaryIO) -> ImageFile.ImageFile:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.data import Subset, TensorDataset
 
 from tllib_ancon.data.batches import tree_map
-from tllib_ancon.data.images import DEEP_KINDS, Images, Positions
+from tllib_ancon.data.images import DEEP_KINDS, Images, Positions, kind_of
 from tllib_ancon.runtime.errors import UserError, reading
 from tllib_ancon.runtime.text import first_few
 
@@ -115,7 +115,7 @@ def rows_of(data: Any, name: str) -> Images | None:
     if not isinstance(data, np.ndarray | Tensor):
         return None
     where = getattr(data, "filename", None) or name
-    kind = str(data.dtype).removeprefix("torch.")
+    kind = kind_of(data)
     if data.ndim == 0:
         raise UserError(f"{where}: the array has no rows, it is one {kind}; expected the shape (N, ...)")
     if _are_integers(data, kind):
@@ -143,4 +143,6 @@ def _starts_with_picture(data: Array) -> bool:
     if not isinstance(data, np.ndarray):
         return False
     first = np.asarray(data[0])
-    return bool(first.ndim == 3 and first.shape[-1] in (1, 3) and first.min() >= 0 and first.max() <= 1)
+    if first.ndim != 3 or first.shape[-1] not in (1, 3):
+        return False
+    return bool(first.min() >= 0 and first.max() <= 1)

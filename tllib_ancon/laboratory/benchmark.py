@@ -80,15 +80,19 @@ def _engine(config: EngineConfig) -> AbstractContextManager[Engine]:
 def _summary(plan: BenchmarkPlan, runs: Sequence[PlannedRun], out: Path) -> list[str]:
     done = len(runs) - len(_unfinished(runs, out))
     sources = sum(run.command == "pretrain" for run in runs)
-    variants = f", {len(plan.variants)} variants each" if plan.varied else ""
-    return [
-        plan.title,
-        f"pairs    {' '.join(plan.pairs)}",
-        f"methods  {' '.join(plan.methods)}{variants}",
-        f"seeds    {' '.join(map(str, plan.seeds))}",
-        f"runs     {sources} source models and {len(runs) - sources} adaptations in {out}; {done} are finished",
-        *(f"note     {note}" for note in plan.notes),
-    ]
+    methods = " ".join(plan.methods)
+    if plan.varied:
+        methods += f", {len(plan.variants)} variants each"
+    seeds = " ".join(map(str, plan.seeds))
+    lines = [plan.title]
+    lines.append(f"pairs    {' '.join(plan.pairs)}")
+    lines.append(f"methods  {methods}")
+    lines.append(f"seeds    {seeds}")
+    lines.append(
+        f"runs     {sources} source models and {len(runs) - sources} adaptations in {out}; {done} are finished"
+    )
+    lines += [f"note     {note}" for note in plan.notes]
+    return lines
 
 
 def _execute(plan: BenchmarkPlan, root: str, runs: Sequence[PlannedRun], out: Path, engine: Engine) -> int:

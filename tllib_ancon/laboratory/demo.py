@@ -56,11 +56,13 @@ class Demo:
     def _adaptation(self, block: str, seed: int, method: str) -> PlannedRun:
         name = _name(method, seed, block)
         source = _name("source", seed)
+        epochs = None if method == WITHOUT_EPOCHS else self.epochs
+        checkpoint = self.out / source / "checkpoints" / "best.pth"
         settings = {
             **self._common(name, seed),
-            "epochs": None if method == WITHOUT_EPOCHS else self.epochs,
+            "epochs": epochs,
             "target": (digits.TARGET,),
-            "checkpoint": str(self.out / source / "checkpoints" / "best.pth"),
+            "checkpoint": str(checkpoint),
             "method": method,
             "criterion": "infomax",
             "record_every": 2,

@@ -263,9 +263,12 @@ def _panels(predicted: Sequence[_Predicted], draw: Callable[[Axes, _Predicted], 
 def _draw_reliability(panel: Axes, run: _Predicted) -> None:
     data = evaluation.reliability_diagram_data(run.probabilities, run.labels)
     width = 1 / len(data.counts)
-    panel.bar(data.edges[:-1].numpy(), data.accuracy.nan_to_num(0).numpy(), width, align="edge", edgecolor="white")
+    left_edges = data.edges[:-1].numpy()
+    heights = data.accuracy.nan_to_num(0).numpy()
+    panel.bar(left_edges, heights, width, align="edge", edgecolor="white")
     panel.plot([0, 1], [0, 1], color="black", linestyle=":")
-    panel.text(0.03, 0.93, f"ECE {evaluation.expected_calibration_error(run.probabilities, run.labels):.3f}")
+    ece = evaluation.expected_calibration_error(run.probabilities, run.labels)
+    panel.text(0.03, 0.93, f"ECE {ece:.3f}")
     panel.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="accuracy")
 
 
@@ -273,7 +276,8 @@ def _draw_confusion(panel: Axes, run: _Predicted) -> None:
     """The fraction of the images of each class (rows) that are predicted as each class (columns)."""
     num_classes = len(run.classes)
     counts = evaluation.confusion_matrix(run.probabilities.argmax(1), run.labels, num_classes).double()
-    panel.imshow((counts / counts.sum(1, keepdim=True).clamp(min=1)).numpy(), cmap="Blues", vmin=0, vmax=1)
+    fractions = counts / counts.sum(1, keepdim=True).clamp(min=1)
+    panel.imshow(fractions.numpy(), cmap="Blues", vmin=0, vmax=1)
     size = 8 if num_classes <= 12 else 6
     panel.set_xticks(range(num_classes), run.classes, rotation=90, fontsize=size)
     panel.set_yticks(range(num_classes), run.classes, fontsize=size)

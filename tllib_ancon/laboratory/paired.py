@@ -102,14 +102,19 @@ def _usual_comparisons(rows: Sequence[RowKey]) -> Comparisons:
     pooled: dict[tuple[str, str], list[Pair]] = {}  # text and what the mean is over -> pairs
     for pair in _usual_pairs(rows):
         (start, method, variant), (_, reference, _) = pair
-        text = f"{method}, {variant} − usual settings" if variant else f"{method} − {reference}"
+        text = f"{method} − {reference}"
+        if variant:
+            text = f"{method}, {variant} − usual settings"
         single[label(start, text)] = [pair]
         pooled.setdefault((text, "starts"), []).append(pair)
         if _refiner(method) and reference not in (method, SOURCE_ONLY):
             of_refiners = label(start, f"{_refiner(method)} − {_refiner(reference) or 'base'}")
             pooled.setdefault((of_refiners, "bases"), []).append(pair)
-    several = {key: pairs for key, pairs in pooled.items() if len(pairs) > 1}
-    return single | {f"{text}, mean over {len(pairs)} {over}": pairs for (text, over), pairs in several.items()}
+    comparisons = dict(single)
+    for (text, over), pairs in pooled.items():
+        if len(pairs) > 1:
+            comparisons[f"{text}, mean over {len(pairs)} {over}"] = pairs
+    return comparisons
 
 
 def _usual_pairs(rows: Sequence[RowKey]) -> Iterator[Pair]:

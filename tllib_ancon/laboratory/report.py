@@ -50,7 +50,7 @@ def write_report(folders: Sequence[str | Path], paper: str | None = None, out: s
     tables = [table for table in _tables(runs, plan, varied) if table is not None and len(table.cells)]
     pictures, unreadable = figures(runs, varied)
     content = {
-        "title": plan.title if plan else f"{runs.dataset[0]}: {counted(len(runs), 'adaptation')}",
+        "title": _title(runs, plan),
         "remarks": [*_remarks(runs), *_remarks_on_plan(runs, plan), *_failures(records), *left_out, *unreadable],
         "tables": tables,
         "pictures": pictures,
@@ -66,6 +66,12 @@ def write_report(folders: Sequence[str | Path], paper: str | None = None, out: s
         write_bytes(page.with_name(f"{picture.name}.png"), picture.png)
     written = f"{counted(len(tables), 'table')} and {counted(len(pictures), 'figure')} in {page}"
     return f"{text}\n{terminal(written)}"
+
+
+def _title(runs: pd.DataFrame, plan: BenchmarkPlan | None) -> str:
+    if plan is not None:
+        return plan.title
+    return f"{runs.dataset[0]}: {counted(len(runs), 'adaptation')}"
 
 
 def _comparable_runs(paths: Sequence[Path], varied: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:

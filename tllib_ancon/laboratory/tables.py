@@ -79,7 +79,13 @@ def _values(runs: pd.DataFrame, quantity: Quantity, prefix: str, classes: Sequen
     if quantity is not CLASS_ACCURACY:
         return places.assign(value=quantity.unit * runs[prefix + quantity.name])
     accuracies = runs[f"{prefix}per_class_accuracy"]
-    names = accuracies.map(lambda values: classes if len(classes) == len(values) else numbered(len(values)))
+
+    def names_of(values: Sequence[float]) -> Sequence[str]:
+        if len(classes) == len(values):
+            return classes
+        return numbered(len(values))
+
+    names = accuracies.map(names_of)
     return places.assign(column=names, value=accuracies).explode(["column", "value"])
 
 

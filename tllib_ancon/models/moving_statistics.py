@@ -83,17 +83,15 @@ class MovingStatistics(nn.Module):
     ) -> Iterator[None]:
         """In this context each layer calls ``before(estimate, layer, inputs)`` and ``after(estimate, layer, inputs,
         output)``. At its end the layers normalise by the estimate."""
-        try:
-            with ExitStack() as hooks:
-                for layer, estimate in self._layers_with_estimates():
-                    estimate.pending = None
-                    if before is not None:
-                        hooks.enter_context(layer.register_forward_pre_hook(partial(before, estimate)))
-                    if after is not None:
-                        hooks.enter_context(layer.register_forward_hook(partial(after, estimate)))
-                yield
-        finally:
-            self._use_estimate(self.source_weight)
+        with ExitStack() as hooks:
+            hooks.callback(lambda: self._use_estimate(self.source_weight))
+            for layer, estimate in self._layers_with_estimates():
+                estimate.pending = None
+                if before is not None:
+                    hooks.enter_context(layer.register_forward_pre_hook(partial(before, estimate)))
+                if after is not None:
+                    hooks.enter_context(layer.register_forward_hook(partial(after, estimate)))
+            yield
 
     def _layers_with_estimates(self) -> Iterator[tuple[BATCH_NORMS, Any]]:
         return zip(self.layers, self.estimates, strict=True)
