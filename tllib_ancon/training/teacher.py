@@ -237,7 +237,7 @@ def with_teacher(plan: Plan, teacher: Any = None) -> Plan:
     classes = of_model.usable_names or plan.target.classes
     with _naming_the_teacher():
         source = _open(teacher, config, classes)
-        network = source.load(PredictConfig(quiet=True))
+        network = source.load(PredictConfig(quiet=config.quiet))
     _refuse_the_model_itself(network, plan.model)
     recorded_inputs = {**plan.record["inputs"], "teacher_sha256": sha256_of_tensors(network.state_dict())}
     images, transforms = _prepared(plan, source, network)
