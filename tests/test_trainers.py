@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "own_loop.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE[PAGE.index("## Hugging Face") :], re.DOTALL)
 IMAGES = torch.randn(24, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 
 
