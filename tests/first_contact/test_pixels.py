@@ -140,6 +140,7 @@ def test_a_run_records_the_range_and_later_stages_take_it(tmp_path: Path, capfd:
     folder = tmp_path / "images"
     folder.mkdir()
     folder_of(folder, ".png", write_grey, [flat(mean * 4095, "uint16") for mean in np.linspace(0.02, 0.98, 20)])
+    torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(3, 4, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)).eval()
     call: dict[str, Any] = {"log": tmp_path / "run", "method": "ancon", "epochs": 1, **HOW}
     result = tllib_ancon.adapt(net, folder, quiet=True, **call)
