@@ -36,6 +36,8 @@ ORDER = ["self-training", "adabn", "tent", "eta", "gce", "elr", "ancon", "shot",
 PLACES = {variant: place for place, variant in enumerate([*ORDER, "shot+ancon-auto"])}
 KINDS = {"long-tail": "long tail", "few": "four of ten"}
 IN_README = ["self-training", "ancon", "shot", "ancon-auto", "shot+ancon-auto"]
+BEFORE = "class weights of at most 3"
+RULES = ("L: running shares", "I: estimated prior", "L, class weights of at most 1")
 NAMES = {"start": "source model", "ancon": "ancon (λ = 0.3)", "ancon-auto": "**ancon-auto**"}
 
 
@@ -201,6 +203,13 @@ def mean_of_pairs(found: pd.DataFrame, variant: str) -> str:
     return f"{own.groupby('pair')[column].mean().mean():.1f}"
 
 
+def better_labels(part: str, *variants: str) -> str:
+    """Rows of trials beside ``ancon-auto`` before them, on the cells that all of these variants have."""
+    found = study(RESULTS / "better_labels.csv", part)
+    unit = ["seed"] if part == "harm" else ["family", "pair"]
+    return table.markdown_of(found[found.variant.isin([BEFORE, *variants])], BEFORE, unit)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "cost": cost.table,
     "demo": lambda: of_seeds("usual"),
@@ -215,6 +224,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "toolkit": lambda: toolkit.table(pd.read_csv(BENCHMARKS / "toolkit" / "runs.csv")),
     "online": lambda: streams.table(pd.read_csv(STREAMS)),
     "online_orders": lambda: streams.table_of_orders(pd.read_csv(STREAMS)),
+    "better_labels": lambda: better_labels("runs", "ancon-auto"),
+    "better_labels_no_shift": lambda: better_labels("harm", "ancon-auto", "+ votes", "L: running shares"),
+    "better_labels_rules": lambda: better_labels("runs", "ancon-auto", "+ votes", *RULES),
+    "better_labels_neighbours": lambda: better_labels("runs", "neighbours", "L + neighbours"),
     "ablation_parts": lambda: ablation.parts(runs("ablation/parts")),
     "left_out_chosen": lambda: table.markdown_of_chosen(runs("left_out")),
     "left_out_networks": lambda: by_kind("left_out_networks"),

@@ -66,7 +66,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "I: estimated prior": {"method": "rule-estimated-prior"},
     "neighbours": {"method": "rule-neighbours"},
     "L + neighbours": {"method": "rule-running-shares-neighbours"},
-    "class weights of at most 1": {"method": "rule-without-gain"},
+    "class weights of at most 3": {"method": "rule-earlier"},
     "L, class weights of at most 1": {"method": "rule-running-shares-without-gain"},
     "I + neighbours": {"method": "rule-estimated-prior-neighbours"},
 }

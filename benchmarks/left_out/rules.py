@@ -4,7 +4,7 @@ They are not part of the package. ``benchmarks/results/better_labels.md`` has th
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -18,13 +18,34 @@ from tllib_ancon.self_training.pseudo_label import SelfTraining
 from tllib_ancon.self_training.shot import information_maximization
 
 NUM_NEIGHBOURS = 10
+LARGEST_MASS = 3.0
+"""Of a target, before these trials."""
 
 
-class AnConAuto(WithAnConAuto, SelfTraining):
-    """What ``ancon-auto`` is composed of."""
+class EarlierSmoothing(AdaptiveSmoothing):
+    """Class weights that raise the mass of a target up to 3, as in ``ancon-auto`` before these trials."""
+
+    def _weighted(self, targets: Tensor) -> Tensor:
+        tiny = torch.finfo(targets.dtype).tiny
+        weighted = targets * self.relative_prior / (len(self.shares) * self.shares).clamp(min=tiny)
+        mass = weighted.sum(1, keepdim=True)
+        return weighted * (mass.clamp(max=LARGEST_MASS) / mass.clamp(min=tiny))
 
 
-class RunningShares(AnConAuto):
+class EarlierAnConAuto(WithAnConAuto, SelfTraining):
+    """``ancon-auto`` before these trials."""
+
+    smoothing: ClassVar[type[AdaptiveSmoothing]] = EarlierSmoothing
+
+    def __init__(self, **sizes_and_options: Any):
+        super().__init__(**sizes_and_options)
+        options = self.ensemble_options()
+        self.adaptive = self.smoothing(
+            self.num_rows, self.num_classes, self.class_prior, self.prior_shrinkage, **options
+        )
+
+
+class RunningShares(EarlierAnConAuto):
     """L: information maximisation of both views together towards the running class shares π, added to the loss."""
 
     def forward(
@@ -69,7 +90,7 @@ class NeighbourEnsemble(TemporalEnsemble):
         return votes + votes_of_neighbours
 
 
-class NeighbourVotes(AnConAuto):
+class NeighbourVotes(EarlierAnConAuto):
     """Votes over ten neighbours in place of the sample's own: t = (E_1(ŷ) + v + Σ_N v_j) / (1 + Q + Σ_N Q_j)."""
 
     def __init__(self, **sizes_and_options: Any):
@@ -94,26 +115,10 @@ class EstimatedPriorAndNeighbours(NeighbourVotes, EstimatedPrior):
     """I with votes over neighbours."""
 
 
-class SmoothingWithoutGain(AdaptiveSmoothing):
-    """Class weights that reduce a target's mass and never raise it above 1."""
+class RunningSharesWithoutGain(RunningShares):
+    """L with class weights that raise no mass above 1."""
 
-    def _weighted(self, targets: Tensor) -> Tensor:
-        weighted = super()._weighted(targets)
-        return weighted / weighted.sum(1, keepdim=True).clamp(min=1)
-
-
-class WeightsWithoutGain(AnConAuto):
-    """Rare classes gain no weight; frequent ones lose it as in ``ancon-auto``."""
-
-    def __init__(self, **sizes_and_options: Any):
-        super().__init__(**sizes_and_options)
-        sizes = self.num_rows, self.num_classes
-        options = self.ensemble_options()
-        self.adaptive = SmoothingWithoutGain(*sizes, self.class_prior, self.prior_shrinkage, **options)
-
-
-class RunningSharesWithoutGain(WeightsWithoutGain, RunningShares):
-    """L with class weights that gain nothing."""
+    smoothing = AdaptiveSmoothing
 
 
 RULES: Mapping[str, type[methods.Method]] = {
@@ -122,7 +127,7 @@ RULES: Mapping[str, type[methods.Method]] = {
     "rule-neighbours": NeighbourVotes,
     "rule-running-shares-neighbours": RunningSharesAndNeighbours,
     "rule-estimated-prior-neighbours": EstimatedPriorAndNeighbours,
-    "rule-without-gain": WeightsWithoutGain,
+    "rule-earlier": EarlierAnConAuto,
     "rule-running-shares-without-gain": RunningSharesWithoutGain,
 }
 

@@ -23,8 +23,6 @@ from tllib_ancon.self_training.voting import WithVotes
 CLASS_PRIORS = ("uniform", "estimate")
 LEAST_IMAGES_PER_CLASS = 10
 """That the moving average of the shares looks back on, so that among many classes no image makes its own weight."""
-LARGEST_MASS = 3.0
-"""Of a target: the most that a sample of a rare class counts."""
 Numbers = tuple[Annotated[float, Ge(0)], ...]
 
 
@@ -42,9 +40,12 @@ class AdaptiveSmoothing(SmoothedLabels):
     .. math::
         ỹ_k(x) = t_k(x) ρ_k / π_k,   π ← b π + (1 - b) mean_batch t,   b = max(β, 1 - B / (10 K))
 
-    The mass of a target is at most 3. Classes that take over lose their weight, which is what keeps self-training from
-    collapsing. The default estimates ρ from one evaluation pass. With ρ = 1 / K classes are drawn towards equal shares,
-    which reduces accuracy if classes are rare or missing.
+    where a mass above 1 is divided by itself. Classes that take over lose their weight, which is what keeps
+    self-training from collapsing. Rare classes gain none: a class that is missing in the target is rare too, and its
+    labels are wrong. See ``benchmarks/results/better_labels.md``.
+
+    The default estimates ρ from one evaluation pass. With ρ = 1 / K classes are drawn towards equal shares, which
+    reduces accuracy if classes are rare or missing.
 
     In evaluation mode a visit changes nothing. A row with NaN or infinity changes neither votes nor π.
 
@@ -59,7 +60,7 @@ class AdaptiveSmoothing(SmoothedLabels):
 
     Inputs: those of :class:`~tllib_ancon.self_training.AnchoredConfidence`
 
-    Outputs: targets ỹ (B, K) float32 of a mass in [0, 3]
+    Outputs: targets ỹ (B, K) float32 of a mass in [0, 1]
 
     Raises:
         UserError: also for a visit before the pass that the estimate needs
@@ -130,11 +131,10 @@ class AdaptiveSmoothing(SmoothedLabels):
         self.shares.copy_(torch.where(share_of_usable > 0, moved, self.shares))
 
     def _weighted(self, targets: Tensor) -> Tensor:
-        """Each class of the targets (B, K) times ρ / π, with a mass of at most 3."""
+        """Each class of the targets (B, K) times ρ / π, with a mass of at most 1."""
         tiny = torch.finfo(targets.dtype).tiny
         weighted = targets * self.relative_prior / (len(self.shares) * self.shares).clamp(min=tiny)
-        mass = weighted.sum(1, keepdim=True)
-        return weighted * (mass.clamp(max=LARGEST_MASS) / mass.clamp(min=tiny))
+        return weighted / weighted.sum(1, keepdim=True).clamp(min=1)
 
 
 def _relative_prior(class_prior: str | Sequence[float] | Tensor, num_classes: int) -> Tensor:
