@@ -97,7 +97,7 @@ class Teacher:
     at most 1,024 images and for shifts of them (see :func:`reliability`):
 
     .. math::
-        w = 0 \text{ if } q < 0.5, \text{ else } \min(4, q^3),   q = r(g) / r(f)
+        w = 0 \text{ if } q < 0.5, \text{ else } \min(4, q^3 / 2),   q = r(g) / r(f)
 
     It is 1 for inputs that are no images.
 
@@ -165,7 +165,7 @@ class Teacher:
         if self.chooses_weight:
             views = [predict(sample, view).logits for view in (None, shifted)]
             ratio = self.reliability / reliability(*views)
-            self.weight = 0.0 if ratio < LEAST_RATIO else min(LARGEST_WEIGHT, ratio**POWER)
+            self.weight = 0.0 if ratio < LEAST_RATIO else min(LARGEST_WEIGHT, ratio**POWER / 2)
         return self.weight
 
     def state_dict(self) -> dict[str, Any]:
