@@ -94,7 +94,7 @@ def test_models_of_other_precisions_adapt(method: str, dtype: torch.dtype) -> No
     [
         (network(), {"method": "tnet"}, "did you mean 'tent'"),
         (network(), {"optimizer": "adma"}, "did you mean 'adam"),
-        (network(), {"batch_norm": "targte"}, "did you mean 'target'"),
+        (network(), {"batch_norm": "targets"}, "did you mean 'target'"),
         (nn.Linear(3, 2), {}, "needs normalisation layers"),
     ],
 )
