@@ -285,7 +285,7 @@ def _chosen_path(candidates: list[_Candidate], observed: _Observation, head: Seq
 
 
 def _several_outputs(candidates: list[_Candidate], heads: Mapping[Path, list[str]]) -> UserError:
-    """The error for outputs of which more than one could be the logits."""
+    """The error for a model with several outputs that could be the logits."""
     descriptions = []
     advice = "Wrap it in a module that returns one of them"
     for candidate in candidates:

@@ -174,7 +174,7 @@ class Method(nn.Module):
         return predictions.argmax(1)
 
     def distribution(self, features: Tensor, predictions: Tensor) -> Tensor:
-        """The predictive distribution (B, K), of which the confidence is taken: by default the softmax."""
+        """The predictive distribution (B, K), whose maximum is the confidence: by default the softmax."""
         return predictions.softmax(1)
 
     @classmethod
@@ -283,7 +283,7 @@ class Method(nn.Module):
 
 
 def _own_options(cls: type[Any]) -> dict[str, FieldInfo]:
-    """Option -> field, of those that stand in the body of this class."""
+    """Option -> field, without the options of its base classes."""
     return {name: field for name, field in vars(cls).items() if isinstance(field, FieldInfo)}
 
 

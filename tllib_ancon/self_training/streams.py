@@ -1,4 +1,4 @@
-"""Methods for a stream, of which each batch comes once: the loss of a batch, and what is predicted for it."""
+"""Methods for a stream, whose batches come once: the loss of a batch, and its predictions."""
 
 from collections.abc import Callable
 from typing import ClassVar, NamedTuple

@@ -176,7 +176,7 @@ def _take_partial_target(dataset: Any, source: Any) -> None:
 
 
 def _take_open_set_source(dataset: Any, source: Any) -> None:
-    """Take the samples of the source. Its classes are those that occur, and :data:`UNKNOWN`, which none has."""
+    """Take the samples of the source. Its classes are the ones with images, and :data:`UNKNOWN`, which has none."""
     images = _images(dataset)
     occurring = [images.classes[label] for label in sorted(set(images.labels))]
     _set_samples(dataset, images, [*occurring, UNKNOWN])

@@ -177,7 +177,7 @@ class Adaptation(TrainingLoop):
         return self.preparation.mix_statistics(labels)
 
     def _pass_over_the_sample(self) -> Outputs:
-        """Predictions for a method that a random sample serves: those that scored the epoch, where they are such."""
+        """Predictions for a method that a random sample serves. Without a hold-out the epoch was scored by them."""
         if self.images.num_held_out:
             return self.passes.sample()
         return self.passes.scored()
