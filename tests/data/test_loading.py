@@ -176,6 +176,19 @@ def test_a_worker_that_is_killed_is_one_line_and_the_next_pass_starts_others() -
     loader.workers.close()
 
 
+def test_workers_lost_after_a_pass_that_was_left_are_one_line_too() -> None:
+    before = loading_processes()
+    loader = ImageLoader(numbers(), 4, Workers(2))
+    next(iter(loader))  # the processes have gone ahead, so that their batches wait in the queue
+    for worker in loading_processes() - before:
+        worker.terminate()
+        worker.join()
+    with pytest.raises(_WorkersLost, match="ended without a word"):
+        read(loader)
+    assert read(loader) == list(range(90))
+    loader.workers.close()
+
+
 def test_a_worker_that_is_told_to_end_twice_ends_without_an_error() -> None:
     before = loading_processes()
     for _ in range(3):

@@ -298,15 +298,17 @@ class _BatchesOfDatasets(Dataset[Any]):
 
 
 def _batches_of(loader: DataLoader[Any]) -> Iterator[Any]:
-    """The batches of a loader; a lost worker is one line."""
-    batches: Any = iter(loader)
+    """The batches of a loader; a lost worker is one line, also where a pass that was left early has batches waiting."""
+    batches: Any = loader._iterator  # of the last pass, which PyTorch empties first
     try:
+        batches = iter(loader)
         yield from batches
     except (RuntimeError, EOFError, OSError) as error:  # OSError: of the socket by which a worker hands memory over
         reason = _loss_of_a_worker(error)
         if reason is None:
             raise
-        _end(batches)
+        if batches is not None:
+            _end(batches)
         raise _WorkersLost(reason) from error
 
 

@@ -15,6 +15,9 @@ from tllib_ancon.runtime.errors import Interrupted
 
 Batch = TypeVar("Batch")
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+OF_A_LOST_PROCESS = (RuntimeError, OSError, EOFError)
+"""What a run may meet where the signal ended another of its processes: PyTorch's message, or a broken connection."""
+
 AT_ONCE = 1.0
 """Seconds within which signals count as one: a launcher and the system may both send it to every process."""
 
@@ -35,7 +38,7 @@ class Interruption:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        may_be_of_a_signal = isinstance(error, RuntimeError)  # that ended a worker process before it came here
+        may_be_of_a_signal = isinstance(error, OF_A_LOST_PROCESS)  # which the signal may have reached first
         if may_be_of_a_signal and self.signal is None and self._previous:
             time.sleep(AT_ONCE)
         self._restore()
