@@ -68,6 +68,8 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "L + neighbours": {"method": "rule-running-shares-neighbours"},
     "class weights of at most 3": {"method": "rule-earlier"},
     "L, class weights of at most 1": {"method": "rule-running-shares-without-gain"},
+    "L, rate of labels": {"method": "rule-running-shares-label-rate"},
+    "I, rate of labels": {"method": "rule-estimated-prior-label-rate"},
     "I + neighbours": {"method": "rule-estimated-prior-neighbours"},
 }
 TRUE_PRIOR = ", true prior"

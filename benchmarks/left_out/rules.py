@@ -16,10 +16,15 @@ from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.neighbors import nearest
 from tllib_ancon.self_training.pseudo_label import SelfTraining
 from tllib_ancon.self_training.shot import information_maximization
+from tllib_ancon.training.rate import PAIRS
 
 NUM_NEIGHBOURS = 10
 LARGEST_MASS = 3.0
 """Of a target, before these trials."""
+
+
+class AnConAuto(WithAnConAuto, SelfTraining):
+    """``ancon-auto`` as it is."""
 
 
 class EarlierSmoothing(AdaptiveSmoothing):
@@ -121,6 +126,39 @@ class RunningSharesWithoutGain(RunningShares):
     smoothing = AdaptiveSmoothing
 
 
+class _RateOfLabels(AnConAuto):
+    """Information maximisation that the fitted rate does not count: the first calls, which fit it, leave it out."""
+
+    calls = 0
+
+    def forward(
+        self, indices: Tensor, logits: Tensor, features: Tensor, second_view: tuple[Tensor, Tensor] | None = None
+    ) -> Tensor:
+        loss = super().forward(indices, logits, features, second_view)
+        self.calls += 1
+        if self.calls <= PAIRS:
+            return loss
+        both_views = logits if second_view is None else torch.cat([logits, second_view[0]])
+        return loss + information_maximization(both_views, self.frequencies())
+
+    def frequencies(self) -> Tensor:
+        raise NotImplementedError
+
+
+class RunningSharesAtRateOfLabels(_RateOfLabels):
+    """L at the rate of the loss without information maximisation."""
+
+    def frequencies(self) -> Tensor:
+        return self.adaptive.shares
+
+
+class EstimatedPriorAtRateOfLabels(_RateOfLabels):
+    """I at the rate of the loss without information maximisation."""
+
+    def frequencies(self) -> Tensor:
+        return self.prior
+
+
 RULES: Mapping[str, type[methods.Method]] = {
     "rule-running-shares": RunningShares,
     "rule-estimated-prior": EstimatedPrior,
@@ -129,6 +167,8 @@ RULES: Mapping[str, type[methods.Method]] = {
     "rule-estimated-prior-neighbours": EstimatedPriorAndNeighbours,
     "rule-earlier": EarlierAnConAuto,
     "rule-running-shares-without-gain": RunningSharesWithoutGain,
+    "rule-running-shares-label-rate": RunningSharesAtRateOfLabels,
+    "rule-estimated-prior-label-rate": EstimatedPriorAtRateOfLabels,
 }
 
 
