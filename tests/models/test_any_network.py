@@ -1,7 +1,7 @@
 """Networks that were not built here, as features and a head."""
 
 import copy
-from types import SimpleNamespace
+from functools import partial
 
 import pytest
 import timm
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torchvision import models
 
+from tests.networks import transformer
 from tllib_ancon.models import CosineHead
 from tllib_ancon.models.batch_norm import BatchNormPolicy
 from tllib_ancon.models.classifier import NetworkClassifier, as_classifier, choose_adapted_parameters
@@ -33,7 +34,14 @@ def resnet() -> nn.Module:
     return models.resnet18(num_classes=7)
 
 
-NETWORKS = {"torchvision": (resnet, "fc", 512), "timm": (vit, "head", 64), "sequential": (small_network, "8", 6)}
+WIDTHS = {"ViT": 16, "Dinov2": 32, "ConvNext": 8, "Siglip": 16, "Swin": 16}
+"""Of Dinov2, the token of the class and the mean of the others."""
+NETWORKS = {
+    "torchvision": (resnet, "fc", 512),
+    "timm": (vit, "head", 64),
+    "sequential": (small_network, "8", 6),
+    **{name: (partial(transformer, name), "classifier", width) for name, width in WIDTHS.items()},
+}
 
 
 @pytest.mark.parametrize("kind", NETWORKS)
@@ -41,6 +49,7 @@ def test_the_last_linear_is_the_head_and_the_features_enter_it(kind: str) -> Non
     build, name, width = NETWORKS[kind]
     network = build()
     expected = copy.deepcopy(network).eval()(IMAGES)
+    expected = getattr(expected, "logits", expected)
     classifier = as_classifier(network, probe=IMAGES)
     assert isinstance(classifier, NetworkClassifier)
     assert (classifier.head_name, classifier.features_dim, classifier.num_classes) == (name, width, expected.shape[1])
@@ -158,22 +167,6 @@ class Returns(nn.Module):
 
     def forward(self, images: Tensor) -> object:
         return self.wrap(self.fc(images.mean((2, 3))))
-
-
-@pytest.mark.parametrize(
-    "wrap",
-    [
-        lambda logits: SimpleNamespace(logits=logits),
-        lambda logits: {"loss": None, "logits": logits},
-        lambda logits: {"scores": logits},
-        lambda logits: (logits, None),
-        lambda logits: [logits],
-    ],
-)
-def test_logits_may_come_in_an_output_of_a_library(wrap) -> None:
-    network = Returns(wrap)
-    logits, features = as_classifier(network, probe=IMAGES).eval().predict(IMAGES)
-    assert torch.equal(network.fc(features), logits)
 
 
 @pytest.mark.parametrize(

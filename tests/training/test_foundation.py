@@ -1,4 +1,4 @@
-"""Models of transformers, timm and open_clip in ``adapt`` and ``predict``: called, prepared and adapted as they are."""
+"""Models of transformers, timm and open_clip in ``adapt`` and ``predict``: prepared as their libraries do."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ from torch import Tensor, nn
 import tllib_ancon
 from tests.domains_on_disk import write_domain
 from tests.end_to_end.killable import differences
-from tllib_ancon.models import CosineHead, as_classifier
+from tests.networks import TINY, TRANSFORMERS, VIT, transformer
+from tllib_ancon.models import CosineHead
 from tllib_ancon.models.preprocessing import preprocessing_of
 from tllib_ancon.runtime.errors import UserError
 
@@ -20,23 +21,6 @@ transformers = pytest.importorskip("transformers", minversion="5")
 
 QUICK: dict[str, Any] = {"epochs": 1, "batch_size": 4, "workers": 0, "quiet": True, "seed": 3}
 NEIGHBOURS: dict[str, Any] = {"neighbors": 2, "expanded_neighbors": 2}
-TINY = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-VIT = {**TINY, "image_size": 32, "patch_size": 8, "num_labels": 3}
-STAGES = {"hidden_sizes": [8, 8], "depths": [1, 1], "num_stages": 2, "num_labels": 3, "image_size": 32}
-SWIN = {"embed_dim": 8, "depths": [1, 1], "num_heads": [2, 2], "window_size": 4, "patch_size": 4, "image_size": 32}
-MODELS: dict[str, tuple[dict[str, Any], int]] = {
-    "ViT": (VIT, 16),
-    "Dinov2": ({**VIT, "mlp_ratio": 1}, 32),  # the token of the class and the mean of the others
-    "ConvNext": (STAGES, 8),
-    "Siglip": ({"vision_config": VIT, "text_config": TINY, "num_labels": 3}, 16),
-    "Swin": ({**SWIN, "num_labels": 3}, 16),
-}
-
-
-def transformer(kind: str = "ViT") -> Any:
-    torch.manual_seed(0)
-    config = getattr(transformers, f"{kind}Config")(**MODELS[kind][0])
-    return getattr(transformers, f"{kind}ForImageClassification")(config).eval()
 
 
 @pytest.fixture(scope="module")
@@ -44,25 +28,6 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("photos")
     write_domain(folder, "dark", 12, seed=0)
     return folder / "dark"
-
-
-@pytest.mark.parametrize("kind", MODELS)
-@pytest.mark.parametrize("method", ["ancon", "shot", "nrc"])
-def test_a_classifier_of_transformers_is_adapted_with_its_head_frozen(kind: str, method: str, photos: Path) -> None:
-    model = transformer(kind)
-    images = torch.randn(12, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    found = as_classifier(model, probe=images[:2])
-    assert (found.head_name, found.features_dim, found.num_classes) == ("classifier", MODELS[kind][1], 3)
-    found.release()
-    result = tllib_ancon.adapt(model, list(images), method=method, **QUICK, **(NEIGHBOURS if method == "nrc" else {}))
-    assert type(result.model) is type(model)
-    changed = differences(model.state_dict(), result.model.state_dict())
-    assert changed
-    assert not any("classifier" in line for line in changed)
-    with torch.no_grad():
-        expected = result.model(pixel_values=images).logits.softmax(1)
-    predicted = tllib_ancon.predict(result.model, list(images), workers=0).probabilities
-    np.testing.assert_allclose(predicted, expected.numpy(), atol=1e-6)
 
 
 def test_images_are_prepared_by_the_processor_beside_the_model_or_by_the_one_that_is_given(
@@ -106,7 +71,7 @@ def test_of_a_model_without_a_processor_a_line_says_what_is_assumed(
     assert (
         "at 32 pixels (mean (0.5, 0.5, 0.5), std (0.5, 0.5, 0.5)); else pass `evaluation_transform=processor`" in told
     )
-    clip = transformers.CLIPForImageClassification(transformers.CLIPConfig(**MODELS["Siglip"][0]))
+    clip = transformers.CLIPForImageClassification(transformers.CLIPConfig(**TRANSFORMERS["Siglip"]))
     assert preprocessing_of(clip).mean == (0.48145466, 0.4578275, 0.40821073)
     tllib_ancon.adapt(model, list(torch.zeros(8, 3, 32, 32)), **{**QUICK, "quiet": False})
     assert "assumed" not in capsys.readouterr().err

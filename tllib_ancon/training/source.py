@@ -162,7 +162,8 @@ def open_source(config: AdaptConfig | PredictConfig, network: Any = None) -> Sou
                 raise UserError(f"give a model or `{name}`, not both")
         return Source(module=require_network(network, learns=isinstance(config, AdaptConfig)), names=names)
     if config.checkpoint is not None:
-        return replace(open_checkpoint(config.checkpoint, network or config.model), names=names)
+        model = config.model if network is None else network
+        return replace(open_checkpoint(config.checkpoint, model), names=names)
     if ":" not in str(config.arch):
         raise UserError("no model to start from: pass `checkpoint`, or an `arch` that begins with hf: or open_clip:")
     network, names = load_named(str(config.arch), names, config.prompts, config.allow_download)

@@ -1,0 +1,380 @@
+"""A model of any kind adapts to any inputs, comes back as the caller's own, and every function reads its run."""
+
+import copy
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache, partial
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import timm
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import prune, spectral_norm, weight_norm
+from torchvision import models
+
+from tests.end_to_end.killable import differences
+from tests.networks import IMAGES, PIXELS, PREPROCESSING, QUICK, Net, Returns, normalised, state_of, transformer
+from tllib_ancon import adapt, assess, online, predict
+from tllib_ancon.models.classifier import shot_classifier
+from tllib_ancon.models.networks import create_backbone
+from tllib_ancon.runtime.errors import UserError
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated:FutureWarning")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A model and what it is called on; ``like`` is the kind that learns the same weights."""
+
+    build: Callable[[], nn.Module]
+    head: str = "head"
+    like: str | None = None
+    inputs: Any = None
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+# Wrapped and compiled models
+
+
+def compiled(model: nn.Module) -> Any:
+    return torch.compile(model, backend="eager")
+
+
+def compiled_in_place() -> nn.Module:
+    model = Net()
+    model.compile(backend="eager")
+    return model
+
+
+def compiled_body() -> nn.Module:
+    model = Net()
+    model.body = compiled(model.body)
+    return model
+
+
+WRAPPED = {
+    "compiled": lambda: compiled(Net()),
+    "compiled in place": compiled_in_place,
+    "compiled body": compiled_body,
+    "data parallel": lambda: nn.DataParallel(Net()),
+    "compiled data parallel": lambda: compiled(nn.DataParallel(Net())),
+}
+
+
+# Models that hold tensors that are no leaves
+
+
+class Remembers(Net):
+    """It stores features of the last call, as many research models do."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.features = self.body(images)
+        self.last = {"each": [self.features]}
+        return self.head(self.features)
+
+
+def with_head(change: Callable[[nn.Module], Any]) -> nn.Module:
+    model = Net()
+    model.head = change(model.head)
+    model(torch.rand(2, 3, 32, 32))
+    return model
+
+
+def remembering() -> nn.Module:
+    model = Remembers().eval()
+    model(torch.rand(2, 3, 32, 32))
+    return model
+
+
+PRUNED = partial(prune.l1_unstructured, name="weight", amount=0.3)
+REPARAMETRISED = {"weight_norm": weight_norm, "spectral_norm": spectral_norm, "pruned": PRUNED}
+
+
+# Outputs that are no tensor of logits
+
+FORMS: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "features, logits": lambda features, logits: (features, logits),
+    "logits, features": lambda features, logits: (logits, features),
+    "logits, nothing": lambda features, logits: (logits, None),
+    "list of logits": lambda features, logits: [logits],
+    "dict": lambda features, logits: {"loss": None, "features": features, "logits": logits},
+    "dict of another key": lambda features, logits: {"embedding": features, "scores": logits},
+    "dict of scores": lambda features, logits: {"scores": logits},
+    "nested": lambda features, logits: {"all": [features, {"prediction": logits}]},
+    "logits, probabilities": lambda features, logits: (logits, logits.softmax(1)),
+    "probabilities, logits": lambda features, logits: (logits.sigmoid(), logits),
+    "object": lambda features, logits: SimpleNamespace(embedding=features, prediction=logits),
+    "list of maps": lambda features, logits: [features[:, :, None, None], logits, None],
+}
+
+
+# Heads and inputs
+
+
+class Distilled(Net):
+    """Two heads whose mean are the logits."""
+
+    def __init__(self, same_input: bool):
+        super().__init__()
+        self.head_dist = nn.Linear(8, 4)
+        self.same_input = same_input
+
+    def forward(self, images: Tensor) -> Tensor:
+        features = self.body(images)
+        second = features if self.same_input else self.body(images.flip(-1) + 0.1)
+        return (self.head(features) + self.head_dist(second)) / 2
+
+
+class Tokens(nn.Module):
+    """A classifier of tokens, called by names as those of transformers are."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding = nn.Embedding(100_000, 16)
+        self.norm = nn.BatchNorm1d(16)
+        self.head = nn.Linear(16, 3)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:
+        weights = attention_mask[..., None].float()
+        mean = (self.embedding(input_ids) * weights).sum(1) / weights.sum(1)
+        return {"logits": self.head(self.norm(mean))}
+
+
+class Masked(nn.Module):
+    """It takes features and a mask of bool, which it inverts."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.norm = nn.BatchNorm1d(6)
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, features: Tensor, hidden: Tensor) -> Tensor:
+        return self.head(self.norm(features.masked_fill(hidden, 0.0) * (~hidden).any(1, keepdim=True)))
+
+
+def seeded(*layers: Callable[[], nn.Module]) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(*(layer() for layer in layers))
+
+
+def series() -> nn.Module:
+    normal = partial(nn.BatchNorm1d, 8)
+    return seeded(partial(nn.Conv1d, 3, 8, 5), normal, nn.ReLU, nn.Flatten, partial(nn.Linear, 8 * 16, 4))
+
+
+def drawn(*shape: int) -> Tensor:
+    return torch.randn(IMAGES, *shape, generator=torch.Generator().manual_seed(0))
+
+
+SAME = 1e-5
+IDS = torch.randint(50_000, 100_000, (IMAGES, 12), generator=torch.Generator().manual_seed(0))
+WHOLE = {"crop_fraction": 1.0}
+HIDDEN = torch.arange(6) == 2
+NETWORKS = {
+    "plain": Kind(Net),
+    "one logit": Kind(lambda: Net(1)),
+    "torchvision": Kind(partial(models.shufflenet_v2_x0_5, num_classes=4), "fc"),
+    "timm, convolutions": Kind(partial(timm.create_model, "test_resnet", num_classes=4), "fc", settings=WHOLE),
+    "timm, transformer": Kind(
+        partial(timm.create_model, "test_vit", img_size=32, patch_size=8, num_classes=4), settings=WHOLE
+    ),
+    **{name: Kind(build, like="plain") for name, build in WRAPPED.items()},
+    **{name: Kind(partial(with_head, change)) for name, change in REPARAMETRISED.items()},
+    "remembers features": Kind(remembering, like="plain"),
+    **{name: Kind(partial(Returns, form), like="plain") for name, form in FORMS.items()},
+    "two heads of one input": Kind(partial(Distilled, True)),
+    "two heads of two inputs": Kind(partial(Distilled, False)),
+    **{
+        f"transformers, {name}": Kind(partial(transformer, name), "classifier")
+        for name in ("ViT", "Dinov2", "ConvNext", "Siglip", "Swin")
+    },
+    "series": Kind(series, "4", inputs=drawn(3, 20)),
+    "tokens": Kind(Tokens, inputs={"input_ids": IDS, "attention_mask": (drawn(12) > -1).long().clamp_min(IDS % 2)}),
+    "numbers and truth values": Kind(Masked, inputs={"features": drawn(6), "hidden": HIDDEN.repeat(IMAGES, 1)}),
+}
+
+
+def how(kind: Kind) -> dict[str, Any]:
+    preprocessing = PREPROCESSING if kind.inputs is None else {}
+    return {"workers": 0, **preprocessing, **kind.settings}
+
+
+def called(model: nn.Module, kind: Kind, count: int = IMAGES) -> Any:
+    """The output of a model on what it gets of the first inputs."""
+    if isinstance(kind.inputs, dict):
+        return model(**{name: array[:count] for name, array in kind.inputs.items()})
+    return model(normalised()[:count] if kind.inputs is None else kind.inputs[:count])
+
+
+def expected_probabilities(model: nn.Module, kind: Kind) -> np.ndarray:
+    with torch.no_grad():
+        output = called(model, kind)
+    logits = output["logits"] if isinstance(output, dict) else output
+    if logits.shape[1] == 1:
+        logits = torch.cat([torch.zeros_like(logits), logits], 1)
+    return logits.softmax(1).numpy()
+
+
+def adapted(kind: Kind, model: nn.Module, **settings: Any) -> Any:
+    inputs = PIXELS if kind.inputs is None else kind.inputs
+    return adapt(model, inputs, **{**QUICK, **how(kind), "method": "shot", **settings})
+
+
+@cache
+def reference(name: str) -> tuple[dict[str, Tensor], np.ndarray]:
+    """State and predictions of an adapted model of this kind."""
+    model = adapted(NETWORKS[name], NETWORKS[name].build()).model
+    return state_of(model), expected_probabilities(model, NETWORKS[name])
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_model_comes_back_as_its_own_and_every_function_reads_it_and_its_run(name, tmp_path):
+    torch._dynamo.reset()
+    kind = NETWORKS[name]
+    inputs = PIXELS if kind.inputs is None else kind.inputs
+    model = kind.build().train()
+    next(model.children()).eval()
+    modes = [part.training for part in model.modules()]
+    before = state_of(model)
+    result = adapted(kind, model, log=tmp_path)
+    after = state_of(result.model)
+    assert differences(before, state_of(model)) == []
+    assert type(result.model) is type(model)
+    assert [*result.model.state_dict()] == [*model.state_dict()]
+    copy.deepcopy(result.model)  # it holds no graph
+    assert (result.model._compiled_call_impl is None) == (model._compiled_call_impl is None)
+    changed = {name for name, tensor in after.items() if not torch.equal(tensor, before[name])}
+    assert changed
+    assert not any(name.startswith(kind.head) for name in changed if "weight_u" not in name)
+    if kind.like is None:
+        expected = expected_probabilities(result.model, kind)
+        assert np.abs(expected - expected_probabilities(kind.build().eval(), kind)).max() > 2 * SAME
+    else:
+        state, expected = reference(kind.like)
+        torch.testing.assert_close(after, state)
+    for network, checkpoint in ((result.model, None), (kind.build(), str(tmp_path))):
+        predicted = predict(network, inputs, checkpoint=checkpoint, **how(kind))
+        np.testing.assert_allclose(predicted.probabilities, expected, atol=SAME)
+        assert predicted.labels.tolist() == predicted.probabilities.argmax(1).tolist()
+        assert (predicted.indices.tolist(), predicted.paths) == ([*range(IMAGES)], None)
+    assert adapted(kind, model, log=tmp_path).metrics == result.metrics
+    assert assess(model, inputs, **how(kind)).images == IMAGES
+    assert [part.training for part in model.modules()] == modes
+
+
+@pytest.mark.parametrize("name", [*WRAPPED, "remembers features", *REPARAMETRISED])
+def test_a_stream_takes_any_of_them_and_all_parameters_may_learn(name):
+    torch._dynamo.reset()
+    kind = NETWORKS[name]
+    model = kind.build().eval()
+    batch = normalised(PIXELS[:8])
+    outputs = online(model, method="tent")(batch)
+    if kind.like is not None:
+        torch.testing.assert_close(outputs, online(Net(), method="tent")(batch))
+    result = adapted(kind, model, adapted="all").model
+    assert differences(state_of(model), state_of(result))
+    if name == "weight_norm":
+        direction = result.head.weight_v / result.head.weight_v.norm(dim=1, keepdim=True)
+        torch.testing.assert_close(result.head.weight, result.head.weight_g * direction)
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64])
+def test_weights_of_another_type_come_back_in_it(kind):
+    model = Net().to(kind)
+    result = adapted(NETWORKS["plain"], model).model
+    in_float32 = adapted(NETWORKS["plain"], model.float()).model
+    assert differences(state_of(in_float32.to(kind)), state_of(result)) == []
+    assert predict(result, PIXELS, **PREPROCESSING).probabilities.shape == (IMAGES, 4)
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_compiled_model_keeps_its_backend(in_place):
+    calls = []
+
+    def backend(graph, inputs):
+        calls.append(len(inputs))
+        return graph.forward
+
+    torch._dynamo.reset()
+    model = Net()
+    if in_place:
+        model.compile(backend=backend)
+    else:
+        model = torch.compile(model, backend=backend)
+    result = adapted(NETWORKS["plain"], model, method="adabn").model
+    assert not calls
+    result(normalised()[:2])
+    assert calls
+
+
+def test_a_model_of_ddp_comes_back_in_ddp(tmp_path):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        model = nn.parallel.DistributedDataParallel(Net())
+        result = adapted(NETWORKS["plain"], model).model
+        assert type(result) is type(model)
+        assert [*result.state_dict()] == [*model.state_dict()]
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_a_torchscript_program_predicts_and_does_not_learn():
+    program = torch.jit.script(seeded(partial(nn.Conv2d, 3, 4, 32), nn.Flatten).eval())
+    found = predict(program, PIXELS, **PREPROCESSING).probabilities
+    np.testing.assert_allclose(found, program(normalised()).softmax(1).detach().numpy(), atol=1e-6)
+    with pytest.raises(UserError, match="TorchScript program does not learn"):
+        adapted(NETWORKS["plain"], program)
+
+
+def test_a_model_that_cannot_be_copied_gets_a_line():
+    model = Net()
+    model.file = (value for value in [])
+    with pytest.raises(UserError, match=r"cannot be copied.*generator.*Remove the attribute"):
+        adapted(NETWORKS["plain"], model)
+    del model.file  # the advice
+    adapted(NETWORKS["plain"], model)
+
+
+LOADS = """
+import sys, torch
+model = torch.load(sys.argv[1], weights_only=False)
+with torch.no_grad():
+    torch.save(model(torch.load(sys.argv[2])), sys.argv[3])
+assert not [name for name in sys.modules if name.startswith("tllib_ancon")]
+"""
+
+
+@pytest.mark.parametrize("precision", ["no", "bf16"])
+def test_the_result_loads_without_this_package_and_has_no_hook(precision, tmp_path):
+    model = seeded(partial(nn.Conv2d, 3, 8, 3), partial(nn.BatchNorm2d, 8), nn.Flatten, partial(nn.Linear, 7200, 4))
+    attributes = {name: {*vars(part)} for name, part in model.named_modules()}
+    result = adapted(NETWORKS["plain"], model.eval(), mixed_precision=precision).model
+    for name, part in result.named_modules():
+        assert {*vars(part)} == attributes[name]
+        assert not part._forward_pre_hooks
+        assert not part._forward_hooks
+    images = normalised()[:4]
+    files = [str(tmp_path / name) for name in ("model", "images", "outputs")]
+    torch.save(result, files[0])
+    torch.save(images, files[1])
+    subprocess.run([sys.executable, "-c", LOADS, *files], check=True, cwd=tmp_path, env={"OMP_NUM_THREADS": "1"})
+    torch.testing.assert_close(torch.load(files[2]), result(images))
+
+
+def test_a_result_under_autocast_computes_what_its_weights_do(tmp_path):
+    source = shot_classifier(create_backbone("small_cnn", pretrained=False), 4)
+    torch.save(source.state_dict(), tmp_path / "source.pth")
+    settings = {**QUICK, **PREPROCESSING, "mixed_precision": "bf16", "arch": "small_cnn"}
+    result = adapt(tmp_path / "source.pth", PIXELS, **settings).model
+    assert type(result) is type(source)
+    assert "forward" not in vars(result)
+    source.load_state_dict(result.state_dict())
+    with torch.no_grad():
+        assert torch.equal(source.eval()(normalised()), result(normalised()))

@@ -1,0 +1,238 @@
+"""What a model returns is understood or asked about: several tensors, probabilities, one logit, several labels."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torchvision
+from torch import Tensor, nn
+
+from tests.first_contact.test_every_model import FORMS
+from tests.networks import PIXELS, PREPROCESSING, QUICK, Net, Returns, normalised, state_of, transformer
+from tllib_ancon import adapt, assess, certify, online, predict
+from tllib_ancon.models.classifier import as_classifier
+from tllib_ancon.models.outputs import two_logits
+from tllib_ancon.runtime.errors import UserError
+
+HOW = {**PREPROCESSING, "workers": 0}
+FAST = {**QUICK, **PREPROCESSING}
+BATCH = normalised(PIXELS[:8])
+BOTH_ARE_READ = "equal on all 40 images"
+
+
+def probabilities(model: nn.Module, **settings: Any) -> np.ndarray:
+    return predict(model, PIXELS, **HOW, **settings).probabilities
+
+
+EVERYWHERE: dict[str, Callable[..., Any]] = {
+    "adapt": lambda model: adapt(model, PIXELS, **FAST),
+    "tent": lambda model: adapt(model, PIXELS, method="tent", **FAST),
+    "predict": probabilities,
+    "assess": lambda model: assess(model, PIXELS, **HOW),
+    "certify": lambda model: certify(model, model, PIXELS, **HOW),
+    "online": lambda model: online(model, method="tent")(BATCH),
+}
+
+
+def test_the_chosen_output_is_said_and_a_run_remembers_it(tmp_path, capsys):
+    settings = {**FAST, "quiet": False, "log": str(tmp_path / "run")}
+    result = adapt(Returns(FORMS["features, logits"]), PIXELS, method="ancon", **settings)
+    assert "[1] is taken for its logits, (B, 4)" in capsys.readouterr().err
+    with pytest.raises(UserError, match=BOTH_ARE_READ):
+        result.certify()
+
+
+def test_the_logits_are_found_in_a_stream():
+    expected = online(Net(), method="tent")(BATCH)
+    for form in FORMS.values():
+        torch.testing.assert_close(online(Returns(form), method="tent")(BATCH), expected)
+
+
+class Frozen(Returns):
+    """Features that autograd cannot follow to the logits."""
+
+    def forward(self, images: Tensor) -> Any:
+        with torch.no_grad():
+            features = self.body(images)
+        return self.form(features, self.head(features))
+
+
+def test_features_without_a_gradient_are_not_taken_for_logits():
+    model = adapt(Frozen(FORMS["features, logits"]), PIXELS, adapted="all", **FAST).model
+    assert probabilities(model).shape == (40, 4)
+
+
+class TwoTasks(Net):
+    """Heads of two tasks, or of two exits for the same classes."""
+
+    def __init__(self, width: int = 7, names: tuple[str, str] | None = None):
+        super().__init__()
+        self.other = nn.Linear(8, width)
+        self.names = names
+
+    def forward(self, images: Tensor) -> Any:
+        features = self.body(images)
+        outputs = self.head(features), self.other(features)
+        return outputs if self.names is None else dict(zip(self.names, outputs, strict=True))
+
+
+class Only(nn.Module):
+    """The output at one place of a model's outputs."""
+
+    def __init__(self, model: nn.Module, key: Any):
+        super().__init__()
+        self.model = model
+        self.key = key
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.model(images)[self.key]
+
+
+@pytest.mark.parametrize(
+    ("model", "key", "place"),
+    [
+        (TwoTasks(), 1, r"\[0\] \(B, 4\) of its head head; \[1\] \(B, 7\) of its head other"),
+        (TwoTasks(4), 1, r"\[0\] \(B, 4\) of its head head; \[1\] \(B, 4\) of its head other"),
+        (TwoTasks(7, ("kind", "colour")), "colour", r"\['kind'\] \(B, 4\).*\['colour'\] \(B, 7\)"),
+    ],
+    ids=["two tasks", "two exits", "dict"],
+)
+def test_outputs_of_several_heads_are_asked_for(model, key, place):
+    model.eval()
+    for call in EVERYWHERE.values():
+        with pytest.raises(UserError, match=rf"several tensors.*{place}.*Wrap it .*head='head'") as error:
+            call(model)
+        assert "\n" not in str(error.value)
+    result = adapt(model, PIXELS, head="other", **FAST)  # the advice
+    expected = probabilities(model, head="other")
+    assert expected.shape[1] == model.other.out_features
+    with pytest.raises(UserError, match=BOTH_ARE_READ):
+        result.certify()
+    np.testing.assert_allclose(probabilities(Only(model, key)), expected, atol=1e-6)  # the other advice
+
+
+@pytest.mark.parametrize("name", ["inception_v3", "googlenet"])
+def test_auxiliary_logits_in_training_mode_are_left_alone(name):
+    network = torchvision.models.get_model(name, num_classes=4, aux_logits=True, init_weights=False)
+    images = torch.rand(2, 3, 299, 299)  # the least that Inception's side head takes
+    classifier = as_classifier(network, probe=images).train()
+    assert classifier.num_classes == 4
+    assert classifier.predict(images)[0].shape == (2, 4)
+
+
+class Named(nn.Module):
+    """It takes several arrays by name and returns boxes, which are no logits."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(5)
+        self.last = nn.Linear(5, 12)
+
+    def forward(self, left: Tensor, right: Tensor) -> Tensor:
+        return self.last(self.norm(torch.cat([left, right], 1))).unflatten(1, (3, 4))
+
+
+def test_adabn_of_another_output_takes_a_mapping_of_arrays():
+    arrays = {"left": torch.randn(64, 2) + 3, "right": torch.randn(64, 3)}
+    result = adapt(Named(), arrays, method="adabn", batch_size=32, quiet=True).model
+    torch.testing.assert_close(result.norm.running_mean, torch.cat([*arrays.values()], 1).mean(0))
+    assert result(**{name: rows[:2] for name, rows in arrays.items()}).shape == (2, 3, 4)
+
+
+def test_a_network_of_another_output_takes_adabn_and_tent_alone():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).double()
+    images = torch.randn(40, 3, 8, 8) + 1
+    settings = {"workers": 0, "quiet": True}
+    result = adapt(model, images, method="adabn", **settings).model
+    assert result[1].running_mean.dtype == torch.float64
+    assert not torch.equal(result[1].running_mean, model[1].running_mean)
+    assert torch.equal(result[0].weight, model[0].weight)
+    learnt = adapt(model, images, method="tent", epochs=1, batch_size=8, **settings)
+    assert not torch.equal(learnt.model[1].weight, model[1].weight)
+    assert "tent" in str(learnt)
+    with pytest.raises(UserError, match="adabn"):
+        adapt(model, images, **settings)
+
+
+# Probabilities
+
+
+def ending(end: Callable[[Tensor], Any], num_classes: int = 4) -> nn.Module:
+    return Returns(lambda features, logits: end(logits), num_classes).eval()
+
+
+OF_ONE = "probability of class 1"
+OF_ALL = "probabilities that sum to 1"
+ENDS: dict[str, tuple[int, Callable[[Tensor], Tensor], str]] = {
+    "sigmoid": (1, nn.Sigmoid(), OF_ONE),
+    "functional sigmoid": (1, torch.sigmoid, OF_ONE),
+    "written sigmoid": (1, lambda z: 1 / (1 + (-z).exp()), OF_ONE),
+    "softmax": (4, nn.Softmax(1), OF_ALL),
+    "functional softmax": (4, lambda z: z.softmax(-1), OF_ALL),
+    "log-softmax": (4, nn.LogSoftmax(1), ""),
+    "logits": (4, nn.Identity(), ""),
+    "one logit in [0, 1]": (1, nn.Identity(), ""),
+}
+
+
+@pytest.mark.parametrize("kind", ENDS)
+def test_probabilities_are_used_as_such_in_every_command(kind, capsys):
+    num_classes, end, line = ENDS[kind]
+    plain = Net(num_classes)
+    model = ending(end, num_classes)
+    if kind == "one logit in [0, 1]":
+        plain = ending(two_logits, 1)
+        for network in (plain, model):
+            nn.init.constant_(network.head.bias, 0.4)
+            nn.init.constant_(network.head.weight, 0.1)
+    np.testing.assert_allclose(probabilities(model, quiet=False), probabilities(plain), atol=1e-5)
+    shown = [capsys.readouterr().err]
+    result = adapt(model, PIXELS, method="shot+ancon-auto", **{**FAST, "quiet": False}).model
+    shown.append(capsys.readouterr().err)
+    assert ["the model returns" in text for text in shown] == [bool(line)] * 2
+    assert all(line in text for text in shown)
+    of_logits = adapt(plain, PIXELS, method="shot+ancon-auto", **FAST).model
+    np.testing.assert_allclose(probabilities(result), probabilities(of_logits), atol=0.02)
+    priors = [assess(network, PIXELS, **HOW).class_prior for network in (plain, model)]
+    np.testing.assert_allclose(*priors)
+    with pytest.raises(UserError, match=BOTH_ARE_READ):
+        certify(plain, model, PIXELS, **HOW)
+
+
+@pytest.mark.filterwarnings("ignore:the model returns")
+@pytest.mark.parametrize("method", ["tent", "roid", "ancon-auto"])
+def test_a_stream_of_probabilities_learns_as_from_logits(method):
+    outputs = online(ending(nn.Softmax(1)), method=method)(BATCH)
+    expected = online(Net(), method=method)(BATCH)
+    torch.testing.assert_close(outputs.softmax(1), expected.softmax(1), rtol=1e-3, atol=1e-4)
+    outputs = online(ending(nn.Sigmoid(), 1), method=method)(BATCH)
+    torch.testing.assert_close(outputs, online(Net(1), method=method)(BATCH), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("build", "advice"),
+    [
+        (
+            lambda: transformer("ResNet", problem_type="multi_label_classification"),
+            "set model.config.problem_type = 'single_label_classification'",
+        ),
+        (lambda: ending(nn.Sigmoid()), "pass a module that returns what enters the sigmoid"),
+        (lambda: ending(torch.sigmoid), "pass a module that returns what enters the sigmoid"),
+    ],
+    ids=["transformers", "sigmoid", "functional sigmoid"],
+)
+def test_a_multi_label_classifier_gets_a_line(build, advice):
+    model = build()
+    for call in EVERYWHERE.values():
+        with pytest.raises(UserError, match=f"multi-label.*Classes exclude each other here.*{advice}"):
+            call(model)
+    if isinstance(model, Returns):  # the advice
+        model = Net()
+    else:
+        model.config.problem_type = "single_label_classification"
+    before = state_of(model)
+    assert any(
+        not torch.equal(tensor, before[name]) for name, tensor in EVERYWHERE["adapt"](model).model.state_dict().items()
+    )
