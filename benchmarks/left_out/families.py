@@ -99,7 +99,7 @@ class Cells:
         chosen = np.sort(np.random.default_rng(cell.seed).permutation(len(domain))[: self.images])
         part = domain.subset(chosen)
         assert part.labels is not None
-        settings = {"batch_size": 32, "cache": str(self.out / "cache"), "channels_last": True}
+        settings = {"batch_size": 32, "cache": str(self.out / "cache")}
         return Task(source, part, part.labels, settings)
 
     def _digits(self, cell: Cell) -> Task:

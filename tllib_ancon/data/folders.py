@@ -1,5 +1,6 @@
 """Folders and images below a root, and the domains of the images in them."""
 
+import glob
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -23,7 +24,10 @@ class Tree:
 
     def __init__(self, root: str | os.PathLike[str], allow_outside: bool = False, skip: bool = False):
         if not os.path.isdir(root):
-            raise UserError(f"dataset root {root} is not a folder; give the folder that holds the dataset")
+            advice = "give the folder that holds the dataset"
+            if glob.has_magic(os.fspath(root)):
+                advice = "in Python pass glob.glob(PATTERN, recursive=True), on the command line give the folder"
+            raise UserError(f"dataset root {root} is not a folder; {advice}")
         self.root = Path(root)
         self.allow_outside = allow_outside
         self.skip = skip

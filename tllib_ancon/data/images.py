@@ -220,7 +220,7 @@ class Items(Images):
                 raise UserError(f"{name} gives batches, and each image is needed by its number; pass `loader.dataset`")
             raise UserError(
                 f"{name}: {type(dataset).__name__} has no length or no items by number, and adaptation keeps votes of "
-                "each image; give a map-style dataset"
+                "each image; give a list, an array or a map-style dataset"
             )
         if not len(dataset):
             raise UserError(f"{name}: the dataset is empty; give one with images")

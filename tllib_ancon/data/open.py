@@ -19,10 +19,15 @@ from tllib_ancon.data.layouts.arrays import open_arrays
 from tllib_ancon.data.layouts.folder import open_any
 from tllib_ancon.data.layouts.hugging_face import domain_of_dataset
 from tllib_ancon.data.layouts.image_folder import open_class_folders
+from tllib_ancon.data.lists import ListedImages, read_image_list
 from tllib_ancon.data.named_arrays import is_dataset_of_hugging_face, separated
 from tllib_ancon.data.objects import domain_of_object, with_labels
 from tllib_ancon.data.pixels import Decoding
 from tllib_ancon.runtime.errors import UserError
+
+LIST_SUFFIXES = (".txt", ".lst", ".list")
+TABLE_SUFFIXES = (".csv", ".tsv", ".xlsx")
+ARCHIVE_SUFFIXES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar")
 
 ANY_RANGE = (0.0, 1.0)
 """A range by which every finite value can be decoded."""
@@ -75,11 +80,15 @@ def as_domain(
     takes each subfolder as a class, False none.
     """
     source, labels_beside = separated(images)
+    if isinstance(source, str | os.PathLike) and str(source).lower().endswith(LIST_SUFFIXES) and os.path.isfile(source):
+        source, labels_beside = _listed(Path(source), allow_outside)
     if isinstance(source, str | os.PathLike) and not os.path.isfile(source):
         tree = Tree(source, allow_outside, skip_corrupt)
         opener = open_class_folders if labels is True else open_any
         domain = opener(tree, [ROOT], classes).decoded_by(decoding)
         domain = replace(_checked(domain, skip_corrupt, workers), plain_folder=labels is None)
+    elif isinstance(source, str | os.PathLike):
+        domain = _domain_of_file(os.fspath(source), name, classes)
     else:
         domain = _domain_of_object(source, name, classes)
     domain = replace(domain, name=name or domain.name).decoded_by(decoding)
@@ -92,14 +101,32 @@ def as_domain(
     return with_labels(domain, labels, classes)
 
 
+def _listed(list_file: Path, allow_outside: bool) -> ListedImages:
+    """Paths and labels of an image list: relative to its folder, or to the dataset that it lies in."""
+    folder = list_file.parent
+    root = folder.parent if folder.name == "image_list" else folder
+    return read_image_list(list_file, root, allow_outside=allow_outside)
+
+
+def _domain_of_file(path: str, name: str | None, classes: Sequence[str] | None) -> Domain:
+    """The domain of one image, or of an array."""
+    suffix = os.path.splitext(path)[1].lower()
+    if suffix == ".npy":
+        return open_arrays(path)
+    if suffix in TABLE_SUFFIXES:
+        raise UserError(
+            f"{path} is a table, and which column has paths is not known; give a text file with a path on each line "
+            "(.txt), or in Python the list of paths, such as pandas.read_csv(FILE).path.tolist()"
+        )
+    if suffix in ARCHIVE_SUFFIXES:
+        raise UserError(f"{path} is an archive; unpack it and give the folder")
+    return _domain_of_paths([path], name, classes)
+
+
 def _domain_of_object(images: Any, name: str | None, classes: Sequence[str] | None) -> Domain:
-    """The domain of one file, of a list of files, or of another Python object."""
+    """The domain of a list of files, or of another Python object."""
     if isinstance(images, Domain):
         return images
-    if isinstance(images, str | os.PathLike):
-        if str(images).lower().endswith(".npy"):
-            return open_arrays(str(images))
-        return _domain_of_paths([images], name, classes)
     if isinstance(images, list) and images and all(isinstance(path, str | os.PathLike) for path in images):
         return _domain_of_paths(images, name, classes)
     if is_dataset_of_hugging_face(images):

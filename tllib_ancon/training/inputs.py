@@ -2,17 +2,13 @@
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data import cache
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.folders import SUFFIXES
 from tllib_ancon.data.layouts import missing_dataset
-from tllib_ancon.data.lists import read_image_list
-from tllib_ancon.data.named_arrays import ARRAY_SUFFIXES
 from tllib_ancon.data.open import as_domain, open_domain
 from tllib_ancon.data.pixels import Decoding
 from tllib_ancon.data.transforms import ImageTransform
@@ -20,8 +16,6 @@ from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training import devices
 from tllib_ancon.training.image_transforms import ImagesConfig, Transforms
 from tllib_ancon.training.progress import Progress
-
-LIST_SUFFIXES = (".txt", ".csv", ".lst", ".list", "")
 
 
 def images_of(
@@ -35,40 +29,13 @@ def images_of(
 
 
 def _opened(config: AdaptConfig | PredictConfig, images: Any, labels: Any, classes: Sequence[str] | None) -> Domain:
-    is_path = isinstance(images, str | os.PathLike)
-    names_a_layout = config.data is not None or bool(config.target)
-    if is_path and not names_a_layout:
-        return as_domain(images, labels=labels, classes=classes, decoding=Decoding.of(config), **_reading(config))
-    if images is not None and not is_path:
+    if images is not None and not isinstance(images, str | os.PathLike):
         return as_domain(images, labels=labels, classes=classes, decoding=Decoding.of(config))
-    if labels is not None and not isinstance(labels, bool):
+    if images is None and labels is not None and not isinstance(labels, bool):
         raise UserError("`labels` belong to `images`; pass both, or neither")
     named = config if images is None else config.replace(root=str(images))
-    if isinstance(config, AdaptConfig) or names_a_layout:
-        split = "train" if isinstance(config, AdaptConfig) else "test"
-        return open_images(named, config.target, split, classes, labels)
-    return _open_root(config, labels, classes)
-
-
-def _open_root(config: PredictConfig, labels: bool | None, classes: Sequence[str] | None) -> Domain:
-    """The folder, the image, the arrays or the image list that ``root`` names."""
-    root = Path(str(config.root))
-    if not root.is_file() or root.name.lower().endswith((*SUFFIXES, *ARRAY_SUFFIXES, ".npy")):
-        return as_domain(root, labels=labels, classes=classes, decoding=Decoding.of(config), **_reading(config))
-    if root.suffix.lower() not in LIST_SUFFIXES:
-        raise UserError(f"{root} is no image ({', '.join(SUFFIXES)}) and no image list (.txt); convert it")
-    is_in_a_dataset = root.parent.name == "image_list"
-    paths, _ = read_image_list(root, root.parent.parent if is_in_a_dataset else root.parent)
-    return Domain.of_files(root.stem, paths)
-
-
-def _reading(config: AdaptConfig | PredictConfig) -> dict[str, Any]:
-    """How the files of a folder are read."""
-    return {
-        "skip_corrupt": config.skip_corrupt,
-        "workers": config.workers,
-        "allow_outside": config.allow_outside_root,
-    }
+    split = "train" if isinstance(config, AdaptConfig) else "test"
+    return open_images(named, config.target, split, classes, labels)
 
 
 def open_images(
@@ -76,9 +43,9 @@ def open_images(
     codes: Sequence[str],
     split: str = "train",
     classes: Sequence[str] | None = None,
-    labels: bool | None = None,
+    labels: Any = None,
 ) -> Domain:
-    """The domain of these codes, or without them the folder ``root``; ``classes`` are names of the model's classes."""
+    """The domain of these codes, or without them what ``root`` names; ``classes`` are the names of the model's."""
     if config.root is None:
         raise UserError("`root` is needed; pass the folder of the dataset")
     if config.data is None and codes:

@@ -1,0 +1,62 @@
+"""A path to one file is an image, an array or an image list; for a table or an archive a line says what to give."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+import tllib_ancon
+from tllib_ancon.runtime.errors import UserError
+
+PREPROCESSING = {"image_size": 8, "norm_mean": (0, 0, 0), "norm_std": (1, 1, 1), "quiet": True}
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    for number in range(4):
+        Image.new("RGB", (8, 8), (60 * number, 0, 0)).save(tmp_path / f"{number}.png")
+    return tmp_path
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
+
+
+def test_an_image_list_is_read_with_its_labels(photos: Path) -> None:
+    image_list = photos / "target.txt"
+    image_list.write_text("".join(f"{number}.png {number % 2}\n" for number in range(4)))
+    predictions = tllib_ancon.predict(network(), image_list, **PREPROCESSING)
+    assert [Path(path).name for path in predictions.paths] == ["0.png", "1.png", "2.png", "3.png"]
+    right = (np.asarray(predictions.labels) == [0, 1, 0, 1]).mean()
+    assert tllib_ancon.evaluate(network(), image_list, **PREPROCESSING).accuracy == pytest.approx(100 * right)
+    result = tllib_ancon.adapt(network(), image_list, epochs=1, **PREPROCESSING)
+    assert "accuracy" in result.metrics[-1]
+
+
+def test_a_list_outside_its_folder_follows_the_advice(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    image_list = tmp_path_factory.mktemp("lists") / "target.txt"
+    image_list.write_text(str(photos / "0.png"))
+    with pytest.raises(UserError, match="pass `allow_outside_root=True`"):
+        tllib_ancon.predict(network(), image_list, **PREPROCESSING)
+    predictions = tllib_ancon.predict(network(), image_list, allow_outside_root=True, **PREPROCESSING)
+    assert len(predictions.labels) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("labels.csv", r"is a table, .*; give a text file with a path on each line \(\.txt\), or in Python the list"),
+        ("photos.zip", r"is an archive; unpack it and give the folder$"),
+        ("*.png", r"in Python pass glob\.glob\(PATTERN, recursive=True\), on the command line give the folder$"),
+    ],
+)
+def test_what_is_no_image_says_what_to_give(photos: Path, name: str, advice: str) -> None:
+    (photos / "labels.csv").write_text("path,label\n0.png,1\n")
+    (photos / "photos.zip").write_bytes(b"PK")
+    for function in (tllib_ancon.adapt, tllib_ancon.predict):
+        with pytest.raises(UserError, match=advice):
+            function(network(), photos / name, **PREPROCESSING)
