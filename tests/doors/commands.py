@@ -7,7 +7,7 @@ import re
 import shlex
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
@@ -27,25 +27,22 @@ from tllib_ancon.measures.disagreement import DisagreementTest
 
 
 @scene
-def usual_settings(world: World) -> Iterable[str]:
-    return sorted(world.usual)
-
-
-@scene
 def page(world: World) -> Iterator[str]:
     """The page of ``certify``, as a browser asks for it."""
     log = world.folder / "asked"
     finished(*world.words("adapt IMAGES -t dark --checkpoint SOURCE --epochs 4 --lr 0.1 --log"), log)
-    said, words = Said(), ("certify", log, "-j", 0, "--page", "--port", 0)
+    said = Said()
+    words = ("certify", log, "-j", 0, "--page", "--port", 0)
     thread = threading.Thread(target=command, args=words, kwargs={"said": said})
     thread.start()
     while "http://" not in said.out.getvalue():
         assert thread.is_alive(), said.lines()
         time.sleep(0.01)
     visitor = Visitor(re.search(r"http://\S+/", said.out.getvalue())[0])
+    for path in ("", "page.js", "page.css", "image/0", "image/999", "../wrong/state", "state"):
+        yield _answer(visitor, "GET", path, "")
     answered = visitor.state()["answered"]
     for path, body in (
-        *((path, None) for path in ("", "page.js", "page.css", "image/0", "image/999", "../wrong/state", "state")),
         ("answer", {"answered": answered, "answer": "another"}),
         ("answer", {"answered": answered, "answer": 0}),
         ("undo", {"answered": answered + 1}),
@@ -53,38 +50,52 @@ def page(world: World) -> Iterator[str]:
         ("answer", ["no", "request"]),
         ("finish", {}),
     ):
-        method, text = ("GET", "") if body is None else ("POST", json.dumps(body))
-        answer, content = visitor.get(path, method=method, body=text)
-        kind = answer.getheader("content-type")
-        name = f"{method} {path}{text} -> {answer.status} {kind}"
-        yield name if kind != "application/json" else f"{name}: {' '.join(values(json.loads(content)))}"
-    thread.join(240)
-    yield from (f"page: {line}".replace(visitor.address, "ADDRESS") for line in said.lines())
+        yield _answer(visitor, "POST", path, json.dumps(body))
+    thread.join()
+    for line in said.lines():
+        yield f"page: {line}".replace(visitor.address, "ADDRESS")
+
+
+def _answer(visitor: Visitor, method: str, path: str, body: str) -> str:
+    """What the page sends back to one request, in one line."""
+    response, sent = visitor.get(path, method=method, body=body)
+    kind = response.getheader("content-type")
+    line = f"{method} {path}{body} -> {response.status} {kind}"
+    if kind != "application/json":
+        return line
+    return f"{line}: {' '.join(values(json.loads(sent)))}"
 
 
 @scene
 def benchmark_and_report(world: World) -> Iterator[str]:
-    root, plan, out = world.folder / "office", FILES / "plan.toml", world.folder / "runs"
+    root = world.folder / "office"
+    out = world.folder / "runs"
     root.mkdir()
     for seed, name in enumerate(("Art", "Clipart", "Product")):
         write_domain(root, name, 60, seed=seed, brightness=1 - 0.25 * seed)
-    words = ["benchmark", plan, root, "--out", out]
-    yield from (f"dry: {line}" for line in command(*words, "--dry-run").lines())
+    words = ["benchmark", FILES / "plan.toml", root, "--out", out]
+    for line in command(*words, "--dry-run").lines():
+        yield f"dry: {line}"
     printed = finished(*words, "--print-commands").out.getvalue().splitlines()
     yield from printed
     for line in printed:
         finished(*shlex.split(line)[1:], "--quiet")
-    yield from (f"benchmark: {line}" for line in command(*words).lines())
-    yield from (f"benchmark.json: {line}" for line in content(out / "benchmark.json"))
-    for name, more in (("report", []), ("beside", ["--paper", "officehome"])):
-        said = finished("report", out, *more, "--out", world.folder / name)
-        yield said.out.getvalue().splitlines()[-1]
-        kept = ("report.md", "accuracy.") if more else ""
-        yield from (line for line in folder(world.folder / name) if line.startswith(kept))
+    for line in command(*words).lines():
+        yield f"benchmark: {line}"
+    for line in content(out / "benchmark.json"):
+        yield f"benchmark.json: {line}"
+    said = finished("report", out, "--out", world.folder / "report")
+    yield said.out.getvalue().splitlines()[-1]
+    yield from folder(world.folder / "report")
+    said = finished("report", out, "--paper", "officehome", "--out", world.folder / "beside")
+    yield said.out.getvalue().splitlines()[-1]
+    for line in folder(world.folder / "beside"):
+        if line.startswith(("report.md", "accuracy.")):
+            yield line
 
 
 @scene
-def demo(world: World) -> Iterable[str]:
+def demo(world: World) -> Iterator[str]:
     """On data that lie there already: a few noisy pictures of ten classes."""
     out = world.folder / "demo"
     for seed, name in enumerate(("rendered", "handwritten")):
@@ -93,12 +104,11 @@ def demo(world: World) -> Iterable[str]:
     short = "--source-epochs", 2, "--epochs", 2, "--jobs", 1
     with runs_here():
         said = command("demo", "--out", out, "--seeds", 0, 1, *short, "--quiet", "--full")
-    timed = [re.sub(r"^out: \d+ s;", "out: … s;", line) for line in said.lines()]
-    return [
-        *timed,
-        *sorted(path.name for path in out.iterdir()),
-        *(f"summary.json: {line}" for line in content(out / "summary.json")),
-    ]
+    for line in said.lines():
+        yield re.sub(r"^out: \d+ s;", "out: … s;", line)
+    yield from sorted(path.name for path in out.iterdir())
+    for line in content(out / "summary.json"):
+        yield f"summary.json: {line}"
 
 
 @scene
@@ -107,13 +117,15 @@ def helps(world: World) -> Iterator[str]:
     listed = re.findall(r"^    (\w+)", command("--help").out.getvalue(), re.MULTILINE)
     with patch.dict(os.environ, COLUMNS="1000"):
         for words in ([], *([name] for name in listed), ["script", "cdan.py", "--method", "ancon"]):
-            short, full = (command(*words, flag).out.getvalue() for flag in ("--help", "--help-all"))
-            known = {entry.split("  ")[0] for entry in _entries(short)}
+            full = command(*words, "--help-all").out.getvalue()
             yield full.splitlines()[0]
+            short = command(*words, "--help").out.getvalue()
+            in_short = {entry.partition("  ")[0] for entry in _entries(short)}
             for entry in _entries(full):
                 names, _, text = entry.partition("  ")
+                star = "*" if names in in_short else " "
                 note = re.search(r"\([^()]*\)$", text)
-                yield f"{'*' if names in known else ' '} {names} {note[0] if note else ''}".rstrip()
+                yield f"{star} {names} {note[0] if note else ''}".rstrip()
 
 
 def _entries(text: str) -> list[str]:
@@ -123,30 +135,35 @@ def _entries(text: str) -> list[str]:
 
 @scene
 def contract(world: World) -> Iterator[str]:
-    yield f"names = {sorted(tllib_ancon.__all__)}"
+    names = sorted(tllib_ancon.__all__)
+    yield f"names = {names}"
     yield f"methods = {methods.names()}"
-    parts = [getattr(tllib_ancon, name) for name in sorted(tllib_ancon.__all__)]
+    parts = [getattr(tllib_ancon, name) for name in names if name != "UserError"]
     for part in [*parts, methods.create, methods.Method, methods.Visit, DisagreementTest]:
-        if callable(part) and part is not tllib_ancon.UserError:
+        if callable(part):
             yield _signature(part)
     yield from values(AdaptConfig().to_dict(), "AdaptConfig()")
     for method in ("erm", "cdan", "mdd"):
         yield from values(PretrainConfig(method=method).to_dict(), f"PretrainConfig({method})")
+    for method in methods.names():
+        yield f"{method}: {' '.join(values(methods.resolve(method, {}) | methods.training_defaults(method)))}"
     yield from _adapted_in_memory()
     test = DisagreementTest(0.05, 0.0, disagreements=30, images=100)
-    for number in range(12):
-        test.update(1 if number != 3 else 0)
-        yield f"DisagreementTest: {number + 1} answers, {test.verdict}, {test.settled}, {test.interval}"
+    for number in range(1, 13):
+        test.update(0 if number == 4 else 1)
+        yield f"DisagreementTest: {number} answers, {test.verdict}, {test.settled}, {test.interval}"
 
 
 def _signature(part: Any) -> str:
-    parameters = inspect.signature(part).parameters.values()
-    shown = (str(p).partition(":")[0] + ("" if p.default is p.empty else f"={_name(p.default)}") for p in parameters)
+    shown = []
+    for parameter in inspect.signature(part).parameters.values():
+        name = str(parameter).partition(":")[0]
+        default = parameter.default
+        if default is parameter.empty:
+            shown.append(name)
+        else:
+            shown.append(f"{name}={default.__name__ if callable(default) else repr(default)}")
     return f"{part.__name__}({', '.join(shown)})"
-
-
-def _name(default: Any) -> str:
-    return default.__name__ if callable(default) else repr(default)
 
 
 def _adapted_in_memory() -> Iterator[str]:
@@ -159,7 +176,7 @@ def _adapted_in_memory() -> Iterator[str]:
     result = tllib_ancon.adapt(network, images, method="ancon", epochs=2, batch_size=8, seed=0, workers=0, quiet=True)
     yield f"AdaptationResult: {sorted(name for name in vars(result) if not name.startswith('_'))}"
     yield from values(result.metrics, "adapt(network, images).metrics")
-    yield from values(dict(result.model.state_dict()), "adapt(network, images).model")
     found = tllib_ancon.predict(result.model, images)
-    shown = {name: np.asarray(getattr(found, name)) for name in ("probabilities", "labels", "indices")}
-    yield from values({**shown, "paths": found.paths}, "predict(model, images)")
+    for name in ("probabilities", "labels", "indices", "paths"):
+        array = getattr(found, name)
+        yield from values(array if array is None else np.asarray(array), f"predict(model, images).{name}")

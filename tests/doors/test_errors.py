@@ -1,26 +1,81 @@
-"""Bad input of each kind: one line that names the flag or the file and, of a name, the nearest valid one."""
+"""Bad input of each kind is one line that names the flag or the file, exit status 2, and nothing is written."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from tests.doors.world import FILES, World, command
 
 REFUSED = json.loads((FILES / "refused.json").read_text())
-"""Words of a command -> what its message says, among other words."""
+"""Words of a command -> what its message says; what stands in a file in place of something right, and the same."""
+BAD_PATHS = ("x" * 300, "loop", "loop/below")
+LONG = {"NESTED": "[" * 5000, "DOTTED": ".".join("a" * 3000), "DIGITS": "9" * 5000, "HUGE": "9" * 400}
+PLAN = """
+title = "t"
+dataset = "ImageList"
+pairs = ["bright-dark"]
+methods = ["ancon"]
+# more
+[source.erm]
+epochs = 1
+"""
 
 
-@pytest.mark.parametrize("line", REFUSED)
-def test_bad_input_is_refused_in_one_line_and_nothing_is_written(line: str, world: World) -> None:
+def refused(world: World, line: str, **files: str) -> str:
+    """The message about a command that is given in a folder with these files."""
     words = world.words(line)
-    if words[:1] in (["adapt"], ["pretrain"]):
-        words[1:1] = world.images
-    before = {path: path.read_bytes() for path in world.folder.rglob("*") if path.is_file()}
-    with world.own_folder():
+    before = contents(world.folder)
+    with world.own_folder() as folder:
+        for name in ("loop", "loop.toml"):
+            (folder / name).symlink_to(name)
+        for name, text in files.items():
+            (folder / f"{name}.toml").write_bytes(filled(text).encode(errors="surrogateescape"))
         said = command(*words)
+        written = {path.stem for path in folder.iterdir() if path.stem != "loop"}
     assert said.status == 2
     assert said.out.getvalue() == ""
     (message,) = said.err.getvalue().splitlines()
     assert message.startswith("tllib-ancon: error: ")
-    assert [word for word in REFUSED[line] if word not in message] == [], message
-    assert {path: path.read_bytes() for path in world.folder.rglob("*") if path.is_file()} == before
+    assert len(message) < 1000
+    assert written == files.keys()
+    for name in files:
+        (folder / f"{name}.toml").unlink()
+    assert contents(world.folder) == before
+    return message
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def filled(text: str) -> str:
+    for name, long in LONG.items():
+        text = text.replace(name, long)
+    return text
+
+
+@pytest.mark.parametrize("line", REFUSED["lines"])
+def test_bad_input_is_refused_in_one_line_and_nothing_is_written(line: str, world: World) -> None:
+    message = refused(world, line)
+    assert [word for word in REFUSED["lines"][line] if word not in message] == [], message
+
+
+@pytest.mark.parametrize("line", REFUSED["paths"])
+def test_a_path_that_the_system_refuses(line: str, world: World) -> None:
+    for path in BAD_PATHS:
+        refused(world, line.replace("PATH", path))
+
+
+@pytest.mark.parametrize("text", REFUSED["files of settings"])
+def test_a_file_of_settings(text: str, world: World) -> None:
+    line = "adapt IMAGES -t dark --checkpoint SOURCE --log run --config settings.toml"
+    message = refused(world, line, settings=text)
+    assert [word for word in REFUSED["files of settings"][text] if word not in message] == [], message
+
+
+@pytest.mark.parametrize(("old", "new", "message"), REFUSED["plans"])
+def test_a_plan(old: str, new: str, message: str, world: World) -> None:
+    plan = PLAN.replace(old, new)
+    assert message in refused(world, "benchmark plan.toml DOMAINS --out out --print-commands", plan=plan)
+    refused(world, "benchmark plan.toml DOMAINS --out out", plan=plan)

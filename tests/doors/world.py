@@ -4,9 +4,7 @@ import contextlib
 import io
 import os
 import shlex
-import signal
 import tempfile
-import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -49,25 +47,6 @@ def finished(*words: object) -> Said:
     return said
 
 
-@contextlib.contextmanager
-def interrupted_after(lines: int, metrics: Path) -> Iterator[None]:
-    """In this context Ctrl-C is pressed once so many epochs are on the disk."""
-    left = threading.Event()
-
-    def press() -> None:
-        while not left.wait(0.001):
-            if metrics.is_file() and metrics.read_bytes().count(b"\n") >= lines:
-                return os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=press, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        left.set()
-        thread.join()
-
-
 @dataclass
 class World:
     folder: Path
@@ -90,13 +69,6 @@ class World:
         log = self.folder / "source"
         finished("pretrain", *self.images, "--epochs", 6, "--log", log)
         return log
-
-    @cached_property
-    def usual(self) -> set[str]:
-        """The lines that tell the settings of an adaptation by AnCon."""
-        log = self.folder / "usual"
-        finished(*self.words("adapt IMAGES -t dark --checkpoint SOURCE --epochs 4"), "--log", log)
-        return {line for line in telling.folder(log) if line.startswith("config.json")}
 
     def words(self, line: str) -> list[str]:
         """The words of a command, of which some stand for what is here."""

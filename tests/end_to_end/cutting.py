@@ -6,13 +6,17 @@ import pytest
 
 from tllib_ancon.cli.main import main
 from tllib_ancon.training.adaptation import Adaptation
+from tllib_ancon.training.loop import TrainingLoop
 
 
-def counting(monkeypatch: pytest.MonkeyPatch, loop: type = Adaptation, cut: int | None = None) -> list[int]:
+def counting(
+    monkeypatch: pytest.MonkeyPatch, loop: type[TrainingLoop] = Adaptation, cut: int | None = None
+) -> list[int]:
     """The epochs that are trained from here on, up to one that is ``cut``."""
-    train_epoch, epochs = loop._train_epoch, []
+    train_epoch = loop._train_epoch
+    epochs: list[int] = []
 
-    def counted(self: Adaptation, epoch: int) -> dict[str, float]:
+    def counted(self: TrainingLoop, epoch: int) -> dict[str, float]:
         if epoch == cut:
             raise KeyboardInterrupt
         epochs.append(epoch)
@@ -22,7 +26,9 @@ def counting(monkeypatch: pytest.MonkeyPatch, loop: type = Adaptation, cut: int 
     return epochs
 
 
-def cut_in_the_second_epoch(monkeypatch: pytest.MonkeyPatch, words: list[str], loop: type = Adaptation) -> None:
+def cut_in_the_second_epoch(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], loop: type[TrainingLoop] = Adaptation
+) -> None:
     """Run a command until its adaptation, or its training of a source model, has one epoch behind it."""
     with monkeypatch.context() as patch:
         counting(patch, loop, cut=2)

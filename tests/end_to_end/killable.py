@@ -129,16 +129,18 @@ def _before(event: Callable[[], object], function: Callable[..., Any]) -> Callab
     return lambda *args: (event(), function(*args))[1]
 
 
-def wait_for(happened: Callable[[], bool], seconds: float = 240) -> None:
-    deadline = time.monotonic() + seconds
+def wait_for(happened: Callable[[], bool]) -> None:
+    """Without a deadline of its own: the machine may be busy, and the suite ends a test that takes too long."""
     while not happened():
-        assert time.monotonic() < deadline
         time.sleep(0.005)
 
 
 def last_epoch(run: Path) -> int:
     """The last that is kept, from 0; -1 for none."""
-    return len((run / "metrics.jsonl").read_text().splitlines()) - 1 if (run / "metrics.jsonl").is_file() else -1
+    metrics = run / "metrics.jsonl"
+    if not metrics.is_file():
+        return -1
+    return len(metrics.read_text().splitlines()) - 1
 
 
 def outcome(run: Path) -> dict[str, Any]:

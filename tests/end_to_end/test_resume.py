@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -15,17 +16,38 @@ import torch
 
 from tests.domains_on_disk import small_arguments
 from tests.end_to_end.cutting import counting, cut_in_the_second_epoch
-from tests.end_to_end.killable import differences, last_epoch, outcome, start, wait_for, weights
+from tests.end_to_end.killable import differences, last_epoch, outcome, start, wait_for
+from tllib_ancon import methods
 from tllib_ancon.cli.main import main
-from tllib_ancon.laboratory import demo
-from tllib_ancon.runtime.errors import Interrupted
 from tllib_ancon.training.adaptation import Adaptation
+from tllib_ancon.training.loop import TrainingLoop
 from tllib_ancon.training.run import RunDirectory
 
 CROPS = "ancon --train-resizing default --image-size 14 --override"
-LENGTH = ("-b", "8", "--epochs", "4")
+SOURCE_MODELS = {"erm": (), "cdan": ("-t", "dark", "-i", "5"), "mdd": ("-t", "dark", "-i", "4")}
 EVENTS = 80
 """Steps, flushes and renames of a run, about."""
+
+
+@pytest.fixture
+def training(adapt, domains: Path, tmp_path: Path) -> Callable[..., list[str]]:
+    """The words that adapt by a method, or that train a source model by it, with its options."""
+
+    def words(name: str, method: str, *more: str) -> list[str]:
+        if method not in SOURCE_MODELS:
+            return adapt(name, "--method", *method.split(), *more)
+        log = ["--log", str(tmp_path / name)]
+        return ["pretrain", *small_arguments(domains), *log, "--method", method, *SOURCE_MODELS[method], *more]
+
+    return words
+
+
+def same(tmp_path: Path) -> bool:
+    """Whether all files of both runs are equal by the bit, but for their speed."""
+    return differences(outcome(tmp_path / "whole"), outcome(tmp_path / "cut")) == []
+
+
+# Killed
 
 
 def ended(command: list[str], seconds: float | None = None, **when: int) -> int:
@@ -37,100 +59,69 @@ def ended(command: list[str], seconds: float | None = None, **when: int) -> int:
     return process.exitcode
 
 
-@pytest.mark.parametrize(
-    ("method", "by_time", "by_event"), [("nrc+ancon", 3, 4), (CROPS, 1, 2), ("erm", 1, 2), ("cdan", 1, 2)]
-)
+@pytest.mark.parametrize(("method", "kills"), [("nrc+ancon", 6), (CROPS, 3), ("erm", 3), ("cdan", 3)])
 def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(
-    adapt, domains: Path, tmp_path: Path, method: str, by_time: int, by_event: int
+    training, tmp_path: Path, method: str, kills: int
 ) -> None:
-    def command(name: str) -> list[str]:
-        if method not in ("erm", "cdan"):
-            return adapt(name, *LENGTH, "--method", *method.split())
-        own = ["--log", str(tmp_path / name), "--method", method]
-        target = ("-t", "dark", "-i", "5") if method == "cdan" else ()
-        return ["pretrain", *small_arguments(domains), *LENGTH, *own, *target]
-
+    """Every other kill comes at a time, the others where the run takes a step or writes."""
+    length = ("-b", "8", "--epochs", "4")
     generator = random.Random(method)
     assert ended(["--version"]) == 0  # the server has started
     started = time.perf_counter()
-    assert ended(command("whole")) == 0
+    assert ended(training("whole", method, *length)) == 0
     seconds = time.perf_counter() - started
-    expected = outcome(tmp_path / "whole")
-    directories = iter(range(100))
-    cut = f"cut-{next(directories)}"
-    kills = [lambda: ended(command(cut), generator.uniform(0, seconds))] * by_time
-    kills += [lambda: ended(command(cut), events_until_kill=generator.randrange(1, EVENTS))] * by_event
-    generator.shuffle(kills)
-    while kills:
-        status = kills[-1]()
-        assert status in (0, -signal.SIGKILL)
-        if status:
-            kills.pop()
+    for number in range(kills):
+        command = training("cut", method, *length)
+        if number % 2:
+            status = ended(command, seconds=generator.uniform(0, seconds))
         else:
-            assert differences(expected, outcome(tmp_path / cut)) == []
-            cut = f"cut-{next(directories)}"
-    assert ended(command(cut)) == 0
-    assert differences(expected, outcome(tmp_path / cut)) == []
+            status = ended(command, events_until_kill=generator.randrange(1, EVENTS))
+        assert status in (0, -signal.SIGKILL)
+        if status == 0:
+            assert same(tmp_path)
+            shutil.rmtree(tmp_path / "cut")
+    assert ended(training("cut", method, *length)) == 0
+    assert same(tmp_path)
+
+
+ENDLESS = ("-b", "8", "--epochs", "100000")
+
+
+def assert_resumes(command: list[str], run: Path) -> None:
+    """The command adds an epoch to those of the run."""
+    before = last_epoch(run)
+    process = start(command)
+    wait_for(lambda: last_epoch(run) > before or process.exitcode is not None)
+    assert process.exitcode is None
+    process.kill()
+    process.join()
 
 
 def test_another_process_that_writes_there_is_refused_until_it_is_dead(adapt, tmp_path: Path, refused) -> None:
-    command = adapt("run", "-b", "8", "--epochs", "1000", "-j", "1")
+    command = adapt("run", *ENDLESS, "-j", "1")
     first = start(command)
     wait_for(lambda: last_epoch(tmp_path / "run") >= 0)
     assert f"is in use: process {first.pid} on " in refused(command)
     first.kill()
     first.join()
-    third = start(command)
-    kept = last_epoch(tmp_path / "run")
-    wait_for(lambda: last_epoch(tmp_path / "run") > kept or third.exitcode is not None)
-    assert third.exitcode is None
-    third.kill()
-    third.join()
+    assert_resumes(command, tmp_path / "run")
 
 
-def test_a_finished_run_says_so(adapt, tmp_path: Path, capsys) -> None:
-    words = [word for word in adapt() if word != "--quiet"]
-    assert main(words) == 0
-    path = tmp_path / "run" / "result.json"
-    result, first = path.read_bytes(), capsys.readouterr().out
-    assert main(words) == 0
-    shown = capsys.readouterr()
-    assert f"{tmp_path / 'run'} holds this run already, finished" in shown.err
-    assert (shown.out, path.read_bytes()) == (first, result)
-    path.write_text(json.dumps({"sha256": json.loads(result)["sha256"], "start": 3}))
-    assert main(words) == 0
-    assert capsys.readouterr().out == first
+def test_a_lost_worker_is_one_line_that_says_what_to_do(adapt, tmp_path: Path) -> None:
+    command = adapt("run", *ENDLESS, "-j", "2")
+    process = start(command, errors=tmp_path / "errors.txt")
+    wait_for(lambda: last_epoch(tmp_path / "run") > 0)
+    workers = [child for child in psutil.Process(process.pid).children() if child.status() != psutil.STATUS_ZOMBIE]
+    workers[-1].kill()
+    process.join()
+    assert process.exitcode == 2
+    (line,) = (tmp_path / "errors.txt").read_text().splitlines()
+    assert line.startswith("tllib-ancon: error: a process that loads images ended without a word (")
+    assert line.endswith("; where memory is short, pass fewer --workers or a smaller --batch-size")
+    assert_resumes(command, tmp_path / "run")
 
 
-def test_a_signal_while_the_last_epoch_is_saved_is_not_swallowed(adapt, tmp_path: Path, monkeypatch) -> None:
-    words, save = adapt("run", *LENGTH), RunDirectory.save_epoch
-
-    def save_and_signal(self: RunDirectory, snapshot: Any, metrics: list[dict[str, Any]], selected: bool) -> None:
-        save(self, snapshot, metrics, selected)
-        if metrics[-1]["epoch"] == 4:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(RunDirectory, "save_epoch", save_and_signal)
-        assert main(words) == 128 + signal.SIGTERM
-    assert not (tmp_path / "run" / "result.json").exists()
-    assert main(words) == 0
-    assert (tmp_path / "run" / "result.json").exists()
-
-
-def test_a_run_refused_at_an_image_starts_with_the_corrected_command(copied: Path, adapt, refused) -> None:
-    for path in (copied / "dark").rglob("*7.png"):
-        path.write_bytes(b"no image")
-    assert "cannot be decoded" in refused(adapt(root=copied))
-    assert main(adapt("run", "--skip-corrupt", root=copied)) == 0
-
-
-IN_WORKERS = ("-b", "8", "-j", "2", "--epochs", "12")
-
-
-def workers_of(pid: int) -> list[psutil.Process]:
-    children = psutil.Process(pid).children()
-    return [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
+# Stopped by a signal
 
 
 @pytest.mark.parametrize(
@@ -139,11 +130,14 @@ def workers_of(pid: int) -> list[psutil.Process]:
 def test_a_signal_to_all_processes_of_a_run_or_to_the_first_is_one_line_and_the_run_continues(
     adapt, tmp_path: Path, number: signal.Signals, send: Callable[[int, int], None]
 ) -> None:
-    generator, errors = random.Random(number), tmp_path / "errors.txt"
+    """Twice, each at a moment by chance; a run that was quicker than the signal has ended well."""
+    generator = random.Random(number)
+    errors = tmp_path / "errors.txt"
+    words = ("-b", "8", "--epochs", "12")
     for _ in range(2):
-        kept = last_epoch(tmp_path / "cut")
-        process = start(adapt("cut", *IN_WORKERS), errors=errors)
-        wait_for(lambda kept=kept: last_epoch(tmp_path / "cut") > kept)
+        before = last_epoch(tmp_path / "cut")
+        process = start(adapt("cut", *words, "-j", "2"), errors=errors)
+        wait_for(lambda before=before: last_epoch(tmp_path / "cut") > before)
         time.sleep(generator.uniform(0, 0.05))
         send(process.pid, number)
         process.join()
@@ -153,30 +147,14 @@ def test_a_signal_to_all_processes_of_a_run_or_to_the_first_is_one_line_and_the_
         (line,) = errors.read_text().splitlines()
         assert line.startswith(f"tllib-ancon: stopped by {number.name} ")
         assert line.endswith("the same command continues after the last complete epoch")
-    assert main(adapt("cut", *IN_WORKERS, "-j", "0")) == 0
-    assert main(adapt("whole", *IN_WORKERS, "-j", "0")) == 0
-    assert differences(*(outcome(tmp_path / name) for name in ("whole", "cut"))) == []
-
-
-def test_a_lost_worker_is_one_line_that_says_what_to_do(adapt, tmp_path: Path) -> None:
-    process = start(adapt("run", *IN_WORKERS), errors=tmp_path / "errors.txt")
-    wait_for(lambda: last_epoch(tmp_path / "run") > 0)
-    workers_of(process.pid)[-1].kill()
-    process.join(240)
-    assert process.exitcode == 2
-    (line,) = (tmp_path / "errors.txt").read_text().splitlines()
-    assert line.startswith("tllib-ancon: error: a process that loads images ended without a word (")
-    assert line.endswith("; where memory is short, pass fewer --workers or a smaller --batch-size")
-    assert main(adapt("run", *IN_WORKERS, "-j", "0")) == 0
+    assert main(adapt("cut", *words)) == 0
+    assert main(adapt("whole", *words)) == 0
+    assert same(tmp_path)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_before_the_first_step_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys, number: int) -> None:
-    def ended(words: list[str]) -> None:
-        os.kill(os.getpid(), number)
-        time.sleep(1)
-
-    monkeypatch.setattr("tllib_ancon.cli.main.parse", ended)
+    monkeypatch.setattr("tllib_ancon.cli.main.parse", lambda words: signal.raise_signal(number))
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where this was begun in the background
     assert main(["adapt"]) == 128 + number
     signal.signal(signal.SIGINT, before)
@@ -185,15 +163,98 @@ def test_a_signal_before_the_first_step_is_one_line(monkeypatch: pytest.MonkeyPa
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
-def test_what_a_command_with_overwrite_began_is_continued(adapt, tmp_path, monkeypatch) -> None:
-    words = adapt("run", "--epochs", "3")
+def test_a_signal_while_the_last_epoch_is_saved_is_not_swallowed(adapt, tmp_path: Path, monkeypatch) -> None:
+    save = RunDirectory.save_epoch
+    words = adapt("run")
+
+    def save_and_signal(run: RunDirectory, snapshot: Any, metrics: list[dict[str, Any]], selected: bool) -> None:
+        save(run, snapshot, metrics, selected)
+        if metrics[-1]["epoch"] == 2:
+            signal.raise_signal(signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunDirectory, "save_epoch", save_and_signal)
+        assert main(words) == 128 + signal.SIGTERM
+    assert not (tmp_path / "run" / "result.json").exists()
+    assert main(words) == 0
+    assert (tmp_path / "run" / "result.json").exists()
+
+
+# Cut off in an epoch
+
+
+CHOICES = (
+    "ancon --confidence mc-dropout",
+    "ancon --confidence belief-matching",
+    "gce+ancon-auto --prediction soft",
+    "ancon --schedule full --record-every 1",
+    "ancon --prediction soft --convention paper --save-predictions",
+    "ancon --optimizer adamw --batch-norm source",
+    "ancon --adapted norm-affine",
+    "cdan",
+    "mdd",
+    "erm",
+)
+
+
+@pytest.mark.parametrize("method", [*methods.names(), *CHOICES])
+def test_every_method_continues_after_an_epoch_as_if_it_had_not_stopped(
+    training, tmp_path: Path, monkeypatch, method: str
+) -> None:
+    more = () if method == "adabn" else ("--lr", "0.1")
+    loop = TrainingLoop if method in SOURCE_MODELS else Adaptation
+    assert main(training("whole", method, "--epochs", "2", *more)) == 0
+    cut_in_the_second_epoch(monkeypatch, training("cut", method, "--epochs", "2", *more), loop)
+    assert main(training("cut", method, "--epochs", "2", *more)) == 0
+    assert same(tmp_path)
+
+
+def test_threads_are_recorded_and_others_are_said(adapt, tmp_path: Path, monkeypatch, capsys) -> None:
+    before = torch.get_num_threads()
+    config = tmp_path / "run" / "config.json"
+    words = [word for word in adapt() if word != "--quiet"]
+    cut_in_the_second_epoch(monkeypatch, words)
+    assert json.loads(config.read_text())["threads"] == before
+    capsys.readouterr()
+    seen = []
+    train = Adaptation._train_epoch
+    monkeypatch.setattr(Adaptation, "_train_epoch", lambda *args: seen.append(torch.get_num_threads()) or train(*args))
+    assert main([*words, "--threads", str(before + 1)]) == 0
+    assert seen == [before + 1]
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if "warning" in line)
+    assert f"warning: this run began with {before} threads of PyTorch and continues with {before + 1}" in line
+    assert torch.get_num_threads() == before
+    assert json.loads(config.read_text())["threads"] == before
+
+
+# Finished, overwritten
+
+
+def test_a_finished_run_says_so(adapt, tmp_path: Path, capsys) -> None:
+    words = [word for word in adapt() if word != "--quiet"]
+    assert main(words) == 0
+    path = tmp_path / "run" / "result.json"
+    result = path.read_bytes()
+    first = capsys.readouterr().out
+    assert main(words) == 0
+    shown = capsys.readouterr()
+    assert f"{tmp_path / 'run'} holds this run already, finished" in shown.err
+    assert shown.out == first
+    assert path.read_bytes() == result
+    path.write_text(json.dumps({"sha256": json.loads(result)["sha256"], "start": 3}))
+    assert main(words) == 0
+    assert capsys.readouterr().out == first
+
+
+def test_what_a_command_with_overwrite_began_is_continued(adapt, tmp_path: Path, monkeypatch) -> None:
+    words = adapt("cut", "--epochs", "3")
     assert main(adapt("whole", "--epochs", "3")) == 0
     assert main(words) == 0
     cut_in_the_second_epoch(monkeypatch, [*words, "--overwrite"])
     epochs = counting(monkeypatch)
     assert main([*words, "--overwrite"]) == 0
     assert epochs == [2, 3]
-    assert differences(*(weights(tmp_path / run) for run in ("whole", "run"))) == []
+    assert same(tmp_path)
     assert main([*words, "--overwrite"]) == 0
     assert epochs == [2, 3, 1, 2, 3]
 
@@ -213,46 +274,14 @@ def test_what_began_otherwise_is_not_and_without_overwrite_it_is_continued_too(a
     assert epochs == [1, 1, 2, 1, 1, 2]
 
 
-def test_a_demo_with_overwrite_makes_every_run_again(tmp_path: Path, monkeypatch) -> None:
-    made: list[bool] = []
-
-    def run_all(self: demo.Demo, say: object) -> None:
-        made[:] = [not RunDirectory(self.out / run.name).finished for run in self.runs()]
-        raise Interrupted(signal.SIGINT)
-
-    monkeypatch.setattr(demo.Demo, "run", run_all)
-    monkeypatch.setattr("tllib_ancon.data.demo.write_demo_domains", lambda root: None)
-    for run in demo.Demo(tmp_path, (0,), 1, 1, 1, ("",)).runs():
-        (tmp_path / run.name).mkdir(parents=True)
-        (tmp_path / run.name / "result.json").write_text("{}")
-    words = ["demo", "--out", str(tmp_path), "--seeds", "0"]
-    for more, anew in (([], False), (["--overwrite"], True)):
-        assert main([*words, *more]) == 128 + signal.SIGINT
-        assert set(made) == {anew}
-
-
 @pytest.mark.parametrize("name", ["checkpoints/best.pth", ""])
-def test_a_run_does_not_write_over_its_start(adapt, tmp_path, refused, name: str) -> None:
+def test_a_run_does_not_write_over_its_start(adapt, tmp_path: Path, refused, name: str) -> None:
     assert main(adapt()) == 0
-    kept, start = (tmp_path / "run" / "checkpoints" / "best.pth").read_bytes(), tmp_path / "run" / name
+    best = tmp_path / "run" / "checkpoints" / "best.pth"
+    before = best.read_bytes()
+    checkpoint = tmp_path / "run" / name
     for more in ((), ("--overwrite",)):
-        shown = refused(adapt("run", *more, checkpoint=start))
+        shown = refused(adapt("run", *more, checkpoint=checkpoint))
         assert "best.pth lies where this run writes its own; choose another --log" in shown
-        assert (tmp_path / "run" / "checkpoints" / "best.pth").read_bytes() == kept
-    assert main(adapt("next", checkpoint=start)) == 0
-
-
-def test_threads_are_recorded_and_others_are_said(adapt, tmp_path: Path, monkeypatch, capsys) -> None:
-    before, run, seen = torch.get_num_threads(), tmp_path / "run", []
-    words = [word for word in adapt() if word != "--quiet"]
-    cut_in_the_second_epoch(monkeypatch, words)
-    assert json.loads((run / "config.json").read_text())["threads"] == before
-    capsys.readouterr()
-    train = Adaptation._train_epoch
-    monkeypatch.setattr(Adaptation, "_train_epoch", lambda *args: seen.append(torch.get_num_threads()) or train(*args))
-    assert main([*words, "--threads", str(before + 1)]) == 0
-    assert seen == [before + 1]
-    (line,) = (line for line in capsys.readouterr().err.splitlines() if "warning" in line)
-    assert f"warning: this run began with {before} threads of PyTorch and continues with {before + 1}" in line
-    assert torch.get_num_threads() == before
-    assert json.loads((run / "config.json").read_text())["threads"] == before
+        assert best.read_bytes() == before
+    assert main(adapt("next", checkpoint=checkpoint)) == 0

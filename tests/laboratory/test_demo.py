@@ -1,4 +1,4 @@
-"""What the demo computes over its seeds, and that its processes end with it."""
+"""The demo: what it computes over its seeds, that ``--overwrite`` makes every run again, and how it ends."""
 
 import signal
 from pathlib import Path
@@ -8,7 +8,10 @@ import pytest
 
 from tests.domains_on_disk import write_domain
 from tests.end_to_end.killable import start, wait_for
-from tllib_ancon.laboratory.demo import summarize, table
+from tllib_ancon.cli.main import main
+from tllib_ancon.laboratory.demo import Demo, summarize, table
+from tllib_ancon.runtime.errors import Interrupted
+from tllib_ancon.training.run import RunDirectory
 
 RUNS = {
     "source-only": [(60.0, 0.2), (50.0, 0.3), (55.0, 0.1)],
@@ -45,6 +48,24 @@ def test_the_table_has_a_row_a_method_and_one_seed_has_no_spread() -> None:
     assert "±" not in table(summary, "")
 
 
+def test_a_demo_with_overwrite_makes_every_run_again(tmp_path: Path, monkeypatch) -> None:
+    made: list[bool] = []
+
+    def run_all(self: Demo, say: object) -> None:
+        made[:] = [not RunDirectory(self.out / run.name).finished for run in self.runs()]
+        raise Interrupted(signal.SIGINT)
+
+    monkeypatch.setattr(Demo, "run", run_all)
+    monkeypatch.setattr("tllib_ancon.data.demo.write_demo_domains", lambda root: None)
+    for run in Demo(tmp_path, (0,), 1, 1, 1, ("",)).runs():
+        (tmp_path / run.name).mkdir(parents=True)
+        (tmp_path / run.name / "result.json").write_text("{}")
+    words = ["demo", "--out", str(tmp_path), "--seeds", "0"]
+    for more, anew in (([], False), (["--overwrite"], True)):
+        assert main([*words, *more]) == 128 + signal.SIGINT
+        assert set(made) == {anew}
+
+
 def test_its_processes_end_with_it(tmp_path: Path) -> None:
     for seed, name in enumerate(("rendered", "handwritten")):
         write_domain(tmp_path / "data", name, 96, seed=seed, side=32)
@@ -53,10 +74,9 @@ def test_its_processes_end_with_it(tmp_path: Path) -> None:
     wait_for(lambda: (tmp_path / "source-seed0" / "config.json").is_file() or demo.exitcode is not None)
     started = psutil.Process(demo.pid).children(recursive=True)
     demo.terminate()
-    demo.join(60)
+    demo.join()
     assert demo.exitcode == 128 + signal.SIGTERM
-    _, left = psutil.wait_procs(started, timeout=20)
-    assert not left
+    psutil.wait_procs(started)
     *_, first, second = (tmp_path / "errors.txt").read_text().splitlines()
     assert first == "SIGTERM: the running commands end their step; once more ends them at once"
     assert "stopped by SIGTERM while runs were made; the same command continues" in second
