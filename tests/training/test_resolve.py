@@ -1,0 +1,274 @@
+"""A setting that the user leaves out has the default of these images, this network, this method and the source run."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.config.predict import PredictConfig
+from tllib_ancon.config.pretrain import PretrainConfig
+from tllib_ancon.data.pixels import PixelValues
+from tllib_ancon.data.transforms import Preprocessing
+from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.training.facts import Facts, ImageFacts, facts_of
+from tllib_ancon.training.resolve import resolve
+from tllib_ancon.training.source import Source
+
+BATCH_NORM_NETWORK = nn.BatchNorm1d(2)
+LAYER_NORM_NETWORK = nn.LayerNorm(2).requires_grad_(False)
+IMAGES = ImageFacts(
+    count=1000,
+    side=None,
+    preprocessing=Preprocessing(),
+    are_fixed=False,
+    resizing="default",
+    pixel_values=PixelValues(images=64),
+    pixel_range=None,
+)
+USUAL_NETWORK = {
+    "arch": "resnet18",
+    "arch_option": [],
+    "bottleneck_dim": 256,
+    "bottleneck_dropout": 0.0,
+    "no_pool": False,
+}
+USUAL_IMAGES = {
+    "train_resizing": "default",
+    "val_resizing": "default",
+    "image_size": 224,
+    "resize_size": 224,
+    "crop_fraction": 0.875,
+    "padding": 0,
+    "no_hflip": False,
+}
+USUAL_TRAINING = {
+    "adapted": "all-but-head",
+    "batch_size": 64,
+    "lr": 0.01,
+    "mixed_precision": "no",
+    "optimizer": "sgd",
+    "step_change": 0.05,
+    "views": 2,
+}
+UNKNOWN_SMALL = {"train_resizing": "cen.crop", "padding": 4, "crop_fraction": 1.0}
+GREY = {"norm_mean": (0.5,), "norm_std": (0.5,)}
+
+
+def facts_about(
+    network: nn.Module | None = BATCH_NORM_NETWORK, images: ImageFacts | None = IMAGES, **run: Any
+) -> Facts:
+    """Facts about a network that the caller passes, unless a checkpoint is named."""
+    network_facts = facts_of(AdaptConfig(), Source(), network).network
+    return Facts(network=network_facts, images=images, is_whole="checkpoint" not in run, **run)
+
+
+def filled_in(config: Any, facts: Facts) -> tuple[dict[str, Any], list[str]]:
+    """The settings that were left out, and the notes."""
+    resolved, notes = resolve(config, facts)
+    before = config.to_dict()
+    return {name: value for name, value in resolved.to_dict().items() if value != before.get(name)}, notes
+
+
+@pytest.fixture(autouse=True)
+def on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: including_emulation)
+
+
+@pytest.mark.parametrize(
+    ("settings", "network", "changed"),
+    [
+        ({}, BATCH_NORM_NETWORK, {}),
+        ({}, LAYER_NORM_NETWORK, {"optimizer": "adamw", "lr": 0.0002, "adapted": "as-given", "step_change": None}),
+        ({"batch_norm": "source"}, BATCH_NORM_NETWORK, {"lr": 0.001}),
+        ({"lr": 0.1}, BATCH_NORM_NETWORK, {"lr": None, "step_change": None}),
+        ({"method": "tent"}, BATCH_NORM_NETWORK, {"adapted": "norm-affine", "views": 1, "step_change": None}),
+        ({"method": "self-training"}, BATCH_NORM_NETWORK, {"views": 1, "step_change": None}),
+        ({"method": "adabn"}, BATCH_NORM_NETWORK, {"adapted": "all", "views": 1, "step_change": None}),
+    ],
+)
+def test_the_training_follows_the_network_and_the_method(settings: Any, network: nn.Module, changed: Any) -> None:
+    expected = {**USUAL_IMAGES, **USUAL_TRAINING, **changed}
+    values, notes = filled_in(AdaptConfig(**settings), facts_about(network))
+    assert values == {name: value for name, value in expected.items() if value is not None}
+    assert notes == []
+
+
+def test_without_a_network_or_images_nothing_is_assumed_of_them() -> None:
+    values, notes = filled_in(AdaptConfig(), facts_about(network=None, images=None))
+    assert set(values) == set(USUAL_TRAINING) - {"batch_size", "mixed_precision"}
+    assert values["views"] == 2
+    assert notes == []
+
+
+def test_half_precision_is_used_where_the_device_computes_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: not including_emulation)
+    assert filled_in(AdaptConfig(), facts_about())[0]["mixed_precision"] == "bf16"
+
+
+@pytest.mark.parametrize(
+    ("count", "settings", "batch_size"),
+    [
+        (65, {"criterion": "infomax"}, 59),
+        (80, {"criterion": "infomax"}, 64),
+        (60, {"criterion": "last"}, 60),
+        (60, {"criterion": "infomax", "hold_out": 0.5}, 30),
+        (1, {}, 1),
+    ],
+)
+def test_a_batch_is_no_larger_than_the_images_to_adapt_on(count: int, settings: Any, batch_size: int) -> None:
+    values, _ = filled_in(AdaptConfig(**settings), facts_about(images=replace(IMAGES, count=count)))
+    assert values["batch_size"] == batch_size
+
+
+KNOWN = Preprocessing(image_size=96, resize_size=90, crop_fraction=0.9, val_resizing="keep-ratio")
+OF_KNOWN = {"image_size": 96, "resize_size": 90, "crop_fraction": 0.9, "val_resizing": "keep-ratio"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "images", "changed"),
+    [
+        ({}, {"preprocessing": KNOWN}, OF_KNOWN),
+        ({}, {"resizing": "keep-ratio"}, {"train_resizing": "keep-ratio", "val_resizing": "keep-ratio"}),
+        (GREY, {"preprocessing": None}, {"crop_fraction": 1.0}),
+        (GREY, {"preprocessing": None, "side": 64}, {"crop_fraction": 1.0, "image_size": 64}),
+        (GREY, {"preprocessing": None, "side": 63}, {**UNKNOWN_SMALL, "image_size": 63}),
+        ({**GREY, "image_size": 40}, {"preprocessing": None, "side": 64}, {**UNKNOWN_SMALL, "image_size": None}),
+        ({}, {"are_fixed": True, "preprocessing": KNOWN}, {**dict.fromkeys(USUAL_IMAGES), "views": 1}),
+    ],
+)
+def test_images_are_prepared_as_the_network_and_the_layout_say(settings: Any, images: Any, changed: Any) -> None:
+    expected = {**USUAL_IMAGES, **USUAL_TRAINING, **changed}
+    values, _ = filled_in(AdaptConfig(**settings), facts_about(images=replace(IMAGES, **images)))
+    assert values == {name: value for name, value in expected.items() if value is not None}
+
+
+@pytest.mark.parametrize(
+    ("side", "note"),
+    [
+        (64, "images are resized to 64 × 64 pixels, in training cropped at random"),
+        (63, "images are resized to 63 × 63 pixels, in training shifted by up to 4 pixels"),
+    ],
+)
+def test_what_is_assumed_about_the_images_is_said(side: int, note: str) -> None:
+    unknown = replace(IMAGES, preprocessing=None, side=side)
+    notes = resolve(AdaptConfig(**GREY), facts_about(images=unknown))[1]
+    assert notes == [f"the preprocessing of this network is unknown; {note}"]
+    assert resolve(AdaptConfig(**GREY, crop_fraction=0.9), facts_about(images=unknown))[1] == []
+    source = {"crop_fraction": 0.9, "train_resizing": "default", "val_resizing": "default", "image_size": side}
+    assert resolve(AdaptConfig(**GREY), facts_about(images=unknown, source=source))[1] == []
+    assumed = replace(IMAGES, preprocessing=Preprocessing(assumed="it is assumed"))
+    assert resolve(AdaptConfig(), facts_about(images=assumed))[1] == ["it is assumed"]
+    assert resolve(AdaptConfig(**GREY), facts_about(images=assumed))[1] == []
+    assert resolve(AdaptConfig(), facts_about(images=replace(assumed, are_fixed=True)))[1] == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "recorded_range", "expected_range", "expected_notes"),
+    [
+        ({}, None, [0.0, 4095.0], ["0 becomes black and 4095 white", "of which 1, 2, 3 are used"]),
+        ({}, (0.0, 8191.0), [0.0, 8191.0], ["8191 white", "1, 2, 3 are used"]),
+        ({}, (0.0, 10.0), [0.0, 4095.0], ["on another scale", "4095 white", "1, 2, 3 are used"]),
+        ({"pixel_range": (5.0, 10.0)}, (0.0, 8191.0), None, ["5 becomes black and 10 white", "1, 2, 3 are used"]),
+        ({"bands": (2,)}, None, [0.0, 4095.0], ["4095 white", "of which 2 are used"]),
+    ],
+)
+def test_the_range_of_deep_pixels(settings: Any, recorded_range: Any, expected_range: Any, expected_notes: Any) -> None:
+    deep = PixelValues(images=64, deep=64, most=4000.0, bands=5)
+    facts = facts_about(images=replace(IMAGES, pixel_values=deep, pixel_range=recorded_range))
+    values, notes = filled_in(AdaptConfig(**settings), facts)
+    assert values.get("pixel_range") == expected_range
+    assert len(notes) == len(expected_notes)
+    for note, part in zip(notes, expected_notes, strict=True):
+        assert part in note
+
+
+def test_a_source_model_is_trained_with_the_usual_network_and_images() -> None:
+    usual = {"arch": "resnet18", "arch_option": [], "no_pool": False, "mixed_precision": "no", **USUAL_IMAGES}
+    config = PretrainConfig(source=["A"])
+    facts = facts_about(checkpoint="imagenet")
+    assert filled_in(config, facts) == (usual, [])
+    for image_size, expected in ((1, 1), (28, 28), (63, 63), (64, 224)):
+        images = replace(IMAGES, preprocessing=Preprocessing(image_size=image_size))
+        values, _ = filled_in(config, replace(facts, images=images))
+        assert values == {**usual, "image_size": expected}
+
+
+def test_predictions_use_the_images_of_the_source_run() -> None:
+    facts = facts_about(checkpoint="best.pth")
+    values, _ = filled_in(PredictConfig(), facts)
+    assert values == {**USUAL_NETWORK, **USUAL_IMAGES, "views": 1}
+    source = {"arch": "resnet50", "bands": [2], "train_resizing": "res.", "image_size": 96, "views": 2}
+    values, _ = filled_in(PredictConfig(), replace(facts, source=source))
+    assert values == {**USUAL_NETWORK, **USUAL_IMAGES, **source}
+    unmirrored = {"no_hflip": True, "views": 2}
+    assert filled_in(PredictConfig(), replace(facts, source=unmirrored))[0]["views"] == 1
+    with pytest.raises(UserError, match=r"^`views=2` mirrors .* trained with `no_hflip`\. Leave `views` out$"):
+        resolve(PredictConfig(views=2), replace(facts, source=unmirrored))
+    assert resolve(PredictConfig(views=1), replace(facts, source=unmirrored))[0].views == 1
+
+
+def test_a_run_that_continues_decides_first_and_a_whole_network_is_built_by_no_setting() -> None:
+    recorded = {"lr": 0.5, "batch_size": 3, "method": "tent"}
+    values, _ = filled_in(AdaptConfig(), facts_about(recorded=recorded, source={"arch": "resnet50", "image_size": 96}))
+    usual = {**USUAL_IMAGES, **USUAL_TRAINING, "image_size": 96, "lr": 0.5, "batch_size": 3}
+    del usual["step_change"]
+    assert values == usual
+
+
+SOURCE = {"checkpoint": "best.pth", "source": {"arch": "resnet50", "norm_mean": [0.1, 0.2, 0.3]}}
+FIXED = {"images": replace(IMAGES, are_fixed=True)}
+UNKNOWN = {"images": replace(IMAGES, preprocessing=None)}
+NO_MEAN = (
+    "the preprocessing of this network is unknown; pass `evaluation_transform`, to adapt also `train_transform`, or "
+    "pass `image_size`, `norm_mean` and `norm_std` (0 and 1 for a model that normalises images itself)"
+)
+NO_VIEW = "`views=2` needs an augmentation: this training has none. Leave it out, or let it mirror"
+
+
+@pytest.mark.parametrize(
+    ("settings", "facts", "message"),
+    [
+        ({}, UNKNOWN, NO_MEAN),
+        ({"views": 2}, FIXED, NO_VIEW),
+        ({"views": 2, "no_hflip": True, "train_resizing": "cen.crop"}, {}, NO_VIEW),
+        (
+            {"step_change": 0.2, "optimizer": "adamw"},
+            {},
+            "`step_change=0.2` fits the learning rate of SGD, and `optimizer=adamw` trains here; pass `optimizer=sgd`, "
+            "or leave `step_change` out",
+        ),
+        (
+            {"arch": "resnet50"},
+            {},
+            "`arch` is for checkpoints; a model that is given is taken as it is; leave it out",
+        ),
+        (
+            {"norm_mean": (0.5, 0.25, 1.0)},
+            SOURCE,
+            "`norm_mean=0.5 0.25 1.0` contradicts the run that trained best.pth: there it is 0.1 0.2 0.3; leave it "
+            "out, or pass `override=True`",
+        ),
+        (
+            {"arch": "resnet18"},
+            SOURCE,
+            "`arch=resnet18` contradicts the run that trained best.pth: there it is resnet50; leave it out, or pass "
+            "`override=True`",
+        ),
+    ],
+)
+def test_settings_that_do_not_fit_together_are_one_line(settings: Any, facts: Any, message: str) -> None:
+    with pytest.raises(UserError) as error:
+        resolve(AdaptConfig(**settings), facts_about(**facts))
+    assert str(error.value) == message
+
+
+def test_what_contradicts_nothing_is_accepted() -> None:
+    resolve(AdaptConfig(arch="resnet50", norm_mean=(0.1, 0.2, 0.3)), facts_about(**SOURCE))
+    resolve(AdaptConfig(arch="resnet18", override=True), facts_about(**SOURCE))
+    resolve(AdaptConfig(step_change=0.2), facts_about())
+    resolve(AdaptConfig(views=2), facts_about())
+    resolve(AdaptConfig(views=1), facts_about(**FIXED))
+    resolve(AdaptConfig(), facts_about(images=replace(IMAGES, preprocessing=None, are_fixed=True)))
