@@ -10,8 +10,8 @@ from torchvision.datasets import ImageFolder
 from tests.conftest import REFUSED
 from tests.data.conftest import touch
 from tests.layouts import write_classes
+from tests.refusals import refused
 from tllib_ancon.data.open import as_domain, open_domain
-from tllib_ancon.runtime.errors import UserError
 
 pytestmark = pytest.mark.posix
 
@@ -48,10 +48,8 @@ def test_any_tree_without_labels(root: Path) -> None:
     assert open_domain(root, "Folder", ["dslr"], num_classes=2).classes == ["0", "1"]
 
 
-def refused(root: Path, message: str, dataset: str = "ImageFolder", code: str = ".", **more: object) -> None:
-    with pytest.raises(UserError, match=message) as error:
-        open_domain(root, dataset, [code], **more)
-    assert "\n" not in str(error.value)
+LEADS_OUTSIDE = "leads outside the dataset root; pass `allow_outside_root=True` to accept it"
+RENAME = "rename or remove the folders that differ"
 
 
 @pytest.mark.parametrize(("dataset", "code", "message"), REFUSED["folders"])
@@ -62,16 +60,22 @@ def test_what_cannot_be_opened_says_why(root: Path, dataset: str, code: str, mes
     (root / "hidden" / ".ipynb_checkpoints").mkdir()
     (root / "gone" / "bike" / "gone.png").symlink_to(root / "nothing.png")
     (root / "round" / "bike" / "round").symlink_to(root / "round")
-    refused(root, message, dataset, code)
+    with refused(message, ROOT=root):
+        open_domain(root, dataset, [code])
 
 
 def test_folders_of_other_names_are_refused_with_both_lists(root: Path) -> None:
-    message = r"web has other class folders than the classes, 'bus' first: bike, bus instead of bike, car"
-    refused(root, message, code="web", classes=["bike", "car"])
+    message = (
+        f"ROOT/web has other class folders than the classes, 'bus' first: bike, bus instead of bike, car; {RENAME}"
+    )
+    with refused(message, ROOT=root):
+        open_domain(root, "ImageFolder", ["web"], classes=["bike", "car"])
     touch(root, "dslr/car/a.png")
-    with pytest.raises(UserError, match=r"dslr has other class folders than .*web, 'car' first: bike, bus, car inst"):
+    lists = "bike, bus, car instead of bike, bus"
+    with refused(f"ROOT/dslr has other class folders than ROOT/web, 'car' first: {lists}; {RENAME}", ROOT=root):
         open_domain(root, "ImageFolder", ["web", "dslr"])
-    with pytest.raises(UserError, match=r"web has other class folders than .*dslr, 'car' first: bike, bus inst"):
+    lists = "bike, bus instead of bike, bus, car"
+    with refused(f"ROOT/web has other class folders than ROOT/dslr, 'car' first: {lists}; {RENAME}", ROOT=root):
         open_domain(root, "ImageFolder", ["dslr", "web"])
     assert len(open_domain(root, "ImageFolder", ["dslr", "web"], classes=["bike", "bus", "car"])) == 9
 
@@ -80,13 +84,16 @@ def test_links_that_lead_outside_the_root(root: Path, tmp_path_factory: pytest.T
     outside = touch(tmp_path_factory.mktemp("outside"), "c.png")
     (root / "dslr" / "bike" / "link").symlink_to(outside)
     for dataset in ("ImageFolder", "Folder"):
-        refused(root, "bike/link leads outside the dataset root; pass `allow_outside_root=True`", dataset, "dslr")
+        with refused(f"ROOT/dslr/bike/link {LEADS_OUTSIDE}", ROOT=root):
+            open_domain(root, dataset, ["dslr"])
         assert len(open_domain(root, dataset, ["dslr"], allow_outside=True)) == 3
     assert len(as_domain(root / "dslr", allow_outside=True)) == 3
     (root / "dslr" / "bike" / "link").unlink()
     (root / "dslr" / "bike" / "link.png").symlink_to(outside / "c.png")
-    refused(root, "link.png leads outside", code="dslr")
-    refused(root, "leads outside", code=f"../{outside.name}")
+    with refused(f"ROOT/dslr/bike/link.png {LEADS_OUTSIDE}", ROOT=root):
+        open_domain(root, "ImageFolder", ["dslr"])
+    with refused(f"ROOT/../{outside.name} {LEADS_OUTSIDE}", ROOT=root):
+        open_domain(root, "ImageFolder", [f"../{outside.name}"])
 
 
 def test_links_that_lead_nowhere_or_outside_are_skipped_with_the_reason(root: Path, tmp_path_factory) -> None:
@@ -140,7 +147,9 @@ def test_a_complete_set_needs_no_list(tmp_path: Path) -> None:
     (tmp_path / "frost/5/n01440764/readme.txt").write_text("no image")
     assert open_domain(tmp_path, "ImageNetC", ["frost/5"]).labels.tolist() == list(range(1000))
     write_classes(tmp_path / "contrast/2", ["mug", "bike"], images=1)
-    refused(tmp_path, "bike is no WordNet id .*CorruptedImages", "ImageNetC", "contrast/2")
+    advice = "for other classes pass `data` CorruptedImages"
+    with refused(f"ROOT: bike is no WordNet id of ImageNet's 1000 classes; {advice}", ROOT=tmp_path):
+        open_domain(tmp_path, "ImageNetC", ["contrast/2"])
 
 
 @pytest.mark.parametrize(("subset", "code", "message"), REFUSED["corruptions"])
@@ -148,15 +157,20 @@ def test_faulty_corruptions(few_classes: Path, subset: str | None, code: str, me
     file = few_classes / "subset.txt"
     if subset is not None:
         file.write_text(subset, errors="surrogateescape")
-    refused(few_classes, message, "ImageNetC", code, subset=None if subset is None else str(file))
+    with refused(message, ROOT=few_classes):
+        open_domain(few_classes, "ImageNetC", [code], subset=None if subset is None else str(file))
 
 
 def test_corruptions_that_are_not_there(few_classes: Path) -> None:
     root = few_classes / "root"
     root.mkdir()
-    refused(root, r"does not hold frost/5; the layout .* is corruption/severity/", "ImageNetC", "frost/5")
-    refused(root, "outside the dataset root", "CorruptedImages", "../frost/5")
-    refused(few_classes, "`subset` is for CorruptedImages and ImageNetC", "OfficeHome", "Ar", subset="list.txt")
+    layout = "the layout of corrupted images is corruption/severity/class/*. Name a domain that is there"
+    with refused(f"ROOT does not hold frost/5; {layout}", ROOT=root):
+        open_domain(root, "ImageNetC", ["frost/5"])
+    with refused(f"ROOT/../frost/5 {LEADS_OUTSIDE}", ROOT=root):
+        open_domain(root, "CorruptedImages", ["../frost/5"])
+    with refused("`subset` is for CorruptedImages and ImageNetC, not for OfficeHome; leave it out"):
+        open_domain(few_classes, "OfficeHome", ["Ar"], subset="list.txt")
 
 
 def test_corruptions_behind_links_that_lead_outside_the_root(few_classes: Path, tmp_path: Path) -> None:
@@ -165,6 +179,6 @@ def test_corruptions_behind_links_that_lead_outside_the_root(few_classes: Path, 
     (root / "frost/5/bike/link.JPEG").symlink_to(tmp_path / "fog" / "1" / WNIDS[0] / "000.JPEG")
     (tmp_path / "list.txt").write_text("bike/link.JPEG\n")
     for subset in (None, str(tmp_path / "list.txt")):
-        message = r"bike/link.JPEG leads outside .*`allow_outside_root=True`"
-        refused(root, message, "CorruptedImages", "frost/5", subset=subset)
+        with refused(f"ROOT/frost/5/bike/link.JPEG {LEADS_OUTSIDE}", ROOT=root):
+            open_domain(root, "CorruptedImages", ["frost/5"], subset=subset)
         assert open_domain(root, "CorruptedImages", ["frost/5"], subset=subset, allow_outside=True).num_classes == 1

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import REFUSED, SHARED
 from tests.data.conftest import touch
+from tests.refusals import refused
 from tllib_ancon.data.domain import Domain, class_folders
 from tllib_ancon.data.layouts import default_resizing, missing_dataset
 from tllib_ancon.data.layouts.tllib import TABLES
@@ -51,13 +52,14 @@ def test_lists_as_people_write_them(tmp_path: Path, content: str, expected: list
 
 @pytest.mark.parametrize(("content", "message"), REFUSED["lists"])
 def test_faulty_lists_name_the_line(tmp_path: Path, content: str, message: str) -> None:
-    with pytest.raises(UserError, match=message):
+    with refused(message, ROOT=tmp_path):
         read(tmp_path, content, num_classes=4)
 
 
 def test_lists_that_count_classes_from_one(tmp_path: Path) -> None:
     assert read(tmp_path, "a.png 1\nb.png 3\n", num_classes=3, first_label=1) == [("a.png", 0), ("b.png", 2)]
-    with pytest.raises(UserError, match="label 0 is out of range; it must be at least 1 and below 4"):
+    message = "ROOT/list.txt, line 1: label 0 is out of range; it must be at least 1 and below 4: 3 classes"
+    with refused(message, ROOT=tmp_path):
         read(tmp_path, "a.png 0\n", num_classes=3, first_label=1)
 
 
@@ -156,14 +158,24 @@ def test_domains_are_joined_and_classes_named_or_counted(root: Path) -> None:
 @pytest.mark.parametrize(
     ("classes", "more", "message"),
     [
-        ("bike\nbottle\nmug\n", {"num_classes": 4}, r"`num_classes` 4, but .*classes.txt names 3 classes"),
-        ("bike\nbike\nmug\n", {}, r"classes.txt: expected one distinct class name a line"),
-        (b"bike\nb\xfcgel\nmug\n", {}, r"classes.txt cannot be read as UTF-8"),
+        (b"bike\nbottle\nmug\n", {"num_classes": 4}, "`num_classes` 4, but CLASSES names 3 classes; leave it out"),
+        (
+            b"bike\nbike\nmug\n",
+            {},
+            "CLASSES: expected one distinct class name a line, in the order of the labels",
+        ),
+        (
+            b"bike\nb\xfcgel\nmug\n",
+            {},
+            "CLASSES cannot be read as UTF-8 text ('utf-8' codec can't decode byte 0xfc in position 6: invalid start "
+            "byte); repair it, or give another file",
+        ),
     ],
 )
-def test_class_names_that_do_not_fit(root: Path, classes: str | bytes, more: dict[str, int], message: str) -> None:
-    (root / "image_list" / "classes.txt").write_bytes(classes.encode() if isinstance(classes, str) else classes)
-    with pytest.raises(UserError, match=message):
+def test_class_names_that_do_not_fit(root: Path, classes: bytes, more: dict[str, int], message: str) -> None:
+    file = root / "image_list" / "classes.txt"
+    file.write_bytes(classes)
+    with refused(message, CLASSES=file):
         open_domain(root, "ImageList", ["art"], **more)
 
 
@@ -171,27 +183,37 @@ def test_class_names_that_do_not_fit(root: Path, classes: str | bytes, more: dic
 def test_what_is_not_there_is_named(root: Path, dataset: str, codes: list[str], message: str) -> None:
     write(root, typo="art/a.png 0\nart/b.png 1000000000\n", gone="gone/a.png 0\ngone/b.png 1\n")
     (root / "gone" / "b.png").unlink()
-    with pytest.raises(UserError, match=message):
+    with refused(message, ROOT=root):
         open_domain(root, dataset, codes)
 
 
 def test_roots_that_hold_nothing_to_read(root: Path) -> None:
-    with pytest.raises(UserError, match="is not a folder"):
+    with refused("dataset root ROOT/none is not a folder; give the folder that holds the dataset", ROOT=root):
         open_domain(root / "none", "ImageList", ["a"])
-    with pytest.raises(UserError, match=r"no image_list/\*\.txt here; .*For class folders pass `data=ImageFolder`"):
+    no_list = (
+        "ROOT/art: no image_list/*.txt here; TLLib's layout is one `path label` a line in such a file. For class "
+        "folders pass `data=ImageFolder`, for images without labels `data=Folder`"
+    )
+    with refused(no_list, ROOT=root):
         open_domain(root / "art", "ImageList", ["a"])
-    with pytest.raises(UserError, match=r"not one of its 3 images can be decoded; .*a\.png: cannot be decoded"):
+    no_image = (
+        "domain art: not one of its 3 images can be decoded; repair them or give others: image ROOT/art/a.png: cannot "
+        "be decoded (it is no JPEG, PNG, BMP, GIF, TIFF, WEBP, PPM, JPEG2000); remove or convert it"
+    )
+    with refused(no_image, ROOT=root):
         open_domain(root, "ImageList", ["art"], skip_corrupt=True)
 
 
 def test_orders_of_classes_must_agree(tmp_path: Path) -> None:
     art, photo = "art/bike/a.png 0\nart/bus/b.png 1\n", "photo/bike/a.png 1\nphoto/bus/b.png 0\n"
     write(tmp_path, art=art, photo=photo, more="more/car/a.png 2\nmore/bus/b.png 1\n")
-    with pytest.raises(UserError, match=r"'bike' has label 0 in art and 1 in photo \(2 classes differ\)"):
+    advice = "(2 classes differ); give every list the same labels"
+    with refused(f"the class orders differ: 'bike' has label 0 in art and 1 in photo {advice}"):
         open_domain(tmp_path, "ImageList", ["art", "photo"])
     write(tmp_path, classes="bike\nbus\ncar")
     assert open_domain(tmp_path, "ImageList", ["art", "more"]).num_classes == 3
-    with pytest.raises(UserError, match=r"'bike' has label 1 in photo and 0 in .*classes\.txt"):
+    places = "'bike' has label 1 in photo and 0 in ROOT/image_list/classes.txt"
+    with refused(f"the class orders differ: {places} {advice}", ROOT=tmp_path):
         open_domain(tmp_path, "ImageList", ["photo"])
 
 
@@ -213,7 +235,8 @@ def test_a_fingerprint_depends_on_paths_labels_and_order_but_not_on_the_root(tmp
 def test_digits_lie_in_one_folder_a_domain_and_pacs_counts_from_one(tmp_path: Path) -> None:
     write(tmp_path / "MNIST", mnist_train="a/1.png 7\n")
     assert open_domain(tmp_path, "Digits", ["MNIST"]).paths == [str(tmp_path / "MNIST/a/1.png")]
-    with pytest.raises(UserError, match=r"usps_train.txt not found; missing folders: USPS/image_list, USPS/usps_train"):
+    missing = "missing folders: USPS/image_list, USPS/usps_train_image. Give the folder that holds it"
+    with refused(f"ROOT does not hold Digits: USPS/image_list/usps_train.txt not found; {missing}", ROOT=tmp_path):
         open_domain(tmp_path, "Digits", ["USPS"])
     write(tmp_path, photo_all="a/1.png 1\n")
     assert open_domain(tmp_path, "PACS", ["P"]).labels.tolist() == [0]

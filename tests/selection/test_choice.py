@@ -4,10 +4,10 @@ from typing import get_args
 import pytest
 
 from tests.conftest import REFUSED
+from tests.refusals import refused
 from tllib_ancon.config.adapt import Criterion
 from tllib_ancon.measures import selection
 from tllib_ancon.measures.selection import CRITERIA, best_epoch, better_than_start, chosen
-from tllib_ancon.runtime.errors import UserError
 
 METRICS = [{"infomax": 1.0}, {"infomax": 3.0}, {"infomax": 2.0}]
 
@@ -37,5 +37,5 @@ def test_an_adaptation_chooses_by_a_score_or_takes_the_last_epoch() -> None:
 
 @pytest.mark.parametrize(("function", "arguments", "message"), REFUSED["choices"])
 def test_what_nothing_can_be_chosen_from(function: str, arguments: list[object], message: str) -> None:
-    with pytest.raises(UserError, match=message):
+    with refused(message):
         getattr(selection, function)(*arguments)

@@ -6,10 +6,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.refusals import refused
 from tests.selection.naive import ORACLES, naive_aetta
 from tllib_ancon.measures.evaluation import summarize
 from tllib_ancon.measures.selection import CRITERIA, aetta, corr_c, infomax, mean_entropy, score_all
-from tllib_ancon.runtime.errors import UserError
 
 EYE, UNIFORM = torch.eye(4), torch.full((2, 3), 1 / 3)
 
@@ -93,35 +93,46 @@ def test_no_criterion_keeps_a_graph_and_one_sample_is_enough() -> None:
     assert list(score_all(probabilities[:1])) == list(CRITERIA)
 
 
+SHAPE = "give (N, K): a row per sample, two or more classes"
+DIVERGED = "the model has probably diverged; try a lower learning rate"
+SOFTMAX = "apply softmax, in float32 or better, to logits first"
+
+
 @pytest.mark.parametrize(
     ("probabilities", "message"),
     [
-        (torch.ones(3), "shape"),
-        (torch.ones(0, 3), "shape"),
-        (torch.ones(3, 1), "two or more classes"),
-        (torch.tensor([[1, 0], [0, 1]]), "floating-point"),
-        (torch.tensor([[0.5, 0.5], [math.nan, 0.5]]), r"row 1 .*\(1 of 2 rows\) is not finite"),
-        (torch.tensor([[math.inf, 0.5]]), "not finite"),
-        (torch.tensor([[0.5, 0.5], [-0.5, 1.5]]), "row 1 .* negative"),
-        (torch.tensor([[0.5, 0.502]]), "does not sum to 1; apply softmax"),
+        (torch.ones(3), f"probabilities have shape (3,); {SHAPE}"),
+        (torch.ones(0, 3), f"probabilities have shape (0, 3); {SHAPE}"),
+        (torch.ones(3, 1), f"probabilities have shape (3, 1); {SHAPE}"),
+        (torch.tensor([[1, 0], [0, 1]]), "probabilities have dtype torch.int64; give a floating-point tensor"),
+        (
+            torch.tensor([[0.5, 0.5], [math.nan, 0.5]]),
+            f"row 1 of the probabilities (1 of 2 rows) is not finite; {DIVERGED}",
+        ),
+        (torch.tensor([[math.inf, 0.5]]), f"row 0 of the probabilities (1 of 1 rows) is not finite; {DIVERGED}"),
+        (
+            torch.tensor([[0.5, 0.5], [-0.5, 1.5]]),
+            "row 1 of the probabilities (1 of 2 rows) has a negative entry; apply softmax to logits first",
+        ),
+        (torch.tensor([[0.5, 0.502]]), f"row 0 of the probabilities (1 of 1 rows) does not sum to 1; {SOFTMAX}"),
     ],
 )
 def test_bad_probabilities_are_named(probabilities: torch.Tensor, message: str) -> None:
     for score in (infomax, corr_c, mean_entropy, score_all):
-        with pytest.raises(UserError, match=message):
+        with refused(message):
             score(probabilities)
-    with pytest.raises(UserError, match=message):
+    with refused(message):
         aetta(probabilities, probabilities[None])
 
 
 @pytest.mark.parametrize(
     ("dropout", "message"),
     [
-        (UNIFORM, r"give \(T, N, K\)"),
-        (torch.zeros(0, 2, 3), r"give \(T, N, K\)"),
-        (2 * UNIFORM[None], "does not sum to 1"),
+        (UNIFORM, "dropout has shape (2, 3); give (T, N, K) for probabilities (2, 3)"),
+        (torch.zeros(0, 2, 3), "dropout has shape (0, 2, 3); give (T, N, K) for probabilities (2, 3)"),
+        (2 * UNIFORM[None], f"row 0 of the probabilities (2 of 2 rows) does not sum to 1; {SOFTMAX}"),
     ],
 )
 def test_what_aetta_cannot_take(dropout: torch.Tensor, message: str) -> None:
-    with pytest.raises(UserError, match=message):
+    with refused(message):
         aetta(UNIFORM, dropout)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from tests.conftest import REFUSED
+from tests.refusals import refused
 from tests.self_training.naive import NaiveAnCon
 from tllib_ancon import methods
 from tllib_ancon.runtime.errors import UserError
@@ -117,7 +118,7 @@ def test_the_estimate_comes_from_the_first_pass_and_is_part_of_the_state() -> No
     torch.testing.assert_close(method.prior, estimate_class_prior(logits.softmax(1)))
     twin.load_state_dict(method.state_dict())
     assert torch.equal(twin(indices, logits, features), method(indices, logits, features))
-    with pytest.raises(UserError, match="logits have shape"):
+    with refused("logits have shape (6, 4); expected (N, 3)"):
         method.begin_epoch(0, indices, features, torch.randn(SAMPLES, CLASSES + 1))
 
 
@@ -126,7 +127,9 @@ def test_in_a_loop_of_its_own_the_prior_is_estimated_as_in_the_method() -> None:
     logits = 3 * torch.randn(SAMPLES, CLASSES, generator=torch.Generator().manual_seed(0))
     indices, features = torch.arange(SAMPLES), torch.randn(SAMPLES, 2)
     smoothing, method = AdaptiveSmoothing(SAMPLES, CLASSES), methods.create("ancon-auto", **SIZES)
-    with pytest.raises(UserError, match=r"call initialize\(indices, features, logits\) .* or pass `class_prior`"):
+    missing = "the class prior has not been estimated yet"
+    call = "call initialize(indices, features, logits) with one evaluation pass before the first step"
+    with refused(f"{missing}: {call}, or pass `class_prior`"):
         smoothing(indices, logits)
     smoothing.initialize(indices, features, logits)
     method.begin_epoch(0, indices, features, logits)
@@ -161,7 +164,7 @@ def test_bad_files(tmp_path: Path, content: str | None, message: str) -> None:
     file = tmp_path / "prior.txt"
     if content is not None:
         file.write_text(content)
-    with pytest.raises(UserError, match=message):
+    with refused(message, ROOT=tmp_path):
         methods.create("ancon-auto", num_samples=4, num_classes=3, class_prior=str(file))
 
 
@@ -201,12 +204,16 @@ HALF = torch.tensor([[0.5, 0.5]])
 @pytest.mark.parametrize(
     ("probabilities", "options", "message"),
     [
-        (torch.zeros(0, 3), {}, "shape"),
-        ([[0.5, 0.5]], {}, "probabilities are a list"),
-        (torch.tensor([[torch.nan, 1.0]]), {}, "finite"),
-        (HALF, {"shrinkage": 1.5}, "shrinkage"),
+        (torch.zeros(0, 3), {}, "probabilities have shape (0, 3); expected (N, K) with N at least 1"),
+        (
+            [[0.5, 0.5]],
+            {},
+            "probabilities are a list; expected a torch.Tensor, e.g. torch.as_tensor(probabilities)",
+        ),
+        (torch.tensor([[torch.nan, 1.0]]), {}, "probabilities must be finite"),
+        (HALF, {"shrinkage": 1.5}, "`shrinkage` must be at least 0 and at most 1, got 1.5"),
     ],
 )
 def test_bad_predictions(probabilities, options, message: str) -> None:
-    with pytest.raises(UserError, match=message):
+    with refused(message):
         estimate_class_prior(probabilities, **options)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.conftest import REFUSED
+from tests.refusals import refused
 from tests.self_training.neighborhoods import D, K, N, losses, random_visits
 from tllib_ancon import self_training
 from tllib_ancon.runtime.errors import UserError
@@ -163,29 +164,32 @@ def test_probabilities_in_place_of_logits_are_told_once() -> None:
 
 
 FIRST = torch.tensor([0, 1])
+LOGITS = torch.zeros(2, 3)
+EXPECTED = "expected (batch, 3) of a floating type"
+POSITIONS = "num_samples must be the size of the whole target set and every index the position of its image in it"
 
 
 @pytest.mark.parametrize(
     ("indices", "logits", "message"),
     [
-        ([0, 1], torch.zeros(2, 3), "indices are a list; expected a torch.Tensor"),
-        (FIRST, [[0.0] * 3] * 2, "logits are a list; expected a torch.Tensor"),
-        (np.array([0, 1]), torch.zeros(2, 3), "indices are a ndarray; expected a torch.Tensor"),
-        (FIRST, torch.zeros(2, 3, dtype=torch.int64), "dtype torch.int64; expected .* floating"),
-        (torch.tensor(0), torch.zeros(3), "logits have shape"),
-        (FIRST, torch.zeros(2, 5), "logits have shape"),
-        (FIRST[:1], torch.zeros(2, 3), "indices have shape"),
-        (torch.tensor([0, 4]), torch.zeros(2, 3), r"index 4 is outside \[0, 4\)"),
-        (torch.tensor([-1, 0]), torch.zeros(2, 3), r"index -1 is outside"),
-        *(
-            (FIRST.to(dtype), torch.zeros(2, 3), f"dtype {dtype}; expected int64")
-            for dtype in (torch.float32, torch.bool, torch.uint8, torch.int16)
-        ),
+        ([0, 1], LOGITS, "indices are a list; expected a torch.Tensor, e.g. torch.as_tensor(indices)"),
+        (FIRST, [[0.0] * 3] * 2, "logits are a list; expected a torch.Tensor, e.g. torch.as_tensor(logits)"),
+        (np.array([0, 1]), LOGITS, "indices are a ndarray; expected a torch.Tensor, e.g. torch.as_tensor(indices)"),
+        (FIRST, LOGITS.long(), f"logits have shape (2, 3) and dtype torch.int64; {EXPECTED}"),
+        (torch.tensor(0), torch.zeros(3), "logits have shape (3,); expected (batch, classes)"),
+        (FIRST, torch.zeros(2, 5), f"logits have shape (2, 5) and dtype torch.float32; {EXPECTED}"),
+        (FIRST[:1], LOGITS, "indices have shape (1,); expected (2,), one per row of logits"),
+        (torch.tensor([0, 4]), LOGITS, f"index 4 is outside [0, 4): {POSITIONS}"),
+        (torch.tensor([-1, 0]), LOGITS, f"index -1 is outside [0, 4): {POSITIONS}"),
+        (FIRST.float(), LOGITS, "indices have dtype torch.float32; expected int64 or int32"),
+        (FIRST.bool(), LOGITS, "indices have dtype torch.bool; expected int64 or int32"),
+        (FIRST.to(torch.uint8), LOGITS, "indices have dtype torch.uint8; expected int64 or int32"),
+        (FIRST.short(), LOGITS, "indices have dtype torch.int16; expected int64 or int32"),
     ],
 )
 def test_visits_of_other_types(indices, logits, message: str) -> None:
     for make in PARTS:
-        with pytest.raises(UserError, match=message):
+        with refused(message):
             make(4, 3)(indices, logits)
 
 
@@ -196,12 +200,12 @@ NEIGHBORHOODS = ("NeighborhoodReciprocity", "AttractingDispersing")
 def test_what_no_part_is_made_with(makes, options, message: str) -> None:
     for make in makes:
         sizes = {"num_samples": 4, "num_classes": 3} | ({"feature_dim": 2} if make in NEIGHBORHOODS else {})
-        with pytest.raises(UserError, match=message):
+        with refused(message):
             getattr(self_training, make)(**{**sizes, **options})
 
 
 def test_other_arguments_of_a_visit() -> None:
-    with pytest.raises(UserError, match="probabilities have shape"):
+    with refused("probabilities have shape (2, 4); expected (2, 3)"):
         AnchoredConfidence(2, 3)(torch.arange(2), torch.zeros(2, 3), probabilities=torch.zeros(2, 4))
 
 

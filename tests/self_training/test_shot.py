@@ -1,9 +1,8 @@
-import pytest
 import torch
 from torch import Tensor
 
+from tests.refusals import refused
 from tests.self_training.naive import argmax, dot, softmax, unit
-from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.self_training import CentroidPseudoLabels
 
 N, K, D = 60, 5, 6
@@ -61,9 +60,15 @@ def test_a_class_lost_in_the_first_round_stays_out() -> None:
 
 def test_bad_input() -> None:
     labels = CentroidPseudoLabels(N, K, D)
-    with pytest.raises(UserError, match="initialize"):
+    unseen = "the whole target set has not been seen yet"
+    call = "call initialize(indices, features, logits) with one evaluation pass before the first step"
+    with refused(f"{unseen}: {call}"):
         labels(torch.arange(3))
     labels.initialize(*random_pass(0))
-    for indices, message in ((torch.tensor([N]), "outside"), (torch.tensor([1.0]), "dtype")):
-        with pytest.raises(UserError, match=message):
-            labels(indices)
+    with refused(
+        "index 60 is outside [0, 60): num_samples must be the size of the whole target set and every index the "
+        "position of its image in it"
+    ):
+        labels(torch.tensor([N]))
+    with refused("indices have dtype torch.float32; expected int64 or int32"):
+        labels(torch.tensor([1.0]))

@@ -1,0 +1,19 @@
+"""A refusal says exactly what is wrong, where, and what to do: its whole message is compared."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tllib_ancon.runtime.errors import UserError
+
+
+@contextmanager
+def refused(message: str, **places: object) -> Iterator[None]:
+    """The body must raise a UserError with this message, in which the name of a place stands for its path."""
+    with pytest.raises(UserError) as error:
+        yield
+    text = str(error.value)
+    for name, path in places.items():
+        text = text.replace(str(path), name)
+    assert text == message
