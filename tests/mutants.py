@@ -127,7 +127,7 @@ def generate() -> None:
 
 
 def sample(mutants: Iterable[Mutant], seed: int, each: int) -> list[Mutant]:
-    """As many mutants of each room, room by turns: those with the smallest hashes. A larger sample holds the smaller."""
+    """As many mutants of each room, rooms by turns: those of the smallest hashes. A larger sample holds a smaller."""
 
     def rank(mutant: Mutant) -> str:
         return hashlib.sha256(f"{seed} {mutant.name}".encode()).hexdigest()
