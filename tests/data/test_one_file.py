@@ -1,4 +1,4 @@
-"""A path to one file is an image, an array or an image list; for a table or an archive a line says what to give."""
+"""A path to one file is an image, an array or an image list; for everything else a line says what to give."""
 
 from pathlib import Path
 
@@ -60,3 +60,10 @@ def test_what_is_no_image_says_what_to_give(photos: Path, name: str, advice: str
     for function in (tllib_ancon.adapt, tllib_ancon.predict):
         with pytest.raises(UserError, match=advice):
             function(network(), photos / name, **PREPROCESSING)
+
+
+def test_pixels_in_wide_integers_follow_the_advice() -> None:
+    pixels = torch.randint(0, 255, (4, 3, 8, 8))
+    with pytest.raises(UserError, match="images are int64; convert pixels from 0 to 255 to uint8"):
+        tllib_ancon.predict(network(), pixels, quiet=True)
+    assert len(tllib_ancon.predict(network(), pixels.to(torch.uint8), **PREPROCESSING).labels) == 4

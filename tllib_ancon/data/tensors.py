@@ -119,9 +119,12 @@ def rows_of(data: Any, name: str) -> Images | None:
     if data.ndim == 0:
         raise UserError(f"{where}: the array has no rows, it is one {kind}; expected the shape (N, ...)")
     if _are_integers(data, kind):
-        raise UserError(
-            f"{where}: features are integers ({kind}); convert them to float32, or reshape pixels to (N, C, H, W)"
-        )
+        content = f"features are integers ({kind})"
+        advice = "convert them to float32, or reshape pixels to (N, C, H, W)"
+        if data.ndim > 2:
+            content = f"images are {kind}"
+            advice = "convert pixels from 0 to 255 to uint8, other values to float32"
+        raise UserError(f"{where}: {content}; {advice}")
     if not len(data) or "float" not in kind or _starts_with_picture(data):
         return None
     return Rows(data, where)
