@@ -20,7 +20,7 @@ OF_IMAGES = ("images", "image", "imgs", "img", "pixel_values", "data", "x", "arr
 OF_LABELS = ("labels", "label", "targets", "target", "y", "arr_1")
 """Usual names of arrays, in small letters."""
 
-SPLIT = re.compile(r"^(train|test|val|valid|validation)_?(?=.)|(?<=.)_?(train|test|val|valid|validation)$")
+SPLIT = re.compile(r"^(train|test|validation|valid|val)_?(?=.)|(?<=.)_?(train|test|validation|valid|val)$")
 """The part of a name that says which of several sets an array belongs to."""
 
 

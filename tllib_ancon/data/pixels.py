@@ -159,7 +159,9 @@ class PixelValues:
             )
         if self.is_float and self.most <= 1:
             return (0.0, 1.0)
-        depth = next(bits for bits in (*DEPTHS, 1024) if self.most <= 2.0**bits - 1)
+        depth = next((bits for bits in DEPTHS if self.most <= 2.0**bits - 1), None)
+        if depth is None:  # numbers beyond every sensor
+            return (0.0, self.most)
         return (0.0, 2.0**depth - 1)
 
     def lines(self, pixel_range: PixelRange | None, bands: tuple[int, ...] | None) -> list[str]:

@@ -1,0 +1,70 @@
+"""The demo's digits: the same images on every run, of all classes, readable, and never half-written."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tllib_ancon.data import demo
+from tllib_ancon.data.open import open_domain
+
+pytest.importorskip("matplotlib")
+pytest.importorskip("sklearn")
+
+
+def test_rendered_digits_are_the_same_on_every_run_and_lie_near_the_centre() -> None:
+    digits = list(demo.rendered_digits(images_per_class=12))
+    again = list(demo.rendered_digits(images_per_class=12))
+    assert [label for _, label in digits] == [label for label in range(10) for _ in range(12)]
+    pixels = np.stack([np.asarray(image) for image, _ in digits]).astype(float)
+    assert np.array_equal(pixels, np.stack([np.asarray(image) for image, _ in again]))
+    assert pixels.shape == (120, 32, 32)
+    assert len(np.unique(pixels.reshape(120, -1), axis=0)) == 120
+    weights = pixels / pixels.sum((1, 2), keepdims=True)
+    rows, columns = np.mgrid[:32, :32]
+    centres = np.stack([(weights * rows).sum((1, 2)), (weights * columns).sum((1, 2))])
+    assert np.abs(centres.mean(1) - 15.5).max() < 1
+    assert np.abs(centres - 15.5).max() < 7
+    assert 0.5 < centres.std() < 2.5
+    ink = (pixels > 64).mean((1, 2))
+    assert ink.min() > 0.05
+    assert ink.max() < 0.6
+    assert ink.max() / ink.min() > 3  # small and large ones
+    borders = np.concatenate([pixels[:, 0], pixels[:, -1], pixels[:, :, 0], pixels[:, :, -1]], axis=1)
+    assert borders.mean() < 10
+    of_class = pixels.reshape(10, 12, -1).mean(1)
+    nearest = np.array([np.square(of_class - one.reshape(-1)).sum(1).argmin() for one in pixels])
+    assert (nearest == np.repeat(np.arange(10), 12)).mean() > 0.7
+
+
+def test_handwritten_digits_are_those_of_scikit_learn() -> None:
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    images = list(demo.handwritten_digits())
+    assert [label for _, label in images] == digits.target.tolist()
+    for (image, _), values in list(zip(images, digits.images, strict=True))[::100]:
+        small = Image.fromarray(np.rint(values * 255 / 16).astype(np.uint8))
+        assert np.array_equal(np.asarray(image), np.asarray(small.resize((32, 32), Image.Resampling.BILINEAR)))
+
+
+def test_both_domains_are_written_once_and_whole(tmp_path: Path, few_digits: int) -> None:
+    root = tmp_path / "digits"
+    demo.write_demo_domains(root)
+    rendered = open_domain(root, "ImageList", ["rendered"])
+    handwritten = open_domain(root, "ImageList", ["handwritten"])
+    assert (len(rendered), len(handwritten)) == (200, few_digits)
+    assert rendered.classes == handwritten.classes == [str(digit) for digit in range(10)]
+    assert rendered.labels.tolist() == [label for label in range(10) for _ in range(20)]
+    assert rendered.paths[21] == str(root / "rendered" / "1" / "00021.png")
+    assert handwritten.image(3).size == (32, 32)
+    names = {path.name for path in (root / "image_list").iterdir()}
+    assert names == {"rendered.txt", "handwritten.txt", "classes.txt"}
+    removed = Path(rendered.paths[0])
+    removed.unlink()
+    demo.write_demo_domains(root)  # complete: nothing is written again
+    assert not removed.exists()
+    (root / "image_list" / "classes.txt").unlink()
+    demo.write_demo_domains(root)
+    assert removed.is_file()

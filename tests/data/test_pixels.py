@@ -1,0 +1,279 @@
+"""Files of every depth and number of bands become the expected bytes, by one range for a data set that is stated."""
+
+import io
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from tests.refusals import refused
+from tllib_ancon.data.open import as_domain
+from tllib_ancon.data.pixels import Decoding, PixelValues, Samples, chosen_range, read_samples, usual_bands
+
+Pixels = NDArray[Any]
+SHAPE = (3, 2)
+"""Rows and columns, so that no test passes with them exchanged."""
+
+
+def deep(*channels: int) -> Pixels:
+    """16 bits, in which upper and lower bytes differ everywhere."""
+    count = int(np.prod((*SHAPE, *channels)))
+    return (1000 + 257 * np.arange(count) + np.arange(count) // 2).astype(np.uint16).reshape(*SHAPE, *channels)
+
+
+def png16(pixels: Pixels) -> bytes:
+    """A PNG of 16 bits a channel, which Pillow does not write in colour."""
+    height, width, channels = pixels.shape
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
+    colour_type = {2: 4, 3: 2, 4: 6}[channels]
+    head = struct.pack(">IIBBBBB", width, height, 16, colour_type, 0, 0, 0)
+    content = b"\x89PNG\r\n\x1a\n"
+    for kind, body in ((b"IHDR", head), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")):
+        checksum = zlib.crc32(kind + body)
+        content += struct.pack(">I", len(body)) + kind + body + struct.pack(">I", checksum)
+    return content
+
+
+def tiff(pixels: Pixels, **options: Any) -> bytes:
+    tifffile = pytest.importorskip("tifffile")
+    content = io.BytesIO()
+    photometric = "rgb" if pixels.shape[-1] in (3, 4) else "minisblack"
+    tifffile.imwrite(content, pixels, **{"photometric": photometric, "planarconfig": "contig", **options})
+    return content.getvalue()
+
+
+def saved(image: Image.Image, kind: str, **options: Any) -> bytes:
+    content = io.BytesIO()
+    image.save(content, kind, **options)
+    return content.getvalue()
+
+
+def read(content: bytes, **decoding: Any) -> Samples:
+    return read_samples(io.BytesIO(content), Decoding(**decoding))
+
+
+@pytest.mark.parametrize("channels", [3, 4])
+def test_a_png_of_16_bits_in_colour_keeps_both_bytes(channels: int) -> None:
+    pixels = deep(channels)
+    samples = read(png16(pixels))
+    assert samples.values is not None
+    assert np.array_equal(samples.values, pixels[..., :3])
+    assert (samples.bands, samples.has_more_pages) == (0, False)
+
+
+def test_a_png_of_grey_with_opacity_in_16_bits_is_refused() -> None:
+    with refused("grey with opacity in 16 bits; save it without opacity"):
+        read(png16(deep(2)))
+
+
+@pytest.mark.parametrize("byteorder", ["<", ">"])
+@pytest.mark.parametrize(
+    ("channels", "options", "bands"),
+    [
+        ((3,), {}, 0),
+        ((4,), {"extrasamples": ["unassalpha"]}, 0),
+        ((4,), {"extrasamples": ["unspecified"]}, 4),
+        ((5,), {}, 5),
+        ((13,), {}, 13),
+        ((2,), {}, 2),
+    ],
+)
+def test_a_tiff_of_16_bits_has_its_first_bands(byteorder: str, channels: Any, options: Any, bands: int) -> None:
+    pixels = deep(*channels)
+    samples = read(tiff(pixels, byteorder=byteorder, **options))
+    expected = pixels[..., :3] if channels[0] >= 3 else pixels[..., 0]
+    assert samples.values is not None
+    assert np.array_equal(samples.values, expected)
+    assert samples.bands == bands
+
+
+def test_a_large_tiff_is_read() -> None:
+    pixels = deep(13)
+    samples = read(tiff(pixels, bigtiff=True))
+    assert samples.values is not None
+    assert np.array_equal(samples.values, pixels[..., :3])
+
+
+@pytest.mark.parametrize("planar", ["contig", "separate"])
+def test_bands_of_a_tiff_are_chosen_and_counted_from_one(planar: str) -> None:
+    pixels = (np.arange(30, dtype=np.uint8) * 3).reshape(3, 2, 5)
+    stored = pixels if planar == "contig" else np.moveaxis(pixels, -1, 0)
+    content = tiff(stored, photometric="minisblack", planarconfig=planar)
+    chosen = read(content, bands=(5, 1, 2))
+    assert np.array_equal(np.asarray(chosen.image), pixels[..., [4, 0, 1]])
+    assert chosen.bands == 5
+    grey = read(content, bands=(4,))
+    assert np.array_equal(np.asarray(grey.image), pixels[..., 3])
+    with refused("`bands` names band 6, and this TIFF has 5 bands; choose from 1 to 5"):
+        read(content, bands=(6,))
+
+
+def test_the_size_of_an_image_has_a_limit() -> None:
+    large = saved(Image.new("1", (2000, 1501)), "PNG")
+    message = "2000 x 1501 pixels are 3 megapixels, above the limit of 3; shrink the image, or raise `max_megapixels`"
+    with refused(message):
+        read(large, max_megapixels=3)
+    assert read(saved(Image.new("1", (2000, 1500)), "PNG"), max_megapixels=3).image is not None
+    bands = tiff(np.zeros((1000, 1001, 7), np.uint8))
+    message = "1001 x 1000 pixels are 1 megapixels, above the limit of 1; shrink the image, or raise `max_megapixels`"
+    with refused(message):
+        read(bands, max_megapixels=1)
+
+
+def test_all_bands_in_use_are_not_spoken_of() -> None:
+    pixels = (np.arange(18, dtype=np.uint8) * 3).reshape(3, 2, 3)
+    samples = read(tiff(pixels), bands=(3, 2, 1))
+    assert np.array_equal(np.asarray(samples.image), pixels[..., ::-1])
+    assert samples.bands == 0
+    assert [usual_bands(count) for count in (1, 2, 3, 13)] == [(1,), (1,), (1, 2, 3), (1, 2, 3)]
+
+
+@pytest.mark.parametrize(("mode", "value"), [("I;16", 40_000), ("I", 70_000), ("F", 0.25)])
+def test_grey_of_more_than_8_bits_keeps_its_values(mode: str, value: float) -> None:
+    samples = read(saved(Image.new(mode, (2, 3), value), "TIFF"))
+    assert samples.values is not None
+    assert samples.values.shape == SHAPE
+    assert (samples.values == value).all()
+
+
+@pytest.mark.parametrize(("mode", "kind"), [("RGB", "PNG"), ("L", "TIFF"), ("CMYK", "TIFF"), ("RGBA", "TIFF")])
+def test_images_of_8_bits_stay_images(mode: str, kind: str) -> None:
+    samples = read(saved(Image.new(mode, (2, 3), 7), kind))
+    assert samples.values is None
+    assert samples.image is not None
+    assert (samples.image.size, samples.bands, samples.has_more_pages) == ((2, 3), 0, False)
+
+
+@pytest.mark.parametrize("kind", ["TIFF", "GIF"])
+def test_of_several_pages_or_frames_the_first_is_used(kind: str) -> None:
+    pages = [Image.new("RGB", (2, 3), (level,) * 3) for level in (10, 200)]
+    samples = read(saved(pages[0], kind, save_all=True, append_images=pages[1:]))
+    assert samples.has_more_pages
+    assert samples.to_rgb(None).getpixel((0, 0)) == (10, 10, 10)
+    assert read(tiff(np.stack([deep(13), deep(13)]))).has_more_pages
+
+
+# The range of a data set
+
+
+@pytest.mark.parametrize(
+    ("most", "is_float", "white"),
+    [
+        (1, True, 1),
+        (1, False, 255),
+        (1.01, True, 255),
+        (255, False, 255),
+        (256, False, 1023),
+        (1024, False, 4095),
+        (4095, False, 4095),
+        (4096, False, 16_383),
+        (16_384, False, 65_535),
+        (65_536, False, 1_048_575),
+        (1_048_576, False, 16_777_215),
+        (16_777_216, False, 4_294_967_295),
+        (1e20, True, 1e20),
+    ],
+)
+def test_the_smallest_depth_that_holds_every_value_is_white(most: float, is_float: bool, white: float) -> None:
+    assert PixelValues(images=1, deep=1, is_float=is_float, most=most).pixel_range == (0.0, white)
+
+
+def test_a_range_that_no_rule_decides() -> None:
+    assert PixelValues(images=3).pixel_range is None
+    message = (
+        "pixel values range from -2 to 3.5, and negative ones have no usual range; pass the values that become black "
+        "and white as `pixel_range`"
+    )
+    with refused(message):
+        _ = PixelValues(images=1, deep=1, least=-2, most=3.5).pixel_range
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "setting", "recorded", "expected"),
+    [
+        (0, 4000, None, None, (0, 4095)),
+        (0, 4000, (5, 10), (0, 100), (5, 10)),
+        (0, 4000, None, (0, 2000), (0, 2000)),
+        (0, 4001, None, (0, 2000), (0, 4095)),
+        (10, 4000, None, (10, 2000), (10, 2000)),
+        (9, 4000, None, (10, 2000), (0, 4095)),
+    ],
+)
+def test_a_setting_comes_before_the_run_and_the_run_before_the_images(
+    least: float, most: float, setting: Any, recorded: Any, expected: Any
+) -> None:
+    values = PixelValues(images=4, deep=4, least=least, most=most)
+    pixel_range, lines = chosen_range(values, setting, recorded)
+    assert pixel_range == expected
+    is_on_another_scale = setting is None and recorded is not None and recorded != expected
+    told = "the model's run has pixel_range {:g} {:g}, and these images are on another scale"
+    assert lines == ([told.format(*recorded)] if is_on_another_scale else [])
+
+
+def test_images_of_8_bits_have_no_range() -> None:
+    assert chosen_range(PixelValues(images=4), None, (0, 9)) == (None, [])
+    assert chosen_range(PixelValues(), (0, 9), None) == ((0, 9), [])
+    with refused("`pixel_range` has no effect on images with 8 bits a channel; leave it out"):
+        chosen_range(PixelValues(images=4), (0, 9), None)
+
+
+def test_what_a_sample_of_the_images_holds(tmp_path: Path) -> None:
+    contents = {
+        "0.png": saved(Image.new("L", (2, 3), 9), "PNG"),
+        "1.tif": tiff(np.full((3, 2), 7, np.uint16)),
+        "2.tif": tiff(np.full((3, 2, 5), 0.5, np.float32)),
+        "3.gif": saved(Image.new("L", (2, 3)), "GIF", save_all=True, append_images=[Image.new("L", (2, 3), 9)]),
+        "4.tif": tiff(np.full((3, 2), np.nan, np.float32)),
+        "5.png": b"no image",
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    values = as_domain(tmp_path).pixel_values()
+    assert values == PixelValues(5, 2, True, 0.5, 7.0, 5, 1)
+    assert as_domain(tmp_path).subset([0]).pixel_values() == PixelValues(images=1)
+
+
+def test_what_a_user_is_told_of_unusual_images() -> None:
+    values = PixelValues(1234, 1000, True, 0.5, 7.0, 5, 1100)
+    on_range = (
+        "pixels are numbers from 0.5 to 7 in 1,000 of 1,234 sampled images: 0 becomes black and 255 white; "
+        "`pixel_range` changes it"
+    )
+    on_bands = "the TIFFs have 5 bands, of which 1, 2, 3 are used; `bands` chooses others"
+    on_pages = (
+        "1,100 of 1,234 sampled images are in files of several pages or frames, of which the first is used; save the "
+        "others as files of their own"
+    )
+    assert values.lines((0.0, 255.0), None) == [on_range, on_bands, on_pages]
+    assert values.lines(None, (2, 5)) == [
+        "the TIFFs have 5 bands, of which 2, 5 are used; `bands` chooses others",
+        on_pages,
+    ]
+    integers = PixelValues(4, 4, False, 0, 9)
+    (line,) = integers.lines((0.0, 255.0), None)
+    assert line.startswith("pixels are integers from 0 to 9 in 4 of 4 sampled images")
+    assert PixelValues(images=4).lines((0.0, 255.0), None) == []
+
+
+def test_deep_values_are_scaled_by_the_range_and_clipped() -> None:
+    values = np.array([[-5, 100], [150, 200], [299, 1000]], dtype=np.int32)
+    pixels = np.asarray(Samples(values=values).to_rgb((100.0, 300.0)))
+    assert pixels[..., 0].tolist() == [[0, 0], [63, 127], [253, 255]]
+    assert (pixels == pixels[..., :1]).all()
+    every_byte = np.arange(256, dtype=np.int32)[None]
+    assert np.array_equal(np.asarray(Samples(values=every_byte).to_rgb((0.0, 255.0)))[..., 0], every_byte)
+    needs_range = (
+        "it has more than 8 bits a channel, and the other images have 8; pass the values that become black and white "
+        "as `pixel_range`"
+    )
+    with refused(needs_range):
+        Samples(values=values).to_rgb(None)
+    with pytest.raises(
+        ValueError, match=r"^it holds NaN or infinity; fill these pixels in, or save it with 8 bits a channel$"
+    ):
+        Samples(values=np.array([[np.inf]])).to_rgb((0.0, 1.0))
