@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from matplotlib import pyplot as plt
 from pydantic.fields import FieldInfo
 
 from tllib_ancon import methods
@@ -23,6 +24,7 @@ from tllib_ancon.config.export import ExportConfig
 from tllib_ancon.config.predict import PredictConfig, PredictionsConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.settings import Settings, choices_of, defaults_of, described, settings_of
+from tllib_ancon.laboratory.curves import COLOURS, TITLE_SIZE
 
 ROOT = Path(__file__).resolve().parent.parent
 EVIDENCE = ("benchmarks", "tests/faults")
@@ -71,6 +73,12 @@ def add_badge(repository: str, app: Any, page: str, source: list[str]) -> None:
         badge = f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({address})"
         link = "[`first_minute.ipynb`](../examples/first_minute.ipynb)."
         source[0] = source[0].replace(link, f"{link}\n{badge}")
+
+
+def set_figure_style(settings: Mapping[str, Any], example: str) -> None:
+    """Draw the figures of an example in the colours of the package."""
+    plt.rcParams["axes.prop_cycle"] = plt.cycler(color=COLOURS)
+    plt.rcParams["axes.titlesize"] = plt.rcParams["figure.titlesize"] = TITLE_SIZE
 
 
 def commands() -> dict[str, str]:

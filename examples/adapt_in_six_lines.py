@@ -2,10 +2,10 @@
 Adapt in six lines
 ==================
 
-A model of rendered digits meets handwritten ones. One line adapts it, one predicts.
+A model is trained on rendered digits and adapted to handwritten digits. One line adapts it, one line predicts.
 
-:func:`tllib_ancon.pretrain` makes the source model here; take your own network, a checkpoint or a run directory in its
-place.
+Here :func:`tllib_ancon.pretrain` trains the source model. You can also pass your own network, a checkpoint or a run
+directory.
 """
 
 from pathlib import Path
@@ -23,17 +23,17 @@ network = {"arch": "small_cnn", "scratch": True, "scale": (0.5, 1.0)}
 pretrain(PretrainConfig(**digits, **machine, **network, source=("rendered",), epochs=6, log="runs/source"))
 
 # %%
-# No label of the handwritten digits is read for training or for choosing the epoch; the accuracy is
-# computed for the record, because this data set has labels.
+# Neither training nor the selection of the epoch reads a label of the handwritten digits. This data set has labels, so
+# that accuracy is recorded.
 
 result = adapt("runs/source", **digits, **machine, target=("handwritten",), method="ancon", epochs=6)
 predictions = predict(result.model, "digits/handwritten")
 for path, label in list(zip(predictions.paths, predictions.labels, strict=True))[:3]:
     print(path, label)
-print(f"epoch {result.selected_epoch} was chosen without labels")
+print(f"epoch {result.selected_epoch} was selected without labels")
 
 # %%
-# Pictures that the adapted model reads otherwise than the source model.
+# Images for which the adapted model predicts another class than the source model.
 
 before = predict("runs/source", "digits/handwritten").labels
 changed = (before != predictions.labels).nonzero()[0]
@@ -42,14 +42,17 @@ for axis, image in zip(axes.flat, changed[:: len(changed) // 12], strict=False):
     axis.imshow(Image.open(predictions.paths[image]), cmap="gray")
     axis.set_title(f"{before[image]} → {predictions.labels[image]}")
     axis.axis("off")
+figure.suptitle(f"Adaptation changes {len(changed)} of {len(before)} predicted classes")
 plt.show()
 
 # %%
-# Epoch 0 is the start.
+# Epoch 0 is the source model.
 
 epochs = [entry["epoch"] for entry in result.metrics]
-plt.plot(epochs, [entry["accuracy"] for entry in result.metrics], marker="o")
-plt.axvline(result.selected_epoch, linestyle="--", color="grey", label="chosen by InfoMax")
+accuracies = [entry["accuracy"] for entry in result.metrics]
+plt.plot(epochs, accuracies, marker="o")
+plt.axvline(result.selected_epoch, linestyle="--", color="grey", label="selected by InfoMax")
+plt.title(f"Accuracy rises from {accuracies[0]:.1f} to {accuracies[result.selected_epoch]:.1f} % in the selected epoch")
 plt.xlabel("epoch")
 plt.ylabel("accuracy on the target (%)")
 plt.legend()

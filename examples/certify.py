@@ -2,9 +2,9 @@
 Certify with 40 labels
 ======================
 
-Whether adaptation helped cannot be told without labels. Some tell it, about 20 where the difference is above ten points
-and 100 at two to five, if they are given to images on which the two models disagree, in random order. The labels come
-from the data set here, in place of a user.
+Without labels nobody can know whether adaptation helped. Labels of random images on which the two models disagree are
+enough: about 20 if the difference is above ten points, and about 100 at two to five points. Here the labels come from
+the data set instead of a user.
 """
 
 from pathlib import Path
@@ -25,7 +25,7 @@ pretrain(PretrainConfig(**digits, **machine, **network, source=("rendered",), ep
 result = adapt("runs/source", **digits, **machine, target=("handwritten",), method="ancon", epochs=6)
 
 # %%
-# What both models say of all images.
+# Predictions of both models on all images.
 
 before = predict("runs/source", "digits/handwritten")
 after = predict(result.model, "digits/handwritten")
@@ -38,11 +38,12 @@ for axis, image in zip(axes, disagreements[:: len(disagreements) // 3], strict=F
     axis.imshow(Image.open(before.paths[image]), cmap="gray")
     axis.set_title(f"{before.labels[image]} or {after.labels[image]}?")
     axis.axis("off")
+figure.suptitle("Questions: which of the two predicted classes is right?")
 plt.show()
 
 # %%
-# A label counts +1 if the adapted model is right, -1 if the source model is, 0 if neither is. After each label one may
-# look and stop: a false verdict has probability ``delta`` at most.
+# A label counts +1 if the adapted model is right, -1 if the source model is right, and 0 otherwise. You may look after
+# each label and stop. A false verdict has probability ``delta`` at most.
 
 test = DisagreementTest(delta=0.05, margin=0.0, disagreements=len(disagreements), images=len(true))
 lower, upper = [], []
@@ -56,8 +57,9 @@ print(f"{test.verdict} after {len(test.outcomes)} labels")
 gain = 100 * (np.mean(after.labels == true) - np.mean(before.labels == true))
 
 plt.fill_between(range(1, len(lower) + 1), lower, upper, alpha=0.3, label="interval, valid at every label")
-plt.axhline(gain, color="black", linestyle="--", label="true gain, known to the data set")
+plt.axhline(gain, color="black", linestyle="--", label="true gain, from all labels of the data set")
 plt.axhline(0, color="grey", linewidth=0.8)
+plt.title(f"The verdict after {len(test.outcomes)} labels: {test.verdict}")
 plt.xlabel("labels")
 plt.ylabel("gain in accuracy (points)")
 plt.legend()

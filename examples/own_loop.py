@@ -2,8 +2,8 @@
 AnCon in a training loop of your own
 ====================================
 
-:class:`~tllib_ancon.AnchoredConfidence` is an ``nn.Module`` that turns a batch of logits into soft targets. Everything
-else of the loop stays yours: the model, the data, the loss, the optimiser.
+:class:`~tllib_ancon.AnchoredConfidence` is an ``nn.Module`` that computes soft targets from a batch of logits. Model,
+data, loss and optimiser are your own.
 """
 
 import matplotlib.pyplot as plt
@@ -36,7 +36,7 @@ model = nn.Sequential(
 )
 
 # %%
-# The source model learns from rendered digits and their labels.
+# The source model is trained on rendered digits and their labels.
 
 
 crop = RandomResizedCrop(32, scale=(0.5, 1.0))  # one random crop for each batch
@@ -49,8 +49,8 @@ for _ in range(8):
         optimizer.step()
 
 # %%
-# The loop of self-training, and the two lines that make it AnCon's. ``indices`` are positions in the whole target set:
-# under them the votes of each picture are kept. ``true`` is used for the curve alone.
+# The loop of self-training, with two lines for AnCon. ``indices`` are positions in the whole target set, by which the
+# votes of each image are stored. ``true`` is only used for the curve.
 
 
 def accuracy():
@@ -76,11 +76,12 @@ for _ in range(8):
 print(f"accuracy on the target: {curve[0]:.1f} % before, {curve[-1]:.1f} % after")
 
 # %%
-# The threshold δ is a moving average of the confidence: it rises as the model gets surer.
+# The threshold δ is a moving average of the confidence. It rises with the confidence of the model.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3), constrained_layout=True)
 left.plot(curve, marker="o")
 left.set(xlabel="epoch", ylabel="accuracy on the target (%)")
-right.plot(range(1, 9), thresholds, marker="o", color="tab:orange")
-right.set(xlabel="epoch", ylabel="threshold δ")
+right.plot(range(1, 9), thresholds, marker="s", color="#D55E00")
+right.set(xlabel="epoch", ylabel="threshold δ (confidence, 0 to 1)")
+figure.suptitle(f"AnCon changes accuracy from {curve[0]:.1f} to {curve[-1]:.1f} %")
 plt.show()

@@ -2,10 +2,9 @@
 A method of your own
 ====================
 
-A method is a class whose ``objective`` is the loss of a visit (one batch). Registered under a name, it runs in every
-command, composes with ELR and AnCon, and its options become keywords and flags. This one is self-training by the focal
-loss.
-:doc:`/own_method` says how a package of yours offers it to others.
+A method is a class whose ``objective`` is the loss of a visit (one batch). You register it under a name. It then runs
+in every command, composes with ELR and AnCon, and its options are keywords and flags. This method is self-training by
+the focal loss. :doc:`/own_method` shows how to put it into a package.
 """
 
 from pathlib import Path
@@ -26,7 +25,7 @@ class Focal(methods.Method):
 
 
 # %%
-# Now the name is a method like the built-in ones, and ``focus`` a setting.
+# Now ``focal`` is a method like the built-in ones, and ``focus`` is a setting.
 
 write_demo_domains(Path("digits"))
 digits = {"root": "digits", "data": "ImageList", "image_size": 28, "no_hflip": True}
@@ -37,6 +36,7 @@ pretrain(PretrainConfig(**digits, **machine, **network, source=("rendered",), ep
 for method, options in {"self-training": {}, "focal": {"focus": 1.0}, "focal+ancon": {"focus": 1.0}}.items():
     result = adapt("runs/source", **digits, **machine, target=("handwritten",), method=method, epochs=4, **options)
     plt.plot([entry["accuracy"] for entry in result.metrics], marker="o", label=method)
+plt.title(f"focal+ancon ends at {result.metrics[-1]['accuracy']:.1f} %")
 plt.xlabel("epoch")
 plt.ylabel("accuracy on the target (%)")
 plt.legend()

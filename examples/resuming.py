@@ -2,8 +2,8 @@
 Resume a run that was cut off
 =============================
 
-With ``log`` a run is kept in a directory, and the same call continues it after the last complete epoch. The result is
-that of a run that was never cut: bit for bit, on the same machine with as many threads.
+With ``log`` a run is stored in a directory. The same call resumes it after the last complete epoch. The result is bit
+for bit that of an uninterrupted run, on the same machine with the same number of threads.
 """
 
 import signal
@@ -25,14 +25,14 @@ network = {"arch": "small_cnn", "scratch": True, "scale": (0.5, 1.0)}
 pretrain(PretrainConfig(**digits, **machine, **network, source=("rendered",), epochs=6, log="runs/source"))
 
 # %%
-# One command, for the whole and for the cut run.
+# The same command makes the uninterrupted and the interrupted run.
 
 COMMAND = [*(sys.executable, "-m", "tllib_ancon", "adapt", "digits", "-d", "ImageList", "-t", "handwritten")]
 COMMAND += ["--checkpoint", "runs/source", "--no-hflip", "--epochs", "4", "--workers", "0", "--threads", "1", "--quiet"]
 subprocess.run([*COMMAND, "--log", "runs/whole", "--overwrite"], check=True)
 
 # %%
-# The second run gets SIGTERM once its first epoch is on the disk: the step ends, and so does the command.
+# The second run gets SIGTERM when its first epoch is on the disk. It finishes its step and ends.
 
 cut = RunDirectory("runs/cut")
 cut.clear()
@@ -42,21 +42,22 @@ while process.poll() is None and not (cut.checkpoints / "best.pth").is_file():
 process.send_signal(signal.SIGTERM)
 print("exit status", process.wait())
 kept = len(cut.metrics())
-print(f"{kept} entries are kept, the start among them")
+print(f"{kept} lines of metrics are stored, with the source model's")
 
 # %%
-# The same command again continues.
+# The same command resumes the run.
 
 subprocess.run([*COMMAND, "--log", "runs/cut"], check=True)
 whole = RunDirectory("runs/whole").metrics()
 same = [entry["accuracy"] for entry in cut.metrics()] == [entry["accuracy"] for entry in whole]
-print("accuracies of the continued run are those of the whole run:", same)
+print("both runs have the same accuracies:", same)
 
 # %%
 
-plt.plot([entry["accuracy"] for entry in whole], color="grey", linewidth=5, alpha=0.4, label="never cut")
-plt.plot([entry["accuracy"] for entry in cut.metrics()], marker="o", label="cut and continued")
-plt.axvline(kept - 1, linestyle="--", color="tab:red", label="last epoch before the cut")
+plt.plot([entry["accuracy"] for entry in whole], color="grey", linewidth=5, alpha=0.4, label="uninterrupted")
+plt.plot([entry["accuracy"] for entry in cut.metrics()], marker="o", label="interrupted and resumed")
+plt.axvline(kept - 1, linestyle="--", color="#D55E00", label="last epoch before the interruption")
+plt.title("The resumed run has the accuracies of the uninterrupted run")
 plt.xlabel("epoch")
 plt.ylabel("accuracy on the target (%)")
 plt.legend()

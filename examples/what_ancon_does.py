@@ -2,8 +2,8 @@
 What AnCon does
 ===============
 
-Four images of a real run, whose pseudo-label and votes disagree most: the present prediction, the votes of earlier
-epochs, and the target that AnCon makes of both.
+Four images of a real run: those with the largest difference between pseudo-label and votes. Each row shows the current
+prediction, the votes of earlier epochs, and AnCon's target, which is made of both.
 """
 
 from pathlib import Path
@@ -24,8 +24,8 @@ target = {"target": ("handwritten",), "epochs": 4, "save_predictions": True}
 adapt("runs/source", method="ancon", **digits, **machine, **target, log="runs/ancon")
 
 # %%
-# Equation 1 of the paper: target = (1 - λ) · one-hot of the pseudo-label + λ · temporal ensemble. The picture shows the
-# normalised ensemble, as in the paper; the authors' code leaves the sum of votes as it is.
+# Equation 1 of the paper: target = (1 - λ) · one-hot of the pseudo-label + λ · temporal ensemble. The figure shows the
+# normalised ensemble of the paper. The authors' code uses the sum of votes.
 
 smoothing = 0.3
 predictions = np.load("runs/ancon/predictions.npz")

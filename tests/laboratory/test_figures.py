@@ -3,6 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from tests.laboratory.fabricated import change_metrics, frame_of, without_scores, write_predictions, write_run
@@ -48,14 +49,37 @@ def test_a_sweep_has_a_figure_for_each_axis_that_was_run_and_a_box_holds_runs_th
     )
     figures(frame_of(tmp_path, "smoothing", "weighting"), ["smoothing", "weighting"])
     assert drawn == {
-        "sweep-smoothing": [("0.1", 50.0), ("0.1", 50.0), ("0.3", 60.0), ("0.3", 60.0)],
+        "sweep-smoothing": [("λ = 0.1", 50.0), ("λ = 0.1", 50.0), ("λ = 0.3", 60.0), ("λ = 0.3", 60.0)],
         "variants": [("ancon", 60.0), ("ancon", 60.0), ("weighting entropy", 40.0), ("weighting entropy", 40.0)],
     }
 
 
+def test_the_title_of_a_figure_is_its_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    titles: list[str] = []
+    monkeypatch.setattr(Figure, "suptitle", lambda figure, text, **style: titles.append(text))
+    for method, accuracy in (("self-training", 50.0), ("ancon", 60.0)):
+        for seed in (0, 1):
+            write_run(tmp_path, method, seed=seed, accuracies=(40.0, accuracy - 1, accuracy + seed))
+    write_predictions(tmp_path / "erm" / "A-D" / "ancon-seed0")
+    figures(frame_of(tmp_path), ())
+    assert titles == [
+        "ancon ends with the highest accuracy: 40.0 to 60.5 %",
+        "self-training has the highest mean change of accuracy: 1.5 points",
+        "ancon, A-D, seed 0: right on 100 % of images with 1 vote, 100 % with 4 votes",
+        "ancon, A-D, seed 0, ECE: 0.209",
+        "ancon, A-D, seed 0: accuracy 88.3 %",
+    ]
+    titles.clear()
+    for smoothing in (0.1, 0.5):
+        for seed in (0, 1):
+            write_run(tmp_path / "sweep", "ancon", seed=seed, accuracies=(1, 90 + smoothing), smoothing=smoothing)
+    figures(frame_of(tmp_path / "sweep", "smoothing"), ("smoothing",))
+    assert titles == ["λ = 0.5 has the highest mean accuracy: 90.5 %"]
+
+
 def test_long_names_leave_the_boxes_their_place() -> None:
     values = [(f"a name as long as those of settings are, {number % 14}", 1.0 + number) for number in range(28)]
-    picture = _boxes("name", "title", values, "accuracy")
+    picture = _boxes("name", "title", values, "accuracy (%)")
     assert picture is not None
     pixels = np.asarray(Image.open(io.BytesIO(picture.png)).convert("L"))
     frame = np.flatnonzero((pixels < 128).mean(1) > 0.4)

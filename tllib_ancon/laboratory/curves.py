@@ -27,6 +27,7 @@ MARKERS = "osD^vPX*"
 WIDTH = 7.0
 """Inches. Letters of a figure of this width can be read if it is shown 600 pixels wide."""
 DPI = 150
+TITLE_SIZE = 11
 PANELS_IN_A_ROW = 2
 
 
@@ -48,7 +49,7 @@ def draw_curves(
     columns = min(max(1, len(curves)), PANELS_IN_A_ROW)
     rows = -(-len(curves) // columns)
     figure = Figure(figsize=(WIDTH, 0.7 + 2.8 * max(1, rows)), layout="constrained")
-    figure.suptitle(_result(list(seeds_of_method), curves), fontsize=11)
+    figure.suptitle(_result(list(seeds_of_method), curves), fontsize=TITLE_SIZE)
     lines: dict[str, Any] = {}
     for place, (measure, of_measure) in enumerate(curves.items(), start=1):
         panel = figure.add_subplot(rows, columns, place)

@@ -3,6 +3,7 @@
 import io
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,9 @@ from tllib_ancon.data.domain import numbered
 from tllib_ancon.laboratory.curves import (
     COLOURS,
     DPI,
+    MARKERS,
     PANELS_IN_A_ROW,
+    TITLE_SIZE,
     WIDTH,
     WITH_LABELS,
     WITHOUT_LABELS,
@@ -27,7 +30,7 @@ from tllib_ancon.laboratory.finished_runs import ROW, Record, compared_everywher
 from tllib_ancon.laboratory.tables import ACCURACY, ECE, LARGEST_CHANGE, accuracies_by_criterion, measured
 from tllib_ancon.measures import evaluation
 from tllib_ancon.runtime.errors import UserError
-from tllib_ancon.runtime.text import showable
+from tllib_ancon.runtime.text import counted, showable
 from tllib_ancon.training.checkpointing import read_predictions
 
 _AXES = {"smoothing": "λ", "beta": "β", "schedule": "schedule of λ"}
@@ -78,7 +81,7 @@ def _new_figure(panels: int, side: float = WIDTH / PANELS_IN_A_ROW) -> tuple[Fig
     figure = Figure(figsize=(max(WIDTH, side * columns), max(4.0, side * rows)), layout="compressed")
     places = [figure.add_subplot(rows, columns, 1 + place) for place in range(panels)]
     for panel in places:
-        panel.set_prop_cycle(color=COLOURS)
+        panel.set_prop_cycle(color=COLOURS, marker=[*MARKERS])
     return figure, places
 
 
@@ -90,12 +93,30 @@ def _boxes(name: str, title: str, values: Iterable[tuple[str, float]], axis: str
     if not any(len(group) > 1 for group in groups.values()):
         return None
     figure, (panel,) = _new_figure(1)
-    figure.set_size_inches(WIDTH, 1 + 0.35 * len(groups))
-    panel.boxplot(list(groups.values()), vert=False, tick_labels=list(groups), showmeans=True)
+    figure.set_size_inches(WIDTH, 1.3 + 0.35 * len(groups))
+    panel.boxplot(
+        list(groups.values()),
+        vert=False,
+        tick_labels=list(groups),
+        showmeans=True,
+        medianprops={"color": COLOURS[0], "linewidth": 2},
+        meanprops={"marker": "^", "markerfacecolor": COLOURS[1], "markeredgecolor": COLOURS[1]},
+    )
     panel.set(xlabel=axis)
     panel.invert_yaxis()
     panel.grid(alpha=0.3, axis="x")
+    figure.suptitle(_highest_mean(groups, axis), fontsize=TITLE_SIZE)
     return _picture(name, title, figure)
+
+
+def _highest_mean(groups: Mapping[str, Sequence[float]], axis: str) -> str:
+    """The result that a figure shows; ``axis`` is a quantity with its unit in brackets."""
+    means = {group: fmean(values) for group, values in groups.items()}
+    best = max(means, key=means.__getitem__)
+    quantity, _, unit = axis.rstrip(")").partition(" (")
+    if len(means) == 1:
+        return f"{best}: {quantity} {means[best]:.1f} {unit}"
+    return f"{best} has the highest mean {quantity}: {means[best]:.1f} {unit}"
 
 
 def _plain(text: str) -> str:
@@ -116,7 +137,7 @@ def _of_a_sweep(runs: pd.DataFrame, varied: Sequence[str]) -> Iterator[_Picture 
     usual = usual_settings(runs.config, varied)
     for name in [name for name in _AXES if name in usual]:
         part = _with_usual_settings(runs, usual, [name])
-        settings = [str(config.get(name)) for config in part.config]
+        settings = [f"{_AXES[name]} = {config.get(name)}" for config in part.config]
         if len(set(settings)) > 1:
             yield _accuracy_boxes(f"sweep-{name}", _AXES[name], settings, part)
     choices = {name: value for name, value in usual.items() if name not in _AXES}
@@ -156,13 +177,18 @@ def _by_severity(runs: pd.DataFrame) -> _Picture | None:
     if len(severities) < 2:
         return None
     figure, panels = _new_figure(2)
+    accuracies: dict[str, Sequence[float]] = {}
     for panel, quantity in zip(panels, (ACCURACY, ECE), strict=True):
         for (start, method, _), values in measured(runs, quantity).groupby(level=ROW, sort=False):
             means = values.groupby(level="severity").mean()
-            panel.plot(means.index, means, marker="o", label=_plain(label(start, method)))
+            name = _plain(label(start, method))
+            panel.plot(means.index, means, label=name)
+            if quantity is ACCURACY:
+                accuracies[name] = list(means)
         panel.set(xlabel="severity", xticks=severities, ylabel=WITH_LABELS[quantity.name])
         panel.grid(alpha=0.3)
     panels[0].legend()
+    figure.suptitle(_highest_mean(accuracies, WITH_LABELS[ACCURACY.name]), fontsize=TITLE_SIZE)
     return _picture("severity", "Accuracy and ECE by severity, mean over corruptions and seeds", figure)
 
 
@@ -225,31 +251,49 @@ def _of_predictions(predicted: Sequence[_Predicted]) -> Iterator[_Picture | None
     shown = predicted[:_MOST_PANELS]
     if shown:
         title = f"Reliability diagrams, {evaluation.NUM_BINS} bins"
-        yield _picture("reliability", title, _panels(shown, _draw_reliability))
+        figure = _panels(shown, _draw_reliability)
+        errors = {run.title: _calibration_error(run) for run in shown}
+        best = min(errors, key=errors.__getitem__)
+        lowest = " has the lowest ECE" if len(errors) > 1 else ", ECE"
+        figure.suptitle(f"{best}{lowest}: {errors[best]:.3f}", fontsize=TITLE_SIZE)
+        yield _picture("reliability", title, figure)
     with_few_classes = [run for run in shown if len(run.classes) <= _MOST_CLASSES]
     if with_few_classes:
         side = 3.5 + 0.11 * max(len(run.classes) for run in with_few_classes)
         figure = _panels(with_few_classes, _draw_confusion, side)
         image = figure.axes[0].images[0]
         figure.colorbar(image, ax=figure.axes, shrink=0.6, aspect=30, label="fraction of the images of a class")
+        accuracies = {run.title: [evaluation.accuracy(run.probabilities, run.labels)] for run in with_few_classes}
+        figure.suptitle(_highest_mean(accuracies, WITH_LABELS[ACCURACY.name]), fontsize=TITLE_SIZE)
         yield _picture("confusion", "Confusion matrices", figure)
 
 
 def _votes(predicted: Sequence[_Predicted]) -> _Picture | None:
     figure, (panel,) = _new_figure(1)
+    curves: dict[str, Any] = {}
     for run in predicted:
         votes = run.votes
         if votes is not None and votes.any() and (votes == votes.round()).all():
             adapted = votes.sum(1) > 0
-            curve = evaluation.accuracy_by_votes(votes[adapted], run.labels[adapted])
-            panel.plot(curve.num_votes.numpy(), curve.accuracy.numpy(), marker=".", label=run.title)
-    if not panel.lines:
+            curves[run.title] = evaluation.accuracy_by_votes(votes[adapted], run.labels[adapted])
+    if not curves:
         return None
+    for title, curve in curves.items():
+        panel.plot(curve.num_votes.numpy(), curve.accuracy.numpy(), markersize=4, label=title)
     panel.set(xlabel="confident votes of an image", ylabel="accuracy of the temporal ensemble (%)")
     whole_ticks(panel.xaxis)
     panel.grid(alpha=0.3)
     panel.legend()
+    figure.suptitle(_first_and_last(curves), fontsize=TITLE_SIZE)
     return _picture("votes", "Accuracy of the temporal ensemble by number of confident votes", figure)
+
+
+def _first_and_last(curves: Mapping[str, Any]) -> str:
+    """How often the ensemble is right with the fewest and with the most votes, of the first run."""
+    title, curve = next(iter(curves.items()))
+    fewest, most = (counted(int(curve.num_votes[place]), "vote") for place in (0, -1))
+    first, last = (float(curve.accuracy[place]) for place in (0, -1))
+    return f"{title}: right on {first:.0f} % of images with {fewest}, {last:.0f} % with {most}"
 
 
 def _panels(predicted: Sequence[_Predicted], draw: Callable[[Axes, _Predicted], None], side: float = 3.5) -> Figure:
@@ -266,10 +310,13 @@ def _draw_reliability(panel: Axes, run: _Predicted) -> None:
     left_edges = data.edges[:-1].numpy()
     heights = data.accuracy.nan_to_num(0).numpy()
     panel.bar(left_edges, heights, width, align="edge", edgecolor="white")
-    panel.plot([0, 1], [0, 1], color="black", linestyle=":")
-    ece = evaluation.expected_calibration_error(run.probabilities, run.labels)
-    panel.text(0.03, 0.93, f"ECE {ece:.3f}")
+    panel.plot([0, 1], [0, 1], color="black", linestyle=":", marker="")
+    panel.text(0.03, 0.93, f"ECE {_calibration_error(run):.3f}")
     panel.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="accuracy")
+
+
+def _calibration_error(run: _Predicted) -> float:
+    return evaluation.expected_calibration_error(run.probabilities, run.labels)
 
 
 def _draw_confusion(panel: Axes, run: _Predicted) -> None:
