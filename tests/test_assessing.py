@@ -1,4 +1,4 @@
-"""Whether estimates, intervals and the test of drift are what they say; the models' side is in end_to_end."""
+"""Intervals and the test of drift hold as often as they say, whatever the model is."""
 
 import math
 

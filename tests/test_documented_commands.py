@@ -1,4 +1,4 @@
-"""What the texts of the project tell a reader to type is parsed by the commands themselves, up to the configuration."""
+"""Every command, flag and Python name that a text of the project shows exists and is accepted."""
 
 import argparse
 import ast

@@ -1,3 +1,5 @@
+"""Methods of the registry and of other packages: what they read, what is refused, and how a broken package is told."""
+
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""Digits: the script keeps SHOT's protocol, and its table has the means of the runs that are there."""
+
 import json
 from itertools import product
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""The table of harm says which runs end below the source model, from one run's own epochs."""
+
 import numpy as np
 import pandas as pd
 

@@ -1,3 +1,5 @@
+"""What is chosen on three families is judged on the fourth, beside the start and other packages."""
+
 from pathlib import Path
 
 import numpy as np

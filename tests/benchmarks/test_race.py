@@ -1,3 +1,5 @@
+"""The race measures each package once, notes one that is missing, and tells whether a killed run continues."""
+
 import multiprocessing
 import subprocess
 from functools import partial

@@ -30,7 +30,7 @@ class Visitor:
         self, path: str, headers: dict[str, str] | None = None, method: str = "GET", body: str | None = None
     ) -> tuple[HTTPResponse, bytes]:
         """The answer for a path below the token, or from the root if it begins with a slash."""
-        connection = HTTPConnection(self.parts.hostname or "", self.parts.port, timeout=20)
+        connection = HTTPConnection(self.parts.hostname or "", self.parts.port)
         try:
             place = path if path.startswith("/") else self.parts.path + path
             connection.request(method, place, body, headers or {})
@@ -53,11 +53,10 @@ def served(session: Session, read: Callable[[int], Image.Image] | None = example
     session.image = read or session.image
     thread = threading.Thread(target=serve, args=(session, 0, addresses.put), daemon=True)
     thread.start()
-    visitor = Visitor(addresses.get(timeout=20))
+    visitor = Visitor(addresses.get())
     try:
         yield visitor
     finally:
         with suppress(OSError):  # it has ended by itself
             visitor.post("finish", {})
-        thread.join(timeout=20)
-        assert not thread.is_alive()
+        thread.join()

@@ -1,4 +1,4 @@
-"""The page in a real browser. Needs Debian's chromium and chromium-driver; it downloads nothing."""
+"""The labelling page in a real browser (Debian's chromium and chromium-driver): from the first image to the verdict."""
 
 import shutil
 from collections.abc import Callable, Iterator

@@ -1,3 +1,5 @@
+"""``certify`` on a finished run: the answers decide which model is kept, and a changed run is refused."""
+
 import json
 import shutil
 from collections.abc import Callable

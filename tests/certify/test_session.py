@@ -1,3 +1,5 @@
+"""A session of questions: every answer is on disk, another session's file is refused, and the verdict is the test's."""
+
 import json
 import os
 import zlib
@@ -17,6 +19,7 @@ from tllib_ancon.measures.disagreement import DisagreementTest
 from tllib_ancon.runtime.errors import UserError
 
 HEADER = {"predictions": "abc", "seed": 0, "delta": 0.05, "margin": 0.0, "side": "both"}
+ENTRY = {"image": "a.jpg", "answer": 3}
 NAMES = ["a.jpg", "b, 2.jpg", "c.jpg", "é.jpg", "c.jpg"]
 FIVE = Comparison([0, 1, 2, 3, 0], [0, 2, 3, 0, 1], NAMES, CLASSES)
 
@@ -26,36 +29,40 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "answers.jsonl"
 
 
-# What the models say
+# Predictions of both models
 
 
-@pytest.mark.parametrize(("said", "message"), REFUSED["classes"])
-def test_predictions_that_are_none(said: list[float], message: str) -> None:
-    for start, adapted, name in ((said, [0, 0, 0], "source"), ([0, 0, 0], said, "adapted")):
-        with pytest.raises(UserError, match=f"the {name} model's predictions .*{message}"):
-            Comparison(start, adapted, list("abc"), CLASSES)
-    with pytest.raises(UserError, match=r"nothing to certify: .* equal on all 1,200 images"):
-        comparison(1200, 0)
-    with pytest.raises(UserError, match="nothing to certify"):
-        Comparison(np.zeros(0, dtype=int), np.zeros(0, dtype=int), [], CLASSES)
+@pytest.mark.parametrize(("wrong", "message"), REFUSED["classes"])
+def test_predictions_that_are_none(wrong: list[float], message: str) -> None:
+    with pytest.raises(UserError, match=f"the source model's predictions .*{message}"):
+        Comparison(wrong, [0, 0, 0], list("abc"), CLASSES)
+    with pytest.raises(UserError, match=f"the adapted model's predictions .*{message}"):
+        Comparison([0, 0, 0], wrong, list("abc"), CLASSES)
 
 
-def test_models_are_compared_by_their_classes_and_the_fingerprint_is_of_all_that_they_say() -> None:
-    assert (FIVE.disagreements.tolist(), len(FIVE)) == ([1, 2, 3, 4], 5)
+@pytest.mark.parametrize("images", [0, 1200])
+def test_equal_predictions_leave_nothing_to_certify(images: int) -> None:
+    with pytest.raises(UserError, match=rf"nothing to certify: .* equal on all {images:,} images"):
+        comparison(images, 0)
 
+
+def test_the_fingerprint_is_of_all_that_both_models_predict() -> None:
     def fingerprint(start: int = 0, adapted: int = 1, name: str = "a", classes: list[str] = CLASSES) -> str:
         return Comparison([start], [adapted], [name], classes).fingerprint
 
-    others = [fingerprint(start=2), fingerprint(adapted=2), fingerprint(name="b"), fingerprint(classes=CLASSES[::-1])]
-    assert len({fingerprint(), *others}) == 5
-    assert fingerprint() == fingerprint() == "ffc8ee11b9e5f6fa"
+    assert fingerprint() == "ffc8ee11b9e5f6fa"
+    others = {fingerprint(start=2), fingerprint(adapted=2), fingerprint(name="b"), fingerprint(classes=CLASSES[::-1])}
+    assert len(others | {fingerprint()}) == 5
     assert fingerprint(name="caf\udce9.jpg")
+    assert FIVE.disagreements.tolist() == [1, 2, 3, 4]
 
 
 # Answers in a file
 
 
-def read(file: Path, models: Comparison) -> dict[int, Answer]:
+def read(folder: Path, text: str, models: Comparison = FIVE, encoding: str = "utf-8") -> dict[int, Answer]:
+    file = folder / "answers.csv"
+    file.write_text(text, encoding=encoding)
     return read_answers(file, models.names, models.classes, models.disagreements)
 
 
@@ -67,31 +74,23 @@ def read(file: Path, models: Comparison) -> dict[int, Answer]:
         ('path,class\né.jpg,\nc.jpg, \n"b, 2.jpg",pen\n', FIVE, {1: 2}),
         ("\ufeffPath, Class\né.jpg, 3 \n", FIVE, {3: 3}),
         ("a,3\nb,another\n", Comparison([0, 0], [1, 1], ["a", "b"], ["3", "another"]), {0: 0, 1: 1}),
+        (f"questions-images/000001-{opaque('b, 2.jpg')},pen\n{opaque('c.jpg')},mug\n", FIVE, {1: 2, 2: 1, 4: 1}),
     ],
 )
 def test_a_file_of_answers(tmp_path: Path, text: str, models: Comparison, expected: dict[int, Answer]) -> None:
-    """The name of a class comes before its number, and before a word."""
-    file = tmp_path / "answers.csv"
-    file.write_text(text, encoding="utf-8")
-    assert read(file, models) == expected
+    """The name of a class comes before its number, and before a word. A copy of an image without a telling name counts
+    as the image."""
+    assert read(tmp_path, text, models) == expected
 
 
-def test_a_copy_without_a_telling_name_is_known(tmp_path: Path) -> None:
-    file = tmp_path / "answers.csv"
-    file.write_text(f"questions-images/000001-{opaque('b, 2.jpg')},pen\n{opaque('c.jpg')},mug\n")
-    assert read(file, FIVE) == {1: 2, 2: 1, 4: 1}
-    file.write_text(f"c.jpg,pen\n1-{opaque('c.jpg')},mug\n")
-    with pytest.raises(UserError, match=r"line 2: a second answer for .*; the first is in line 1"):
-        read(file, FIVE)
-
-
-@pytest.mark.parametrize(("text", "message"), REFUSED["answers"])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [*REFUSED["answers"], (f"c.jpg,pen\n1-{opaque('c.jpg')},mug\n", "line 2: a second answer for ")],
+)
 def test_bad_answers_name_their_line(tmp_path: Path, text: str, message: str) -> None:
-    file = tmp_path / "answers.csv"
-    file.write_text(text.replace("DIGITS", "9" * 5000), encoding="latin-1" if "\xff" in text else "utf-8")
     with pytest.raises(UserError) as error:
-        read(file, FIVE)
-    assert str(error.value).startswith(str(file))
+        read(tmp_path, text.replace("DIGITS", "9" * 5000), encoding="latin-1" if "\xff" in text else "utf-8")
+    assert str(error.value).startswith(str(tmp_path / "answers.csv"))
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -100,8 +99,10 @@ def test_bad_answers_name_their_line(tmp_path: Path, text: str, message: str) ->
 
 
 def test_entries_are_on_disk_when_append_returns(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    flushed, fsync, entry = [], os.fsync, {"image": "caf\udce9.jpg", "answer": 3}
+    flushed = []
+    fsync = os.fsync
     monkeypatch.setattr(os, "fsync", lambda descriptor: (flushed.append(1), fsync(descriptor)))
+    entry = {"image": "caf\udce9.jpg", "answer": 3}
     log = AnswerLog(path, HEADER)
     before = len(flushed)
     log.append(entry)
@@ -113,12 +114,12 @@ def test_entries_are_on_disk_when_append_returns(path: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("cut", [2, 3, 20, 53])
 def test_a_line_that_was_cut_off_is_left_out_and_the_log_goes_on(path: Path, cut: int) -> None:
-    AnswerLog(path, HEADER).append({"image": "a.jpg", "answer": 3})
+    AnswerLog(path, HEADER).append(ENTRY)
     whole = path.read_bytes()
     path.write_bytes(whole[:-cut])
     log = AnswerLog(path, HEADER)
     assert log.entries == []
-    log.append({"image": "a.jpg", "answer": 3})
+    log.append(ENTRY)
     assert path.read_bytes() == whole
     path.write_bytes(b'{"predictions": "a')
     AnswerLog(path, HEADER)
@@ -126,7 +127,8 @@ def test_a_line_that_was_cut_off_is_left_out_and_the_log_goes_on(path: Path, cut
 
 
 def test_no_flipped_bit_and_no_lost_newline_costs_an_answer(path: Path) -> None:
-    header, entry = {"predictions": "abc"}, {"image": "a", "answer": 3}
+    header = {"predictions": "abc"}
+    entry = {"image": "a", "answer": 3}
     AnswerLog(path, header).append(entry)
     whole = path.read_bytes()
     for bit in range(8 * len(whole)):
@@ -140,27 +142,30 @@ def test_no_flipped_bit_and_no_lost_newline_costs_an_answer(path: Path) -> None:
     assert AnswerLog(path, header).entries == [entry]
 
 
-def test_a_line_without_a_checksum_is_damaged(path: Path) -> None:
+@pytest.mark.parametrize("line", ['{"image": "a.jpg", "answer": 3}', "{", "[1]", "[" * 100_000])
+def test_a_line_without_a_checksum_is_damaged(path: Path, line: str) -> None:
     AnswerLog(path, HEADER)
-    header = path.read_text()
-    for line in ('{"image": "a.jpg", "answer": 3}', "{", "[1]", "[" * 100_000):
-        path.write_text(f"{header}{line}\n")
-        with pytest.raises(UserError, match="line 2, cannot be read"):
-            AnswerLog(path, HEADER)
+    with open(path, "a") as file:
+        file.write(f"{line}\n")
+    with pytest.raises(UserError, match="line 2, cannot be read"):
+        AnswerLog(path, HEADER)
 
 
-def test_a_file_of_another_session_is_refused_and_kept(path: Path) -> None:
-    AnswerLog(path, HEADER)
-    content = path.read_bytes()
-    for name, value, message in [
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
         ("predictions", "xyz", "about other predictions"),
         ("delta", 0.1, "begun with `delta` 0.05, not 0.1"),
         ("margin", 0.01, "begun with `margin` 0.0, not 0.01"),
         ("side", "better", "begun with `side` both, not better"),
         ("seed", 1, "begun with `seed` 0, not 1"),
-    ]:
-        with pytest.raises(UserError, match=message):
-            AnswerLog(path, {**HEADER, name: value})
+    ],
+)
+def test_a_file_of_another_session_is_refused_and_kept(path: Path, name: str, value: object, message: str) -> None:
+    AnswerLog(path, HEADER)
+    content = path.read_bytes()
+    with pytest.raises(UserError, match=message):
+        AnswerLog(path, {**HEADER, name: value})
     assert path.read_bytes() == content
 
 
@@ -170,38 +175,43 @@ def test_a_full_disk_leaves_the_answers_before(path: Path, monkeypatch: pytest.M
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", disk_is_full)
         with pytest.raises(UserError, match=r"No space left on device.*what it held before is kept"):
-            log.append({"image": "a.jpg", "answer": 3})
+            log.append({"image": "b.jpg", "answer": 1})
     assert path.read_bytes() == content
-    log.append({"image": "b.jpg", "answer": 1})
-    assert AnswerLog(path, HEADER).entries == [{"image": "b.jpg", "answer": 1}]
+    log.append(ENTRY)
+    assert AnswerLog(path, HEADER).entries == [ENTRY]
     with pytest.raises(UserError, match="could not be written"):
         AnswerLog(path.parent / "missing" / "answers.jsonl", HEADER)
 
 
-# Questions and answers
+# Questions
 
 
 def test_every_disagreement_is_asked_once_in_an_order_of_the_seed() -> None:
-    """The order of a question's classes does not tell which model said which."""
     models = comparison()
     questions = list(map(Session(models).asked, range(60)))
     positions = [question.position for question in questions]
     assert sorted(positions) == models.disagreements.tolist() != positions
-    assert (
-        questions == list(map(Session(models).asked, range(60))) != list(map(Session(models, seed=1).asked, range(60)))
-    )
+    assert questions == list(map(Session(models).asked, range(60)))
+    assert questions != list(map(Session(models, seed=1).asked, range(60)))
     few = comparison(10, 4)
     firsts = [Session(few, seed=seed).asked(0).position for seed in range(400)]
-    assert set(firsts) == set(few.disagreements.tolist())
-    assert min(np.unique(firsts, return_counts=True)[1]) > 70
-    many = comparison(1000, 500)
-    asked = list(map(Session(many).asked, range(500)))
-    assert all({*options} == {many.start[place], many.adapted[place]} for place, _, options in asked)
-    assert 200 < sum(options[0] == many.adapted[place] for place, _, options in asked) < 300
+    positions, counts = np.unique(firsts, return_counts=True)
+    assert positions.tolist() == few.disagreements.tolist()
+    assert min(counts) > 70
+
+
+def test_the_order_of_a_questions_classes_does_not_tell_which_model_predicted_which() -> None:
+    models = comparison(1000, 500)
+    adapted_first = 0
+    for position, _, options in map(Session(models).asked, range(500)):
+        assert {*options} == {models.start[position], models.adapted[position]}
+        adapted_first += options[0] == models.adapted[position]
+    assert 200 < adapted_first < 300
 
 
 def test_a_question_that_is_asked_again_has_its_classes_in_a_new_order(path: Path) -> None:
-    session, orders = Session(comparison(), log=path), set()
+    session = Session(comparison(), log=path)
+    orders = set()
     for _ in range(20):
         orders.add(session.asked(0).options)
         session.answer(ANOTHER)
@@ -211,20 +221,24 @@ def test_a_question_that_is_asked_again_has_its_classes_in_a_new_order(path: Pat
     assert session.certificate["undos"] == 20
 
 
+# Answers
+
+
 def test_outcomes_reach_the_test() -> None:
     session = Session(comparison(), delta=0.2, margin=0.01, side="both")
     models = session.comparison
-    position = [session.asked(number).position for number in range(4)]
-    for answer in (int(models.adapted[position[0]]), int(models.start[position[1]]), ANOTHER, CANNOT_TELL):
+    first, second = (session.asked(number).position for number in range(2))
+    for answer in (int(models.adapted[first]), int(models.start[second]), ANOTHER, CANNOT_TELL):
         session.answer(answer)
     reference = DisagreementTest(0.2, 0.01, disagreements=60, images=100)
     for outcome in (1, -1, 0, 0):
         reference.update(outcome)
     assert session.test.outcomes == reference.outcomes
     assert (session.test.interval, session.test.threshold) == (reference.interval, 10)
-    for wrong in ({"delta": 1}, {"margin": -0.1}):
-        with pytest.raises(UserError, match=f"`{next(iter(wrong))}`"):
-            Session(models, **wrong)
+    with pytest.raises(UserError, match="`delta`"):
+        Session(models, delta=1)
+    with pytest.raises(UserError, match="`margin`"):
+        Session(models, margin=-0.1)
 
 
 @settings(max_examples=15)
@@ -234,43 +248,45 @@ def test_a_session_that_is_restarted_after_every_answer_is_the_same(
 ) -> None:
     """Against a list on which "undo" pops."""
     log = tmp_path_factory.mktemp("session") / "answers.jsonl"
-    models, kept = comparison(400, 300), []
+    models = comparison(400, 300)
+    given_answers: list[Answer] = []
     for action in actions:
         session = Session(models, seed=seed, log=log)
         if session.test.settled:
             break
-        if action == "undo" and not kept:
+        if action != "undo":
+            session.answer(action)
+            given_answers.append(action)
+        elif given_answers:
+            session.undo()
+            given_answers.pop()
+        else:
             with pytest.raises(UserError, match="no answer to take back"):
                 session.undo()
-        elif action == "undo":
-            session.undo()
-            kept.pop()
-        else:
-            session.answer(action)
-            kept.append(action)
-    again, fresh = Session(models, seed=seed, log=log), Session(models, seed=seed)
-    assert again.answers == kept
-    for answer in kept:
-        fresh.answer(answer)
-    assert (fresh.test.outcomes, fresh.question and fresh.question.position) == (
-        again.test.outcomes,
-        again.question and again.question.position,
-    )
+    restarted = Session(models, seed=seed, log=log)
+    in_one_go = Session(models, seed=seed)
+    for answer in given_answers:
+        in_one_go.answer(answer)
+    assert restarted.answers == given_answers
+    assert restarted.test.outcomes == in_one_go.test.outcomes
+    assert getattr(restarted.question, "position", None) == getattr(in_one_go.question, "position", None)
 
 
 def test_answers_after_a_gap_are_not_used(path: Path) -> None:
     """Which images are labelled may not depend on what their labels are; answers may grow, but not change."""
     models = comparison()
-    session, known = Session(models, log=path), answers(models)
+    session = Session(models, log=path)
+    labels = answers(models)
     gap = session.asked(3)
-    assert session.answer_all({place: answer for place, answer in known.items() if place != gap.position}) == 3
+    before_the_gap = {position: label for position, label in labels.items() if position != gap.position}
+    assert session.answer_all(before_the_gap) == 3
     assert session.question == gap
     session = Session(models, log=path)
     position, name, _ = session.asked(0)
-    said = CLASSES[known[position]]  # type: ignore[index]
-    with pytest.raises(UserError, match=f"two answers for '{name}': '{said}' before, now 'another'"):
-        session.answer_all({**known, position: ANOTHER})
-    assert session.answer_all(known) > 4
+    before = CLASSES[labels[position]]  # type: ignore[index]
+    with pytest.raises(UserError, match=f"two answers for '{name}': '{before}' before, now 'another'"):
+        session.answer_all({**labels, position: ANOTHER})
+    assert session.answer_all(labels) > 4
     assert session.test.verdict == "better"
 
 
@@ -278,9 +294,10 @@ def test_a_log_that_this_session_did_not_write_is_refused(path: Path) -> None:
     models = comparison()
     session = Session(models, log=path)
     names = [session.asked(number).name for number in range(60)]
-    header, right = json.loads(path.read_text()), [{"image": name, "answer": ANOTHER} for name in names]
+    header = json.loads(path.read_text())
     del header["crc32"]
     answer_as_adapted(session)
+    right = [{"image": name, "answer": ANOTHER} for name in names]
     certain = [{"image": name, "answer": answer} for name, answer in zip(names, session.answers, strict=False)]
     for entries, message in [
         ([{**right[0], "image": "x"}], "line 2: not the answer"),
@@ -327,8 +344,7 @@ def test_what_further_labels_cannot_decide() -> None:
     certificate = Session(comparison(1000, 5), margin=0.01).certificate
     assert (certificate["settled"], certificate["labels_needed"], certificate["verdict"]) == (True, [], "undecided")
     assert in_words(certificate)[1] == "further labels decide nothing: the difference is within the margin of 0.01"
-    models = Comparison([0] * 10, [1, 1, 2, 2] + [0] * 6, list("abcdefghij"), CLASSES)
-    session = Session(models)
+    session = Session(Comparison([0] * 10, [1, 1, 2, 2] + [0] * 6, list("abcdefghij"), CLASSES))
     session.answer_all({0: 1, 1: 0, 2: 2, 3: 0})
     assert (len(session.answers), session.test.interval, session.test.settled) == (4, (0, 0), True)
     assert "is +0.0 points" in in_words(session.certificate)[0]

@@ -1,4 +1,4 @@
-"""The command as a process: a reader that has gone, Ctrl-C while it starts, and its end among many."""
+"""The command as a process ends quietly: a reader that has gone, Ctrl-C while it starts, and one of many."""
 
 import signal
 import subprocess

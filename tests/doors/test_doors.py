@@ -1,3 +1,5 @@
+"""What a person sees of every command and of the Python contract is what was recorded."""
+
 import pytest
 
 from tests.doors.commands import SCENES

@@ -1,4 +1,4 @@
-"""``benchmark`` and ``report`` on generated pictures in the layouts of the paper's datasets."""
+"""``benchmark`` and ``report`` make a table of the paper on generated pictures in the layouts of its datasets."""
 
 import json
 import multiprocessing

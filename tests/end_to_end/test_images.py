@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.domains_on_disk import CLASSES, small_arguments
+from tests.domains_on_disk import CLASSES
 from tests.end_to_end.killable import differences, weights
 from tllib_ancon.cli.main import main
 from tllib_ancon.data.loading import Workers
@@ -37,21 +37,6 @@ def test_a_run_depends_on_neither_cache_nor_workers(adapt, tmp_path: Path, start
     assert differences(found["in workers"], found["in workers, cached"]) == []
     assert differences(found["in workers"], found["another seed"]) != []
     assert started == [2]  # an adaptation has as many as it was told, for all its loaders
-
-
-def test_an_evaluation_does_not_depend_on_a_cache(domains: Path, source_checkpoint: Path, tmp_path: Path) -> None:
-    arguments = [word for word in small_arguments(domains) if word not in ("-s", "bright", "--quiet")]
-    for name, more in (("without", []), ("with", ["--cache", str(tmp_path / "cache")])):
-        checkpoint = ["-t", "dark", "--checkpoint", str(source_checkpoint), "--json", str(tmp_path / f"{name}.json")]
-        assert main(["evaluate", *arguments, *checkpoint, *more]) == 0
-    assert len(list((tmp_path / "cache").glob("16px-*"))) == 1
-    assert json.loads((tmp_path / "with.json").read_text()) == json.loads((tmp_path / "without.json").read_text())
-
-
-def test_training_on_two_domains_has_as_many_workers_for_each(domains: Path, tmp_path: Path, started) -> None:
-    more = ["-t", "dark", "--method", "cdan", "-j", "1", "--epochs", "2", "-i", "2", *CROPS[:-1]]
-    assert main(["pretrain", *small_arguments(domains), *more, "--log", str(tmp_path / "run")]) == 0
-    assert started == [1, 1]
 
 
 def adapted(images: list[str], checkpoint: Path, log: Path, *more: str) -> Path:

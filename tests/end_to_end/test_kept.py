@@ -1,4 +1,4 @@
-"""Predictions that a run stores beside its model."""
+"""The predictions that a run stores are those of the selected model on the whole target, in the target's order."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The command line in two processes, started by torchrun or by the variables that it sets."""
+"""The command line in two processes makes one run, and the loss of one process ends it in one line."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""``predict`` and ``export``: answers and models out of a run directory alone."""
+"""``predict`` answers for each image out of a run directory alone, the same in every format."""
 
 import csv
 import shutil
@@ -94,18 +94,6 @@ def test_a_checkpoint_without_its_run_needs_its_architecture(
     assert main([*given, "--resize-size", "16"]) == 0
     assert "lies in no run directory; assumed:" in capsys.readouterr().err
     assert {row["class"] for row in rows(tmp_path / "out.csv")} <= {"0", "1", "2"}
-
-
-def test_an_empty_folder_and_an_output_that_cannot_be_written_are_refused(words: Words, tmp_path, refused) -> None:
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "there.csv").write_text("kept")
-    given = words("there.csv")
-    assert "pass --overwrite to replace it" in refused(given)
-    assert "its ending decides the format" in refused(words("out.txt"))
-    given[1] = str(tmp_path / "empty")
-    assert "empty" in refused([*given, "--overwrite"])
-    assert (tmp_path / "there.csv").read_text() == "kept"
-    assert list(tmp_path.glob(".*")) == []
 
 
 def test_two_processes_write_what_one_writes(words: Words, tmp_path: Path) -> None:

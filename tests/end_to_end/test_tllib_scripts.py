@@ -1,44 +1,55 @@
-"""TLLib's own example scripts, from their training to the adaptation."""
+"""TLLib's own unmodified example scripts, from their training to the adaptation of the model that they left."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from tests.layouts import write_list
+from tests.layouts import write_classes, write_list
 from tests.toolkit.conftest import EXAMPLES, requires_checkout, requires_tllib
 from tllib_ancon.cli.main import main
 
 pytestmark = [requires_tllib, requires_checkout]
+SMALL = [
+    *("--scratch", "--epochs", "1", "-b", "4", "-j", "0", "--seed", "0"),
+    *("--train-resizing", "res.", "--val-resizing", "res.", "--resize-size", "32"),
+]
 
 
 @pytest.fixture(scope="module")
-def office31(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two of its classes: TLLib's scripts fail where no epoch has an accuracy above 0."""
-    root = tmp_path_factory.mktemp("office31")
+def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """The words for Office-31, with two of its classes (the scripts fail where no epoch has an accuracy above 0), and
+    for a user's own folders, whose classes are not in the order of their numbers."""
+    office31 = tmp_path_factory.mktemp("office31")
     for name in ("amazon", "dslr", "webcam"):
-        write_list(root, name, images=24, classes=2)
-    return root
+        write_list(office31, name, images=24, classes=2)
+    photos = tmp_path_factory.mktemp("photos")
+    for domain in ("summer", "winter"):
+        write_classes(photos / domain, ["class_1", "class_2", "class_10"], images=3)
+    return {
+        "Office31": [str(office31), "-d", "Office31", "-s", "A", "-t", "W", "-i", "6"],
+        "ImageFolder": [str(photos), "-d", "ImageFolder", "-s", "summer", "-t", "winter", "-i", "2"],
+    }
 
 
-@pytest.mark.parametrize("name", ["cdan", "mdd", "erm"])
-def test_script_to_adaptation(office31: Path, tmp_path: Path, name: str) -> None:
-    arguments = [
-        *("script", str(EXAMPLES / f"{name}.py"), str(office31), "-d", "Office31", "-s", "A", "-t", "W"),
-        *("--scratch", "-a", "resnet18", "--epochs", "1", "-i", "6", "-b", "4", "-j", "0", "--seed", "0"),
-        *("--train-resizing", "res.", "--val-resizing", "res.", "--resize-size", "32", "--log", str(tmp_path)),
-    ]
-    checkpoint = tmp_path / "checkpoints" / "latest.pth"
-    adaptation = ["--method", "ancon", "--epochs", "1", "--batch-size", "8", "--quiet"]
-    assert main([*arguments, *adaptation]) == 0
+@pytest.mark.parametrize(
+    ("name", "dataset", "arch"),
+    [
+        ("cdan", "Office31", "resnet18"),
+        ("mdd", "Office31", "resnet18"),
+        ("erm", "Office31", "resnet18"),
+        ("erm", "ImageFolder", "resnet18"),
+        ("erm", "ImageFolder", "test_resnet"),
+    ],
+)
+def test_script_to_adaptation(data: dict[str, list[str]], tmp_path: Path, name: str, dataset: str, arch: str) -> None:
+    """The adaptation starts from the accuracy that the script printed of its last epoch, which is latest.pth."""
+    words = ["script", str(EXAMPLES / f"{name}.py"), *data[dataset], "-a", arch, *SMALL, "--log", str(tmp_path)]
+    assert main([*words, "--method", "ancon", "--epochs", "1", "--batch-size", "4", "--quiet"]) == 0
     config = json.loads((tmp_path / "adapt" / "config.json").read_text())
-    taken = {"checkpoint": str(checkpoint), "arch": "resnet18", "target": ["W"], "resize_size": 32, "epochs": 1}
-    assert taken.items() <= config.items()
+    checkpoint = str(tmp_path / "checkpoints" / "latest.pth")
+    assert {"checkpoint": checkpoint, "arch": arch, "resize_size": 32, "epochs": 1}.items() <= config.items()
+    lines = next(tmp_path.glob("train-*.txt")).read_text().splitlines()
+    printed = next(line for line in lines if " * Acc@1" in line).split()[-1]
     result = json.loads((tmp_path / "adapt" / "result.json").read_text())
-    assert result["start"]["accuracy"] == pytest.approx(_printed_accuracy(tmp_path), abs=1e-2)
-
-
-def _printed_accuracy(log: Path) -> float:
-    """Of the script's last epoch, which is latest.pth: its own evaluation of the model that is adapted."""
-    lines = next(log.glob("train-*.txt")).read_text().splitlines()
-    return float(next(line for line in lines if " * Acc@1" in line).split()[-1])
+    assert result["start"]["accuracy"] == pytest.approx(float(printed), abs=1e-2)

@@ -1,3 +1,5 @@
+"""Figures of a report: which are drawn, of which runs, and that they can be read."""
+
 import io
 from pathlib import Path
 
@@ -7,13 +9,14 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from tests.laboratory.fabricated import change_metrics, frame_of, without_scores, write_predictions, write_run
-from tllib_ancon.laboratory.curves import whole_ticks
-from tllib_ancon.laboratory.figures import _boxes, _draw_confusion, _new_figure, figures
+from tllib_ancon.laboratory.curves import WITHOUT_LABELS, _result, draw_curves
+from tllib_ancon.laboratory.figures import _boxes, _draw_confusion, figures
 
 OF_PREDICTIONS = {"votes", "reliability", "confusion"}
 
 
 def names(folder: Path, *varied: str) -> list[str]:
+    """Of the figures that are drawn of these runs; none of them is blank."""
     drawn = figures(frame_of(folder, *varied), varied)[0]
     for picture in drawn:
         assert np.asarray(Image.open(io.BytesIO(picture.png)).convert("L")).std() > 1
@@ -30,27 +33,25 @@ def test_several_runs_give_boxes_of_the_selection_where_each_chosen_epoch_is_on_
     assert names(tmp_path) == ["epochs"]
 
 
-def test_a_sweep_has_a_figure_for_each_axis_that_was_run_and_a_box_holds_runs_that_leave_no_other_usual_setting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_has_a_figure_for_each_axis_that_was_run(tmp_path: Path) -> None:
     for seed in (0, 1):
         for smoothing, beta in ((0.3, 0.9), (0.1, 0.9), (0.3, 0.1)):
-            write_run(tmp_path / "axes", "ancon", seed=seed, smoothing=smoothing, beta=beta)
-    assert names(tmp_path / "axes", "smoothing", "beta", "schedule") == ["sweep-smoothing", "sweep-beta"]
-    tmp_path /= "designs"
+            write_run(tmp_path, "ancon", seed=seed, smoothing=smoothing, beta=beta)
+    assert names(tmp_path, "smoothing", "beta", "schedule") == ["sweep-smoothing", "sweep-beta"]
+
+
+def test_a_box_holds_runs_that_leave_no_other_usual_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     accuracies = {(0.3, "relative"): 60.0, (0.1, "relative"): 50.0, (0.3, "entropy"): 40.0}
-    for seed in (0, 1):
-        for (smoothing, weighting), accuracy in accuracies.items():
-            write_run(tmp_path, "ancon", seed=seed, accuracies=(1, accuracy), smoothing=smoothing, weighting=weighting)
-    assert names(tmp_path, "smoothing", "weighting") == ["sweep-smoothing", "variants"]
+    for (smoothing, weighting), accuracy in accuracies.items():
+        write_run(tmp_path, "ancon", accuracies=(1, accuracy), smoothing=smoothing, weighting=weighting)
     drawn = {}
     monkeypatch.setattr(
         "tllib_ancon.laboratory.figures._boxes", lambda name, title, values, axis: drawn.update({name: list(values)})
     )
     figures(frame_of(tmp_path, "smoothing", "weighting"), ["smoothing", "weighting"])
     assert drawn == {
-        "sweep-smoothing": [("λ = 0.1", 50.0), ("λ = 0.1", 50.0), ("λ = 0.3", 60.0), ("λ = 0.3", 60.0)],
-        "variants": [("ancon", 60.0), ("ancon", 60.0), ("weighting entropy", 40.0), ("weighting entropy", 40.0)],
+        "sweep-smoothing": [("λ = 0.1", 50.0), ("λ = 0.3", 60.0)],
+        "variants": [("ancon", 60.0), ("weighting entropy", 40.0)],
     }
 
 
@@ -94,47 +95,68 @@ def test_long_names_leave_the_boxes_their_place() -> None:
         ({"labels": None}, set()),
     ],
 )
-def test_a_figure_that_lacks_its_arrays_is_left_out(tmp_path: Path, changed, drawn) -> None:
+def test_a_figure_that_lacks_its_arrays_is_left_out(tmp_path: Path, changed: dict, drawn: set[str]) -> None:
     write_predictions(write_run(tmp_path, "ancon"), **changed)
     assert set(names(tmp_path)) & OF_PREDICTIONS == drawn
 
 
-def test_predictions_that_cannot_be_read_are_noted_and_the_next_run_takes_their_place(tmp_path: Path) -> None:
-    damaged, good = (write_run(tmp_path, "ancon", seed=seed) for seed in (0, 1))
-    (damaged / "predictions.npz").write_bytes(b"PK")
-    write_predictions(good)
-    drawn, notes = figures(frame_of(tmp_path), ())
-    assert {picture.name for picture in drawn} >= OF_PREDICTIONS
-    assert len(notes) == 1
-    assert str(damaged / "predictions.npz") in notes[0]
-
-
-def test_classes_have_their_names_and_votes_whole_ticks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_classes_have_their_names_also_where_these_are_mathematics(tmp_path: Path, monkeypatch) -> None:
     write_predictions(write_run(tmp_path, "ancon", inputs={"classes": ["mug", "$bike$", "a" * 40]}))
-    drawn = []
-    kept = lambda panel, one: drawn.append(panel) or _draw_confusion(panel, one)  # noqa: E731
-    monkeypatch.setattr("tllib_ancon.laboratory.figures._draw_confusion", kept)
+    panels = []
+
+    def draw(panel, *arguments):
+        panels.append(panel)
+        return _draw_confusion(panel, *arguments)
+
+    monkeypatch.setattr("tllib_ancon.laboratory.figures._draw_confusion", draw)
     figures(frame_of(tmp_path), ())
-    for texts in (drawn[0].get_xticklabels(), drawn[0].get_yticklabels()):
-        assert [text.get_text() for text in texts] == ["mug", r"\$bike\$", "a" * 23 + "…"]
-    _, (panel,) = _new_figure(1)
-    panel.plot([1, 3], [0, 1])
-    whole_ticks(panel.xaxis)
-    assert all(float(tick).is_integer() for tick in panel.get_xticks())
+    for labels in (panels[0].get_xticklabels(), panels[0].get_yticklabels()):
+        assert [label.get_text() for label in labels] == ["mug", r"\$bike\$", "a" * 23 + "…"]
 
 
-def test_methods_are_compared_where_all_of_them_were_run(tmp_path: Path, monkeypatch) -> None:
-    for method, pairs in (("self-training", ("A-D", "A-W")), ("ancon", ("A-D", "W-D"))):
-        for pair in pairs:
-            write_run(tmp_path, method, pair, accuracies=(1.0, 2.0, 3.0) if pair == "A-D" else (90.0, 91.0, 92.0))
+def test_predictions_that_cannot_be_read_are_noted_and_the_next_run_takes_their_place(tmp_path: Path) -> None:
+    damaged = write_run(tmp_path, "ancon", seed=0)
+    (damaged / "predictions.npz").write_bytes(b"PK")
+    write_predictions(write_run(tmp_path, "ancon", seed=1))
+    drawn, (note,) = figures(frame_of(tmp_path), ())
+    assert {picture.name for picture in drawn} >= OF_PREDICTIONS
+    assert str(damaged / "predictions.npz") in note
+
+
+def test_methods_are_compared_where_all_of_them_were_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for method, other_pair in (("self-training", "A-W"), ("ancon", "W-D")):
+        write_run(tmp_path, method, "A-D", accuracies=(1.0, 2.0))
+        write_run(tmp_path, method, other_pair, accuracies=(90.0, 91.0))
     seen = []
     monkeypatch.setattr("tllib_ancon.laboratory.figures.draw_curves", lambda runs, file, measures: seen.extend(runs))
     figures(frame_of(tmp_path), ())
-    assert [(method, seed, [line["accuracy"] for line in metrics]) for method, seed, metrics in seen] == [
-        ("self-training", 0, [1.0, 2.0, 3.0]),
-        ("ancon", 0, [1.0, 2.0, 3.0]),
-    ]
+    curves = [(method, [line["accuracy"] for line in metrics]) for method, _, metrics in seen]
+    assert curves == [("self-training", [1.0, 2.0]), ("ancon", [1.0, 2.0])]
     monkeypatch.undo()
     write_run(tmp_path / "apart", "self-training", "A-D")
     write_run(tmp_path / "apart", "ancon", "A-W")
     assert names(tmp_path / "apart") == []
+
+
+def test_a_figure_of_curves_can_be_read_600_pixels_wide() -> None:
+    metrics = [{"epoch": epoch, "infomax": 1.0, "votes": 0.5, "threshold": 0.7} for epoch in range(3)]
+    file = io.BytesIO()
+    draw_curves([("ancon", 0, metrics)], file, WITHOUT_LABELS)
+    assert Image.open(file).width <= 1100  # letters of 10 points keep 11 of their 20 pixels
+
+
+@pytest.mark.parametrize(
+    ("methods", "curves", "title"),
+    [
+        (["ancon"], {"accuracy": [{0: [50.0, 60.0], 2: [70.0, 72.0]}]}, "ancon: accuracy from 55.0 to 71.0 %"),
+        (
+            ["ancon", "shot"],
+            {"accuracy": [{0: [50.0], 1: [70.0]}, {0: [50.0], 1: [75.5]}]},
+            "shot ends with the highest accuracy: 50.0 to 75.5 %",
+        ),
+        (["ancon"], {"infomax": [{0: [1.5], 1: [2.0]}]}, "ancon: InfoMax from 1.5 to 2"),
+        ([], {}, "no numbers by epoch"),
+    ],
+)
+def test_the_title_says_the_result(methods: list[str], curves: dict, title: str) -> None:
+    assert _result(methods, curves) == title

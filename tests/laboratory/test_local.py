@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -26,18 +25,17 @@ from tllib_ancon.laboratory.plan import PlannedRun
 from tllib_ancon.runtime.errors import Interrupted, UserError
 from tllib_ancon.training.files import lock_folder
 
-SOURCES = [PlannedRun("source/a", "pretrain", {"root": "a"}), PlannedRun("source/b", "pretrain", {"root": "b"})]
+SOURCES = [PlannedRun(f"source/{name}", "pretrain", {"root": name}) for name in "abc"]
 ADAPTATIONS = [
-    PlannedRun(f"erm/{number}", "adapt", {"root": str(number)}, f"source/{'ab'[number % 2]}") for number in range(4)
+    PlannedRun(f"erm/{number}", "adapt", {"root": str(number)}, f"source/{source}")
+    for number, source in enumerate("abab")
 ]
+RUNS = [*SOURCES[:2], *ADAPTATIONS]
 EIGHT = [str(number) for number in range(8)]
 
 
-ONE_AT_A_TIME: tuple[dict[str, str], ...] = ({},)
-
-
-def execute(runs: Sequence[PlannedRun], out: Path, environments=ONE_AT_A_TIME, say=print) -> dict[str, str]:
-    return Local(environments).execute(runs, ".", out, say)
+def execute(runs: Sequence[PlannedRun], out: Path, jobs: int = 1, say: Callable[[str], object] = print):
+    return Local([{}] * jobs).execute(runs, ".", out, say)
 
 
 class Commands(list):
@@ -49,7 +47,7 @@ class Commands(list):
 @pytest.fixture
 def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
     made = Commands()
-    runs = {tuple(run.words): run for run in (*SOURCES, *ADAPTATIONS)}
+    runs = {tuple(run.words): run for run in RUNS}
 
     def start_nothing(command, **streams):
         words = command[4:]
@@ -67,21 +65,19 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_sources_come_first_and_everything_is_made_once(commands, tmp_path: Path, jobs: int) -> None:
     said: list[str] = []
-    assert execute([*SOURCES, *ADAPTATIONS], tmp_path, [{}] * jobs, said.append) == {}
+    assert execute(RUNS, tmp_path, jobs, said.append) == {}
     assert sorted(words[-1] for words in commands[:2]) == ["a", "b"]
     assert sorted(words[-1] for words in commands[2:]) == ["0", "1", "2", "3"]
     assert sorted(said)[0] == "[1/6] source/a"
     assert len(said) == 6
-    assert all(finished(run, tmp_path) for run in (*SOURCES, *ADAPTATIONS))
+    assert all(finished(run, tmp_path) for run in RUNS)
 
 
 def test_a_failed_run_stops_only_what_starts_from_it(commands, tmp_path: Path) -> None:
     commands.broken = frozenset("a13")
-    for name in ("erm/1", "erm/3"):
-        (tmp_path / name).mkdir(parents=True)
-        (tmp_path / name / LOG).write_text("of an earlier attempt\n")
-    failures = execute([*SOURCES, *ADAPTATIONS], tmp_path, [{}] * 2)
-    assert failures == {
+    (tmp_path / "erm/1").mkdir(parents=True)
+    (tmp_path / "erm/1" / LOG).write_text("of an earlier attempt\n")
+    assert execute(RUNS, tmp_path, jobs=2) == {
         "source/a": "exit status 2: the reason",
         "erm/0": "needs source/a, which failed",
         "erm/1": "exit status 2: the reason",
@@ -92,15 +88,29 @@ def test_a_failed_run_stops_only_what_starts_from_it(commands, tmp_path: Path) -
     assert "earlier attempt\na traceback" in (tmp_path / "erm/1" / LOG).read_text()
 
 
+def test_a_full_disk_fails_the_run_and_names_its_log(commands, tmp_path: Path, monkeypatch) -> None:
+    def refuse(file, *_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file))
+
+    monkeypatch.setattr(local, "open", refuse, raising=False)
+    (reason,) = execute(SOURCES[:1], tmp_path).values()
+    assert reason.startswith(f"{tmp_path / 'source/a' / LOG}: No space left on device")
+    assert commands == []
+
+
+# Signals
+
+
 def start_and_wait(words: list[str], out: Path, started: Connection) -> None:
     command = Command(SimpleNamespace(name="run", words=words), out, {})
     started.send(command.process.pid)
-    time.sleep(120)
+    signal.pause()
 
 
 def test_a_command_ends_when_its_parent_is_killed_and_lets_go_of_its_folder(tmp_path: Path) -> None:
-    log, domains, (here, there) = tmp_path / "run", write_domains(tmp_path), multiprocessing.Pipe()
-    words = ["pretrain", *small_arguments(domains), "-j", "1", "--epochs", "100000", "--log", str(log)]
+    log = tmp_path / "run"
+    words = ["pretrain", *small_arguments(write_domains(tmp_path)), "-j", "1", "--epochs", "100000", "--log", str(log)]
+    here, there = multiprocessing.Pipe()
     parent = multiprocessing.get_context("fork").Process(target=start_and_wait, args=(words, tmp_path, there))
     parent.start()
     started = psutil.Process(here.recv())
@@ -108,13 +118,14 @@ def test_a_command_ends_when_its_parent_is_killed_and_lets_go_of_its_folder(tmp_
     workers = started.children()
     parent.kill()
     parent.join()
-    _, left = psutil.wait_procs([started, *workers], timeout=20)
-    assert not left
+    psutil.wait_procs([started, *workers])
     lock_folder(log).close()
 
 
-ASLEEP = "import time; print(flush=True); time.sleep(120)"
-STUBBORN = f"import signal; signal.signal(signal.SIGTERM, lambda *_: print(flush=True)); {ASLEEP}"
+ASLEEP = "import signal; print(flush=True); signal.alarm(600); signal.pause()"
+STUBBORN = (
+    f"import signal, time; signal.signal(signal.SIGTERM, lambda *_: print(flush=True)); {ASLEEP}; time.sleep(600)"
+)
 
 
 @pytest.fixture
@@ -122,7 +133,8 @@ def sleeping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., l
     """Make three runs, two at a time, whose commands sleep, and send this process signals, one after the other."""
 
     def sleeping(numbers: Sequence[int], code: str, said: list[str]) -> list[subprocess.Popen[bytes]]:
-        start, started = subprocess.Popen, []
+        start = subprocess.Popen
+        started = []
 
         def start_sleeping(command, **streams):
             started.append(start([sys.executable, "-c", code], **streams))
@@ -131,17 +143,17 @@ def sleeping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., l
             return started[-1]
 
         def send() -> None:
+            """A signal when both commands have printed as many lines as signals came before, and one."""
             for lines, number in enumerate(numbers, start=1):
                 wait_for(lambda lines=lines: sum(log.stat().st_size == lines for log in tmp_path.rglob(LOG)) == 2)
                 os.kill(os.getpid(), number)
 
         monkeypatch.setattr(local.subprocess, "Popen", start_sleeping)
         monkeypatch.setattr("tllib_ancon.runtime.interruption.AT_ONCE", 0.0)  # two signals are two
-        before = [signal.signal(number, signal.default_int_handler) for number in set(numbers)]
+        before = signal.signal(numbers[0], signal.default_int_handler)
         with pytest.raises(Interrupted, match=signal.Signals(numbers[0]).name):
-            execute([*SOURCES, PlannedRun("source/c", "pretrain", {"root": "c"})], tmp_path, [{}] * 2, said.append)
-        for number, handler in zip(set(numbers), before, strict=True):
-            assert signal.signal(number, handler) == signal.default_int_handler
+            execute(SOURCES, tmp_path, jobs=2, say=said.append)
+        assert signal.signal(numbers[0], before) == signal.default_int_handler
         return started
 
     return sleeping
@@ -160,14 +172,7 @@ def test_a_second_signal_kills_the_commands(sleeping) -> None:
     assert [process.poll() for process in started] == [-signal.SIGKILL] * 2
 
 
-def test_a_full_disk_fails_the_run_and_names_its_log(commands, tmp_path: Path, monkeypatch) -> None:
-    def refuse(file, *_, **__):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file))
-
-    monkeypatch.setattr(local, "open", refuse, raising=False)
-    (reason,) = execute(SOURCES[:1], tmp_path).values()
-    assert reason.startswith(f"{tmp_path / 'source/a' / LOG}: No space left on device")
-    assert commands == []
+# GPUs and threads
 
 
 @pytest.mark.parametrize(
@@ -209,7 +214,8 @@ def test_the_gpus_of_this_process_have_the_names_that_it_sees(monkeypatch: pytes
 
 
 def test_a_share_is_given_to_one_run_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    in_use, seen = [], []
+    in_use: list[str] = []
+    seen: list[str] = []
 
     class Running(Ended):
         def poll(self) -> int:

@@ -1,4 +1,4 @@
-"""A real Ray cluster of two nodes on this machine."""
+"""Runs on a real Ray cluster of two nodes equal those of one machine, also where a node is lost."""
 
 import contextlib
 import json

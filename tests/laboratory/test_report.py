@@ -1,4 +1,4 @@
-"""Which runs are found, which belong in one table, and what is said of those that are damaged."""
+"""A report holds the finished runs that belong in one table, and names those that are damaged."""
 
 import csv
 import errno

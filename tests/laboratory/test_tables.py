@@ -1,3 +1,5 @@
+"""Tables of a report: means, deviations and paired differences are those of the runs, beside the published rows."""
+
 from pathlib import Path
 from statistics import fmean, stdev
 

@@ -1,3 +1,5 @@
+"""TLLib and dalib import without a warning on current packages, and nobody else sees the repairs."""
+
 import io
 import sys
 import textwrap

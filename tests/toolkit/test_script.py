@@ -1,3 +1,5 @@
+"""A script runs as python would run it, its failures are told, and the process is as before afterwards."""
+
 import argparse
 import importlib
 import io
