@@ -6,9 +6,11 @@ import numpy as np
 from PIL import Image
 
 CLASSES = ("red", "green", "blue")
+SIDE = 16
+"""Pixels of an image."""
 
 
-def write_domain(root: Path, name: str, images: int, seed: int, brightness: float = 1.0, side: int = 16) -> None:
+def write_domain(root: Path, name: str, images: int, seed: int, brightness: float = 1.0, side: int = SIDE) -> None:
     """Noisy pictures whose strongest colour is their class; a domain differs from another by its brightness."""
     generator = np.random.default_rng(seed)
     lines = []
@@ -37,7 +39,7 @@ def small_arguments(root: Path) -> list[str]:
     """Arguments that every command on these domains shares."""
     return [
         *(str(root), "-d", "ImageList", "-s", "bright", "-a", "small_cnn", "--scratch", "--bottleneck-dim", "8"),
-        *("--train-resizing", "res.", "--val-resizing", "res.", "--resize-size", "16", "--no-hflip"),
+        *("--train-resizing", "res.", "--val-resizing", "res.", "--resize-size", str(SIDE), "--no-hflip"),
         *("-b", "16", "-j", "0", "--quiet"),
     ]
 

@@ -47,7 +47,8 @@ def open_page(browser: WebDriver, page: Visitor) -> None:
 
 
 def until(browser: WebDriver, condition: Callable[[], object]) -> None:
-    WebDriverWait(browser, 20).until(lambda _: condition())
+    """Wait for as long as the suite lets a test take: the machine may be busy."""
+    WebDriverWait(browser, 600).until(lambda _: condition())
 
 
 def text(browser: WebDriver, name: str) -> str:

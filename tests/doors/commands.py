@@ -1,7 +1,6 @@
 """Scenes of the commands that use a finished run, of the help texts, and of the Python contract."""
 
 import inspect
-import json
 import os
 import re
 import shlex
@@ -28,7 +27,7 @@ from tllib_ancon.measures.disagreement import DisagreementTest
 
 @scene
 def page(world: World) -> Iterator[str]:
-    """The page of ``certify``, as a browser asks for it."""
+    """What ``certify`` prints while a person labels on its page."""
     log = world.folder / "asked"
     finished(*world.words("adapt IMAGES -t dark --checkpoint SOURCE --epochs 4 --lr 0.1 --log"), log)
     said = Said()
@@ -39,31 +38,13 @@ def page(world: World) -> Iterator[str]:
         assert thread.is_alive(), said.lines()
         time.sleep(0.01)
     visitor = Visitor(re.search(r"http://\S+/", said.out.getvalue())[0])
-    for path in ("", "page.js", "page.css", "image/0", "image/999", "../wrong/state", "state"):
-        yield _answer(visitor, "GET", path, "")
-    answered = visitor.state()["answered"]
-    for path, body in (
-        ("answer", {"answered": answered, "answer": "another"}),
-        ("answer", {"answered": answered, "answer": 0}),
-        ("undo", {"answered": answered + 1}),
-        ("answer", {"answered": answered, "answer": "blue"}),
-        ("answer", ["no", "request"]),
-        ("finish", {}),
-    ):
-        yield _answer(visitor, "POST", path, json.dumps(body))
+    yield f"state: {' '.join(values(visitor.state()))}"
+    _, state = visitor.post("answer", {"answered": visitor.state()["answered"], "answer": "another"})
+    yield f"an answer: {' '.join(values(state))}"
+    visitor.post("finish", {})
     thread.join()
     for line in said.lines():
         yield f"page: {line}".replace(visitor.address, "ADDRESS")
-
-
-def _answer(visitor: Visitor, method: str, path: str, body: str) -> str:
-    """What the page sends back to one request, in one line."""
-    response, sent = visitor.get(path, method=method, body=body)
-    kind = response.getheader("content-type")
-    line = f"{method} {path}{body} -> {response.status} {kind}"
-    if kind != "application/json":
-        return line
-    return f"{line}: {' '.join(values(json.loads(sent)))}"
 
 
 @scene

@@ -54,10 +54,15 @@ def start(
     return process
 
 
-def start_in_two(arguments: list[str], errors: Path | None = None) -> list[BaseProcess]:
+def start_in_two(
+    arguments: list[str], errors: Path | None = None, events_until_second_is_killed: int | None = None
+) -> list[BaseProcess]:
     """The command in two processes, as a launcher would start them; ``errors/RANK.txt`` gets what each complains of."""
-    launches = enumerate(launched_in_two())
-    return [start(arguments, errors=errors and errors / f"{rank}.txt", launch=launch) for rank, launch in launches]
+    processes = []
+    for launch, events in zip(launched_in_two(), (None, events_until_second_is_killed), strict=True):
+        written = None if errors is None else errors / f"{launch['RANK']}.txt"
+        processes.append(start(arguments, events, written, launch))
+    return processes
 
 
 def launched_in_two() -> list[dict[str, str]]:

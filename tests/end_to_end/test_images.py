@@ -17,58 +17,58 @@ SIZES = ["--train-resizing", "res.", "--val-resizing", "res.", "--resize-size", 
 SHORT = ["--epochs", "2", "-b", "16", "-j", "0", "--quiet"]
 
 
+def test_a_run_depends_on_neither_cache_nor_workers(adapt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An adaptation has as many workers as it was told, for all its loaders."""
+    started: list[int] = []
+    start = Workers._start
+    monkeypatch.setattr(Workers, "_start", lambda workers: started.append(workers.count) or start(workers))
+    assert main(adapt("plain", *CROPS)) == 0
+    assert main(adapt("cached", *CROPS, "--cache", str(tmp_path / "cache"), "-j", "2")) == 0
+    assert main(adapt("another seed", *CROPS, "--seed", "8")) == 0
+    assert started == [2]
+    plain = weights(tmp_path / "plain")
+    assert differences(plain, weights(tmp_path / "cached")) == []
+    assert differences(plain, weights(tmp_path / "another seed")) != []
+
+
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The workers of each pool that was started."""
-    numbers, start = [], Workers._start
-    monkeypatch.setattr(Workers, "_start", lambda self: numbers.append(self.count) or start(self))
-    return numbers
-
-
-def test_a_run_depends_on_neither_cache_nor_workers(adapt, tmp_path: Path, started) -> None:
-    found, cache = {}, ["--cache", str(tmp_path / "cache")]
-    for name, more in {
-        "in workers": [],
-        "in workers, cached": [*cache, "-j", "2"],
-        "another seed": ["--seed", "8"],
-    }.items():
-        assert main(adapt(name, *CROPS, *more)) == 0
-        found[name] = weights(tmp_path / name)
-    assert differences(found["in workers"], found["in workers, cached"]) == []
-    assert differences(found["in workers"], found["another seed"]) != []
-    assert started == [2]  # an adaptation has as many as it was told, for all its loaders
-
-
-def adapted(images: list[str], checkpoint: Path, log: Path, *more: str) -> Path:
-    assert main(["adapt", *images, "--checkpoint", str(checkpoint), *SIZES, *SHORT, "--log", str(log), *more]) == 0
-    return log
+def lists(domains: Path, tmp_path: Path) -> Path:
+    """The dark domain with a list in the order of its class folders."""
+    (tmp_path / "dark").symlink_to(domains / "dark")
+    (tmp_path / "image_list").mkdir()
+    lines = []
+    for path in sorted((domains / "dark").rglob("*.png")):
+        name = path.parent.name
+        lines.append(f"dark/{name}/{path.name} {CLASSES.index(name)}\n")
+    (tmp_path / "image_list" / "dark.txt").write_text("".join(lines))
+    (tmp_path / "image_list" / "classes.txt").write_text("\n".join(CLASSES))
+    return tmp_path
 
 
 def test_the_same_images_are_the_same_run_as_every_kind_of_dataset(
-    domains: Path, source_checkpoint: Path, tmp_path: Path
+    domains: Path, lists: Path, source_checkpoint: Path, tmp_path: Path
 ) -> None:
-    """All in the order of their class folders."""
-    (tmp_path / "dark").symlink_to(domains / "dark")
-    (tmp_path / "image_list").mkdir()
-    images = sorted((domains / "dark").rglob("*.png"))
-    lines = (f"dark/{path.parent.name}/{path.name} {CLASSES.index(path.parent.name)}\n" for path in images)
-    (tmp_path / "image_list" / "dark.txt").write_text("".join(lines))
-    (tmp_path / "image_list" / "classes.txt").write_text("\n".join(CLASSES))
-    root, linked = str(tmp_path), ["-t", "dark", "--allow-outside-root"]
-    whole = adapted([root, "-d", "ImageList", *linked], source_checkpoint, tmp_path / "whole")
+    linked = ["-t", "dark", "--allow-outside-root"]
+    more = ["--cache", str(tmp_path / "cache"), "--skip-corrupt", "-j", "1", "--save-predictions"]
     kinds = {
-        "ImageFolder": [root, "-d", "ImageFolder", *linked],
-        "Folder": [str(domains / "dark"), "-d", "Folder", "-t", "."],
+        "ImageList": [str(lists), "-d", "ImageList", *linked],
+        "ImageFolder": [str(lists), "-d", "ImageFolder", *linked, *more],
+        "Folder": [str(domains / "dark"), "-d", "Folder", "-t", ".", *more],
     }
     for kind, words in kinds.items():
-        more = ["--cache", str(tmp_path / "cache"), "--skip-corrupt", "-j", "1", "--save-predictions"]
-        run = adapted(words, source_checkpoint, tmp_path / kind, *more)
-        ours, theirs = (weights(path, "best.pth") for path in (run, whole))
-        assert all(torch.equal(ours[name], theirs[name]) for name in theirs), kind
-        ours, theirs = (RunDirectory(path).result()["selected"] for path in (run, whole))
-        assert ("accuracy" in ours) == (kind != "Folder")
-        assert all(ours[name] == theirs[name] for name in {"infomax", "loss", "accuracy", "ece"} & ours.keys()), kind
-        assert json.loads((run / "config.json").read_text())["inputs"]["classes"] == list(CLASSES)
+        start = ["--checkpoint", str(source_checkpoint), *SIZES, "--log", str(tmp_path / kind)]
+        assert main(["adapt", words[0], *SHORT, *start, *words[1:]]) == 0
+    expected = weights(tmp_path / "ImageList", "best.pth")
+    scores = RunDirectory(tmp_path / "ImageList").result()["selected"]
+    for kind in ("ImageFolder", "Folder"):
+        found = weights(tmp_path / kind, "best.pth")
+        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items()), kind
+        same = {"infomax", "loss"} if kind == "Folder" else {"infomax", "loss", "accuracy", "ece"}
+        selected = RunDirectory(tmp_path / kind).result()["selected"]
+        assert {name: selected[name] for name in same} == {name: scores[name] for name in same}
+        assert ("accuracy" in selected) == (kind != "Folder")
+        config = json.loads((tmp_path / kind / "config.json").read_text())
+        assert config["inputs"]["classes"] == list(CLASSES)
 
 
 def test_class_folders_of_another_dataset_are_refused(source_checkpoint: Path, tmp_path: Path, refused) -> None:

@@ -4,12 +4,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-from PIL import Image
+from tests.domains_on_disk import SIDE, write_domains
 
-CLASSES = ("red", "green", "blue")
-DOMAINS = {"bright": 1.0, "dark": 0.6}
-IMAGES, SIDE = 48, 16
 SCRIPT = """
 import argparse, pathlib, shutil, time
 parser = argparse.ArgumentParser()
@@ -91,8 +87,10 @@ class Place:
     planted: str = ""
 
     def __post_init__(self) -> None:
-        self.pictures, self.start = self.folder / "pictures", self.folder / "start.pth"
-        self.work, self.writes = self.folder / "work", self.folder / "writes"
+        self.pictures = self.folder / "pictures"
+        self.start = self.folder / "start.pth"
+        self.work = self.folder / "work"
+        self.writes = self.folder / "writes"
 
     def words(self, command: str) -> list[str]:
         """Of a command line with these paths to fill in."""
@@ -105,19 +103,8 @@ class Place:
         return self.work
 
     def write_inputs(self) -> None:
-        """A script, a plan, and noisy pictures whose strongest colour is their class, in lists as TLLib has them."""
-        generator, lists = np.random.default_rng(0), self.pictures / "image_list"
-        lists.mkdir(parents=True, exist_ok=True)
+        """A script, a plan, and the two small domains."""
+        self.pictures.mkdir(parents=True, exist_ok=True)
+        write_domains(self.pictures)
         (self.folder / "cdan.py").write_text(SCRIPT)
         (self.folder / "plan.toml").write_text(PLAN)
-        (lists / "classes.txt").write_text("\n".join(CLASSES) + "\n")
-        for domain, brightness in DOMAINS.items():
-            names = [CLASSES[number % len(CLASSES)] for number in range(IMAGES)]
-            paths = [f"{domain}/{name}/{number:03d}.png" for number, name in enumerate(names)]
-            for path, name in zip(paths, names, strict=True):
-                pixels = generator.integers(0, 140, (SIDE, SIDE, 3))
-                pixels[..., CLASSES.index(name)] += 60
-                (self.pictures / path).parent.mkdir(parents=True, exist_ok=True)
-                Image.fromarray((pixels * brightness).astype(np.uint8)).save(self.pictures / path)
-            lines = [f"{path} {number % len(CLASSES)}\n" for number, path in enumerate(paths)]
-            (lists / f"{domain}.txt").write_text("".join(lines))

@@ -17,10 +17,10 @@ import torch
 
 from tests.faults.commands import BY_LAUNCHER, Place
 
-LONGEST = 300.0
+LONGEST = 600.0
 """Seconds after which a command counts as one that hangs."""
 
-LONGEST_GOODBYE = 20.0
+LONGEST_GOODBYE = 240.0
 """Seconds in which the other processes of a command that ended must end, too."""
 
 SAID, ERROR = "tllib-ancon: ", "tllib-ancon: error: "

@@ -30,7 +30,7 @@ from tllib_ancon.runtime.errors import Interrupted, UserError
 pytest.importorskip("ray", reason="Ray is not installed: pip install '.[ray]'")
 ray_engine = pytest.importorskip("tllib_ancon.laboratory.ray")
 METHODS = ("ancon", "gce+elr")
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1800)
 """Seconds of a test: longer than all that it waits for, for a machine that is busy with other tests."""
 
 

@@ -32,6 +32,6 @@ def python() -> Callable[..., subprocess.CompletedProcess[str]]:
         search = os.pathsep.join(map(str, (*paths, ROOT, *filter(None, [os.environ.get("PYTHONPATH")]))))
         environment = {**os.environ, "PYTHONPATH": search, "OMP_NUM_THREADS": "1"}
         command = [sys.executable, *flags, "-c", code]
-        return subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=300)
+        return subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True)
 
     return run
