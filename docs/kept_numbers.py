@@ -38,6 +38,7 @@ KINDS = {"long-tail": "long tail", "few": "four of ten"}
 IN_README = ["self-training", "ancon", "shot", "ancon-auto", "shot+ancon-auto"]
 BEFORE = "class weights of at most 3"
 RULES = ("L: running shares", "I: estimated prior", "L, class weights of at most 1")
+AT_RATE_OF_LABELS = ("L, rate of labels", "I, rate of labels")
 NAMES = {"start": "source model", "ancon": "ancon (λ = 0.3)", "ancon-auto": "**ancon-auto**"}
 
 
@@ -203,11 +204,11 @@ def mean_of_pairs(found: pd.DataFrame, variant: str) -> str:
     return f"{own.groupby('pair')[column].mean().mean():.1f}"
 
 
-def better_labels(part: str, *variants: str) -> str:
-    """Rows of trials beside ``ancon-auto`` before them, on the cells that all of these variants have."""
+def better_labels(part: str, *variants: str, beside: str = BEFORE) -> str:
+    """Rows of trials beside a variant, on the cells that all of them have."""
     found = study(RESULTS / "better_labels.csv", part)
-    unit = ["seed"] if part == "harm" else ["family", "pair"]
-    return table.markdown_of(found[found.variant.isin([BEFORE, *variants])], BEFORE, unit)
+    unit = ["family", "pair"] if part == "runs" else ["family", "pair", "seed"]
+    return table.markdown_of(found[found.variant.isin([beside, *variants])], beside, unit)
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -227,6 +228,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "better_labels": lambda: better_labels("runs", "ancon-auto"),
     "better_labels_no_shift": lambda: better_labels("harm", "ancon-auto", "+ votes", "L: running shares"),
     "better_labels_rules": lambda: better_labels("runs", "ancon-auto", "+ votes", *RULES),
+    "better_labels_pictures": lambda: better_labels("harm_pictures", "ancon-auto", beside="ancon-auto, one view"),
+    "better_labels_rates": lambda: better_labels("runs", *AT_RATE_OF_LABELS, beside="ancon-auto"),
     "better_labels_neighbours": lambda: better_labels("runs", "neighbours", "L + neighbours"),
     "ablation_parts": lambda: ablation.parts(runs("ablation/parts")),
     "left_out_chosen": lambda: table.markdown_of_chosen(runs("left_out")),
