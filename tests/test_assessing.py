@@ -6,9 +6,21 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import t as student_t
 from scipy.stats import ttest_ind
 
-from tllib_ancon.measures.indicators import SourceStatistics, drift_p, in_words, labelled_accuracy, labels_needed
+from tests.refusals import refused
+from tllib_ancon.measures.indicators import (
+    SourceStatistics,
+    agreement,
+    before_adapting,
+    drift_p,
+    in_words,
+    indicators,
+    labelled_accuracy,
+    labels_needed,
+    student_p,
+)
 
 STREAMS = 300
 
@@ -65,6 +77,19 @@ def test_about_so_many_labels_are_needed() -> None:
     assert upper - lower == pytest.approx(0.1, abs=0.01)
 
 
+@pytest.mark.parametrize("images", [1, 2, 12, 20, 40, 63])
+@pytest.mark.parametrize("accuracy", [0.0, 0.5, 0.9])
+def test_as_many_labels_are_needed_as_make_the_interval_short_enough(images: int, accuracy: float) -> None:
+    def width(labels: int) -> float:
+        right = [math.floor(accuracy * (n + 1) + 0.5) - math.floor(accuracy * n + 0.5) for n in range(labels)]
+        lower, upper = labelled_accuracy(right, np.zeros(images))[1]
+        return upper - lower
+
+    needed = labels_needed(accuracy, images)
+    assert needed == images or width(needed) <= 0.1
+    assert needed == 1 or width(needed - 1) > 0.1
+
+
 def skewed(generator: np.random.Generator, images: int, features: int = 60) -> np.ndarray:
     """Correlated and mostly 0, as features after a rectifier."""
     common = generator.normal(size=(images, 1))
@@ -99,3 +124,47 @@ def test_a_p_value_that_is_no_number_of_64_bits_is_below_a_bound() -> None:
     for value, text in ((0.0, "drift: p < 1e-300 that features"), (2.5e-202, "drift: p = 2.5e-202 that features")):
         (line,) = (line for line in in_words({"class_frequencies": [0.5, 0.5], "drift_p": value}, 9) if "drift" in line)
         assert line.startswith(text)
+
+
+def test_p_values_are_those_of_student() -> None:
+    statistics = np.array([0.0, 1e-9, 0.3, -2.0, 40.0, np.nan])
+    for degrees_of_freedom in (1, 2, 7, 500):
+        expected = 2 * student_t.sf(np.abs(statistics), degrees_of_freedom)
+        assert student_p(statistics, degrees_of_freedom) == pytest.approx(expected, rel=1e-6, nan_ok=True)
+
+
+def test_indicators_of_predictions() -> None:
+    features = skewed(np.random.default_rng(0), 30)
+    source = SourceStatistics.of(skewed(np.random.default_rng(1), 40))
+    frequencies = {"class_frequencies": [0.5, 0.0, 0.5, 0.0]}
+    assert indicators([0, 2], 4, features, None) == frequencies
+    assert indicators([0, 2], 4, features[:1], source) == frequencies
+    assert indicators([0, 2], 4, [], source) == frequencies
+    assert indicators([0, 2], 4, features[:2], source) == {**frequencies, "drift_p": drift_p(features[:2], source)}
+    assert agreement([0, 1, 2, 3], [0, 1, 0, 0]) == 0.5
+    with refused("the model has 3 features, and its `source` 60; pass the source of this model"):
+        drift_p(features[:, :3], source)
+
+
+def test_indicators_in_words() -> None:
+    values = {"agreement": 0.9, "aetta": 0.65, "class_frequencies": [0.75, 0.0, 0.25], "drift_p": 0.0123}
+    first = (
+        "indicators: agreement 90.0 %, aetta 65.0 %, 2 of 3 classes predicted, the most frequent for 75.0 % of images"
+    )
+    last = "to know the accuracy to ± 5 points, label about 1,234 random images"
+    assert in_words(values, 1234) == [
+        first,
+        "contradiction: agreement and aetta differ by 25.0 points",
+        "drift: p = 0.012 that features have the means of the source's hold-out",
+        last,
+    ]
+    near = {"agreement": 0.75, "aetta": 0.55, "class_frequencies": [1.0]}
+    alone = {"class_frequencies": [1.0]}
+    shares = "1 of 1 classes predicted, the most frequent for 100.0 % of images"
+    assert in_words(near, 1234)[0] == f"indicators: agreement 75.0 %, aetta 55.0 %, {shares}"
+    assert in_words({**near, "aetta": 0.56}, 1234)[1] == last
+    assert in_words(alone, 1234) == [f"indicators: {shares}", last]
+    result = {"assessment": {"indicators": alone, "labels_needed": 1234}}
+    unreliable = "before adapting: no reliable estimate of the accuracy without labels"
+    assert before_adapting(result) == [unreliable, f"indicators: {shares}", last]
+    assert before_adapting({}) == []

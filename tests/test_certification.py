@@ -1,3 +1,5 @@
+"""The certificate's test is the naive product of bets, and its error rate holds whenever one stops."""
+
 import math
 from fractions import Fraction
 from itertools import permutations
@@ -8,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import REFUSED
+from tests.refusals import refused
 from tllib_ancon.measures.disagreement import STAKES, WEIGHTS, DisagreementTest
 from tllib_ancon.measures.stopping import labels_needed, stopping_times
-from tllib_ancon.runtime.errors import UserError
 
 outcome_lists = st.lists(st.sampled_from([-1, 0, 1]), max_size=25)
 margins = st.sampled_from([0.0, 0.01, 0.05, 0.2, 0.5])
@@ -101,7 +103,7 @@ def test_with_all_labels_the_verdict_and_the_interval_are_exact(
     assert test.interval == (pytest.approx(float(difference)), pytest.approx(float(difference)))
     assert test.settled
     assert test.remaining == 0
-    with pytest.raises(UserError, match="disagreements have their label"):
+    with refused(f"all {len(outcomes)} disagreements have their label; read the verdict"):
         test.update(1)
 
 
@@ -142,13 +144,13 @@ def test_an_e_value_beyond_floats_is_infinite_and_no_warning() -> None:
 
 @pytest.mark.parametrize(("_", "arguments", "message"), REFUSED["certification"])
 def test_what_is_refused(_: str, arguments: dict[str, object], message: str) -> None:
-    with pytest.raises(UserError, match=message):
+    with refused(message):
         DisagreementTest(**arguments)
 
 
 @pytest.mark.parametrize("outcome", [2, -2, 0.5, math.nan, "better", None])
 def test_an_outcome_is_better_worse_or_neither(outcome: object) -> None:
-    with pytest.raises(UserError, match="an outcome must be 1"):
+    with refused(f"an outcome must be 1 (adapted right), -1 (source right) or 0 (neither), got {outcome!r}"):
         DisagreementTest().update(outcome)
 
 

@@ -1,5 +1,6 @@
 """Images decoded from files, and those that a Python program holds."""
 
+import io
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +16,7 @@ from tests.conftest import REFUSED
 from tests.data.conftest import touch
 from tests.refusals import refused
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.images import load_image
+from tllib_ancon.data.images import jpeg, load_image
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.open import _without_unreadable, as_domain
 from tllib_ancon.data.transforms import Preprocessing, evaluation_transform
@@ -47,6 +48,22 @@ def test_depth_orientation_and_frames(tmp_path: Path) -> None:
     assert load_image(deep).getpixel((0, 0)) == (127, 127, 127)
     assert load_image(lying).size == (16, 8)
     assert load_image(moving).getpixel((0, 0)) == (255, 0, 0)
+
+
+def test_people_see_a_small_jpeg_that_is_upright_and_without_metadata() -> None:
+    picture = Image.new("RGB", (3200, 1000), (200, 100, 50))
+    picture.paste((0, 0, 0), (0, 0, 1600, 1000))
+    content = io.BytesIO()
+    picture.save(content, "JPEG", exif=turned(), comment=b"secret")
+    shown = Image.open(io.BytesIO(jpeg(Image.open(content))))
+    assert (shown.format, shown.mode, shown.size) == ("JPEG", "RGB", (500, 1600))
+    assert "secret" not in str(shown.info)
+    assert not shown.getexif()
+    assert max(shown.getpixel((250, 100))) < 10
+    assert shown.getpixel((250, 1500)) == pytest.approx((200, 100, 50), abs=4)
+    palette = Image.open(io.BytesIO(jpeg(RED.convert("P"))))
+    assert (palette.mode, palette.size) == ("RGB", (4, 4))
+    assert palette.getpixel((0, 0)) == pytest.approx((255, 0, 0), abs=4)
 
 
 def half(path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.layouts import write_picture
+from tests.refusals import refused
 from tllib_ancon.cli.main import parser_of
 from tllib_ancon.data.check import check
 from tllib_ancon.data.domain import Domain
@@ -53,6 +54,47 @@ def test_a_new_layout_needs_its_own_registration_alone(tmp_path: Path) -> None:
     assert "Suffixes: images of any suffix." in " ".join(parser_of("adapt").format_help().split())
     with pytest.raises(UserError, match="did you mean 'Suffixes'"):
         open_domain(tmp_path, "Suffxes", ["."])
+
+
+def test_each_split_of_a_dataset_is_checked_by_its_own_list(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        write_picture(tmp_path / "clipart" / f"{name}.png", 0, seed=0)
+    (tmp_path / "image_list").mkdir()
+    (tmp_path / "image_list" / "clipart_train.txt").write_text("clipart/a.png 0\nclipart/b.png 1\n")
+    (tmp_path / "image_list" / "clipart_test.txt").write_text("clipart/c.png 1\n")
+    checked = check(tmp_path, "DomainNet", ["c"])
+    assert [(part.domain, part.place, part.images, part.labelled) for part in checked.parts] == [
+        ("c train", "image_list/clipart_train.txt", 2, True),
+        ("c test", "image_list/clipart_test.txt", 1, True),
+    ]
+    expected = [part.expected for part in checked.parts]
+    assert checked.problems == [
+        f"c: {found} images are listed, and DomainNet has {number}"
+        for found, number in zip((2, 1), expected, strict=True)
+        if number is not None
+    ]
+    assert len(checked.classes) == 345
+    assert list(checked.needed)[:2] == ["image_list/clipart_train.txt", "image_list/clipart_test.txt"]
+    (tmp_path / "clipart" / "c.png").write_text("no image")
+    (broken,) = check(tmp_path, "DomainNet", ["c"], skip_corrupt=True).problems[-1:]
+    assert broken.startswith("c test: domain c: not one of its 1 images can be decoded")
+    with refused("unknown domain of DomainNet: 'x'. Valid names: c, i, p, q, r, s"):
+        check(tmp_path, "DomainNet", ["x"])
+
+
+def test_domains_are_compared_with_each_other(tmp_path: Path) -> None:
+    for path in ("one/bike/a.png", "one/bus/a.png", "two/bike/a.png", "two/car/a.png"):
+        write_picture(tmp_path / path, 0, seed=0)
+    checked = check(tmp_path, "ImageFolder")
+    assert [(part.domain, part.images) for part in checked.parts] == [("one", 2), ("two", 2)]
+    lists = "bike, car instead of bike, bus"
+    advice = "rename or remove the folders that differ"
+    assert checked.problems == [
+        f"{tmp_path}/two has other class folders than {tmp_path}/one, 'car' first: {lists}; {advice}"
+    ]
+    (tmp_path / "two" / "car" / "b.png").write_text("no image")
+    (problem,) = check(tmp_path, "ImageFolder", ["two"], skip_corrupt=True).problems
+    assert problem.startswith(f"two: 1 images cannot be read; image {tmp_path}/two/car/b.png: cannot be decoded")
 
 
 def test_names_of_layouts_are_unique_and_general_ones_come_first() -> None:

@@ -1,6 +1,7 @@
 """Images to tensors, against torchvision, timm, Pillow and TLLib."""
 
 import importlib
+import math
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,16 @@ import torch
 from PIL import Image
 from torchvision import transforms as T
 
+from tests.refusals import refused
 from tests.toolkit.conftest import requires_tllib
 from tllib_ancon.data.transforms import (
     Preprocessing,
     Resizing,
     evaluation_transform,
+    second_view,
+    seeded,
     train_transform,
 )
-from tllib_ancon.runtime.errors import UserError
 
 SIZES = [(50, 30), (30, 50), (64, 64), (17, 300), (256, 256)]
 PLAIN: dict[str, Any] = {"mean": (0.0,) * 3, "std": (1.0,) * 3}
@@ -80,6 +83,65 @@ def test_training_is_torchvisions_steps(mean: tuple[float, ...], more: Any, resi
         assert torch.equal(*tensors)
 
 
+@pytest.mark.parametrize(
+    ("options", "reach"),
+    [
+        ({"padding": 3}, 3),
+        ({"image_size": 32}, 4),
+        ({"image_size": 7}, 1),
+        ({"padding": 2, "train_resizing": "cen.crop"}, 2),
+        ({"padding": 2, "train_resizing": "res.", "resize_size": 40}, 2),
+        ({"train_resizing": "ran.crop", "image_size": 16}, 2),
+        ({"train_resizing": "cen.crop", "image_size": 16}, None),
+        ({"train_resizing": "res.", "resize_size": 40}, None),
+    ],
+)
+def test_the_second_view_is_mirrored_as_in_training_else_shifted(options: dict[str, Any], reach: int | None) -> None:
+    rows = torch.arange(12.0)[:, None]
+    columns = torch.arange(14.0) / 100
+    images = (rows + columns).expand(2, 3, -1, -1)
+    mirroring = second_view(Preprocessing(**options))
+    assert mirroring is not None
+    assert torch.equal(mirroring(images), images.flip(3))
+    shifting = second_view(Preprocessing(**options, horizontal_flip=False))
+    if reach is None:
+        assert shifting is None
+        return
+    assert shifting is not None
+    torch.manual_seed(0)
+    shifts = set()
+    for _ in range(60 * reach):
+        shifted = shifting(images)
+        centre = float(shifted[0, 0, 6, 6])
+        down, right = math.floor(centre + 0.001) - 6, round(centre % 1 * 100) - 6
+        row_numbers = (torch.arange(12) + down).clamp(0, 11)
+        column_numbers = (torch.arange(14) + right).clamp(0, 13)
+        assert torch.equal(shifted, images[:, :, row_numbers][..., column_numbers])  # the border is repeated
+        shifts.add((down, right))
+    assert {down for down, _ in shifts} == {right for _, right in shifts} == set(range(-reach, reach + 1))
+
+
+@pytest.mark.parametrize("size", [(30, 41), (41, 30), (31, 31)])
+def test_a_crop_whose_corner_is_rounded_down(size: tuple[int, int]) -> None:
+    options = Preprocessing(val_resizing="keep-ratio", image_size=28, crop_fraction=28 / 30, floor_crop=True, **PLAIN)
+    pixels = np.asarray(Resizing(30, keep_ratio=True)(image(size)))
+    top = (pixels.shape[0] - 28) // 2
+    left = (pixels.shape[1] - 28) // 2
+    expected = torch.from_numpy(pixels[top : top + 28, left : left + 28].copy()).movedim(2, 0) / 255
+    torch.testing.assert_close(evaluation_transform(options)(image(size)), expected)
+
+
+def test_a_seed_holds_inside_its_context_alone() -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(2)
+    torch.manual_seed(5)
+    with seeded(3):
+        first = torch.rand(1)
+    assert torch.equal(torch.rand(2), expected)
+    with seeded(3):
+        assert torch.equal(torch.rand(1), first)
+
+
 def test_refusals() -> None:
-    with pytest.raises(UserError, match="`norm_mean` has 1 values and `norm_std` 3"):
+    with refused("`norm_mean` has 1 values and `norm_std` 3; give both 3, or 1 for grey"):
         Preprocessing(mean=(0.5,))

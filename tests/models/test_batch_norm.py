@@ -1,12 +1,17 @@
+"""Batch-norm normalises by the statistics of the target, of the source or a mixture, as the equations say."""
+
 import copy
+from collections.abc import Callable
 
 import pytest
 import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
 from timm.layers import BatchNormAct2d
 from torch import nn
 
-from tllib_ancon.models.batch_norm import estimated_statistics
-from tllib_ancon.runtime.errors import UserError
+from tests.refusals import refused
+from tllib_ancon.models.batch_norm import BatchNormPolicy, estimated_statistics, has_statistics, mixing_weight
 
 
 @pytest.mark.parametrize("sizes", [(64, 2), (5, 5, 3), (1, 1, 1)])
@@ -37,7 +42,8 @@ def test_statistics_are_those_of_all_images_at_once(sizes: tuple[int, ...]) -> N
 
 @pytest.mark.parametrize("model", [nn.Linear(2, 2), nn.BatchNorm1d(2, track_running_stats=False)])
 def test_a_model_without_statistics(model: nn.Module) -> None:
-    with pytest.raises(UserError, match="no batch-norm"):
+    assert not has_statistics(model)
+    with refused("the model has no batch-norm with running statistics; choose another method or `batch_norm`"):
         estimated_statistics(model).__enter__()
 
 
@@ -85,3 +91,117 @@ def test_a_layer_without_scale_and_shift_has_the_targets_statistics() -> None:
     with estimated_statistics(layer, 0.5):
         layer(images)
     torch.testing.assert_close(layer.running_mean, images.mean((0, 2, 3)))
+
+
+def test_frozen_layers_have_the_targets_statistics_too() -> None:
+    layer = nn.BatchNorm2d(3).eval().requires_grad_(False)
+    images = 2 * torch.randn(40, 3, 2, 2) + 1
+    with estimated_statistics(layer, 0.5):
+        layer(images)
+    torch.testing.assert_close(layer.running_mean, images.mean((0, 2, 3)))
+    assert torch.equal(layer.weight, torch.ones(3))
+    assert torch.equal(layer.bias, torch.zeros(3))
+
+
+@pytest.mark.parametrize("size", [1, 3, 5])
+def test_images_after_the_counted_ones_change_nothing(size: int) -> None:
+    layer = nn.BatchNorm1d(2).eval()
+    values = torch.randn(11, 2)
+    with BatchNormPolicy(num_images=7).estimated(layer):
+        for batch in values.split(size):
+            layer(batch)
+    torch.testing.assert_close(layer.running_mean, values[:7].mean(0))
+    torch.testing.assert_close(layer.running_var, values[:7].var(0))
+    assert int(layer.num_batches_tracked) == -(-7 // size)
+
+
+def test_a_layer_that_sees_nothing_stays_as_it_is() -> None:
+    layer = nn.BatchNorm1d(2).eval()
+    layer.running_mean.fill_(3)
+    with estimated_statistics(layer):
+        pass
+    assert layer.running_mean.tolist() == [3, 3]
+
+
+@pytest.mark.parametrize("statistics", ["target", "source", "mixed"])
+@pytest.mark.parametrize("dropout", [False, True])
+def test_in_a_step_batch_norm_follows_the_policy_and_dropout_its_flag(statistics: str, dropout: bool) -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Dropout())
+    assert BatchNormPolicy(statistics).set_mode(model, dropout) is model  # type: ignore[arg-type]
+    assert [layer.training for layer in (model, *model)] == [True, dropout, statistics != "source", dropout]
+    BatchNormPolicy().set_mode(model)
+    assert [layer.training for layer in (model, *model)] == [True, False, True, False]
+
+
+# The weight of the source's statistics
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.integers(0, 50))
+@example([0, 1, 2, 3], 50)
+@example([0, 0, 1, 1, 2, 2, 3], 46)
+@example([0] * 25 + [1] * 25 + [2] * 25 + [3] * 25, 0)
+@example([0] * 33 + [1] * 25 + [2] * 25 + [3] * 17, 0)
+@example([0] * 34 + [1] * 25 + [2] * 25 + [3] * 16, 0)
+def test_the_weight_is_that_of_the_formula(classes: list[int], agreeing: int) -> None:
+    agreement = agreeing / 50
+    imbalance = sum(abs(classes.count(k) / len(classes) - 1 / 4) for k in range(4))
+    expected = 0.0
+    if imbalance / 2 > min(0.08, 1 - agreement) + 1e-6:
+        expected = max(0.5, imbalance / (imbalance + 1 - agreement))
+    elif imbalance / 2 > min(0.08, 1 - agreement) - 1e-6 and imbalance:
+        return  # decided by rounding
+    logits = torch.nn.functional.one_hot(torch.tensor(classes), 4).float()
+    assert mixing_weight(logits, agreement) == pytest.approx(expected, rel=1e-5)
+
+
+def classifier(favour: float) -> tuple[nn.Module, torch.Tensor]:
+    """A network of two classes, of which the first is favoured, and images of a target."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*network(nn.BatchNorm2d(4)), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2, 2))
+    images = 2 * torch.randn(30, 3, 8, 8) + torch.randn(30, 3, 1, 1)
+    with torch.no_grad(), estimated_statistics(copy.deepcopy(model)):
+        difference = model(images).diff(dim=1).median()
+    with torch.no_grad():
+        model[-1].bias[0] += difference + favour
+    return model.eval(), images
+
+
+def passes(model: nn.Module, images: torch.Tensor) -> tuple[Callable[[], torch.Tensor], Callable[[], torch.Tensor]]:
+    """A pass over all images, and one over the first ten."""
+    return lambda: model(images).detach(), lambda: model(images[:10]).detach()
+
+
+@pytest.mark.parametrize("favour", [-0.3, 0.0, 0.5])
+@pytest.mark.parametrize("are_labels_known", [True, False])
+def test_preparing_mixes_by_the_weight_of_the_formula(favour: float, are_labels_known: bool) -> None:
+    source, images = classifier(favour)
+    source_labels = source(images).argmax(1)
+    half_mixed = copy.deepcopy(source)
+    with estimated_statistics(half_mixed, 0.5):
+        agreement = float((half_mixed(images[:10]).argmax(1) == source_labels[:10]).float().mean())
+    by_target = copy.deepcopy(source)
+    with estimated_statistics(by_target):
+        weight = mixing_weight(by_target(images), agreement)
+    expected = copy.deepcopy(source)
+    with estimated_statistics(expected, weight):
+        expected(images)
+    model = copy.deepcopy(source)
+    numbers = BatchNormPolicy("mixed").prepare(
+        model, *passes(model, images), source_labels if are_labels_known else None
+    )
+    assert numbers == {"batch_norm_share": weight, "agreement": agreement}
+    for name, tensor in expected.state_dict().items():
+        torch.testing.assert_close(model.state_dict()[name], tensor)
+
+
+def test_preparing_mixes_by_the_weight_that_is_set() -> None:
+    source, images = classifier(0.0)
+    for weight in (0.0, 0.7):
+        expected = copy.deepcopy(source)
+        with estimated_statistics(expected, weight):
+            expected(images)
+        model = copy.deepcopy(source)
+        numbers = BatchNormPolicy("mixed", mixing_weight=weight).prepare(model, *passes(model, images), None)
+        assert numbers == {"batch_norm_share": weight}
+        for name, tensor in expected.state_dict().items():
+            torch.testing.assert_close(model.state_dict()[name], tensor)

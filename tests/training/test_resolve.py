@@ -133,6 +133,7 @@ OF_KNOWN = {"image_size": 96, "resize_size": 90, "crop_fraction": 0.9, "val_resi
         ({}, {"preprocessing": KNOWN}, OF_KNOWN),
         ({}, {"resizing": "keep-ratio"}, {"train_resizing": "keep-ratio", "val_resizing": "keep-ratio"}),
         (GREY, {"preprocessing": None}, {"crop_fraction": 1.0}),
+        (GREY, {"preprocessing": None, "resizing": "keep-ratio"}, {"crop_fraction": 1.0}),
         (GREY, {"preprocessing": None, "side": 64}, {"crop_fraction": 1.0, "image_size": 64}),
         (GREY, {"preprocessing": None, "side": 63}, {**UNKNOWN_SMALL, "image_size": 63}),
         ({**GREY, "image_size": 40}, {"preprocessing": None, "side": 64}, {**UNKNOWN_SMALL, "image_size": None}),
