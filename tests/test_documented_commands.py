@@ -102,8 +102,13 @@ CURRENT = [page for page in PAGES if current(page)]
 FLAGS = {name: options(parser_of(name)) for name in COMMANDS}
 FLAGS["script"] |= options(second_stage_parser())
 EVERY_FLAG = {"--version", "--verbose"}.union(*FLAGS.values())
-FLAGS_OF_OTHERS = {"many_processes.md": {"--multi_gpu"}, "own_method.md": {"--focus"}, "tllib.md": {"--pretrain"}}
-"""Page -> flags of Accelerate, of the package on the page, and of the example script."""
+FLAGS_OF_OTHERS = {
+    "many_processes.md": {"--multi_gpu"},
+    "own_method.md": {"--focus"},
+    "tllib.md": {"--pretrain"},
+    "CONTRIBUTING.md": {"--again"},
+}
+"""Page -> flags of Accelerate, of the package on the page, of the example script, and of tests/mutants.py."""
 REMOVED_COMMANDS = {"run"}
 
 
