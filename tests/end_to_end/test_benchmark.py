@@ -88,7 +88,7 @@ def test_a_run_fails_the_others_are_made_and_the_same_command_makes_it_alone(
     assert main(["report", str(out), "--out", str(tmp_path / "report")]) == 0
     shown = capsys.readouterr().out
     assert "deviates from the paper: arch: small_cnn, in the paper's plan resnet50" in shown
-    assert "not run: methods elr" in shown
+    assert "not run: methods self-training, elr" in shown
     table = rows(tmp_path / "report", "accuracy in %")
     result = json.loads((out / "erm/Ar-Cl/ancon-seed0/result.json").read_text())
     assert table["ancon"]["Ar-Cl"].strip("*") == f"{result['selected']['accuracy']:.2f} †1"
