@@ -1,17 +1,17 @@
 import json
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import hypothesis
 import numpy as np
 import pytest
 import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from tests.domains_on_disk import small_arguments, write_domains
 from tllib_ancon.cli.main import main
 from tllib_ancon.data import demo
-from tllib_ancon.training.adaptation import Adaptation
 
 pytest_plugins = ["tests.extras"]
 SHARED = Path(__file__).resolve().parents[2] / "shared"
@@ -56,14 +56,9 @@ def source_checkpoint(domains: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture
-def modes_of_steps(monkeypatch: pytest.MonkeyPatch) -> set[bool]:
-    """Whether algorithms were deterministic in the steps of a test's adaptations."""
+def modes_of_steps() -> Iterator[set[bool]]:
+    """Whether algorithms were deterministic in the steps of a test's optimisers."""
     modes: set[bool] = set()
-    step = Adaptation._step
-
-    def observed(adaptation: Adaptation, *args: Any) -> Any:
-        modes.add(torch.are_deterministic_algorithms_enabled())
-        return step(adaptation, *args)
-
-    monkeypatch.setattr(Adaptation, "_step", observed)
-    return modes
+    handle = register_optimizer_step_pre_hook(lambda *_: modes.add(torch.are_deterministic_algorithms_enabled()))
+    yield modes
+    handle.remove()

@@ -1,7 +1,7 @@
 """Tiny networks as people bring them, and images for them: shared by the tests of any model and any input."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ class Net(nn.Module):
         self.body = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), *pooled)
         self.head = nn.Linear(8, num_classes)
 
-    def forward(self, images: Tensor) -> Any:
+    def forward(self, images: Tensor):
         return self.head(self.body(images))
 
 
@@ -37,7 +37,7 @@ class Returns(Net):
         super().__init__(num_classes)
         self.form = form
 
-    def forward(self, images: Tensor) -> Any:
+    def forward(self, images: Tensor):
         features = self.body(images)
         return self.form(features, self.head(features))
 
@@ -47,7 +47,22 @@ def normalised(pixels: np.ndarray = PIXELS) -> Tensor:
     return (torch.from_numpy(pixels).movedim(-1, 1) / 255 - 0.5) / 0.5
 
 
-def transformer(kind: str = "ViT", **settings: Any) -> Any:
+def fit(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], lr: float = 1e-2) -> nn.Module:
+    """Train a model on batches of inputs and labels; with one logit, on labels that are 0 or 1."""
+    optimizer = torch.optim.Adam(model.parameters(), lr)
+    for inputs, labels in batches:
+        logits = model(inputs)
+        if logits.shape[1] == 1:
+            loss = nn.functional.binary_cross_entropy_with_logits(logits[:, 0], labels.float())
+        else:
+            loss = nn.functional.cross_entropy(logits, labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return model.eval()
+
+
+def transformer(kind: str = "ViT", **settings):
     """A classifier of transformers of three classes and random weights."""
     transformers = pytest.importorskip("transformers", minversion="5")
     torch.manual_seed(0)

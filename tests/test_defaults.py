@@ -1,7 +1,6 @@
 """Every public function and class with its default settings: two workers, two views, mixed batch-norm statistics."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 
 import tllib_ancon
 from tests.domains_on_disk import write_domain
-from tllib_ancon import AdaptationResult, methods
+from tllib_ancon import methods
 from tllib_ancon.cli.main import main
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.training.assess import Assessment
@@ -27,7 +26,7 @@ SMALL: dict[str, Any] = {"arch": "small_cnn", "scratch": True, "image_size": SID
 class Network(nn.Sequential):
     """A network whose preprocessing is known, so that nothing has to be passed about it."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(
             nn.Conv2d(3, WIDTH, 3), nn.BatchNorm2d(WIDTH), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
             nn.Linear(WIDTH, CLASSES),
@@ -47,39 +46,39 @@ def network() -> nn.Module:
 
 
 @pytest.fixture(scope="module")
-def adapted() -> AdaptationResult:
+def adapted():
     return tllib_ancon.adapt(network(), PIXELS)
 
 
 @pytest.fixture(scope="module")
-def taught() -> AdaptationResult:
+def taught():
     return tllib_ancon.adapt(network(), PIXELS, answers=LABELS, teach=0.5)
 
 
 @pytest.fixture(scope="module")
-def domains(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def domains(tmp_path_factory):
     root = tmp_path_factory.mktemp("domains")
     for seed, name in enumerate(("bright", "dark")):
         write_domain(root, name, 24, seed=seed, side=SIDE)
     return root
 
 
-def test_adapt(adapted: AdaptationResult) -> None:
+def test_adapt(adapted):
     config = adapted.config
     assert (config.method, config.workers, config.views, config.batch_norm) == ("ancon-auto", 2, 2, "mixed")
     assert len(adapted.metrics) == config.epochs + 1
     assert "batch_norm_share" in adapted.metrics[1]
 
 
-def test_adapt_with_labels_that_teach(taught: AdaptationResult) -> None:
+def test_adapt_with_labels_that_teach(taught):
     assert 0 < taught.summary["taught"] < IMAGES
 
 
-def test_predict(adapted: AdaptationResult) -> None:
+def test_predict(adapted):
     assert tllib_ancon.predict(adapted.model, PIXELS).probabilities.shape == (IMAGES, CLASSES)
 
 
-def test_evaluate(adapted: AdaptationResult) -> None:
+def test_evaluate(adapted):
     scored = tllib_ancon.evaluate(adapted.model, PIXELS, labels=LABELS)
     predicted = tllib_ancon.predict(adapted.model, PIXELS).labels
     assert scored.accuracy == pytest.approx(100 * (predicted == LABELS).mean(), abs=1e-4)
@@ -87,14 +86,15 @@ def test_evaluate(adapted: AdaptationResult) -> None:
     assert tllib_ancon.evaluate(adapted.model, PIXELS).accuracy is None
 
 
-def test_assess(adapted: AdaptationResult) -> None:
+def test_assess(adapted):
     assessment = tllib_ancon.assess(adapted.model, PIXELS, source=PIXELS, answers=LABELS)
     assert isinstance(assessment, Assessment)
     assert assessment.labels == IMAGES
 
 
-def test_certify_two_models() -> None:
-    source, other = network(), network()
+def test_certify_two_models():
+    source = network()
+    other = network()
     with torch.no_grad():
         other[5].weight.neg_()
         other[5].bias.neg_()
@@ -103,11 +103,11 @@ def test_certify_two_models() -> None:
 
 
 @pytest.mark.parametrize("labels", [None, LABELS])
-def test_certify_a_result(taught: AdaptationResult, labels: Any) -> None:
+def test_certify_a_result(taught, labels):
     assert "adapted model" in str(taught.certify(labels))
 
 
-def test_save_pretrained_and_the_run_directory(tmp_path: Path) -> None:
+def test_save_pretrained_and_the_run_directory(tmp_path):
     result = tllib_ancon.adapt(network(), PIXELS, log=tmp_path / "run")
     assert (tmp_path / "run" / "checkpoints" / "best.pth").is_file()
     assert "adapted model" in str(result.certify())
@@ -115,7 +115,7 @@ def test_save_pretrained_and_the_run_directory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["roid", "tent", "adabn", "eta", "ancon-auto"])
-def test_online(method: Any) -> None:
+def test_online(method):
     stream = tllib_ancon.online(network(), method)
     for batch in torch.randn(2, 8, 3, SIDE, SIDE):
         assert stream(batch).shape == (8, CLASSES)
@@ -124,10 +124,11 @@ def test_online(method: Any) -> None:
 
 
 @pytest.mark.parametrize("method", ["erm", "cdan", "mdd"])
-def test_pretrain_then_adapt_then_evaluate(method: str, domains: Path, tmp_path: Path) -> None:
+def test_pretrain_then_adapt_then_evaluate(method, domains, tmp_path):
     steps = {} if method == "erm" else {"iters_per_epoch": 2, "batch_size": 8}
     where: dict[str, Any] = {"root": domains, "data": "ImageList"}
-    log, again = tmp_path / "source", tmp_path / "adapted"
+    log = tmp_path / "source"
+    again = tmp_path / "adapted"
     length: dict[str, Any] = {"epochs": 1, **steps, **({"batch_size": 8} if method == "erm" else {})}
     settings = {**SMALL, **where, **length, "method": method, "source": ["bright"], "target": ["dark"], "log": log}
     tllib_ancon.pretrain(tllib_ancon.PretrainConfig(**settings))
@@ -137,7 +138,7 @@ def test_pretrain_then_adapt_then_evaluate(method: str, domains: Path, tmp_path:
         assert main(["evaluate", str(domains), "-d", "ImageList", "-t", "dark", "--checkpoint", str(run)]) == 0
 
 
-def own_loop(*arguments: Tensor, loss: nn.Module) -> Any:
+def own_loop(*arguments: Tensor, loss: nn.Module):
     indices, features, logits = arguments
     takes_features = isinstance(loss, tllib_ancon.NeighborhoodReciprocity)
     if isinstance(loss, tllib_ancon.NeighborhoodReciprocity | tllib_ancon.AdaptiveSmoothing):
@@ -145,7 +146,8 @@ def own_loop(*arguments: Tensor, loss: nn.Module) -> Any:
     return loss(indices, features, logits) if takes_features else loss(indices, logits)
 
 
-INDICES, FEATURES = torch.arange(8), torch.randn(8, WIDTH, generator=torch.Generator().manual_seed(0))
+INDICES = torch.arange(8)
+FEATURES = torch.randn(8, WIDTH, generator=torch.Generator().manual_seed(0))
 LOGITS = torch.randn(8, CLASSES, generator=torch.Generator().manual_seed(1))
 PROBABILITIES = LOGITS.softmax(1)
 STEP = INDICES, FEATURES, LOGITS
@@ -168,12 +170,12 @@ OWN_LOOP: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", OWN_LOOP)
-def test_in_a_loop_of_ones_own(name: str) -> None:
+def test_in_a_loop_of_ones_own(name):
     assert torch.as_tensor(OWN_LOOP[name]()).isfinite().all()
 
 
 @pytest.mark.parametrize("name", methods.names())
-def test_create(name: str) -> None:
+def test_create(name):
     sizes: dict[str, Any] = {"num_samples": IMAGES, "num_classes": CLASSES, "feature_dim": WIDTH}
     method = methods.create(name, **sizes, total_steps=4)
     everything = torch.arange(IMAGES), torch.randn(IMAGES, WIDTH), torch.randn(IMAGES, CLASSES)
@@ -181,13 +183,13 @@ def test_create(name: str) -> None:
     assert method(INDICES, LOGITS.clone().requires_grad_(), FEATURES).isfinite()
 
 
-def test_check(tmp_path: Path) -> None:
+def test_check(tmp_path):
     result = tllib_ancon.check(network(), PIXELS, out=tmp_path)
     assert not result.is_wrong
     assert (tmp_path / "images.png").is_file()
 
 
-def test_every_public_name_is_called_here() -> None:
+def test_every_public_name_is_called_here():
     results = {
         "AdaptationResult",
         "Assessment",

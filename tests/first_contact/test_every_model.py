@@ -41,7 +41,7 @@ class Kind:
 # Wrapped and compiled models
 
 
-def compiled(model: nn.Module) -> Any:
+def compiled(model: nn.Module):
     return torch.compile(model, backend="eager")
 
 
@@ -206,7 +206,7 @@ def how(kind: Kind) -> dict[str, Any]:
     return {"workers": 0, **preprocessing, **kind.settings}
 
 
-def called(model: nn.Module, kind: Kind, count: int = IMAGES) -> Any:
+def called(model: nn.Module, kind: Kind, count: int = IMAGES):
     """The output of a model on what it gets of the first inputs."""
     if isinstance(kind.inputs, dict):
         return model(**{name: array[:count] for name, array in kind.inputs.items()})
@@ -222,7 +222,7 @@ def expected_probabilities(model: nn.Module, kind: Kind) -> np.ndarray:
     return logits.softmax(1).numpy()
 
 
-def adapted(kind: Kind, model: nn.Module, **settings: Any) -> Any:
+def adapted(kind: Kind, model: nn.Module, **settings):
     inputs = PIXELS if kind.inputs is None else kind.inputs
     return adapt(model, inputs, **{**QUICK, **how(kind), "method": "shot", **settings})
 

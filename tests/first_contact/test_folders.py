@@ -1,8 +1,7 @@
-"""Folders beside models: which subfolders are classes, and in which order, by default settings."""
+"""Subfolders are classes only where the model's classes say so, in the order of the model's library."""
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +12,13 @@ from torch import nn
 from torchvision import models
 
 import tllib_ancon
+from tests.networks import transformer
 from tllib_ancon.cli.main import main
+from tllib_ancon.data.class_folders import labels_by_name
+from tllib_ancon.models.class_names import aliases_of, class_names_of
 from tllib_ancon.runtime.errors import UserError
 
-HOW = {"norm_mean": (0.0,) * 3, "norm_std": (1.0,) * 3, "image_size": 8}
+HOW = {"norm_mean": (0.0,) * 3, "norm_std": (1.0,) * 3, "image_size": 8, "workers": 0}
 QUICK = {"epochs": 1, "method": "self-training", "no_hflip": True}
 
 
@@ -37,7 +39,7 @@ class Levels(nn.Module):
         return self.layers(images)
 
 
-def levels(num_classes: int, **attributes: Any) -> nn.Module:
+def levels(num_classes: int, **attributes) -> nn.Module:
     model = Levels(num_classes).eval()
     for name, value in attributes.items():
         setattr(model, name, value)
@@ -51,47 +53,51 @@ def write(root: Path, folders: Iterable[str], num_classes: int, inside: str = ""
             continue
         folder = root / name / inside
         folder.mkdir(parents=True)
+        level = round(255 * label / (num_classes - 1))
         for number in range(2):
-            Image.new("RGB", (8, 8), (round(255 * label / (num_classes - 1)),) * 3).save(folder / f"{number}.png")
+            Image.new("RGB", (8, 8), (level, level, level)).save(folder / f"{number}.png")
     return root
 
 
-def adapted(model: nn.Module, folder: Path, **settings: Any) -> Any:
+def adapted(model: nn.Module, folder: Path, **settings):
     return tllib_ancon.adapt(model, folder, **{**HOW, **QUICK, **settings})
 
 
-def lines(capfd: pytest.CaptureFixture[str]) -> str:
+def classes_of(result) -> list[str]:
+    """The names of the classes that a result records."""
+    return result._recorded["inputs"]["classes"]
+
+
+def lines(capfd) -> str:
     return capfd.readouterr().err
 
 
 @pytest.mark.parametrize("folders", [["2022", "2023", "2024"], ["2023", "2024"], ["a", "b", "c"]])
-def test_subfolders_are_no_classes_of_a_model_without_names(
-    folders: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_subfolders_are_no_classes_of_a_model_without_names(folders, tmp_path, capfd):
     photos = write(tmp_path / "photos", folders, 3, inside="deep/deeper")
     result = adapted(levels(3), photos)
     assert "accuracy" not in result.metrics[0]
-    assert result._recorded["inputs"]["classes"] == ["0", "1", "2"]
+    assert classes_of(result) == ["0", "1", "2"]
     said = lines(capfd)
     assert f"its subfolders are not taken as classes ({', '.join(folders)})" in said
     assert "`class_names=FILE`" in said
     assert ("`data=ImageFolder`" in said) == (len(folders) == 3)
 
 
-def test_the_advice_about_subfolders_leads_on(tmp_path: Path) -> None:
+def test_the_advice_about_subfolders_leads_on(tmp_path):
     photos = write(tmp_path / "photos", ["a", "b", "c"], 3)
     names = tmp_path / "names.txt"
     names.write_text("a\nb\nc\n")
     for settings in ({"data": "ImageFolder"}, {"labels": True}, {"class_names": str(names)}):
         result = adapted(levels(3), photos, **settings)
         assert result.metrics[0]["accuracy"] == 100
-        assert result._recorded["inputs"]["classes"] == ["a", "b", "c"]
+        assert classes_of(result) == ["a", "b", "c"]
     names.write_text("a\nb\n")
     with pytest.raises(UserError, match="`class_names` has 2 names, and the model has 3 classes"):
         adapted(levels(3), photos, class_names=str(names))
 
 
-def test_images_beside_folders_and_hidden_folders(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_images_beside_folders_and_hidden_folders(tmp_path, capfd):
     photos = write(tmp_path / "photos", ["pig", "owl", ".thumbs"], 3)
     Image.new("RGB", (8, 8)).save(photos / "first.png")
     result = adapted(levels(2, classes=["pig", "owl"]), photos)
@@ -109,19 +115,15 @@ NAMED = {
 
 
 @pytest.mark.parametrize("attribute", NAMED)
-def test_names_that_a_model_knows_are_matched(
-    attribute: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_names_that_a_model_knows_are_matched(attribute, tmp_path, capfd):
     photos = write(tmp_path / "photos", ["Pig", "snowy_owl", "dog", "cat"], 4, inside="session 1")
     result = adapted(levels(4, **{attribute: NAMED[attribute]}), photos)
     assert result.metrics[0]["accuracy"] == 100
-    assert result._recorded["inputs"]["classes"] == ["pig", "snowy owl", "dog", "cat"]
+    assert classes_of(result) == ["pig", "snowy owl", "dog", "cat"]
     assert "classes" not in lines(capfd)
 
 
-def test_a_partial_target_has_labels_and_one_of_other_classes_none(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_partial_target_has_labels_and_one_of_other_classes_none(tmp_path, capfd):
     model = levels(4, class_names=NAMED["class_names"])
     some = write(tmp_path / "some", [None, "snowy owl", None, "cat"], 4)
     assert adapted(model, some).metrics[0]["accuracy"] == 100
@@ -134,17 +136,11 @@ def test_a_partial_target_has_labels_and_one_of_other_classes_none(
         adapted(model, others, data="ImageFolder")
 
 
-def test_transformers_and_imagenet_names() -> None:
-    from transformers import ResNetConfig, ResNetForImageClassification
-
-    from tllib_ancon.data.class_folders import labels_by_name
-    from tllib_ancon.models.class_names import aliases_of, class_names_of
-
+def test_transformers_and_imagenet_names():
     names = ["pig", "owl", "dog"]
-    tiny = {"embedding_size": 8, "hidden_sizes": [8], "depths": [1], "layer_type": "basic"}
-    named = ResNetForImageClassification(ResNetConfig(**tiny, id2label=dict(enumerate(names))))
+    named = transformer("ResNet", num_labels=3, id2label=dict(enumerate(names)))
     assert class_names_of(nn.Sequential(nn.Identity(), named), 3) == names
-    assert class_names_of(ResNetForImageClassification(ResNetConfig(**tiny, num_labels=3)), 3) is None
+    assert class_names_of(transformer("ResNet"), 3) is None
     network = timm.create_model("test_resnet", num_classes=1000)
     aliases = aliases_of(network, 1000, class_names_of(network, 1000))
     folders = ["n01440764", "goldfish", "great_white_shark", "n15075141", "crane"]
@@ -154,9 +150,7 @@ def test_transformers_and_imagenet_names() -> None:
     assert class_names_of(network, 1000) is None
 
 
-def test_numbered_class_folders_are_in_the_order_of_their_numbers(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_numbered_class_folders_are_in_the_order_of_their_numbers(tmp_path, capfd):
     photos = write(tmp_path / "photos", map(str, range(12)), 12)
     for settings in ({}, {"data": "ImageFolder"}):
         result = adapted(levels(12), photos, **settings)
@@ -167,13 +161,10 @@ def test_numbered_class_folders_are_in_the_order_of_their_numbers(
 
 
 def recorded_order(model: nn.Module, folder: Path) -> list[str]:
-    result = adapted(model, folder, data="ImageFolder", image_size=32, method="adabn")
-    return result._recorded["inputs"]["classes"]
+    return classes_of(adapted(model, folder, data="ImageFolder", image_size=32, method="adabn"))
 
 
-def test_the_order_of_class_folders_is_that_of_the_models_library(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_order_of_class_folders_is_that_of_the_models_library(tmp_path, capfd):
     torch.manual_seed(0)
     natural = ["alpha", "Class2", "class10"]
     photos = write(tmp_path / "photos", natural, 3)
@@ -183,7 +174,7 @@ def test_the_order_of_class_folders_is_that_of_the_models_library(
     assert "as torchvision's (the other has 'alpha')" in lines(capfd)
 
 
-def test_the_advice_has_the_order_that_the_folders_get(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_advice_has_the_order_that_the_folders_get(tmp_path, capfd):
     folders = [f"class_{label}" for label in range(12)]
     photos = write(tmp_path / "photos", folders, 12)
     adapted(timm.create_model("test_resnet", num_classes=12), photos, image_size=32, method="adabn")
@@ -192,9 +183,10 @@ def test_the_advice_has_the_order_that_the_folders_get(tmp_path: Path, capfd: py
     assert "as its classes, in the order class_0, class_1, class_10, class_11, class_2, and " in lines(capfd)
 
 
-def test_the_command_line_reads_folders_in_the_same_way(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_reads_folders_in_the_same_way(tmp_path, capfd):
     torch.manual_seed(0)
-    checkpoint, photos = tmp_path / "model.pth", write(tmp_path / "photos", ["2023", "2024"], 3, inside="may")
+    checkpoint = tmp_path / "model.pth"
+    photos = write(tmp_path / "photos", ["2023", "2024"], 3, inside="may")
     network = timm.create_model("test_resnet", num_classes=3).state_dict()
     torch.save({"state_dict": network}, checkpoint)
     start = ["-a", "timm/test_resnet", "--checkpoint", str(checkpoint), "--image-size", "32"]

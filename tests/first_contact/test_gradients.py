@@ -1,7 +1,6 @@
 """Adaptation learns what it can reach: frozen parts, contexts without gradients, heads; else one line says why."""
 
 import contextlib
-from typing import Any
 
 import numpy as np
 import pytest
@@ -55,7 +54,7 @@ def test_adapt_predict_and_assess_work_inside_inference_mode(context):
 class Probe(Net):
     """A body in a context."""
 
-    def __init__(self, context: Any = torch.no_grad):
+    def __init__(self, context=torch.no_grad):
         super().__init__()
         self.context = context
 

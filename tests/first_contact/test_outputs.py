@@ -22,7 +22,7 @@ BATCH = normalised(PIXELS[:8])
 BOTH_ARE_READ = "equal on all 40 images"
 
 
-def probabilities(model: nn.Module, **settings: Any) -> np.ndarray:
+def probabilities(model: nn.Module, **settings) -> np.ndarray:
     return predict(model, PIXELS, **HOW, **settings).probabilities
 
 
@@ -53,7 +53,7 @@ def test_the_logits_are_found_in_a_stream():
 class Frozen(Returns):
     """Features that autograd cannot follow to the logits."""
 
-    def forward(self, images: Tensor) -> Any:
+    def forward(self, images: Tensor):
         with torch.no_grad():
             features = self.body(images)
         return self.form(features, self.head(features))
@@ -72,7 +72,7 @@ class TwoTasks(Net):
         self.other = nn.Linear(8, width)
         self.names = names
 
-    def forward(self, images: Tensor) -> Any:
+    def forward(self, images: Tensor):
         features = self.body(images)
         outputs = self.head(features), self.other(features)
         return outputs if self.names is None else dict(zip(self.names, outputs, strict=True))
@@ -81,7 +81,7 @@ class TwoTasks(Net):
 class Only(nn.Module):
     """The output at one place of a model's outputs."""
 
-    def __init__(self, model: nn.Module, key: Any):
+    def __init__(self, model: nn.Module, key):
         super().__init__()
         self.model = model
         self.key = key

@@ -1,4 +1,4 @@
-"""Networks that were not built here, as features and a head."""
+"""A network that was not built here becomes features and a head; what gives no logits is named."""
 
 import copy
 from functools import partial
@@ -45,7 +45,7 @@ NETWORKS = {
 
 
 @pytest.mark.parametrize("kind", NETWORKS)
-def test_the_last_linear_is_the_head_and_the_features_enter_it(kind: str) -> None:
+def test_the_last_linear_is_the_head_and_the_features_enter_it(kind):
     build, name, width = NETWORKS[kind]
     network = build()
     expected = copy.deepcopy(network).eval()(IMAGES)
@@ -61,7 +61,7 @@ def test_the_last_linear_is_the_head_and_the_features_enter_it(kind: str) -> Non
         torch.testing.assert_close(classifier.head(features), logits, rtol=0, atol=0)
 
 
-def test_the_backbone_learns_at_a_tenth_of_the_heads_rate() -> None:
+def test_the_backbone_learns_at_a_tenth_of_the_heads_rate():
     network = small_network()
     groups = as_classifier(network, probe=IMAGES).get_parameters(0.01)
     assert [group["lr"] for group in groups] == pytest.approx([0.001, 0.01])
@@ -70,14 +70,14 @@ def test_the_backbone_learns_at_a_tenth_of_the_heads_rate() -> None:
     assert [group["lr"] for group in as_classifier(network, probe=IMAGES, finetune=False).get_parameters()] == [1, 1]
 
 
-def test_shared_weights_learn_once() -> None:
+def test_shared_weights_learn_once():
     tied = nn.Sequential(nn.Flatten(), nn.Linear(12, 12), nn.ReLU(), nn.Linear(12, 12))
     tied[3].weight = tied[1].weight
     classifier = as_classifier(tied, probe=torch.zeros(2, 3, 2, 2))
     torch.optim.SGD(classifier.get_parameters(0.1))  # refuses a parameter in two groups
 
 
-def test_another_head_by_name() -> None:
+def test_another_head_by_name():
     network = small_network()
     classifier = as_classifier(network, head="5", probe=IMAGES)
     assert as_classifier(classifier) is classifier
@@ -103,16 +103,17 @@ def no_linear() -> nn.Module:
 class Gated(nn.Module):
     """As in squeeze-and-excitation: a Linear on (B, D) within the network, logits from a convolution."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.gate, self.logits = nn.Linear(3, 3), no_linear()
+        self.gate = nn.Linear(3, 3)
+        self.logits = no_linear()
 
     def forward(self, images: Tensor) -> Tensor:
         return self.logits(images * self.gate(images.mean((2, 3)))[:, :, None, None].sigmoid())
 
 
 class Tokens(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.head = nn.Linear(3, 5)
 
@@ -136,7 +137,7 @@ def tempered() -> nn.Module:
     ("build", "name", "width"),
     [(convolution, "1", 3), (cosine, "3", 8), (tempered, "2", 3)],
 )
-def test_a_head_is_what_gives_the_logits(build, name: str, width: int) -> None:
+def test_a_head_is_what_gives_the_logits(build, name, width):
     network = build()
     classifier = as_classifier(network, probe=IMAGES)
     assert (classifier.head_name, classifier.features_dim) == (name, width)
@@ -149,7 +150,7 @@ def test_a_head_is_what_gives_the_logits(build, name: str, width: int) -> None:
 
 
 @pytest.mark.parametrize("build", [no_linear, Gated, Tokens])
-def test_a_network_without_a_linear_head_has_logits_alone(build) -> None:
+def test_a_network_without_a_linear_head_has_logits_alone(build):
     network = build()
     classifier = as_classifier(network, probe=IMAGES)
     assert (classifier.head, classifier.features_dim, classifier.num_classes) == (None, None, 5)
@@ -161,9 +162,10 @@ def test_a_network_without_a_linear_head_has_logits_alone(build) -> None:
 
 
 class Returns(nn.Module):
-    def __init__(self, wrap) -> None:
+    def __init__(self, wrap):
         super().__init__()
-        self.fc, self.wrap = nn.Linear(3, 5), wrap
+        self.fc = nn.Linear(3, 5)
+        self.wrap = wrap
 
     def forward(self, images: Tensor) -> object:
         return self.wrap(self.fc(images.mean((2, 3))))
@@ -183,12 +185,12 @@ class Returns(nn.Module):
         (lambda logits: logits.nonsense, r"cannot be called on images of shape \(4, 3, 32, 32\) \('Tensor'"),
     ],
 )
-def test_what_is_not_logits_is_named(wrap, said: str) -> None:
+def test_what_is_not_logits_is_named(wrap, said):
     with pytest.raises(UserError, match=said):
         as_classifier(Returns(wrap), probe=IMAGES)
 
 
-def test_another_output_in_training_mode_is_named() -> None:
+def test_another_output_in_training_mode_is_named():
     model = Returns(lambda logits: logits)
     classifier = as_classifier(model, probe=IMAGES)
     model.wrap = lambda logits: {}
@@ -196,7 +198,7 @@ def test_another_output_in_training_mode_is_named() -> None:
         classifier.train()(IMAGES)
 
 
-def test_without_a_probe_it_is_of_the_networks_type_and_of_the_size_of_timms_metadata_or_imagenets() -> None:
+def test_without_a_probe_it_is_of_the_networks_type_and_of_the_size_of_timms_metadata_or_imagenets():
     torch.manual_seed(0)
     assert as_classifier(timm.create_model("test_vit")).num_classes == 1000  # of 160 pixels
     assert as_classifier(no_linear()).num_classes == 5

@@ -1,4 +1,4 @@
-"""What a checkpoint's file may hold, and what it must not; its layouts are in ``test_checkpoints.py``."""
+"""A checkpoint's file gives a state dict or one line, whatever it holds; no code of it runs."""
 
 from pathlib import Path
 
@@ -14,6 +14,8 @@ from tllib_ancon.models.checkpoints import load_state_dict
 from tllib_ancon.runtime.errors import UserError
 
 pytestmark = pytest.mark.posix
+ADVICE = "save the weights alone: torch.save"
+ONE = {"w": torch.zeros(1)}
 
 
 def write(path: Path, content: object) -> Path:
@@ -24,13 +26,13 @@ def write(path: Path, content: object) -> Path:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (nn.Linear(2, 2), "torch.nn.modules.linear.Linear, and reading that would run code of the file"),
+        (nn.Linear(2, 2), f"torch.nn.modules.linear.Linear, and reading that would run code of the file); {ADVICE}"),
         ([torch.zeros(1)], "but a list"),
         (torch.zeros(1), "but a Tensor"),
         ({}, "but a dict"),
         (
-            {"epoch": 3, "parts": {"w": torch.zeros(1)}, "others": {"w": torch.zeros(1)}},
-            "the entries epoch, parts, others; save",
+            {"epoch": 3, "parts": ONE, "others": ONE},
+            f"the entries epoch, parts, others; {ADVICE}",
         ),
         ({"G": 1, "F1": 2, "F2": 3}, "the entries G, F1, F2"),
         ({3: torch.zeros(1)}, "the entries 3"),
@@ -86,7 +88,7 @@ def test_a_damaged_file_is_an_error_or_a_state_dict(data, tmp_path_factory):
         torch.zeros(1).expand(10**6, 10**6),
     ],
 )
-def test_peculiar_tensors_are_named(tensor: Tensor, nested: bool, tmp_path):
+def test_peculiar_tensors_are_named(tensor, nested, tmp_path):
     content = {"layers.weight": tensor}
     path = write(tmp_path / "odd.pth", {"G": content, "F1": content, "F2": content} if nested else content)
     with pytest.raises(

@@ -1,3 +1,5 @@
+"""A model of any program of TLLib, dalib or the authors gives the same logits here, and again when it is read."""
+
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -97,7 +99,9 @@ class Mcd(nn.Module):
         super().__init__()
         find(module.partition(".")[0])
         head = import_module(module).ImageClassifierHead
-        self.G, self.F1, self.F2 = Backbone(classifier=True), head(12, K, 9), head(12, K, 9)
+        self.G = Backbone(classifier=True)
+        self.F1 = head(12, K, 9)
+        self.F2 = head(12, K, 9)
         self.pool = module.startswith("dalib")  # tllib's head does
 
     def forward(self, x: Tensor) -> Tensor:
@@ -163,9 +167,7 @@ MODELS: list[Callable[[], nn.Module]] = [
 
 
 @pytest.mark.parametrize("build", MODELS)
-def test_a_model_of_any_program_gives_the_same_logits_also_read_again(
-    build: Callable[[], nn.Module], tmp_path: Path
-) -> None:
+def test_a_model_of_any_program_gives_the_same_logits_also_read_again(build, tmp_path):
     model = randomise(build())
     with torch.no_grad():
         expected = model(images())
@@ -217,7 +219,8 @@ def test_a_digit_network_is_not_pooled(name, shape):
 
 
 def test_a_head_that_does_not_fit():
-    state, headless = cdan(), cdan()
+    state = cdan()
+    headless = cdan()
     del headless["head.weight"]
     for given, message in [
         ({**state, "head.weight": torch.zeros(K, 10)}, r"head does not fit.*\(7, 10\).*\(7, 9\)"),
@@ -237,7 +240,7 @@ def test_a_head_that_does_not_fit():
         lambda state: state.clear(),
     ],
 )
-def test_an_unknown_layout(change: Callable[[dict[str, Tensor]], object]):
+def test_an_unknown_layout(change):
     state = dict(cdan())
     change(state)
     assert recognize(state) is None

@@ -20,7 +20,8 @@ from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training.export import METADATA, _content_of
 
 CLASSES = ["Büro", "cat", "dog", "a, b", '"']
-MEAN, STD = (0.5, 0.25, 0.125), (1.0, 0.5, 0.75)
+MEAN = (0.5, 0.25, 0.125)
+STD = (1.0, 0.5, 0.75)
 EXPECTED = {"classes": CLASSES, "mean": list(MEAN), "std": list(STD), "image_size": 32}
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit", "ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -36,7 +37,7 @@ def own() -> Classifier:
 
 def vit() -> Classifier:
     torch.manual_seed(0)
-    return as_classifier(timm.create_model("test_vit", num_classes=5, img_size=32))
+    return as_classifier(timm.create_model("test_vit", num_classes=5, img_size=32, depth=1))
 
 
 def trained(build: Callable[[], Classifier]) -> Classifier:
@@ -71,10 +72,11 @@ RUNNERS = {"onnx": run_onnx, "torch-export": run_program}
 
 
 @pytest.mark.parametrize(("form", "build"), [("onnx", vit), ("torch-export", own), ("torch-export", shot)])
-def test_an_exported_program_gives_the_same_logits_for_any_batch(form: str, build: Any, tmp_path: Path) -> None:
+def test_an_exported_program_gives_the_same_logits_for_any_batch(form, build, tmp_path):
     if form == "onnx":
         pytest.importorskip("onnxscript", reason="onnxscript is not installed: pip install '.[onnx]'")
-    classifier, path = trained(build), tmp_path / "model.bin"
+    classifier = trained(build)
+    path = tmp_path / "model.bin"
     before = {name: tensor.clone() for name, tensor in classifier.state_dict().items()}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -90,10 +92,11 @@ def test_an_exported_program_gives_the_same_logits_for_any_batch(form: str, buil
     assert classifier.predict(images)[1].shape == (5, classifier.features_dim)
 
 
-def test_exported_weights_load_strictly_into_the_plain_network(tmp_path: Path) -> None:
-    classifier, path = trained(vit), tmp_path / "model"
+def test_exported_weights_load_strictly_into_the_plain_network(tmp_path):
+    classifier = trained(vit)
+    path = tmp_path / "model"
     path.write_bytes(_content_of(classifier, "safetensors", CLASSES, MEAN, STD, 32))
-    plain = timm.create_model("test_vit", num_classes=5, img_size=32)
+    plain = timm.create_model("test_vit", num_classes=5, img_size=32, depth=1)
     with safe_open(path, "pt") as file:
         metadata, state = file.metadata(), {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     assert {key: json.loads(value) for key, value in metadata.items()} == EXPECTED
@@ -106,7 +109,7 @@ def test_exported_weights_load_strictly_into_the_plain_network(tmp_path: Path) -
 class Branching(nn.Module):
     """What no exporter can follow: a branch on the pixels."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.fc = nn.Linear(3, 5)
 
@@ -114,7 +117,7 @@ class Branching(nn.Module):
         return self.fc(images.mean((2, 3)) * (2 if images.sum().item() > 1 else 1))
 
 
-def test_a_network_that_cannot_be_exported_says_so_in_one_line() -> None:
+def test_a_network_that_cannot_be_exported_says_so_in_one_line():
     with pytest.raises(UserError, match=r"cannot be exported by torch-export") as error:
         _content_of(as_classifier(Branching()), "torch-export", CLASSES, MEAN, STD, 32)
     assert "\n" not in str(error.value)

@@ -1,4 +1,4 @@
-"""What transformers' processors do to images, and the head of a zero-shot classifier."""
+"""Images are prepared as transformers' processors do, and the cosine head is CLIP's similarity."""
 
 from typing import Any
 
@@ -15,7 +15,8 @@ from tllib_ancon.runtime.errors import UserError
 
 transformers = pytest.importorskip("transformers", minversion="5")
 
-SQUARE, LARGER = {"height": 32, "width": 32}, {"height": 40, "width": 40}
+SQUARE = {"height": 32, "width": 32}
+LARGER = {"height": 40, "width": 40}
 PROCESSORS: dict[str, tuple[str, dict[str, Any], tuple[int, float, str]]] = {
     "square": ("ViTImageProcessor", {"size": SQUARE}, (32, 1, "default")),
     "its centre": ("DeiTImageProcessor", {"size": LARGER, "crop_size": SQUARE}, (32, 0.8, "default")),
@@ -32,7 +33,7 @@ noise torchvision's is up to 20: Pillow cuts off what overshoots between its two
 
 @pytest.mark.parametrize("backend", LEVELS)
 @pytest.mark.parametrize("kind", PROCESSORS)
-def test_evaluation_is_the_processors(kind: str, backend: str) -> None:
+def test_evaluation_is_the_processors(kind, backend):
     name, settings, geometry = PROCESSORS[kind]
     processor = getattr(transformers, name + backend)(**settings)
     known = preprocessing_of_processor(processor)
@@ -47,7 +48,7 @@ def test_evaluation_is_the_processors(kind: str, backend: str) -> None:
         assert levels.max() <= LEVELS[backend] + 1e-4
 
 
-def test_mean_and_standard_deviation_are_the_settings_also_of_a_processor_of_text_and_images() -> None:
+def test_mean_and_standard_deviation_are_the_settings_also_of_a_processor_of_text_and_images():
     processor = transformers.CLIPImageProcessor()
     both = type("Both", (), {"image_processor": processor})()
     for one in (processor, both):
@@ -64,14 +65,15 @@ def test_mean_and_standard_deviation_are_the_settings_also_of_a_processor_of_tex
         ("ImageGPTImageProcessor", {}, "cannot be applied to an RGB image"),
     ],
 )
-def test_a_processor_that_does_something_else_is_refused(name: str, settings: dict[str, Any], said: str) -> None:
+def test_a_processor_that_does_something_else_is_refused(name, settings, said):
     with pytest.raises(UserError, match=said):
         preprocessing_of_processor(getattr(transformers, name)(**settings))
 
 
-def test_the_cosine_head_is_clips_similarity() -> None:
+def test_the_cosine_head_is_clips_similarity():
     torch.manual_seed(0)
-    texts, features = torch.randn(5, 8), 3 * torch.randn(4, 8)
+    texts = torch.randn(5, 8)
+    features = 3 * torch.randn(4, 8)
     head = CosineHead(texts, torch.tensor(20.0))
     expected = 20 * functional.cosine_similarity(features[:, None], texts[None], dim=-1)
     torch.testing.assert_close(head(features), expected)

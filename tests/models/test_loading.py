@@ -1,12 +1,12 @@
-"""Checkpoints of ordinary classifiers as starts of an adaptation; TLLib's layouts are in ``test_checkpoints.py``."""
+"""A checkpoint of an ordinary classifier gives that classifier, whatever program or library saved it."""
 
 import argparse
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import timm
 import torch
@@ -21,26 +21,22 @@ from tllib_ancon.runtime.errors import UserError
 
 K = 5
 
-TIMM_FAMILIES = {
-    "test_vit": {},
-    "test_resnet": {},
-    "test_byobnet": {},
-    "test_convnext": {},
-    "test_efficientnet": {},
-    "test_mambaout": {},
-    "test_nfnet": {},
-    "swin_tiny_patch4_window7_224": {"depths": (1, 1, 1, 1), "img_size": 64, "window_size": 2},
-    "mobilenetv3_small_050": {},
-    "densenet121": {"block_config": (1, 1, 1, 1)},
+FAMILIES: dict[str, dict[str, Any]] = {
+    **{
+        f"timm/test_{name}": {}
+        for name in ("vit", "resnet", "byobnet", "convnext", "efficientnet", "mambaout", "nfnet")
+    },
+    "timm/swin_tiny_patch4_window7_224": {"depths": (1, 1, 1, 1), "img_size": 64, "window_size": 2},
+    "timm/mobilenetv3_small_050": {},
+    "timm/densenet121": {"block_config": (1, 1, 1, 1)},
 }
-TORCHVISION_FAMILIES = {
-    "resnet18": "fc",
-    "mobilenet_v3_small": "classifier.3",
-    "swin_t": "head",
-    "shufflenet_v2_x0_5": "fc",
-    "densenet121": "classifier",
+HEADS = {
+    "torchvision/resnet18": "fc",
+    "torchvision/mobilenet_v3_small": "classifier.3",
+    "torchvision/swin_t": "head",
+    "torchvision/shufflenet_v2_x0_5": "fc",
+    "torchvision/densenet121": "classifier",
 }
-FAMILIES = [*(f"timm/{name}" for name in TIMM_FAMILIES), *(f"torchvision/{name}" for name in TORCHVISION_FAMILIES)]
 
 
 def randomised(model: nn.Module) -> nn.Module:
@@ -53,38 +49,36 @@ def randomised(model: nn.Module) -> nn.Module:
     return model.eval()
 
 
-def side_of(options: dict[str, Any], name: str) -> int:
-    return options.get("img_size") or {"test_vit": 160}.get(name, 64)
-
-
 def saved(content: object, folder: Path, name: str = "model.pth") -> Path:
     torch.save(content, folder / name)
     return folder / name
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_every_family_gives_its_own_features_and_logits_and_goes_back(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [*FAMILIES, *HEADS])
+def test_every_family_gives_its_own_features_and_logits_and_goes_back(name, tmp_path):
     library, _, family = name.partition("/")
-    options = TIMM_FAMILIES[family] if library == "timm" else {}
-    build = partial(timm.create_model if library == "timm" else models.get_model, family, num_classes=K, **options)
-    network, plain = randomised(build()), build()
-    images = torch.randn(2, 3, *(side_of(options, family),) * 2)
+    options = FAMILIES.get(name, {})
+    create = timm.create_model if library == "timm" else models.get_model
+    network = randomised(create(family, num_classes=K, **options))
+    side = 160 if family == "test_vit" else 64
+    images = torch.randn(2, 3, side, side)
     classifier = load(saved(network.state_dict(), tmp_path), name, K, arch_options=options).eval()
+    plain = create(family, num_classes=K, **options).eval()
     plain.load_state_dict(export_state_dict(classifier))
     with torch.no_grad():
         logits, features = classifier.predict(images)
         torch.testing.assert_close(logits, network(images), rtol=0, atol=1e-6)
-        assert torch.equal(plain.eval()(images), logits)
+        assert torch.equal(plain(images), logits)
     assert classifier.features_dim == features.shape[1]
     if library == "torchvision":
-        assert classifier.head_name == TORCHVISION_FAMILIES[family]
+        assert classifier.head_name == HEADS[name]
         assert classifier.preprocessing.mean == (0.485, 0.456, 0.406)
-    else:
-        with torch.no_grad():
-            expected = network.forward_head(network.forward_features(images), pre_logits=True)
-        torch.testing.assert_close(features, expected, rtol=0, atol=1e-6)
-        assert classifier.head is classifier.network.get_classifier()
-        assert classifier.preprocessing.mean == network.pretrained_cfg["mean"]
+        return
+    with torch.no_grad():
+        expected = network.forward_head(network.forward_features(images), pre_logits=True)
+    torch.testing.assert_close(features, expected, rtol=0, atol=1e-6)
+    assert classifier.head is classifier.network.get_classifier()
+    assert classifier.preprocessing.mean == network.pretrained_cfg["mean"]
 
 
 def resnet(num_classes: int = K) -> nn.Module:
@@ -136,6 +130,11 @@ PROGRAMS: dict[str, Callable[[dict[str, Tensor]], object]] = {
         "loops": {"fit_loop": {"state_dict": {}}},
         "callbacks": {"ModelCheckpoint{'monitor': None}": {"best_model_score": torch.tensor(0.1)}},
     },
+    "net": lambda state: {"net": state, "acc": 91.2, "epoch": 3},
+    "odd name": lambda state: {"student": state, "epoch": 3},
+    "NumPy numbers": lambda state: {"state_dict": state, "best": np.float64(91.2), "step": np.int64(3)},
+    "average of another name": lambda state: {"model": averages(state), "ema": state},
+    "entry of an entry": lambda state: {"model": {"state_dict": state, "epoch": 3}},
     "Lightning with an average": lambda state: {
         "state_dict": {**under("model.", averages(state)), **under("ema_model.module.", state)}
     },
@@ -143,24 +142,29 @@ PROGRAMS: dict[str, Callable[[dict[str, Tensor]], object]] = {
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_checkpoints_of_training_programs_are_read(program: str, tmp_path: Path) -> None:
-    network, images = resnet(), torch.randn(2, 3, 64, 64)
+def test_checkpoints_of_training_programs_are_read(program, tmp_path):
+    network = resnet()
+    images = torch.randn(2, 3, 64, 64)
     classifier = load(saved(PROGRAMS[program](network.state_dict()), tmp_path), "test_resnet", K).eval()
     with torch.no_grad():
         assert torch.equal(classifier(images), network(images))
 
 
-def test_several_networks_in_one_file_are_named(tmp_path: Path) -> None:
+def test_several_networks_in_one_file_are_named(tmp_path):
     state = resnet().state_dict()
     path = saved({**under("student.", state), **under("teacher.", averages(state))}, tmp_path)
     with pytest.raises(UserError, match=r"several networks, 'student\.', 'teacher\.'; save one alone"):
         load(path, "test_resnet", K)
 
 
-def test_the_number_of_classes_is_that_of_the_checkpoint_if_none_is_given(tmp_path: Path) -> None:
+def test_the_number_of_classes_is_that_of_the_checkpoint_if_none_is_given(tmp_path):
     with pytest.raises(UserError, match="has 7 classes, the dataset has 5"):
         load(saved(resnet(7).state_dict(), tmp_path), "test_resnet", K)
-    assert load(saved(resnet(7).state_dict(), tmp_path), "test_resnet").num_classes == 7
+    for name, network in (
+        ("test_resnet", resnet(7)),
+        ("torchvision/squeezenet1_1", models.squeezenet1_1(num_classes=7)),
+    ):
+        assert load(saved(network.state_dict(), tmp_path), name).num_classes == 7
     shot = shot_classifier(create_backbone("small_cnn"), 7)
     classifier = load(saved(shot.state_dict(), tmp_path), "small_cnn")
     assert isinstance(classifier, BottleneckClassifier)
@@ -168,7 +172,7 @@ def test_the_number_of_classes_is_that_of_the_checkpoint_if_none_is_given(tmp_pa
     assert classifier.preprocessing.mean == (0.5, 0.5, 0.5)
 
 
-def test_what_does_not_fit_is_listed(tmp_path: Path) -> None:
+def test_what_does_not_fit_is_listed(tmp_path):
     path = saved(models.resnet18(num_classes=K).state_dict(), tmp_path)
     for arch, said in {
         "resnet34": r"taken for the weights of a resnet34.*layer1\.2\.bn1\.bias is missing",
@@ -183,7 +187,7 @@ def test_what_does_not_fit_is_listed(tmp_path: Path) -> None:
         load_into(_SmallCNN(), changed, "file.pth")
 
 
-def test_weights_of_other_precision_are_converted_and_whole_numbers_refused(tmp_path: Path) -> None:
+def test_weights_of_other_precision_are_converted_and_whole_numbers_refused(tmp_path):
     state = resnet().state_dict()
     for kind in (torch.float16, torch.bfloat16, torch.float64):
         cast = {name: tensor.to(kind) if tensor.is_floating_point() else tensor for name, tensor in state.items()}
@@ -199,12 +203,12 @@ def test_weights_of_other_precision_are_converted_and_whole_numbers_refused(tmp_
 
 
 @pytest.fixture
-def weights(tmp_path: Path) -> Path:
+def weights(tmp_path):
     torch.manual_seed(3)
     return saved(models.resnet18().state_dict(), tmp_path, "resnet18.pth")
 
 
-def test_the_imagenet_start_is_the_whole_network(weights: Path) -> None:
+def test_the_imagenet_start_is_the_whole_network(weights):
     network = models.resnet18()
     network.load_state_dict(torch.load(weights, weights_only=True))
     model = load("imagenet", "resnet18", pretrained_weights=weights)
@@ -216,7 +220,7 @@ def test_the_imagenet_start_is_the_whole_network(weights: Path) -> None:
     assert {group["lr"] for group in model.get_parameters(0.001)} == {0.001}
 
 
-def test_what_cannot_be_an_imagenet_start(weights: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_an_imagenet_start(weights, tmp_path):
     for arch, given, said in (
         ("resnt18", {"scratch": True}, "did you mean 'resnet18'"),
         ("resnet34", {"pretrained_weights": weights}, "does not fit"),
@@ -228,6 +232,6 @@ def test_what_cannot_be_an_imagenet_start(weights: Path, tmp_path: Path) -> None
             load("imagenet", arch, **given)
 
 
-def test_bare_names_of_resnets_are_those_of_torchvision() -> None:
+def test_bare_names_of_resnets_are_those_of_torchvision():
     for name, module in (("resnet18", "torchvision.models.resnet"), ("timm/resnet18", "timm.models.resnet")):
         assert type(load("imagenet", name, scratch=True).network).__module__ == module

@@ -1,7 +1,4 @@
-"""Networks by name, what SHOT's layers make of them, and what is asked for without being possible."""
-
-from pathlib import Path
-from typing import Any
+"""A network is built by its name with its library's preprocessing; SHOT's layers are the published ones."""
 
 import pytest
 import timm
@@ -12,7 +9,7 @@ from torch import nn
 from tests.conftest import REFUSED
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.batch_norm import BatchNormPolicy
-from tllib_ancon.models.classifier import BottleneckClassifier, as_classifier, shot_classifier
+from tllib_ancon.models.classifier import as_classifier, shot_classifier
 from tllib_ancon.models.loading import load
 from tllib_ancon.models.networks import _SmallCNN, create_backbone, create_network, parse_options
 from tllib_ancon.models.preprocessing import preprocessing_of
@@ -25,7 +22,7 @@ BOTH = [create_backbone, create_network]
 
 
 @pytest.fixture
-def lenet() -> BottleneckClassifier:
+def lenet():
     torch.manual_seed(0)
     return shot_classifier(create_backbone("shot_lenet"), 10, dropout=0.5)
 
@@ -33,7 +30,7 @@ def lenet() -> BottleneckClassifier:
 # SHOT's layers
 
 
-def test_the_head_is_weight_normalised_and_the_bottleneck_has_no_relu() -> None:
+def test_the_head_is_weight_normalised_and_the_bottleneck_has_no_relu():
     torch.manual_seed(0)
     model = shot_classifier(_SmallCNN(), num_classes=5, bottleneck_dim=16)
     torch.testing.assert_close(model.head.weight.norm(dim=1), model.head.parametrizations.weight.original0[:, 0])
@@ -42,7 +39,7 @@ def test_the_head_is_weight_normalised_and_the_bottleneck_has_no_relu() -> None:
 
 
 @pytest.mark.parametrize("dropout", [False, True])
-def test_adaptation_mode_keeps_batch_statistics_and_drops_dropout(dropout: bool) -> None:
+def test_adaptation_mode_keeps_batch_statistics_and_drops_dropout(dropout):
     from timm.layers import DropPath
     from torchvision.ops import StochasticDepth
 
@@ -54,7 +51,7 @@ def test_adaptation_mode_keeps_batch_statistics_and_drops_dropout(dropout: bool)
 # Digits
 
 
-def test_shots_lenet_gives_800_features_in_the_published_order(lenet: BottleneckClassifier) -> None:
+def test_shots_lenet_gives_800_features_in_the_published_order(lenet):
     """Convolution, pooling, ReLU; convolution, dropout, pooling, ReLU."""
     functional = nn.functional
     first, second = (layer for layer in lenet.backbone.layers if isinstance(layer, nn.Conv2d))
@@ -66,7 +63,7 @@ def test_shots_lenet_gives_800_features_in_the_published_order(lenet: Bottleneck
     assert sum(parameter.numel() for parameter in lenet.backbone.parameters()) == 20 * 26 + 50 * 501
 
 
-def test_a_checkpoint_is_loaded_with_its_dropout(lenet: BottleneckClassifier, tmp_path: Path) -> None:
+def test_a_checkpoint_is_loaded_with_its_dropout(lenet, tmp_path):
     torch.save(lenet.state_dict(), tmp_path / "model.pth")
     loaded = load(tmp_path / "model.pth", "shot_lenet", bottleneck_dropout=0.3)
     assert loaded.bottleneck[-1].p == 0.3
@@ -75,7 +72,7 @@ def test_a_checkpoint_is_loaded_with_its_dropout(lenet: BottleneckClassifier, tm
     assert len(load(tmp_path / "model.pth", "shot_lenet").bottleneck) == 2
 
 
-def test_dropout_needs_a_bottleneck_that_has_none(lenet: BottleneckClassifier) -> None:
+def test_dropout_needs_a_bottleneck_that_has_none(lenet):
     with pytest.raises(UserError, match=r"`bottleneck_dropout=0.2`: this model has no bottleneck without dropout"):
         lenet.drop_features(0.2)
     with pytest.raises(UserError, match="this model has no bottleneck"):
@@ -92,13 +89,13 @@ def test_dropout_needs_a_bottleneck_that_has_none(lenet: BottleneckClassifier) -
         *("torchvision/mobilenet_v3_small", "torchvision/swin_t"),
     ],
 )
-def test_backbones_become_classifiers(name: str) -> None:
+def test_backbones_become_classifiers(name):
     side = 160 if name == "test_vit" else 64
     model = shot_classifier(create_backbone(name, pretrained=False), 3, 8).eval()
     assert model(torch.zeros(2, 3, side, side)).shape == (2, 3)
 
 
-def test_preprocessing_is_that_of_the_networks_library() -> None:
+def test_preprocessing_is_that_of_the_networks_library():
     vit = create_network("test_vit")
     assert preprocessing_of(vit) == Preprocessing((0.5,) * 3, (0.5,) * 3, 160, 0.95)
     assert preprocessing_of(create_network("test_vit", options={"img_size": 64})).image_size == 64
@@ -111,7 +108,7 @@ def test_preprocessing_is_that_of_the_networks_library() -> None:
         shot_classifier(backbone, 3, 8, pool=False)(torch.zeros(2, 3, 16, 16))
 
 
-def test_options_are_python_values_and_reach_timm() -> None:
+def test_options_are_python_values_and_reach_timm():
     parsed = parse_options(["pad_type=same", "drop_rate=0.1", "scales=(1, 2)"])
     assert parsed == {"pad_type": "same", "drop_rate": 0.1, "scales": (1, 2)}
     backbone = create_backbone("mobilenetv2_100", pretrained=False, options={"pad_type": "same"})
@@ -120,7 +117,7 @@ def test_options_are_python_values_and_reach_timm() -> None:
         parse_options(["same"])
 
 
-def test_local_weights_need_no_classifier(tmp_path: Path) -> None:
+def test_local_weights_need_no_classifier(tmp_path):
     full = create_backbone("test_resnet", pretrained=False)
     weights = {**full.state_dict(), "head.fc.weight": torch.zeros(1000, 3)}
     save_file(weights, tmp_path / "weights.safetensors")
@@ -130,13 +127,13 @@ def test_local_weights_need_no_classifier(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "options", "said"), REFUSED["networks"])
-def test_what_cannot_be_built_is_named(name: str, options: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_built_is_named(name, options, said):
     with pytest.raises(UserError, match=said) as error:
         create_backbone(name, pretrained=False, options=options)
     assert "\n" not in str(error.value)
 
 
-def test_a_network_of_timm_before_1_0_31_is_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_network_of_timm_before_1_0_31_is_built_again(monkeypatch):
     monkeypatch.delattr(timm.models, "get_model_args")
     network = timm.create_model("test_resnet", num_classes=4)
     images = torch.rand(2, 3, 160, 160)

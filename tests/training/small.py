@@ -9,7 +9,8 @@ from torch.utils.data import TensorDataset
 
 import tllib_ancon
 
-EPOCHS, IMAGES = 4, 24
+EPOCHS = 4
+IMAGES = 24
 
 
 def network() -> nn.Module:
@@ -18,8 +19,8 @@ def network() -> nn.Module:
 
 
 def adapt(
-    model: nn.Module | None = None, images: int | Tensor = IMAGES, labels: bool | Sequence[int] = True, **settings: Any
-) -> Any:
+    model: nn.Module | None = None, images: int | Tensor = IMAGES, labels: bool | Sequence[int] = True, **settings
+):
     if isinstance(images, int):
         images = torch.randn(images, 3, 4, 4, generator=torch.Generator().manual_seed(0))
     if isinstance(labels, bool):

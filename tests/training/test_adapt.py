@@ -1,81 +1,68 @@
-"""Adapting and predicting from Python: any network, any images, in memory or in a run directory."""
-
-from pathlib import Path
-from typing import Any
+"""Every way into an adaptation makes the same run, and a call that makes no sense is refused with what to pass."""
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
 import tllib_ancon
 from tests.conftest import REFUSED
 from tests.end_to_end.killable import differences
+from tests.networks import HALVES, SIDE, Net, state_of
 from tllib_ancon.cli.main import main
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.runtime.errors import UserError
 
-CLASSES, SIDE, IMAGES = 3, 32, 20
-QUICK: dict[str, Any] = {"epochs": 1, "batch_size": 4, "workers": 0, "quiet": True, "seed": 3}
+CLASSES = 3
+IMAGES = 20
+QUICK = {"epochs": 1, "batch_size": 4, "workers": 0, "quiet": True, "seed": 3}
+GENERATOR = torch.Generator().manual_seed(0)
+TARGET = TensorDataset(torch.randn(IMAGES, 3, SIDE, SIDE, generator=GENERATOR), torch.arange(IMAGES) % CLASSES)
 
 
-def sequential() -> nn.Module:
-    encoder = [nn.Conv2d(3, 6, 3, stride=4), nn.BatchNorm2d(6), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
-    torch.manual_seed(0)
-    return nn.Sequential(*encoder, nn.Linear(6, CLASSES))
+def net():
+    return Net(CLASSES)
 
 
-def weights(model: nn.Module) -> dict[str, Tensor]:
-    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
-
-
-@pytest.fixture(scope="module")
-def images() -> TensorDataset:
-    generator = torch.Generator().manual_seed(0)
-    pixels = torch.randn(IMAGES, 3, SIDE, SIDE, generator=generator)
-    return TensorDataset(pixels, torch.randint(0, CLASSES, (IMAGES,), generator=generator))
-
-
-def test_neither_labels_nor_a_run_directory_change_anything_and_the_run_is_gone_on_with(
-    images: TensorDataset, tmp_path: Path
-) -> None:
-    model, log = sequential(), tmp_path / "run"
-    plain = tllib_ancon.adapt(model, images, **QUICK)
-    labelled = tllib_ancon.adapt(model, images, labels=images.tensors[1].tolist(), **QUICK)
-    kept, again = (tllib_ancon.adapt(model, images, **QUICK, log=log) for _ in range(2))
-    assert (log / "result.json").is_file()
-    assert ["accuracy" in result.metrics[0] for result in (plain, labelled)] == [False, True]
-    for other in (labelled, kept, again):
-        assert differences(weights(plain.model), weights(other.model)) == []
+def test_neither_labels_nor_a_run_directory_change_anything_and_the_run_is_gone_on_with(tmp_path):
+    log = tmp_path / "run"
+    plain = tllib_ancon.adapt(net(), TARGET, **QUICK)
+    assert "accuracy" not in plain.metrics[0]
+    labels = TARGET.tensors[1].tolist()
+    for settings in ({"labels": labels}, {"log": log}, {"log": log}):
+        result = tllib_ancon.adapt(net(), TARGET, **QUICK, **settings)
+        assert differences(state_of(plain.model), state_of(result.model)) == []
+        assert ("accuracy" in result.metrics[0]) == ("labels" in settings)
         # A run with labels predicts the whole target, others the sample: other batches, which round differently.
-        scores = [[line["infomax"] for line in result.metrics] for result in (other, plain)]
+        scores = [[epoch["infomax"] for epoch in run.metrics] for run in (result, plain)]
         np.testing.assert_allclose(*scores, rtol=0, atol=1e-9)
+    assert (log / "result.json").is_file()
     with pytest.raises(UserError, match="other settings"):
-        tllib_ancon.adapt(nn.Sequential(model, nn.Linear(CLASSES, CLASSES)), images, **QUICK, log=log)
+        tllib_ancon.adapt(nn.Sequential(net(), nn.Linear(CLASSES, CLASSES)), TARGET, **QUICK, log=log)
     with pytest.raises(UserError, match="cannot be made longer: the learning rate of each step depends on how many"):
-        tllib_ancon.adapt(model, images, **{**QUICK, "epochs": 2}, log=log)
+        tllib_ancon.adapt(net(), TARGET, **{**QUICK, "epochs": 2}, log=log)
 
 
-def test_every_way_in_makes_the_same_run(domains: Path, source_checkpoint: Path, tmp_path: Path) -> None:
+def test_every_way_in_makes_the_same_run(domains, source_checkpoint, tmp_path):
     """The command, keywords and a configuration; and the model knows how its images look."""
     start = str(source_checkpoint)
-    command = ["adapt", str(domains), "-d", "ImageList", "-t", "dark", "--checkpoint", start, "--no-hflip", "--quiet"]
-    assert main([*command, "-b", "16", "-j", "0", "--epochs", "2", "--log", str(tmp_path / "command")]) == 0
-    given = {"root": str(domains), "data": "ImageList", "target": ["dark"], "checkpoint": start, "no_hflip": True}
-    length = {"batch_size": 16, "workers": 0, "epochs": 2, "quiet": True}
-    called = tllib_ancon.adapt(**given, **length, log=tmp_path / "call")
-    configured = tllib_ancon.adapt(AdaptConfig(**given, **length))
-    kept = torch.load(tmp_path / "command" / "checkpoints" / "best.pth", weights_only=True)
+    words = ["adapt", str(domains), "-d", "ImageList", "-t", "dark", "--checkpoint", start, "--no-hflip", "--quiet"]
+    assert main([*words, "-b", "16", "-j", "0", "--epochs", "2", "--log", str(tmp_path / "command")]) == 0
+    settings = {"root": str(domains), "data": "ImageList", "target": ["dark"], "checkpoint": start, "no_hflip": True}
+    settings |= {"batch_size": 16, "workers": 0, "epochs": 2, "quiet": True}
+    called = tllib_ancon.adapt(**settings, log=tmp_path / "call")
+    configured = tllib_ancon.adapt(AdaptConfig(**settings))
+    written = torch.load(tmp_path / "command" / "checkpoints" / "best.pth", weights_only=True)
     for result in (called, configured):
-        assert all(torch.equal(tensor, kept[name]) for name, tensor in result.model.state_dict().items())
+        assert all(torch.equal(tensor, written[name]) for name, tensor in result.model.state_dict().items())
     dark = tllib_ancon.data.open_domain(str(domains), "ImageList", ["dark"])
-    expected, squashed = (tllib_ancon.predict(model, dark, workers=0) for model in (tmp_path / "call", called.model))
-    np.testing.assert_allclose(squashed.probabilities, expected.probabilities, atol=1e-6)
+    expected, found = (tllib_ancon.predict(model, dark, workers=0) for model in (tmp_path / "call", called.model))
+    np.testing.assert_allclose(found.probabilities, expected.probabilities, atol=1e-6)
 
 
 class Endless(Dataset):
-    def __getitem__(self, index: int) -> Tensor:
+    def __getitem__(self, index):
         return torch.zeros(3, SIDE, SIDE)
 
 
@@ -88,46 +75,61 @@ STATE_DICT = "not of type OrderedDict; of a state dict pass the network that has
         *REFUSED["adaptations"],
         ({"model": nn.Flatten(0)}, "logits"),
         ({"images": Endless()}, "length"),
-        ({"model": sequential().state_dict()}, STATE_DICT),
-        ({"model": sequential}, "not of type function; of a state dict pass the network that has loaded it, of a"),
-        ({"model": torch.jit.script(sequential())}, "pass the torch.nn.Module that it was made from"),
+        ({"model": net().state_dict()}, STATE_DICT),
+        ({"model": net}, "not of type function; of a state dict pass the network that has loaded it, of a"),
+        ({"model": torch.jit.script(nn.Flatten())}, "pass the torch.nn.Module that it was made from"),
         ({"model": AdaptConfig()}, "not both"),
         ({"config": AdaptConfig()}, "not both"),
         ({"train_transform": nn.Identity()}, "`evaluation_transform` is needed"),
         ({"start": "latest"}, "give a model or `start`, not both"),
     ],
 )
-def test_what_is_refused(images: TensorDataset, changed: dict[str, Any], message: str) -> None:
-    given = {"model": sequential(), "images": images, **QUICK, **changed}
+def test_what_is_refused(changed, message):
     with pytest.raises(UserError) as error:
-        tllib_ancon.adapt(**given)
+        tllib_ancon.adapt(**{"model": net(), "images": TARGET, **QUICK, **changed})
     assert message in str(error.value)
 
 
-def test_predict_refuses_what_is_no_model_and_settings_of_a_checkpoints_network(images: TensorDataset) -> None:
+@pytest.mark.parametrize(("name", "value"), [("arch", "resnet18"), ("no_pool", True), ("bottleneck_dim", 64)])
+def test_predict_refuses_settings_of_a_checkpoints_network(name, value):
+    with pytest.raises(UserError, match=f"`{name}` is for checkpoints"):
+        tllib_ancon.predict(net(), TARGET, workers=0, **{name: value})
+
+
+def test_predict_refuses_what_is_no_model():
     with pytest.raises(UserError, match=STATE_DICT):
-        tllib_ancon.predict(sequential().state_dict(), images)
-    for name, value in {"arch": "resnet18", "no_pool": True, "bottleneck_dim": 64}.items():
-        with pytest.raises(UserError, match=f"`{name}` is for checkpoints"):
-            tllib_ancon.predict(sequential(), images, workers=0, **{name: value})
+        tllib_ancon.predict(net().state_dict(), TARGET)
 
 
-@pytest.mark.parametrize(("side", "train"), [(16, "shifted by up to 4 pixels"), (64, "cropped at random")])
-def test_a_network_that_nothing_is_known_of_sees_whole_images(
-    side: int, train: str, domains: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pixels = 2 * np.random.default_rng(0).integers(1, 128, (8, side, side, 3), dtype=np.uint8)
-    seen: dict[bool, list[Tensor]] = {True: [], False: []}
-    model = sequential()
+# What images a network sees that nothing is known of
+
+
+def test_without_normalisation_nothing_is_assumed(domains):
     with pytest.raises(UserError, match="pass `evaluation_transform`, to adapt also `train_transform`"):
-        tllib_ancon.adapt(model, domains / "dark", **QUICK)
-    model.register_forward_pre_hook(lambda module, args: seen[torch.is_grad_enabled()].append(args[0].clone()))
-    given = {"image_size": side, "norm_mean": (0.0,) * 3, "norm_std": (1.0,) * 3}
-    tllib_ancon.adapt(model, list(pixels), **{**QUICK, "quiet": False}, **given)
-    told = capsys.readouterr().err
-    assert f"images are resized to {side} × {side} pixels, in training {train}" in told
+        tllib_ancon.adapt(net(), domains / "dark", **QUICK)
+
+
+@pytest.mark.parametrize(("side", "in_training"), [(16, "shifted by up to 4 pixels"), (64, "cropped at random")])
+def test_arrays_keep_their_size_and_are_seen_whole(side, in_training, capsys):
+    pixels = 2 * np.random.default_rng(0).integers(1, 128, (8, side, side, 3), dtype=np.uint8)
     whole = torch.from_numpy(pixels).permute(0, 3, 1, 2) / 255
-    tllib_ancon.predict(model, list(pixels), workers=0, **given)
+    seen = {True: [], False: []}
+    model = net()
+    model.register_forward_pre_hook(lambda module, args: seen[torch.is_grad_enabled()].append(args[0].clone()))
+    settings = {"norm_mean": (0.0,) * 3, "norm_std": (1.0,) * 3}
+    result = tllib_ancon.adapt(model, pixels, **{**QUICK, "quiet": False}, **settings)
+    assert result.config.image_size == side
+    assert f"images are resized to {side} × {side} pixels, in training {in_training}" in capsys.readouterr().err
+    tllib_ancon.predict(model, pixels, workers=0, **settings)
     assert torch.equal(torch.cat(seen[False])[-8:], whole)
-    only_shifted = bool(torch.isin(torch.cat(seen[True]), torch.cat([whole.flatten(), torch.zeros(1)])).all())
-    assert only_shifted == (side < 64)
+    values = torch.cat([whole.flatten(), torch.zeros(1)])
+    assert bool(torch.isin(torch.cat(seen[True]), values).all()) == ("shifted" in in_training)
+
+
+@pytest.mark.parametrize(("shape", "settings", "side"), [((16, 20), {}, 224), ((16, 16), {"image_size": 24}, 24)])
+def test_arrays_of_another_shape_or_with_a_setting_are_resized(shape, settings, side):
+    sizes = []
+    model = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, CLASSES))
+    model.register_forward_pre_hook(lambda module, args: sizes.append(args[0].shape[2:]))
+    tllib_ancon.predict(model, np.zeros((4, *shape, 3), np.uint8), workers=0, **HALVES, **settings)
+    assert {*sizes} == {(side, side)}

@@ -1,7 +1,8 @@
+"""Training against a loss between domains is that of TLLib's scripts, and the target's labels change nothing."""
+
 import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -38,7 +39,7 @@ METHODS = pytest.mark.parametrize("method", [CDAN, MDD, RANDOMIZED], ids=["cdan"
 
 
 @pytest.fixture(scope="module")
-def domains(tmp_path_factory: pytest.TempPathFactory) -> tuple[Domain, Domain]:
+def domains(tmp_path_factory):
     root = write_domains(tmp_path_factory.mktemp("domains"))
     return open_domain(root, "ImageList", ["bright"]), open_domain(root, "ImageList", ["dark"])
 
@@ -48,7 +49,7 @@ def training(
     options: PretrainConfig,
     domains: tuple[Domain, Domain],
     log: Path,
-    backbone: Any = None,
+    backbone=None,
 ) -> _AdversarialTraining:
     torch.manual_seed(0)
     backbone = backbone or create_backbone("small_cnn")
@@ -62,9 +63,10 @@ def latest(log: Path) -> dict[str, torch.Tensor]:
     return dict(load_state_dict(log / "checkpoints" / "latest.pth"))
 
 
-def naive_training(run: _AdversarialTraining, options: Any) -> dict[str, torch.Tensor]:
+def naive_training(run: _AdversarialTraining, options) -> dict[str, torch.Tensor]:
     """The loop of TLLib's cdan.py and mdd.py on the batches that ``run`` would see, from its untrained network."""
-    model, adversary = copy.deepcopy(run.model), copy.deepcopy(run.adversary)
+    model = copy.deepcopy(run.model)
+    adversary = copy.deepcopy(run.adversary)
     rates = [(group["params"], group["lr"]) for group in model.get_parameters()]
     rates += [(list(adversary.parameters()), 1.0)] if list(adversary.parameters()) else []
     groups = [{"params": parameters} for parameters, _ in rates]
@@ -93,7 +95,7 @@ def naive_training(run: _AdversarialTraining, options: Any) -> dict[str, torch.T
 
 
 @METHODS
-def test_training_is_that_of_tllibs_scripts_and_selects_nothing(toolkit, method, domains, tmp_path) -> None:  # noqa: F811
+def test_training_is_that_of_tllibs_scripts_and_selects_nothing(toolkit, method, domains, tmp_path):  # noqa: F811
     run = training(toolkit, method, domains, tmp_path)
     torch.manual_seed(1)  # of MDD's dropout
     expected = naive_training(run, method)
@@ -108,7 +110,7 @@ def test_training_is_that_of_tllibs_scripts_and_selects_nothing(toolkit, method,
 
 
 @METHODS
-def test_labels_of_the_target_change_nothing_and_are_not_seen(toolkit, method, domains, tmp_path) -> None:  # noqa: F811
+def test_labels_of_the_target_change_nothing_and_are_not_seen(toolkit, method, domains, tmp_path):  # noqa: F811
     source, target = domains
     relabelled = replace(target, labels=np.zeros(len(target), dtype=int))
     weights = []

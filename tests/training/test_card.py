@@ -1,35 +1,40 @@
-"""The model card beside a result, and the way to a model hub."""
+"""A model card lies beside each result and stays as its user edits it; libraries read what is written beside it."""
 
 import json
 import shutil
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import timm
 import torch
 from huggingface_hub import HfApi, ModelCard, PyTorchModelHubMixin
-from torch import Tensor, nn
+from torch import nn
 
 from tests.training.small import adapt, network
 from tllib_ancon.runtime.errors import UserError
 
-IMAGES = torch.randn(24, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+LABELS = [number % 3 for number in range(24)]
+RUN = {"labels": LABELS, "method": "shot-im", "lr": 0.3}
 
 
 class Mixed(nn.Module, PyTorchModelHubMixin):
     """A user's network with huggingface_hub's own mixin."""
 
-    def __init__(self, width: int = 6):
+    def __init__(self, width=6):
         super().__init__()
         self.layers = nn.Sequential(nn.Flatten(), nn.Linear(48, width), nn.BatchNorm1d(width), nn.Linear(width, 3))
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images):
         return self.layers(images)
 
 
-def test_a_pushed_model_is_read_by_its_own_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def upload(hub: HfApi, repo_id: str, folder_path: str, commit_message: str) -> str:
+def has_weights_of(model, result):
+    state = model.state_dict()
+    return all(torch.equal(tensor, state[name]) for name, tensor in result.model.state_dict().items())
+
+
+def test_a_pushed_model_is_read_by_its_own_library(tmp_path, monkeypatch):
+    def upload(hub, repo_id, folder_path, commit_message):
         shutil.copytree(folder_path, tmp_path / "pushed")
         return f"{hub.endpoint}/{repo_id}: {commit_message}"
 
@@ -41,59 +46,60 @@ def test_a_pushed_model_is_read_by_its_own_library(tmp_path: Path, monkeypatch: 
     pushed = sorted((tmp_path / "pushed").iterdir())
     assert [path.name for path in pushed] == ["README.md", "config.json", "model.safetensors"]
     assert pushed[0].read_bytes() == (tmp_path / "run" / "README.md").read_bytes()
-    again = Mixed.from_pretrained(tmp_path / "pushed")
-    assert all(torch.equal(tensor, again.state_dict()[key]) for key, tensor in result.model.state_dict().items())
+    assert has_weights_of(Mixed.from_pretrained(tmp_path / "pushed"), result)
 
 
-def test_a_model_of_timm_is_written_as_timm_does(tmp_path: Path) -> None:
-    model = timm.create_model("test_vit", img_size=32, patch_size=8, num_classes=3)
-    result = adapt(model, IMAGES, epochs=1)
-    result.save_pretrained(tmp_path / "model")
-    again = timm.create_model(f"local-dir:{tmp_path / 'model'}", pretrained=True)
-    assert all(torch.equal(tensor, again.state_dict()[key]) for key, tensor in result.model.state_dict().items())
-    assert ModelCard.load(tmp_path / "model" / "README.md").data.library_name == "tllib-ancon"
+def test_a_model_of_timm_is_written_as_timm_does(tmp_path):
+    model = timm.create_model("test_vit", img_size=32, patch_size=8, depth=1, num_classes=3)
+    result = adapt(model, torch.randn(24, 3, 32, 32), epochs=1)
+    result.save_pretrained(tmp_path)
+    assert has_weights_of(timm.create_model(f"local-dir:{tmp_path}", pretrained=True), result)
+    assert ModelCard.load(tmp_path / "README.md").data.library_name == "tllib-ancon"
 
 
-def test_a_network_that_no_library_writes(tmp_path: Path) -> None:
+def test_a_network_that_no_library_writes(tmp_path):
     with pytest.raises(UserError, match="Sequential has no save_pretrained"):
         adapt(network(), epochs=1).save_pretrained(tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
 
-def test_the_card_has_the_numbers_of_the_run_and_its_certificate(tmp_path: Path) -> None:
-    labels = [number % 3 for number in range(24)]
-    result = adapt(labels=labels, log=tmp_path, method="shot-im", lr=0.3)
-    page, start, selected = tmp_path / "README.md", result.metrics[0], result.metrics[result.selected_epoch]
+def test_the_card_has_the_numbers_of_the_run_and_its_certificate(tmp_path):
+    result = adapt(log=tmp_path, **RUN)
+    page = tmp_path / "README.md"
+    start = result.metrics[0]
+    selected = result.metrics[result.selected_epoch]
     card = ModelCard.load(page)
     assert f"| accuracy (%) | {start['accuracy']:.2f} | {selected['accuracy']:.2f} |" in card.text
     assert f"| infomax, without labels | {start['infomax']:.4f} | {selected['infomax']:.4f} |" in card.text
-    found = {result.metric_type: result.metric_value for result in card.data.eval_results}
-    assert found["accuracy"] == selected["accuracy"]
+    evaluations = {evaluation.metric_type: evaluation.metric_value for evaluation in card.data.eval_results}
+    assert evaluations["accuracy"] == selected["accuracy"]
     assert json.loads(card.text.split("```json")[1].split("```")[0])["lr"] == 0.3
     assert "## Certificate" not in card.text
-    session = result.certify(labels, workers=0)
+    session = result.certify(LABELS, workers=0)
     assert str(session).splitlines()[0] in page.read_text()
-    unlabelled = adapt(labels=False, log=tmp_path / "unlabelled", epochs=1)
-    assert "| accuracy" not in (tmp_path / "unlabelled" / "README.md").read_text()
-    assert unlabelled.summary["method"] in (tmp_path / "unlabelled" / "README.md").read_text()
 
 
-def test_a_card_that_a_user_edited_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    labels, page = [number % 3 for number in range(24)], tmp_path / "README.md"
-    result = adapt(labels=labels, log=tmp_path, method="shot-im", lr=0.3)
-    result.certify(labels, workers=0)
-    adapt(labels=labels, log=tmp_path, method="shot-im", lr=0.3)
+def test_the_card_of_a_run_without_labels(tmp_path):
+    result = adapt(labels=False, log=tmp_path, epochs=1)
+    card = (tmp_path / "README.md").read_text()
+    assert "| accuracy" not in card
+    assert result.summary["method"] in card
+
+
+def test_a_card_that_a_user_edited_stays(tmp_path, capsys):
+    page = tmp_path / "README.md"
+    result = adapt(log=tmp_path, **RUN)
+    result.certify(LABELS, workers=0)
+    adapt(log=tmp_path, **RUN)
     assert "## Certificate" in page.read_text()
     assert "README.md" not in capsys.readouterr().err
     page.write_text("mine")
     (tmp_path / "certificate.json").unlink()
-    result.certify(labels, workers=0)
-    adapt(labels=labels, log=tmp_path, method="shot-im", lr=0.3)
+    result.certify(LABELS, workers=0)
+    adapt(log=tmp_path, **RUN)
     assert page.read_text() == "mine"
-    shown = capsys.readouterr().err.splitlines()
-    assert [line for line in shown if "README.md" in line] == [
-        f"{page} has changed since tllib-ancon wrote it and stays; remove it to get a new one"
-    ] * 2
+    shown = [line for line in capsys.readouterr().err.splitlines() if "README.md" in line]
+    assert shown == [f"{page} has changed since tllib-ancon wrote it and stays; remove it to get a new one"] * 2
     page.unlink()
-    adapt(labels=labels, log=tmp_path, method="shot-im", lr=0.3)
+    adapt(log=tmp_path, **RUN)
     assert "## Certificate" in page.read_text()

@@ -1,4 +1,4 @@
-"""What a run stores: its state, the seal that detects damage, and its predictions."""
+"""What a run stores is read to the last bit, and damage or code in it is refused."""
 
 import copy
 import pickle
@@ -36,7 +36,7 @@ def parts(width: int = 2) -> dict[str, Any]:
     return {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=width, momentum=0.9)}
 
 
-def test_a_copied_snapshot_puts_everything_back_whatever_was_trained_and_drawn_since() -> None:
+def test_a_copied_snapshot_puts_everything_back_whatever_was_trained_and_drawn_since():
     trained = parts()
     trained["model"](torch.ones(1, 2)).sum().backward()
     trained["optimizer"].step()
@@ -62,7 +62,7 @@ def test_a_copied_snapshot_puts_everything_back_whatever_was_trained_and_drawn_s
         ("random generators", None),
     ],
 )
-def test_a_part_that_does_not_fit_is_named(part: str, state: object) -> None:
+def test_a_part_that_does_not_fit_is_named(part, state):
     snapshot = take_snapshot(parts())
     if part == "random generators":
         del snapshot["numpy"]
@@ -76,7 +76,7 @@ STATE_OF_A_RUN = {"snapshot": {"parts": {"model": WEIGHTS}}, "metrics": [{"epoch
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> Path:
+def state(tmp_path):
     """``state.pth`` of a run that was cut off after its first epoch."""
     path = tmp_path / "run" / "checkpoints" / "state.pth"
     path.parent.mkdir(parents=True)
@@ -84,7 +84,7 @@ def state(tmp_path: Path) -> Path:
     return path
 
 
-def resume(state: Path) -> Any:
+def resume(state: Path):
     return RunDirectory(state.parent.parent).resume()
 
 
@@ -97,7 +97,7 @@ class Bomb:
 
 
 @pytest.mark.parametrize("sealed", [True, False])
-def test_a_state_that_would_run_code_is_refused_and_does_not(tmp_path: Path, state: Path, sealed: bool) -> None:
+def test_a_state_that_would_run_code_is_refused_and_does_not(tmp_path, state, sealed):
     bomb = Bomb(tmp_path / "victim")
     if sealed:
         write_sealed(state, {**STATE_OF_A_RUN, "snapshot": bomb})
@@ -117,14 +117,14 @@ def test_a_state_that_would_run_code_is_refused_and_does_not(tmp_path: Path, sta
         {**STATE_OF_A_RUN, "snapshot": {"parts": [3]}},
     ],
 )
-def test_other_entries_under_a_right_checksum_are_one_message(state: Path, foreign: Any) -> None:
+def test_other_entries_under_a_right_checksum_are_one_message(state, foreign):
     write_sealed(state, foreign)
     with pytest.raises(UserError, match=r"state\.pth cannot be read as the state of a run .*overwrite"):
         resume(state)
 
 
 @given(st.data())
-def test_any_damage_is_found(state: Path, data: st.DataObject) -> None:
+def test_any_damage_is_found(state, data):
     whole = state.read_bytes()
     content = bytearray(whole)
     place = data.draw(st.integers(0, len(content) - 1))
@@ -150,7 +150,7 @@ FULL = _SavedPredictions(
 )
 
 
-def test_what_is_written_is_read_to_the_last_bit(tmp_path: Path) -> None:
+def test_what_is_written_is_read_to_the_last_bit(tmp_path):
     assert read_predictions(tmp_path) is None
     write_arrays(tmp_path / "predictions.npz", vars(FULL))
     kept = read_predictions(tmp_path)
@@ -160,7 +160,7 @@ def test_what_is_written_is_read_to_the_last_bit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("largest", "kind"), [(65504.0, np.float16), (1e6, np.float32)])
-def test_images_are_kept_by_their_position_and_features_stay_finite(tmp_path: Path, largest: float, kind: type) -> None:
+def test_images_are_kept_by_their_position_and_features_stay_finite(tmp_path, largest, kind):
     target = Domain.of_files("d", ["a.png", "", "b.png", "", "", "c.png"], ["x", "y"], [1, 0, 0, 0, 0, 1])
     target = target.subset([2, 5])
     features = torch.tensor([[0.5], [-largest]])
@@ -173,8 +173,9 @@ def test_images_are_kept_by_their_position_and_features_stay_finite(tmp_path: Pa
     assert (kept.features.dtype, kept.features.tolist()) == (kind, features.tolist())
 
 
-def test_damage_and_objects_are_refused_and_nothing_is_run(tmp_path: Path) -> None:
-    path, bomb = tmp_path / "predictions.npz", Bomb(tmp_path / "victim")
+def test_damage_and_objects_are_refused_and_nothing_is_run(tmp_path):
+    path = tmp_path / "predictions.npz"
+    bomb = Bomb(tmp_path / "victim")
     np.savez(path, logits=LOGITS)
     with pytest.raises(UserError, match=r"cannot be read as predictions .*'indices'"):
         read_predictions(tmp_path)

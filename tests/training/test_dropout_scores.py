@@ -1,3 +1,5 @@
+"""The score under dropout is AETTA's, for the source model alone, and draws no random number of the caller."""
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -15,8 +17,10 @@ def predictions(samples: int = 20) -> Outputs:
     return Outputs(torch.arange(samples), features, HEAD(features).detach())
 
 
-def test_against_a_naive_transcription_that_draws_nothing_else() -> None:
-    given, generator, before = predictions(), torch.Generator().manual_seed(0), torch.get_rng_state()
+def test_against_a_naive_transcription_that_draws_nothing_else():
+    given = predictions()
+    generator = torch.Generator().manual_seed(0)
+    before = torch.get_rng_state()
     dropped = []
     for _ in range(PASSES):
         mask = torch.empty(20, 6).bernoulli_(1 - PROBABILITY, generator=generator)
@@ -27,7 +31,7 @@ def test_against_a_naive_transcription_that_draws_nothing_else() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_many_samples_are_represented_by_some(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_samples_are_represented_by_some(monkeypatch):
     taken: list[int] = []
 
     def head(features: Tensor) -> Tensor:
@@ -41,7 +45,7 @@ def test_many_samples_are_represented_by_some(monkeypatch: pytest.MonkeyPatch) -
     assert taken == [50] * PASSES
 
 
-def test_the_source_model_alone_has_the_score_and_only_with_a_head() -> None:
+def test_the_source_model_alone_has_the_score_and_only_with_a_head():
     result = adapt(images=40, hold_out=0.4)
     assert [("aetta" in line) for line in result.metrics[:2]] == [True, False]
     headless = nn.Sequential(nn.Conv2d(3, 3, 4), nn.BatchNorm2d(3), nn.Flatten()).eval()

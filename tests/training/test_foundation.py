@@ -1,6 +1,5 @@
-"""Models of transformers, timm and open_clip in ``adapt`` and ``predict``: prepared as their libraries do."""
+"""Models of transformers, timm and open_clip get images as their libraries prepare them; what cannot learn is said."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,15 +23,13 @@ NEIGHBOURS: dict[str, Any] = {"neighbors": 2, "expanded_neighbors": 2}
 
 
 @pytest.fixture(scope="module")
-def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def photos(tmp_path_factory):
     folder = tmp_path_factory.mktemp("photos")
     write_domain(folder, "dark", 12, seed=0)
     return folder / "dark"
 
 
-def test_images_are_prepared_by_the_processor_beside_the_model_or_by_the_one_that_is_given(
-    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_images_are_prepared_by_the_processor_beside_the_model_or_by_the_one_that_is_given(photos, tmp_path, capsys):
     mean = {"image_mean": [0.1, 0.2, 0.3], "image_std": [0.4, 0.5, 0.6]}
     processor = transformers.CLIPImageProcessorPil(
         size={"shortest_edge": 36}, crop_size={"height": 32, "width": 32}, **mean
@@ -61,9 +58,7 @@ def test_images_are_prepared_by_the_processor_beside_the_model_or_by_the_one_tha
         tllib_ancon.adapt(fresh, photos, evaluation_transform=transformers.Siglip2ImageProcessor(), **QUICK)
 
 
-def test_of_a_model_without_a_processor_a_line_says_what_is_assumed(
-    photos: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_of_a_model_without_a_processor_a_line_says_what_is_assumed(photos, capsys):
     model = transformer()
     tllib_ancon.adapt(model, photos, **{**QUICK, "quiet": False})
     told = capsys.readouterr().err
@@ -77,7 +72,7 @@ def test_of_a_model_without_a_processor_a_line_says_what_is_assumed(
     assert "assumed" not in capsys.readouterr().err
 
 
-def test_clip_with_the_texts_of_its_classes_is_adapted(photos: Path) -> None:
+def test_clip_with_the_texts_of_its_classes_is_adapted(photos):
     open_clip = pytest.importorskip("open_clip")
     torch.manual_seed(0)
     vision = {"image_size": 32, "layers": 1, "width": 64, "patch_size": 8}
@@ -99,7 +94,7 @@ def test_clip_with_the_texts_of_its_classes_is_adapted(photos: Path) -> None:
     assert torch.equal(result.model[1].weight, zero_shot[1].weight)
 
 
-def test_what_cannot_be_adapted_says_why(photos: Path) -> None:
+def test_what_cannot_be_adapted_says_why(photos):
     with torch.device("meta"):
         empty = nn.Linear(3, 5)
     for use in (tllib_ancon.adapt, tllib_ancon.predict):

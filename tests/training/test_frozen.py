@@ -1,9 +1,6 @@
-"""Models of which a part is frozen: what their owner froze stays frozen, adapters alone learn."""
+"""What the owner of a model froze stays frozen, and adapters alone learn."""
 
 import copy
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 import timm
@@ -40,7 +37,7 @@ def flags(model: nn.Module) -> dict[str, bool]:
 
 
 @pytest.mark.parametrize("settings", [{}, {"method": "tent"}], ids=str)
-def test_what_is_frozen_stays_so_to_the_byte(settings: dict[str, Any], capsys) -> None:
+def test_what_is_frozen_stays_so_to_the_byte(settings, capsys):
     model = frozen_but(transformer(), "norm")
     result = adapt(model, IMAGES, quiet=False, **settings)
     learning = {name for name, learns in flags(model).items() if learns}
@@ -50,7 +47,7 @@ def test_what_is_frozen_stays_so_to_the_byte(settings: dict[str, Any], capsys) -
     assert "what the model has frozen stays so: 10 of 32 parameters learn" in capsys.readouterr().err
 
 
-def test_a_choice_that_thaws_says_how_much(capsys) -> None:
+def test_a_choice_that_thaws_says_how_much(capsys):
     model = frozen_but(transformer(), "norm")
     result = adapt(model, IMAGES, adapted="all-but-head", epochs=1, quiet=False)
     assert "`adapted=all-but-head` thaws 20 of 22 frozen parameters" in capsys.readouterr().err
@@ -60,7 +57,7 @@ def test_a_choice_that_thaws_says_how_much(capsys) -> None:
     assert "thaws" not in capsys.readouterr().err
 
 
-def test_without_anything_frozen_the_method_decides() -> None:
+def test_without_anything_frozen_the_method_decides():
     assert {method: adapt(method=method, epochs=1).config.adapted for method in ("ancon", "tent", "adabn")} == {
         "ancon": "all-but-head",
         "tent": "norm-affine",
@@ -71,7 +68,7 @@ def test_without_anything_frozen_the_method_decides() -> None:
     assert changed(network(), given.model) == set(flags(network()))
 
 
-def test_a_frozen_model_is_refused_unless_its_statistics_alone_change() -> None:
+def test_a_frozen_model_is_refused_unless_its_statistics_alone_change():
     model = frozen_but(network())
     with pytest.raises(UserError, match="All are frozen: let parameters require gradients, or pass"):
         adapt(model)
@@ -81,7 +78,7 @@ def test_a_frozen_model_is_refused_unless_its_statistics_alone_change() -> None:
 
 
 @pytest.mark.parametrize("method", ["adabn", "ancon"])
-def test_mixed_statistics_leave_frozen_scales_and_shifts(method: str) -> None:
+def test_mixed_statistics_leave_frozen_scales_and_shifts(method):
     model = frozen_but(network(), "1.", "4.")
     result = adapt(model, method=method, batch_norm="mixed", epochs=1)
     learning = set() if method == "adabn" else {"1.weight", "1.bias", "4.weight", "4.bias"}
@@ -101,9 +98,7 @@ ADAPTED = [(transformer, "qkv", None), (transformer, "qkv", ["head"]), (of_trans
 
 
 @pytest.mark.parametrize(("build", "target", "saved"), ADAPTED)
-def test_adapters_learn_alone_and_are_saved(
-    build: Callable[[], nn.Module], target: str, saved: list[str] | None, tmp_path: Path
-) -> None:
+def test_adapters_learn_alone_and_are_saved(build, target, saved, tmp_path):
     peft = pytest.importorskip("peft")
     base = build()
     model = peft.get_peft_model(copy.deepcopy(base), peft.LoraConfig(target_modules=[target], modules_to_save=saved))

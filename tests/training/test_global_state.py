@@ -3,7 +3,7 @@
 import ctypes
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ QUICK: dict[str, Any] = {"epochs": 1, "workers": 0, "quiet": True}
 class Broken(nn.Module):
     """A network whose logits stop being finite once it is trained."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.network = network()
 
@@ -35,11 +35,11 @@ class Broken(nn.Module):
         return logits * torch.nan if torch.is_grad_enabled() and len(images) > 2 else logits
 
 
-def adapt(**settings: Any) -> Any:
+def adapt(**settings):
     return tllib_ancon.adapt(network(), IMAGES, **{**QUICK, **settings})
 
 
-def pretrain(root: Path) -> None:
+def pretrain(root: Path):
     write_domain(root, "bright", 12, seed=0)
     small = {"arch": "small_cnn", "scratch": True, "image_size": 16, "resize_size": 16, "batch_size": 4}
     where = {"root": root, "data": "ImageList", "source": ["bright"], "log": root / "run"}
@@ -80,9 +80,10 @@ def shared_state(accelerator: Accelerator) -> dict[str, Any]:
 
 
 @pytest.fixture
-def accelerator() -> Iterator[Accelerator]:
+def accelerator():
     """An accelerator of the caller's in a process with settings that differ from the defaults."""
-    benchmark, threads = torch.backends.cudnn.benchmark, torch.get_num_threads()
+    benchmark = torch.backends.cudnn.benchmark
+    threads = torch.get_num_threads()
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.backends.cudnn.benchmark = True
     torch.set_num_threads(2)
@@ -97,38 +98,38 @@ def accelerator() -> Iterator[Accelerator]:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_call_changes_nothing_that_the_process_shares(name: str, accelerator: Accelerator, tmp_path: Path) -> None:
+def test_a_call_changes_nothing_that_the_process_shares(name, accelerator, tmp_path):
     before = shared_state(accelerator)
     CALLS[name](tmp_path)
     assert shared_state(accelerator) == before
 
 
 @pytest.mark.parametrize("name", FAILING)
-def test_nor_does_one_that_fails(name: str, accelerator: Accelerator) -> None:
+def test_nor_does_one_that_fails(name, accelerator):
     before = shared_state(accelerator)
     with pytest.raises(UserError):
         FAILING[name]()
     assert shared_state(accelerator) == before
 
 
-def test_accelerate_has_no_state_where_it_had_none() -> None:
+def test_accelerate_has_no_state_where_it_had_none():
     AcceleratorState._reset_state(reset_partial_state=True)
     adapt(mixed_precision="no")
     assert AcceleratorState._shared_state == {}
 
 
-def test_the_seed_decides_all_the_same() -> None:
+def test_the_seed_decides_all_the_same():
     first, again, other = (adapt(seed=seed).model.state_dict() for seed in (0, 0, 1))
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not all(torch.equal(first[name], other[name]) for name in first)
 
 
-def test_the_callers_deterministic_mode_stays_on_in_a_run(accelerator: Accelerator, modes_of_steps: set[bool]) -> None:
+def test_the_callers_deterministic_mode_stays_on_in_a_run(accelerator, modes_of_steps):
     adapt()
     assert modes_of_steps == {True}
 
 
-def test_memory_of_the_process_is_left_to_its_allocator(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_of_the_process_is_left_to_its_allocator(monkeypatch):
     opened: list[Any] = []
     monkeypatch.setattr(ctypes, "CDLL", lambda *args, **options: opened.append(args))
     tllib_ancon.predict(adapt().model, IMAGES, workers=0)

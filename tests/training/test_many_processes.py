@@ -45,7 +45,10 @@ pytestmark = pytest.mark.skipif(
     torch.cuda.is_available(), reason="compares CPUs; set CUDA_VISIBLE_DEVICES= to hide GPUs"
 )
 
-WORLD_SIZE, BATCH, EPOCHS, SIDE = 2, 6, 2, 8
+WORLD_SIZE = 2
+BATCH = 6
+EPOCHS = 2
+SIDE = 8
 IMAGES = 41
 SIZES = (1, 2, 5, 9, 12)
 SAME = 1e-5
@@ -70,9 +73,10 @@ ADVERSARIAL: dict[str, dict[str, Any]] = {
 class Encoder(nn.Sequential):
     """Without batch-norm, so that an image's features do not depend on its batch."""
 
-    out_features, pretrained = 6, False
+    out_features = 6
+    pretrained = False
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(nn.Conv2d(3, 6, 3, bias=False), nn.Tanh())
 
 
@@ -96,9 +100,10 @@ class Interleaved(EpochSampler):
         return iter(keys.unflatten(1, (-1, self.batch)).transpose(0, 1).flatten().tolist())
 
 
-def build(target: Domain, folder: Path, batch_size: int, **options: Any) -> Adaptation:
+def build(target: Domain, folder: Path, batch_size: int, **options) -> Adaptation:
     torch.manual_seed(0)
-    bottleneck, head = nn.Linear(6, 5, bias=False), nn.Linear(5, 3, bias=False)
+    bottleneck = nn.Linear(6, 5, bias=False)
+    head = nn.Linear(5, 3, bias=False)
     head.weight.data *= 4
     if options.get("method") == "adabn":
         bottleneck = nn.Sequential(bottleneck, nn.BatchNorm1d(5))
@@ -112,7 +117,7 @@ def build(target: Domain, folder: Path, batch_size: int, **options: Any) -> Adap
     return Adaptation(Plan(given, given, Source(), model, target, transforms, Progress(quiet=True), {}), run)
 
 
-def in_the_order_of_many(target: Domain, folder: Path, **options: Any) -> Adaptation:
+def in_the_order_of_many(target: Domain, folder: Path, **options) -> Adaptation:
     """In one process."""
     adaptation = build(target, folder, WORLD_SIZE * BATCH, **options)
     (loader,) = adaptation.loaders
@@ -136,7 +141,7 @@ def outcome(adaptation: Adaptation) -> dict[str, Any]:
     thresholds: list[Tensor] = []
     step = adaptation._step
 
-    def recorded(*args: Any) -> Any:
+    def recorded(*args):
         result = step(*args)
         thresholds.append(adaptation.method.diagnostics().get("threshold", torch.tensor(0.0)).clone())
         return result
@@ -191,7 +196,7 @@ def statistics(target: Domain, folder: Path) -> list[Tensor]:
 
 
 def adversarial(
-    domains: list[Domain], log: Path, batch_size: int, plain: bool = True, **settings: Any
+    domains: list[Domain], log: Path, batch_size: int, plain: bool = True, **settings
 ) -> _AdversarialTraining:
     """A training; a plain network has no batch-norm and no dropout, so that an image's outputs are its own."""
     fixed = {"epochs": EPOCHS, "iters_per_epoch": STEPS, "bottleneck_dim": 5, "lr": 0.1, "lr_gamma": 0.1, "workers": 0}
@@ -200,11 +205,12 @@ def adversarial(
     network = _adversarial_network(find(), Encoder(), 3, config)
     if plain:
         without_batches_and_noise(network[0])
-    run, transforms = RunDirectory(log), Transforms(contrasting, contrasting)
+    run = RunDirectory(log)
+    transforms = Transforms(contrasting, contrasting)
     return _AdversarialTraining(network, *domains, config, run, transforms, Progress(quiet=True))
 
 
-def without_batches_and_noise(model: nn.Module) -> None:
+def without_batches_and_noise(model: nn.Module):
     for name, module in model.named_children():
         if isinstance(module, nn.BatchNorm1d | nn.Dropout):
             setattr(model, name, nn.Identity())
@@ -255,7 +261,7 @@ def one_of_many(root: Path, out: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def domains(tmp_path_factory: pytest.TempPathFactory) -> list[Domain]:
+def domains(tmp_path_factory):
     root = tmp_path_factory.mktemp("domains")
     for seed, name in enumerate(("bright", "dark")):
         write_domain(root, name, IMAGES + 1 - seed, seed=seed, side=SIDE)
@@ -263,22 +269,23 @@ def domains(tmp_path_factory: pytest.TempPathFactory) -> list[Domain]:
 
 
 @pytest.fixture(scope="module")
-def target(domains: list[Domain]) -> Domain:
+def target(domains):
     return domains[1]
 
 
 @pytest.fixture(scope="module")
-def many(target: Domain, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    root, out = Path(target.paths[0]).parents[2], tmp_path_factory.mktemp("many")
+def many(target, tmp_path_factory):
+    root = Path(target.paths[0]).parents[2]
+    out = tmp_path_factory.mktemp("many")
     return results_in_two(one_of_many, root, out, folder=out)
 
 
-def close(expected: Tensor, found: Tensor) -> None:
+def close(expected: Tensor, found: Tensor):
     torch.testing.assert_close(found, expected, rtol=0, atol=SAME)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_two_processes_do_what_one_does_with_twice_the_batch(target, many, variant: str, tmp_path: Path) -> None:
+def test_two_processes_do_what_one_does_with_twice_the_batch(target, many, variant, tmp_path):
     expected = outcome(in_the_order_of_many(target, tmp_path, **VARIANTS[variant]))
     found = [process["variants"][variant] for process in many]
     for process in found:
@@ -296,7 +303,7 @@ def test_two_processes_do_what_one_does_with_twice_the_batch(target, many, varia
             assert (together.sum(0) > 0).sum() > 1
 
 
-def test_a_source_model_too(target, many, tmp_path: Path) -> None:
+def test_a_source_model_too(target, many, tmp_path):
     training = source_only(target, tmp_path, WORLD_SIZE * BATCH)
     training.loaders = [in_their_order(training.loaders[0], BATCH)]
     expected = trained(training)
@@ -306,7 +313,7 @@ def test_a_source_model_too(target, many, tmp_path: Path) -> None:
         torch.testing.assert_close(process["source"]["metrics"], expected["metrics"], rtol=0, atol=SAME)
 
 
-def test_each_process_gets_the_predictions_of_the_first_ones_model_on_every_image_in_order(target, many) -> None:
+def test_each_process_gets_the_predictions_of_the_first_ones_model_on_every_image_in_order(target, many):
     expected = evaluated(target, SIZES)
     for process in many:
         for size, predictions in process["evaluated"].items():
@@ -315,7 +322,7 @@ def test_each_process_gets_the_predictions_of_the_first_ones_model_on_every_imag
                 close(wanted, found)
 
 
-def test_adabn_in_two_processes_has_the_moments_of_all_images(target, many, tmp_path: Path) -> None:
+def test_adabn_in_two_processes_has_the_moments_of_all_images(target, many, tmp_path):
     """Of 37, the process with 19 has one left after its batches of 6."""
     expected = statistics(target, tmp_path / "one")
     for process in many:
@@ -324,7 +331,7 @@ def test_adabn_in_two_processes_has_the_moments_of_all_images(target, many, tmp_
 
 
 @pytest.mark.parametrize("variant", ADVERSARIAL)
-def test_two_processes_train_as_one_against_a_loss_between_domains(domains, many, variant: str, tmp_path: Path) -> None:
+def test_two_processes_train_as_one_against_a_loss_between_domains(domains, many, variant, tmp_path):
     with double_precision():
         training = adversarial(domains, tmp_path, WORLD_SIZE * BATCH, **ADVERSARIAL[variant])
         training.loaders = [in_their_order(loader, BATCH, STEPS * BATCH) for loader in training.loaders]
@@ -340,7 +347,7 @@ def test_two_processes_train_as_one_against_a_loss_between_domains(domains, many
         torch.testing.assert_close(found["metrics"], expected["metrics"], rtol=0, atol=1e-6)
 
 
-def test_all_processes_end_with_one_model_and_one_discriminator_and_with_noise_of_their_own(many) -> None:
+def test_all_processes_end_with_one_model_and_one_discriminator_and_with_noise_of_their_own(many):
     first, second = (process["with batch-norm"] for process in many)
     for one in (first, second):
         one["model"] = {name: tensor for name, tensor in one["model"].items() if "running" not in name}

@@ -1,4 +1,4 @@
-"""A stream: the equations of the methods, and what a batch changes."""
+"""A stream adapts by the equations of its method, and keeps what the source model has."""
 
 import copy
 
@@ -7,8 +7,11 @@ import torch
 from torch import Tensor, nn
 
 import tllib_ancon
+from tests.networks import fit
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.self_training import roid
+
+METHODS = ("tent", "adabn", "eta", "roid", "ancon-auto")
 
 
 def network() -> nn.Module:
@@ -28,8 +31,11 @@ def naive_tent(model: nn.Module, batches: list[Tensor], lr: float) -> list[Tenso
     model = copy.deepcopy(model).train().requires_grad_(False)
     norm = model[1]
     norm.requires_grad_(True)
-    norm.track_running_stats, norm.running_mean, norm.running_var = False, None, None
-    optimizer, outputs = torch.optim.Adam(norm.parameters(), lr=lr), []
+    norm.track_running_stats = False
+    norm.running_mean = None
+    norm.running_var = None
+    optimizer = torch.optim.Adam(norm.parameters(), lr=lr)
+    outputs = []
     for batch in batches:
         logits = model(batch)
         loss = -(logits.softmax(1) * logits.log_softmax(1)).sum(1).mean()
@@ -40,18 +46,20 @@ def naive_tent(model: nn.Module, batches: list[Tensor], lr: float) -> list[Tenso
     return outputs
 
 
-def test_tent_is_its_definition_over_ten_batches() -> None:
+def test_tent_is_its_definition_over_ten_batches():
     model = network()
     adapting = tllib_ancon.online(model, method="tent", lr=1e-2, batch_norm="target")
     for found, expected in zip(map(adapting, stream()), naive_tent(model, stream(), 1e-2), strict=True):
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("method", ["tent", "adabn", "eta", "roid", "ancon-auto"])
-def test_the_given_model_stays_a_reset_restores_and_a_state_continues(method: str) -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_the_given_model_stays_a_reset_restores_and_a_state_continues(method):
     model = network()
-    before, batches = copy.deepcopy(model.state_dict()), stream(6)
-    adapting = tllib_ancon.online(model, method=method, **({} if method == "adabn" else {"lr": 1e-2}))
+    before = copy.deepcopy(model.state_dict())
+    batches = stream(6)
+    settings = {} if method == "adabn" else {"lr": 1e-2}
+    adapting = tllib_ancon.online(model, method=method, **settings)
     first = [adapting(batch) for batch in batches]
     assert all(torch.equal(model.state_dict()[name], before[name]) for name in before)
     scale = adapting.model[1].weight
@@ -62,7 +70,7 @@ def test_the_given_model_stays_a_reset_restores_and_a_state_continues(method: st
     assert "model.1.weight" in adapting.state_dict()
 
 
-def test_dense_outputs_take_tent_and_adabn_and_others_say_so() -> None:
+def test_dense_outputs_take_tent_and_adabn_and_others_say_so():
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 5, 1))
     assert tllib_ancon.online(model, method="tent")(stream(1)[0]).shape == (16, 5, 6, 6)
     assert tllib_ancon.online(model, method="adabn")(stream(1)[0]).shape == (16, 5, 6, 6)
@@ -70,8 +78,11 @@ def test_dense_outputs_take_tent_and_adabn_and_others_say_so() -> None:
         tllib_ancon.online(model, method="roid")(stream(1)[0])
 
 
-@pytest.mark.parametrize("method", ["tent", "eta", "roid", "ancon-auto"])
-def test_one_logit_stays_one(method: str) -> None:
+LEARNING = ["tent", "eta", "roid", "ancon-auto"]
+
+
+@pytest.mark.parametrize("method", LEARNING)
+def test_one_logit_stays_one(method):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8 * 36, 1))
     adapting = tllib_ancon.online(model, method=method, batch_norm="target")
@@ -81,9 +92,9 @@ def test_one_logit_stays_one(method: str) -> None:
         torch.testing.assert_close(first, copy.deepcopy(model).train()(stream(1)[0]))
 
 
-@pytest.mark.parametrize("method", ["tent", "eta", "roid", "ancon-auto"])
+@pytest.mark.parametrize("method", LEARNING)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_models_of_other_precisions_adapt(method: str, dtype: torch.dtype) -> None:
+def test_models_of_other_precisions_adapt(method, dtype):
     adapting = tllib_ancon.online(network().to(dtype), method=method)
     for batch in stream(2):
         assert adapting(batch.to(dtype)).isfinite().all()
@@ -98,13 +109,13 @@ def test_models_of_other_precisions_adapt(method: str, dtype: torch.dtype) -> No
         (nn.Linear(3, 2), {}, "needs normalisation layers"),
     ],
 )
-def test_what_cannot_adapt_to_a_stream(model: nn.Module, settings: dict[str, str], message: str) -> None:
+def test_what_cannot_adapt_to_a_stream(model, settings, message):
     with pytest.raises(UserError, match=message):
         tllib_ancon.online(model, **settings)
 
 
-@pytest.mark.parametrize("method", ["tent", "eta", "roid", "ancon-auto"])
-def test_a_bad_batch_is_an_error_and_changes_nothing(method: str) -> None:
+@pytest.mark.parametrize("method", LEARNING)
+def test_a_bad_batch_is_an_error_and_changes_nothing(method):
     adapting = tllib_ancon.online(network(), method=method)
     first, second = stream(2)
     adapting(first)
@@ -118,7 +129,7 @@ def test_a_bad_batch_is_an_error_and_changes_nothing(method: str) -> None:
     assert torch.equal(adapting(second), again(second))
 
 
-def test_one_sample_has_no_statistics_of_its_batch() -> None:
+def test_one_sample_has_no_statistics_of_its_batch():
     with pytest.raises(UserError, match="collect at least two samples, or leave out `batch_norm=target`"):
         tllib_ancon.online(network(), batch_norm="target")(stream(1)[0][:1])
     assert tllib_ancon.online(network())(stream(1)[0][:1]).shape == (1, 4)
@@ -127,7 +138,6 @@ def test_one_sample_has_no_statistics_of_its_batch() -> None:
         tllib_ancon.online(dense, method="tent")(stream(1)[0][:1])
 
 
-METHODS = ("tent", "adabn", "eta", "roid", "ancon-auto")
 CLASSES = 4
 
 
@@ -140,21 +150,15 @@ def drawn(classes: Tensor, shift: float, seed: int) -> Tensor:
 
 
 @pytest.fixture(scope="module")
-def source_model() -> nn.Module:
+def source_model():
     """A network that has learnt the patterns."""
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 36, 16),
         nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, CLASSES),
     )  # fmt: skip
-    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
-    for step in range(60):
-        classes = torch.arange(64) % CLASSES
-        loss = nn.functional.cross_entropy(model(drawn(classes, 0, 10 + step)), classes)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return model.eval()
+    classes = torch.arange(64) % CLASSES
+    return fit(model, ((drawn(classes, 0, 10 + step), classes) for step in range(60)))
 
 
 def accuracy(model: nn.Module, classes: Tensor, batch_size: int) -> float:
@@ -170,7 +174,7 @@ IN_TURN = torch.arange(768) % CLASSES
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("batch_size", [96, 16, 1])
-def test_a_sorted_stream_keeps_what_the_source_model_has(method: str, batch_size: int, source_model: nn.Module) -> None:
+def test_a_sorted_stream_keeps_what_the_source_model_has(method, batch_size, source_model):
     classes = IN_TURN.sort().values
     adapting = tllib_ancon.online(source_model, method)
     assert accuracy(adapting, classes, batch_size) >= accuracy(source_model, classes, batch_size) - 1
@@ -180,7 +184,7 @@ def test_a_sorted_stream_keeps_what_the_source_model_has(method: str, batch_size
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_batches_like_the_stream_have_the_published_predictions(method: str, source_model: nn.Module) -> None:
+def test_batches_like_the_stream_have_the_published_predictions(method, source_model):
     batches = drawn(IN_TURN, 0.5, 1).split(96)
     published = tllib_ancon.online(source_model, method, batch_norm="target")
     adapting = tllib_ancon.online(source_model, method)
@@ -189,7 +193,7 @@ def test_batches_like_the_stream_have_the_published_predictions(method: str, sou
 
 
 @pytest.mark.parametrize("method", ["tent", "roid"])
-def test_samples_that_come_alone_are_learnt_from_once_there_are_enough(method: str, source_model: nn.Module) -> None:
+def test_samples_that_come_alone_are_learnt_from_once_there_are_enough(method, source_model):
     adapting = tllib_ancon.online(source_model, method)
     samples = drawn(IN_TURN, 0.5, 1)[:130].split(1)
     scale = adapting.model[1].weight
@@ -207,9 +211,11 @@ def test_samples_that_come_alone_are_learnt_from_once_there_are_enough(method: s
     torch.testing.assert_close(adapting(samples[0]), source_model(samples[0]))
 
 
-def test_the_parts_of_roid_are_their_equations() -> None:
-    logits, other = torch.randn(6, 4), torch.randn(6, 4)
-    f, g = logits.softmax(1), other.softmax(1)
+def test_the_parts_of_roid_are_their_equations():
+    logits = torch.randn(6, 4)
+    other = torch.randn(6, 4)
+    f = logits.softmax(1)
+    g = other.softmax(1)
     ratio = -(f * (f / (1 - f)).log()).sum(1)
     torch.testing.assert_close(roid.soft_likelihood_ratio(logits), ratio, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(roid.symmetric_cross_entropy(logits, other), -(g * f.log() + f * g.log()).sum(1) / 2)
@@ -221,7 +227,7 @@ def test_the_parts_of_roid_are_their_equations() -> None:
     assert ((weights == 0) == (diversity < diversity.mean())).all()
 
 
-def test_a_sorted_part_is_not_learnt_from_and_a_mixed_part_is(source_model: nn.Module) -> None:
+def test_a_sorted_part_is_not_learnt_from_and_a_mixed_part_is(source_model):
     adapting = tllib_ancon.online(source_model, "tent")
     scale = adapting.model[1].weight
     before = scale.clone()

@@ -1,7 +1,4 @@
-"""What the training loop hands to ``initialize`` of a method: outputs and the positions that they belong to."""
-
-from collections.abc import Iterator
-from typing import Any
+"""A method gets the outputs of each image under the position that its steps have."""
 
 import pytest
 import torch
@@ -21,7 +18,7 @@ class Remembers(methods.Method):
 
     refresh = "sample"
 
-    def initialize(self, indices: Tensor, features: Tensor, logits: Tensor) -> None:
+    def initialize(self, indices: Tensor, features: Tensor, logits: Tensor):
         RECEIVED.append((indices.clone(), features.clone(), logits.clone()))
 
     def objective(self, visit: methods.Visit, targets: Tensor) -> Tensor:
@@ -30,7 +27,7 @@ class Remembers(methods.Method):
 
 
 @pytest.fixture(params=["sample", "start"])
-def method(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def method(request, monkeypatch):
     registered = dict(methods.REGISTERED)
     methods.register("remembers")(Remembers)
     monkeypatch.setattr(Remembers, "refresh", request.param)
@@ -50,7 +47,7 @@ def method(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         {"criterion": "last", "batch_norm": "mixed", "batch_norm_share": 1.0},  # the pass that mixes statistics
     ],
 )
-def test_positions_are_those_of_a_step(method: str, settings: dict[str, Any]) -> None:
+def test_positions_are_those_of_a_step(method, settings):
     images = torch.randn(IMAGES, 3, 4, 4, generator=torch.Generator().manual_seed(0))
     adapt(images=images, method=method, epochs=2, views=1, **settings)
     adapted = images[hold_out(IMAGES, settings.get("hold_out", 0.0), 0)[0]]

@@ -1,5 +1,6 @@
+"""The losses of a source model are their equations, and flags reach them."""
+
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,19 +16,19 @@ LABELS = torch.tensor([0, 2])
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
-def test_label_smoothing(smoothing: float) -> None:
+def test_label_smoothing(smoothing):
     """(1 - s) and s / K on the true class, s / K on each other."""
     targets = (1 - smoothing) * torch.eye(3)[LABELS] + smoothing / 3
     loss = _source_loss(PretrainConfig(label_smoothing=smoothing))(LOGITS, LABELS)
     torch.testing.assert_close(loss, -(targets * LOGITS.log_softmax(1)).sum(1).mean())
 
 
-def test_belief_matching() -> None:
+def test_belief_matching():
     loss = _source_loss(PretrainConfig(loss="belief-matching", belief_coefficient=0.2))(LOGITS, LABELS)
     torch.testing.assert_close(loss, belief_matching_loss(LOGITS, LABELS, 0.2))
 
 
-def test_the_flags_reach_the_loss(domains: Path, tmp_path: Path) -> None:
+def test_the_flags_reach_the_loss(domains, tmp_path):
     losses = set()
     flags = ("", "--label-smoothing 0.1", "--loss belief-matching --belief-coefficient 0.01")
     for number, more in enumerate(flags):
@@ -37,9 +38,7 @@ def test_the_flags_reach_the_loss(domains: Path, tmp_path: Path) -> None:
     assert len(losses) == len(flags)
 
 
-def test_a_digit_network_has_its_size_by_default_and_another_is_one_line(
-    domains: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_digit_network_has_its_size_by_default_and_another_is_one_line(domains, tmp_path, capsys):
     words = [
         "pretrain",
         str(domains),

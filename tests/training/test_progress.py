@@ -1,9 +1,8 @@
-"""What a user is told of an adaptation, and what a tracker gets."""
+"""A user is told of an adaptation what its result holds, and a tracker gets every number."""
 
 import json
 import warnings
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -16,7 +15,7 @@ from tllib_ancon.laboratory.report import write_report
 from tllib_ancon.training.progress import result_summary
 
 
-def result(criterion: str, *scores: float, better: bool | None = True, held_out: int = 49, **labelled: float) -> Any:
+def result(criterion: str, *scores: float, better: bool | None = True, held_out: int = 49, **labelled: float):
     """Start, selected and last epoch with these scores."""
     epochs = [{"epoch": epoch, criterion: score, **labelled} for epoch, score in enumerate(scores)]
     named = dict(zip(("start", "selected", "last"), epochs, strict=True))
@@ -30,7 +29,7 @@ def result(criterion: str, *scores: float, better: bool | None = True, held_out:
     }
 
 
-def summary_lines(result: Any) -> list[str]:
+def summary_lines(result) -> list[str]:
     """The lines after those about the source model."""
     lines = result_summary(result).splitlines()
     assert lines[:3] == [
@@ -41,7 +40,7 @@ def summary_lines(result: Any) -> list[str]:
     return lines[3:]
 
 
-def test_start_selected_and_last_are_shown() -> None:
+def test_start_selected_and_last_are_shown():
     assert summary_lines(result("infomax", 1.0, 1.5, 1.25, accuracy=50.0, ece=0.125)) == [
         "infomax of the 49 held-out images: higher is better",
         "source model (epoch 0): infomax 1.0000, accuracy 50.00 %, ECE (15 bins) 0.1250",
@@ -58,13 +57,13 @@ def test_start_selected_and_last_are_shown() -> None:
 
 
 @pytest.mark.parametrize("criterion", ["last", "none"])
-def test_a_choice_without_a_score_shows_none(criterion: str) -> None:
+def test_a_choice_without_a_score_shows_none(criterion):
     lines = summary_lines(result(criterion, 1.0, 1.0, 1.0, better=None, accuracy=50.0, ece=0.125))
     assert lines[1] == "adapted model (epoch 1, last): accuracy 50.00 %, ECE (15 bins) 0.1250"
     assert summary_lines(result(criterion, 1.0, 1.0, 1.0, better=None))[0] == "source model (epoch 0)"
 
 
-def adapt(run: Path, **settings: Any) -> Any:
+def adapt(run: Path, **settings):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 3))
     images = TensorDataset(torch.randn(40, 3, 2, 2))
@@ -72,7 +71,7 @@ def adapt(run: Path, **settings: Any) -> Any:
 
 
 @pytest.mark.parametrize("views", [1, 2])
-def test_probabilities_in_place_of_logits_are_one_line_before_the_table(capsys, views: int) -> None:
+def test_probabilities_in_place_of_logits_are_one_line_before_the_table(capsys, views):
     model = nn.Sequential(small.network(), nn.Softmax(1))
     mirrored = torch.randint(256, (24, 3, 4, 4), dtype=torch.uint8)
     settings = {"no_hflip": False, "image_size": 4, "norm_mean": [0.5] * 3, "norm_std": [0.5] * 3}
@@ -86,14 +85,14 @@ def test_probabilities_in_place_of_logits_are_one_line_before_the_table(capsys, 
 
 
 @pytest.mark.parametrize(("images", "warns"), [(1, True), (15, True), (16, False)])
-def test_few_images_are_one_line(images: int, warns: bool, capsys) -> None:
+def test_few_images_are_one_line(images, warns, capsys):
     model = nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.ReLU(), nn.Linear(6, 3))
     small.adapt(model, images, method="self-training", criterion="last", batch_size=1, quiet=False)
     assert (f"only {images} of at least 16 images" in capsys.readouterr().err) == warns
 
 
 @pytest.mark.parametrize(("lr", "better"), [(1e-3, True), (3.0, False)])
-def test_no_epoch_above_the_source_model_is_said(tmp_path: Path, capsys, lr: float, better: bool) -> None:
+def test_no_epoch_above_the_source_model_is_said(tmp_path, capsys, lr, better):
     run = tmp_path / "run"
     adapt(run, method="self-training", lr=lr)
     said = capsys.readouterr().err
@@ -105,7 +104,7 @@ def test_no_epoch_above_the_source_model_is_said(tmp_path: Path, capsys, lr: flo
     assert (f"{remark} in 1 adaptation ({run})" in write_report([run], out=tmp_path / "report")) != better
 
 
-def test_tensorboard_has_the_numbers_of_every_epoch(tmp_path: Path) -> None:
+def test_tensorboard_has_the_numbers_of_every_epoch(tmp_path):
     pytest.importorskip("tensorboard", reason="tensorboard is not installed: pip install '.[tracking]'")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

@@ -1,7 +1,6 @@
-"""The record of some epochs alone: which are scored, and that nothing else changes."""
+"""A record of some epochs has their scores, costs no other pass and changes nothing else."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,11 +16,12 @@ WITH_LABELS = {"accuracy", "mean_class_accuracy", "ece", "per_class_accuracy"}
 
 
 @pytest.fixture
-def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def passes(monkeypatch):
     """The epochs after which the whole target is scored."""
-    predict, epochs = Adaptation._predict, []
+    predict = Adaptation._predict
+    epochs = []
 
-    def counted(self: Adaptation, loader: Any, epoch: int, view: Any = None) -> Any:
+    def counted(self: Adaptation, loader, epoch: int, view=None):
         if loader is self.images.target:
             epochs.append(epoch)
         return predict(self, loader, epoch, view)
@@ -36,8 +36,9 @@ def recorded(metrics: list[Mapping[str, Any]]) -> list[int]:
 
 
 @pytest.mark.parametrize(("record_every", "due"), [(1, range(5)), (3, (0, 3, 4)), (100, (0, 4))])
-def test_start_every_nth_last_and_selected_epoch(passes, record_every: int, due) -> None:
-    usual, rare = adapt(**BETWEEN), adapt(record_every=record_every, **BETWEEN)
+def test_start_every_nth_last_and_selected_epoch(passes, record_every, due):
+    usual = adapt(**BETWEEN)
+    rare = adapt(record_every=record_every, **BETWEEN)
     assert usual.selected_epoch == rare.selected_epoch == 2
     assert recorded(rare.metrics) == sorted({*due, 2})
     assert without(rare.metrics, *WITH_LABELS) == without(usual.metrics, *WITH_LABELS)
@@ -49,14 +50,14 @@ def test_start_every_nth_last_and_selected_epoch(passes, record_every: int, due)
     assert passes == [*range(EPOCHS + 1), *due, *extra]
 
 
-def test_without_labels_no_epoch_needs_the_whole_target(passes) -> None:
+def test_without_labels_no_epoch_needs_the_whole_target(passes):
     adapt(record_every=3, labels=False)
     assert passes == []
     with pytest.raises(UserError, match="`record_every` must be"):
         adapt(record_every=0)
 
 
-def test_what_is_predicted_for_a_file_is_recorded_too(passes, tmp_path: Path) -> None:
+def test_what_is_predicted_for_a_file_is_recorded_too(passes, tmp_path):
     result = adapt(record_every=3, log=str(tmp_path / "run"), save_predictions=True, **BETWEEN)
     assert recorded(result.metrics) == passes
     assert {0, 3, 4, result.selected_epoch} <= set(passes)

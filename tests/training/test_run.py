@@ -1,4 +1,4 @@
-"""A run's folder after kills, full disks, damage and what others plant there."""
+"""A run's folder survives kills, full disks and damage, and what others plant there is refused."""
 
 import errno
 import json
@@ -18,7 +18,8 @@ from tllib_ancon.training import files
 from tllib_ancon.training.run import BEST, LATEST, STATE, RunDirectory
 
 CONFIG = {"command": "adapt", "lr": 0.01, "classes": ["red", "green"], "workers": 2}
-EPOCHS, SELECTED = 4, (1, 3)
+EPOCHS = 4
+SELECTED = (1, 3)
 EVENTS = 3 * (2 + 3 * (EPOCHS + 1)) + 2 * len(SELECTED)
 """Flushes and renames of a run: three for each file that it writes, and two for each link."""
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -34,18 +35,19 @@ def weights(epoch: int) -> dict[str, torch.Tensor]:
     return {"weight": torch.full((3,), float(epoch))}
 
 
-def save(run: RunDirectory, epoch: int) -> None:
+def save(run: RunDirectory, epoch: int):
     metrics = [{"epoch": number} for number in range(epoch + 1)]
     run.save_epoch({"parts": {"model": weights(epoch)}}, metrics, epoch in SELECTED)
 
 
-def train(path: Path, config: dict[str, Any] = CONFIG, epochs: int | None = None, **options: bool) -> None:
+def train(path: Path, config: dict[str, Any] = CONFIG, epochs: int | None = None, **options: bool):
     """A run whose model is its epoch; it continues what is there, and is cut off after so many epochs."""
     with closing(RunDirectory(path)) as run:
         run.begin(config, **options)
         if run.finished:
             return
-        kept, done = run.resume(), 0
+        kept = run.resume()
+        done = 0
         if kept is not None:
             done = len(kept[1])
             assert_agreement(path, done)
@@ -56,11 +58,11 @@ def train(path: Path, config: dict[str, Any] = CONFIG, epochs: int | None = None
             run.finish({"last": {"epoch": EPOCHS}})
 
 
-def cut_or_whole(path: Path, finished: bool) -> None:
+def cut_or_whole(path: Path, finished: bool):
     train(path, epochs=None if finished else 3)
 
 
-def assert_agreement(path: Path, epochs: int) -> None:
+def assert_agreement(path: Path, epochs: int):
     """``latest.pth``, ``best.pth`` and ``metrics.jsonl`` are those of so many epochs."""
     best = max((epoch for epoch in SELECTED if epoch < epochs), default=None)
     lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
@@ -69,11 +71,11 @@ def assert_agreement(path: Path, epochs: int) -> None:
     assert best is None or load(path, BEST)["weight"][0] == best
 
 
-def load(path: Path, name: str) -> Any:
+def load(path: Path, name: str):
     return torch.load(path / "checkpoints" / name, weights_only=True)
 
 
-def assert_whole(path: Path) -> None:
+def assert_whole(path: Path):
     assert_agreement(path, EPOCHS + 1)
     assert RunDirectory(path).result()["last"] == {"epoch": EPOCHS}
     assert not list(path.rglob("*.partial"))
@@ -85,7 +87,7 @@ def content(folder: Path) -> dict[Path, bytes]:
 
 
 @pytest.fixture(autouse=True)
-def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_waiting_for_the_disk(monkeypatch):
     monkeypatch.setattr(files.os, "fsync", lambda descriptor: None)
 
 
@@ -93,8 +95,8 @@ def after(events: int, monkeypatch: pytest.MonkeyPatch, error: BaseException) ->
     """Raise at one of the flushes and renames to come; gives how many are left until then."""
     left = [events]
 
-    def counted(function: Any) -> Any:
-        def call(*args: Any) -> Any:
+    def counted(function):
+        def call(*args):
             left[0] -= 1
             if left[0] == 0:
                 raise error
@@ -107,16 +109,14 @@ def after(events: int, monkeypatch: pytest.MonkeyPatch, error: BaseException) ->
     return lambda: left[0]
 
 
-def test_every_flush_and_rename_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_flush_and_rename_is_counted(tmp_path, monkeypatch):
     left = after(2 * EVENTS, monkeypatch, Killed())
     train(tmp_path)
     assert left() == EVENTS
 
 
 @pytest.mark.parametrize(("error", "raised", "message"), [(Killed(), Killed, ""), (FULL, UserError, NO_ROOM)])
-def test_a_run_that_fails_at_any_flush_or_rename_continues_and_its_files_agree(
-    tmp_path: Path, error: BaseException, raised: type[BaseException], message: str
-) -> None:
+def test_a_run_that_fails_at_any_flush_or_rename_continues_and_its_files_agree(tmp_path, error, raised, message):
     for events in range(1, EVENTS + 1, 3 if message else 1):
         path = tmp_path / str(events)
         with pytest.MonkeyPatch.context() as patch:
@@ -130,7 +130,7 @@ def test_a_run_that_fails_at_any_flush_or_rename_continues_and_its_files_agree(
 
 
 @pytest.mark.parametrize("room", [100, 700, 1500])
-def test_a_write_without_room_is_an_error_and_the_epoch_before_is_kept(tmp_path: Path, room: int) -> None:
+def test_a_write_without_room_is_an_error_and_the_epoch_before_is_kept(tmp_path, room):
     train(tmp_path, epochs=3)
     before = content(tmp_path)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -145,8 +145,9 @@ def test_a_write_without_room_is_an_error_and_the_epoch_before_is_kept(tmp_path:
     assert_whole(tmp_path)
 
 
-def test_files_and_their_folder_reach_the_disk_before_and_after_the_rename(tmp_path: Path, monkeypatch) -> None:
-    calls, replace = [], os.replace
+def test_files_and_their_folder_reach_the_disk_before_and_after_the_rename(tmp_path, monkeypatch):
+    calls = []
+    replace = os.replace
     name = lambda descriptor: Path(os.readlink(f"/proc/self/fd/{descriptor}")).name  # noqa: E731
     monkeypatch.setattr(files.os, "fsync", lambda descriptor: calls.append(f"fsync {name(descriptor)}"))
     monkeypatch.setattr(files.os, "replace", lambda a, b: (calls.append(f"replace {b.name}"), replace(a, b)))
@@ -155,7 +156,7 @@ def test_files_and_their_folder_reach_the_disk_before_and_after_the_rename(tmp_p
 
 
 @FINISHED
-def test_other_settings_are_refused_with_their_difference(tmp_path: Path, finished: bool) -> None:
+def test_other_settings_are_refused_with_their_difference(tmp_path, finished):
     cut_or_whole(tmp_path, finished)
     other = {**CONFIG, "lr": 0.1, "classes": ["red", "blue"], "workers": 0, "deterministic": True}
     with pytest.raises(UserError, match="overwrite=True") as refusal:
@@ -165,13 +166,15 @@ def test_other_settings_are_refused_with_their_difference(tmp_path: Path, finish
     assert "workers" not in text
 
 
-def test_an_epoch_is_written_while_the_caller_changes_its_weights_and_what_follows_waits(
-    tmp_path: Path, monkeypatch
-) -> None:
-    run, go, replace, found = RunDirectory(tmp_path), threading.Event(), os.replace, []
+def test_an_epoch_is_written_while_the_caller_changes_its_weights_and_what_follows_waits(tmp_path, monkeypatch):
+    run = RunDirectory(tmp_path)
+    go = threading.Event()
+    replace = os.replace
+    found = []
     run.begin(CONFIG)
     monkeypatch.setattr(files.os, "replace", lambda *paths: (go.wait(10), replace(*paths)))
-    model, metrics = weights(1), [{"epoch": 0}, {"epoch": 1}]
+    model = weights(1)
+    metrics = [{"epoch": 0}, {"epoch": 1}]
     run.save_epoch({"parts": {"model": model}}, metrics, True)
     run.save_source()
     run.then(lambda: found.extend(path.name for path in tmp_path.rglob("*.*")))
@@ -187,7 +190,7 @@ def test_an_epoch_is_written_while_the_caller_changes_its_weights_and_what_follo
 
 
 @pytest.mark.parametrize("call", ["wait", "save_epoch", "finish", "load"])
-def test_an_error_of_the_writer_is_that_of_the_next_call(tmp_path: Path, monkeypatch, call: str) -> None:
+def test_an_error_of_the_writer_is_that_of_the_next_call(tmp_path, monkeypatch, call):
     epoch = ({"parts": {"model": weights(0)}}, [{"epoch": 0}], True)
     arguments: dict[str, Any] = {"save_epoch": epoch, "finish": [{}], "load": [LATEST]}
     run = RunDirectory(tmp_path)
@@ -203,7 +206,7 @@ def test_an_error_of_the_writer_is_that_of_the_next_call(tmp_path: Path, monkeyp
 
 
 @FINISHED
-def test_overwrite_starts_anew_and_leaves_other_files_alone(tmp_path: Path, finished: bool) -> None:
+def test_overwrite_starts_anew_and_leaves_other_files_alone(tmp_path, finished):
     cut_or_whole(tmp_path, finished)
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "predictions.npz").write_bytes(b"old")
@@ -226,9 +229,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("damage", ["missing", "shorter", "other bytes"])
 @pytest.mark.parametrize(("finished", "name"), [*REFUSED, (False, "checkpoints/latest.pth"), (False, "metrics.jsonl")])
-def test_a_partial_copy_is_refused_and_what_follows_from_the_state_is_written_again(
-    tmp_path: Path, finished: bool, name: str, damage: str
-) -> None:
+def test_a_partial_copy_is_refused_and_what_follows_from_the_state_is_written_again(tmp_path, finished, name, damage):
     with closing(RunDirectory(tmp_path)) as run:
         run.begin(CONFIG)
         for epoch in range(3):
@@ -250,14 +251,14 @@ def test_a_partial_copy_is_refused_and_what_follows_from_the_state_is_written_ag
         assert_whole(tmp_path)
 
 
-def test_a_run_that_kept_no_epoch_leaves_its_folder_to_other_settings(tmp_path: Path) -> None:
+def test_a_run_that_kept_no_epoch_leaves_its_folder_to_other_settings(tmp_path):
     RunDirectory(tmp_path).begin({**CONFIG, "lr": 1.0})
     train(tmp_path)
     assert RunDirectory(tmp_path).config()["lr"] == CONFIG["lr"]
     assert_whole(tmp_path)
 
 
-def test_a_folder_with_checkpoints_of_another_program_is_refused(tmp_path: Path) -> None:
+def test_a_folder_with_checkpoints_of_another_program_is_refused(tmp_path):
     (tmp_path / "checkpoints").mkdir()
     torch.save(weights(0), tmp_path / "checkpoints" / "best.pth")
     with pytest.raises(UserError, match=r"holds checkpoints/best.pth but no config.json.*overwrite"):
@@ -270,7 +271,7 @@ NESTED = "[" * 100_000 + "]" * 100_000
 
 @pytest.mark.parametrize("text", ["{", "{}", "[]", "3", NESTED], ids=["cut", "empty", "list", "number", "nested"])
 @pytest.mark.parametrize("name", ["config.json", "result.json"])
-def test_a_damaged_configuration_or_result_is_refused(tmp_path: Path, name: str, text: str) -> None:
+def test_a_damaged_configuration_or_result_is_refused(tmp_path, name, text):
     train(tmp_path)
     (tmp_path / name).write_text(text)
     with pytest.raises(UserError, match=f"{name}|holds a run with other settings"):

@@ -1,0 +1,19 @@
+"""What tests of the training loop observe."""
+
+from typing import Any
+
+import pytest
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+
+@pytest.fixture
+def steps():
+    """The groups of the optimiser at each of its steps: learning rate, weight decay, kernel and parameters."""
+    taken: list[list[dict[str, Any]]] = []
+
+    def observe(optimizer, *_):
+        taken.append([dict(group) for group in optimizer.param_groups])
+
+    handle = register_optimizer_step_pre_hook(observe)
+    yield taken
+    handle.remove()
