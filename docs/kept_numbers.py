@@ -213,6 +213,9 @@ def better_labels(part: str, *variants: str, beside: str = BEFORE) -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "cost": cost.table,
+    "cost_check": cost.table_of_check,
+    "cost_ablation": cost.table_of_the_ablation,
+    "cost_estimates": cost.estimates,
     "demo": lambda: of_seeds("usual"),
     "demo_full_rate": lambda: of_seeds("full"),
     "left_out": lambda: table.markdown_of(runs("left_out")),
