@@ -18,7 +18,6 @@ from tllib_ancon.data.loading import hold_out
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.measures.disagreement import Interval
 from tllib_ancon.measures.indicators import SourceStatistics
-from tllib_ancon.training.assess import Assessment
 from tllib_ancon.training.progress import result_summary
 
 FREE = {"aetta", "agreement", "class_frequencies"}
@@ -118,13 +117,6 @@ def test_an_untrained_network_and_a_collapsed_one_get_no_interval_and_no_advice(
     report = html.unescape((tmp_path / "report" / "report.html").read_text())
     for text in (result_summary(result), (run / "README.md").read_text(), report):
         assert promises_nothing(text)
-
-
-@pytest.mark.parametrize(("aetta", "contradicts"), [(0.71, True), (0.69, False)])
-def test_indicators_that_contradict_each_other_are_reported(aetta: float, contradicts: bool) -> None:
-    rates = {"agreement": 0.5, "aetta": aetta, "class_frequencies": [0.5, 0.5]}
-    found = Assessment(None, None, rates, 30, 0, 60, None, None, None)
-    assert ("\ncontradiction: agreement and aetta differ by 21.0 points\n" in f"{found}") == contradicts
 
 
 def test_answers_in_the_order_of_the_questions_give_an_interval(

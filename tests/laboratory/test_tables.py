@@ -31,13 +31,28 @@ def numbers(made: Table | None, name: str, *columns: str, kind: str = "measured"
     return [float(made.cells.at[(kind, name), column].strip("*").split()[0]) for column in columns]
 
 
+def texts(made: Table, name: str, kind: str = "measured") -> list[str]:
+    return made.cells.loc[kind, name].tolist()
+
+
 def names(made: Table, kind: str = "measured") -> list[str]:
     return [name for shown, name in made.cells.index if shown == kind]
 
 
 def bold(made: Table) -> list[str]:
     """Names of the rows in which a number is bold."""
-    return [name for (_, name), texts in made.cells.iterrows() if any("*" in text for text in texts)]
+    return [name for (_, name), row in made.cells.iterrows() if any("*" in text for text in row)]
+
+
+def noted(made: Table, words: str) -> bool:
+    return any(words in note for note in made.notes)
+
+
+def write_accuracies(folder: Path, of_method: dict[str, float]) -> None:
+    """Two seeds of each method with these last accuracies."""
+    for method, accuracy in of_method.items():
+        for seed in (0, 1):
+            write_run(folder, method, seed=seed, accuracies=(30.0, 50.0, accuracy))
 
 
 @pytest.fixture
@@ -50,36 +65,41 @@ def two_seeds(tmp_path: Path) -> pd.DataFrame:
     return frame_of(tmp_path)
 
 
-def test_mean_and_deviation_over_seeds(two_seeds: pd.DataFrame, tmp_path: Path) -> None:
+# Means and published rows
+
+
+def test_mean_and_deviation_over_seeds(two_seeds: pd.DataFrame) -> None:
     made = table(ACCURACY, two_seeds)
-    assert list(made.cells) == ["A-D", "D-A", AVERAGE]
     spread = f"± {stdev([65.0, 69.0]):.2f} †2"
-    assert made.cells.loc["measured", "ancon"].tolist() == [f"**{mean}.00 {spread}**" for mean in (67, 47, 57)]
+    assert list(made.cells) == ["A-D", "D-A", AVERAGE]
+    assert texts(made, "ancon") == [f"**{mean}.00 {spread}**" for mean in (67, 47, 57)]
     assert numbers(made, "source-only", "A-D") == [30.5]
-    assert any(note.startswith("†n") for note in made.notes)
+    assert noted(made, "†n")
+
+
+def test_three_seeds_need_no_note(tmp_path: Path) -> None:
     for seed in range(3):
-        write_run(tmp_path / "three", "ancon", seed=seed)
-    made = table(ACCURACY, frame_of(tmp_path / "three"))
-    assert made.cells.at[("measured", "ancon"), "A-D"] == "60.00 ± 0.00"
-    assert not any(note.startswith("†n") for note in made.notes)
+        write_run(tmp_path, "ancon", seed=seed)
+    made = table(ACCURACY, frame_of(tmp_path))
+    assert texts(made, "ancon")[0] == "60.00 ± 0.00"
+    assert not noted(made, "†n")
 
 
 def test_the_best_method_of_each_start_is_marked_and_the_start_is_not(two_seeds, tmp_path: Path) -> None:
-    made, calibration = table(ACCURACY, two_seeds), table(ECE, two_seeds)
-    assert (bold(made), bold(calibration)) == (["ancon"], ["self-training"])
+    assert bold(table(ACCURACY, two_seeds)) == ["ancon"]
+    calibration = table(ECE, two_seeds)
+    assert bold(calibration) == ["self-training"]
     assert numbers(calibration, "self-training", "A-D") == [0.062]
-    assert any("15 equal-width bins" in note for note in calibration.notes)
-    tmp_path /= "starts"
+    assert noted(calibration, "15 equal-width bins")
     for start, accuracy in (("cdan", 90.0), ("mdd", 50.0)):
-        for method, gain in (("self-training", 0.0), ("ancon", 1.0)):
-            write_run(tmp_path / start, method, accuracies=(40.0, accuracy + gain))
-        write_source(tmp_path / start, "A", 0, method=start)
-    assert bold(table(ACCURACY, frame_of(tmp_path))) == ["cdan: ancon", "mdd: ancon"]
+        folder = tmp_path / "starts" / start
+        write_run(folder, "self-training", accuracies=(40.0, accuracy))
+        write_run(folder, "ancon", accuracies=(40.0, accuracy + 1))
+        write_source(folder, "A", 0, method=start)
+    assert bold(table(ACCURACY, frame_of(tmp_path / "starts"))) == ["cdan: ancon", "mdd: ancon"]
 
 
-def test_the_published_row_and_the_difference_in_the_same_unit_and_over_the_same_columns(
-    two_seeds: pd.DataFrame,
-) -> None:
+def test_the_published_rows_of_methods_that_were_run_and_the_difference_to_them(two_seeds: pd.DataFrame) -> None:
     averages = {"self-training": 61.0, "ancon": 62.0, "gce": 63.0}
     printed = [Row(method, {"D-A": mean - 11, "A-D": mean + 9}, mean, "paper") for method, mean in averages.items()]
     made = table(ACCURACY, two_seeds, printed, [Row("shot", {}, 88.0, "elsewhere")])
@@ -87,38 +107,44 @@ def test_the_published_row_and_the_difference_in_the_same_unit_and_over_the_same
     assert names(made, "published") == ["self-training (paper)", "ancon (paper)"]
     assert numbers(made, "ancon (paper)", AVERAGE, kind="published") == [62]
     assert numbers(made, "ancon (difference)", "A-D", AVERAGE, kind="difference") == [67 - 71, 57 - 62]
-    assert made.cells.loc["other", "shot (others)"].tolist() == ["", "", "88.00"]
+    assert texts(made, "shot (others)", "other") == ["", "", "88.00"]
     assert made.notes[-1] == "shot (others): elsewhere"
+
+
+def test_a_published_average_is_over_the_columns_shown(two_seeds: pd.DataFrame) -> None:
     printed = [Row("ancon", {"A-D": 70.0, "A-W": 10.0, "D-A": 60.0}, 46.67, "paper")]
     made = table(ACCURACY, two_seeds, printed, [Row("shot", {}, 88.0, "elsewhere")])
     assert numbers(made, "ancon (paper)", AVERAGE, kind="published") == [65]
     assert names(made, "other") == []
-    assert any("over the columns shown" in note for note in made.notes)
-    made = table(ECE, two_seeds, [Row("ancon", {"A-D": 7.0, "D-A": 5.0}, 6.0, "paper")])  # in %
-    assert made.cells.loc["published", "ancon (paper)"].tolist() == ["0.0700", "0.0500", "0.0600"]
-    assert made.cells.at[("difference", "ancon (difference)"), "A-D"] == "-0.0030"
+    assert noted(made, "over the columns shown")
+
+
+def test_a_published_calibration_error_in_percent_is_shown_as_a_fraction(two_seeds: pd.DataFrame) -> None:
+    made = table(ECE, two_seeds, [Row("ancon", {"A-D": 7.0, "D-A": 5.0}, 6.0, "paper")])
+    assert texts(made, "ancon (paper)", "published") == ["0.0700", "0.0500", "0.0600"]
+    assert texts(made, "ancon (difference)", "difference")[0] == "-0.0030"
 
 
 def test_a_row_with_a_hole_has_no_average_and_one_without_some_seeds_no_deviation(two_seeds, tmp_path: Path) -> None:
     write_run(tmp_path, "elr", "A-D")
     for pair, seed in (("A-D", 0), ("D-A", 0), ("D-A", 1)):
         write_run(tmp_path, "gce", pair, seed, accuracies=(30.0, 50.0 + 10 * seed))
-    cells = table(ACCURACY, frame_of(tmp_path)).cells
-    assert cells.loc["measured", "elr"].tolist() == ["60.00 †1", "", ""]
-    assert cells.at[("measured", "gce"), AVERAGE] == "50.00 †1"  # of the one seed that has all columns
+    made = table(ACCURACY, frame_of(tmp_path))
+    assert texts(made, "elr") == ["60.00 †1", "", ""]
+    assert texts(made, "gce")[-1] == "50.00 †1"  # of the one seed that has all columns
 
 
 def test_accuracy_by_class(two_seeds: pd.DataFrame) -> None:
+    runs = two_seeds[two_seeds.column == "A-D"]
     printed = [Row("ancon", {"mug": 60.0, "bike": 61.0, "desk": 62.0}, 61.0, "paper")]
-    made = table(CLASS_ACCURACY, two_seeds[two_seeds.column == "A-D"], printed)
+    made = table(CLASS_ACCURACY, runs, printed)
     assert list(made.cells) == ["mug", "bike", AVERAGE]
     assert numbers(made, "ancon", "mug", "bike", AVERAGE) == [67.0, 69.0, 68.0]
-    assert list(table(CLASS_ACCURACY, two_seeds[two_seeds.column == "A-D"]).cells) == ["0", "1", AVERAGE]
+    assert list(table(CLASS_ACCURACY, runs).cells) == ["0", "1", AVERAGE]
 
 
 def test_rows_of_a_sweep_say_where_they_leave_the_usual_settings(tmp_path: Path) -> None:
-    for seed in (0, 1):
-        write_run(tmp_path, "ancon", seed=seed, smoothing=0.3)
+    write_run(tmp_path, "ancon", smoothing=0.3)
     write_run(tmp_path, "ancon", smoothing=0.9, accuracies=(1.0, 2.0))
     made = table(ACCURACY, frame_of(tmp_path, "smoothing", "beta"))
     assert names(made) == ["source-only", "ancon", "ancon (smoothing 0.9)"]
@@ -129,40 +155,45 @@ def test_runs_without_labels_have_tables_of_what_needs_none(tmp_path: Path) -> N
     write_run(tmp_path, "ancon", labelled=False, votes=True)
     runs = frame_of(tmp_path)
     assert table(ACCURACY, runs).cells.empty
-    made = {quantity.name: table(quantity, runs) for quantity in WITHOUT_LABELS}
-    assert numbers(made["infomax"], "source-only", "A-D") + numbers(made["infomax"], "ancon", "A-D") == [0, 2]
-    assert names(made["votes"]) == ["ancon"]
-    assert numbers(made["votes"], "ancon", "A-D") == pytest.approx([40])
-    assert numbers(made["threshold"], "ancon", "A-D") == pytest.approx([0.8])
-    assert not any(map(bold, made.values()))
+    infomax, votes, threshold = (table(quantity, runs) for quantity in WITHOUT_LABELS)
+    assert numbers(infomax, "source-only", "A-D") == [0]
+    assert numbers(infomax, "ancon", "A-D") == [2]
+    assert names(votes) == ["ancon"]
+    assert numbers(votes, "ancon", "A-D") == pytest.approx([40])
+    assert numbers(threshold, "ancon", "A-D") == pytest.approx([0.8])
+    assert bold(infomax) == bold(votes) == bold(threshold) == []
+
+
+# Selection
 
 
 def test_selection_by_each_criterion(tmp_path: Path) -> None:
     write_run(tmp_path, "ancon", accuracies=(10.0, 30.0, 20.0))
     made = selection_table(frame_of(tmp_path))
-    columns = ["infomax", "corr_c", "mean_entropy", "largest change"]
-    assert list(made.cells) == columns
-    assert numbers(made, "ancon", *columns) == [20.0, 30.0, 20.0, 10.0]
-
-
-def test_where_nothing_can_be_compared_there_is_no_table(tmp_path: Path) -> None:
-    write_run(tmp_path / "short", "ancon", accuracies=(10.0, 20.0))
-    for method, pair in (("self-training", "A-D"), ("ancon", "A-W")):
-        write_run(tmp_path / "apart", method, pair)
-        write_run(tmp_path / "single", method)
-    assert selection_table(frame_of(tmp_path / "short")) is selection_table(frame_of(tmp_path / "apart")) is None
-    assert paired_table(frame_of(tmp_path / "single")) is None
+    assert list(made.cells) == ["infomax", "corr_c", "mean_entropy", "largest change"]
+    assert numbers(made, "ancon", *made.cells) == [20.0, 30.0, 20.0, 10.0]
 
 
 def test_an_epoch_that_is_not_on_record_is_selected_all_the_same(tmp_path: Path) -> None:
     run = write_run(tmp_path, "ancon", accuracies=(10.0, 30.0, 20.0))
     change_metrics(run, without_scores(1))
     made = selection_table(frame_of(tmp_path))
-    assert numbers(made, "ancon", *made.cells) == [20.0, 20.0]
     assert list(made.cells) == ["infomax", "mean_entropy"]
+    assert numbers(made, "ancon", *made.cells) == [20.0, 20.0]
     assert list(made.notes) == ["mean over the pairs and seeds that every method has"]
     change_metrics(run, without_scores(2))
     assert selection_table(frame_of(tmp_path)) is None
+
+
+def test_where_nothing_can_be_compared_there_is_no_table(tmp_path: Path) -> None:
+    write_run(tmp_path / "short", "ancon", accuracies=(10.0, 20.0))
+    assert selection_table(frame_of(tmp_path / "short")) is None
+    write_run(tmp_path / "apart", "self-training", "A-D")
+    write_run(tmp_path / "apart", "ancon", "A-W")
+    assert selection_table(frame_of(tmp_path / "apart")) is None
+    write_run(tmp_path / "single", "self-training")
+    write_run(tmp_path / "single", "ancon")
+    assert paired_table(frame_of(tmp_path / "single")) is None
 
 
 def test_mce_needs_all_corruptions(tmp_path: Path) -> None:
@@ -172,6 +203,9 @@ def test_mce_needs_all_corruptions(tmp_path: Path) -> None:
     runs = frame_of(tmp_path)
     assert numbers(mce_table(runs), "ancon", "mCE") == pytest.approx([50.0])
     assert mce_table(runs[1:]) is None
+
+
+# Paired differences
 
 
 @given(differences=st.lists(st.floats(-50, 50), min_size=2, max_size=8).filter(lambda values: stdev(values) > 0.01))
@@ -186,9 +220,9 @@ def test_holms_correction_by_hand() -> None:
 
 def test_the_pair_is_the_unit_and_its_seeds_are_averaged(tmp_path: Path) -> None:
     gains = {"self-training": (0, 0, 0, 0), "elr": (1, 2, 3, 4), "ancon": (5, -1, 3, 8), "ancon-auto": (0, 0, 0, 0)}
-    places = [(pair, seed) for pair in ("A-D", "D-A") for seed in (0, 1)]
-    for method, own in gains.items():
-        for (pair, seed), gain in zip(places, own, strict=True):
+    places = [("A-D", 0), ("A-D", 1), ("D-A", 0), ("D-A", 1)]
+    for method, of_method in gains.items():
+        for (pair, seed), gain in zip(places, of_method, strict=True):
             write_run(tmp_path, method, pair, seed, accuracies=(30.0, 35.0, 50.0 + gain))
     made = paired_table(frame_of(tmp_path))
     by_pair = [(5 - 1 - 1 - 2) / 2, (3 - 3 + 8 - 4) / 2]
@@ -197,8 +231,8 @@ def test_the_pair_is_the_unit_and_its_seeds_are_averaged(tmp_path: Path) -> None
     assert numbers(made, "ancon − elr", *columns) == pytest.approx(expected, abs=0.005)
     assert numbers(made, "ancon − source-only", "accuracy") == [23.75]
     assert numbers(made, "ancon-auto − self-training", *columns) == [0, 0, 2, 1, 0, 0, 0]
-    p, by_holm = (made.cells[name].astype(float) for name in ("p", "p by Holm"))
-    assert by_holm.tolist() == pytest.approx(_holm(p).tolist(), abs=1e-3)
+    corrected = _holm(made.cells["p"].astype(float))
+    assert made.cells["p by Holm"].astype(float).tolist() == pytest.approx(corrected.tolist(), abs=1e-3)
     labels = names(made)
     assert labels.count("ancon-auto − ancon") == labels.count("elr − self-training") == 1
     assert "self-training − self-training" not in labels
@@ -208,7 +242,8 @@ def test_refiners_are_compared_over_all_bases_that_have_them(tmp_path: Path) -> 
     gains = {"self-training": 0, "ancon": 1, "elr": 4, "gce": 10, "gce+ancon": 13, "gce+elr": 12, "nrc": 7}
     for method, gain in {**gains, "aad+ancon": 0}.items():
         for seed in (0, 1, 2):
-            write_run(tmp_path, method, seed=seed, accuracies=(30.0, 50.0 + gain + seed * ("ancon" in method)))
+            of_seed = seed if "ancon" in method else 0
+            write_run(tmp_path, method, seed=seed, accuracies=(30.0, 50.0 + gain + of_seed))
     write_run(tmp_path, "ancon", seed=3, accuracies=(30.0, 99.0))
     made = paired_table(frame_of(tmp_path))
     pooled = numbers(made, "ancon − base, mean over 2 bases", "accuracy", "standard error", "pairs", "runs above")
@@ -219,32 +254,33 @@ def test_refiners_are_compared_over_all_bases_that_have_them(tmp_path: Path) -> 
 
 def test_a_gain_over_one_base_does_not_hide_a_loss_over_another(tmp_path: Path) -> None:
     """Counts are of runs, not of means over bases, whose rounding error is no gain either."""
-    count, right = 498, {"self-training": 200, "ancon": 201, "gce": 260, "gce+ancon": 259}
-    percent = {method: 100 * images / count for method, images in right.items()}
+    right = {"self-training": 200, "ancon": 201, "gce": 260, "gce+ancon": 259}
+    percent = {method: 100 * images / 498 for method, images in right.items()}
     assert percent["ancon"] - percent["self-training"] + (percent["gce+ancon"] - percent["gce"]) != 0
-    for method, accuracy in percent.items():
-        for seed in (0, 1):
-            write_run(tmp_path, method, seed=seed, accuracies=(30.0, accuracy))
+    write_accuracies(tmp_path, percent)
     made = paired_table(frame_of(tmp_path))
     pooled = numbers(made, "ancon − base, mean over 2 bases", "runs above", "runs below", "p")
     assert pooled == [2, 2, 1]
 
 
-def test_starts_are_compared_each_with_its_own_and_variants_with_the_usual_settings(tmp_path: Path) -> None:
-    for start, gain in (("cdan", 0.0), ("mdd", 10.0)):
+def test_starts_are_compared_each_with_its_own(tmp_path: Path) -> None:
+    for start, accuracy in (("cdan", 50.0), ("mdd", 60.0)):
+        write_accuracies(tmp_path / start, {"ancon": accuracy})
         for seed in (0, 1):
-            write_run(tmp_path / "starts" / start, "ancon", seed=seed, accuracies=(40.0, 50.0 + gain))
-            write_source(tmp_path / "starts" / start, "A", seed, method=start)
-    made = paired_table(frame_of(tmp_path / "starts"))
+            write_source(tmp_path / start, "A", seed, method=start)
+    made = paired_table(frame_of(tmp_path))
     assert made.cells.accuracy.loc["measured"].to_dict() == {
-        "cdan: ancon − source-only": "10.00",
-        "mdd: ancon − source-only": "20.00",
-        "ancon − source-only, mean over 2 starts": "15.00",
+        "cdan: ancon − source-only": "20.00",
+        "mdd: ancon − source-only": "30.00",
+        "ancon − source-only, mean over 2 starts": "25.00",
     }
     assert numbers(made, "ancon − source-only, mean over 2 starts", "runs above") == [4]
+
+
+def test_variants_are_compared_with_the_usual_settings(tmp_path: Path) -> None:
     for seed in (0, 1):
         for smoothing, accuracy in ((0.3, 50.0), (0.5, 48.0)):
-            write_run(tmp_path / "sweep", "ancon", seed=seed, accuracies=(40.0, accuracy), smoothing=smoothing)
-        write_run(tmp_path / "sweep", "ancon", "A-W", seed=seed, accuracies=(40.0, 50.0), smoothing=0.3)
-    sweep = paired_table(frame_of(tmp_path / "sweep", "smoothing"))
-    assert numbers(sweep, "ancon, smoothing 0.5 − usual settings", "accuracy") == [-2.0]
+            write_run(tmp_path, "ancon", seed=seed, accuracies=(40.0, accuracy), smoothing=smoothing)
+        write_run(tmp_path, "ancon", "A-W", seed=seed, accuracies=(40.0, 50.0), smoothing=0.3)
+    made = paired_table(frame_of(tmp_path, "smoothing"))
+    assert numbers(made, "ancon, smoothing 0.5 − usual settings", "accuracy") == [-2.0]
