@@ -41,7 +41,12 @@ def cluster() -> Iterator[Any]:
     other tests fill the memory."""
     from ray.cluster_utils import Cluster
 
-    settings = {"health_check_period_ms": 500, "health_check_timeout_ms": 300_000, "memory_monitor_refresh_ms": 0}
+    settings = {
+        "health_check_period_ms": 500,
+        "health_check_timeout_ms": 300_000,
+        "memory_monitor_refresh_ms": 0,
+        "worker_niceness": 0,  # 15 by default, with which a run waits for all else that the machine does
+    }
     head = {"num_cpus": 1, "node_name": "first", "include_dashboard": False, "_system_config": settings}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
