@@ -100,6 +100,7 @@ REPARAMETRISED = {"weight_norm": weight_norm, "spectral_norm": spectral_norm, "p
 FORMS: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "features, logits": lambda features, logits: (features, logits),
     "logits, features": lambda features, logits: (logits, features),
+    "features, log-softmax": lambda features, logits: (features, logits.log_softmax(1)),
     "logits, nothing": lambda features, logits: (logits, None),
     "list of logits": lambda features, logits: [logits],
     "dict": lambda features, logits: {"loss": None, "features": features, "logits": logits},

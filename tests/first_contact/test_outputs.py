@@ -50,6 +50,13 @@ def test_the_logits_are_found_in_a_stream():
         torch.testing.assert_close(online(Returns(form), method="tent")(BATCH), expected)
 
 
+def test_of_outputs_that_no_head_returns_the_last_computed_are_the_logits():
+    weight = torch.linspace(-1, 1, 32).view(8, 4)
+    model = Returns(lambda features, logits: (features, features @ weight)).eval()
+    expected = (model.body(normalised()) @ weight).softmax(1).detach()
+    np.testing.assert_allclose(probabilities(model), expected, atol=1e-5)
+
+
 class Frozen(Returns):
     """Features that autograd cannot follow to the logits."""
 
