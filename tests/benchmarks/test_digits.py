@@ -1,6 +1,7 @@
 """Digits: the script keeps SHOT's protocol, and its table has the means of the runs that are there."""
 
 import json
+from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -26,30 +27,67 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
     return [words[1:] for words in made]
 
 
-def of(command: str, commands: list[list[str]]) -> list[Any]:
-    """The configurations of one command, with every default filled in; of ``evaluate`` what was given."""
+def configurations(command: str, commands: list[list[str]]) -> list[Any]:
+    """Those of one command; of ``evaluate`` what its words say."""
     parsed = [parse(words) for words in commands if words[0] == command]
-    return [args.command.configured(args) if command in ("pretrain", "adapt") else args for args in parsed]
+    if command == "evaluate":
+        return parsed
+    return [args.command.configured(args) for args in parsed]
 
 
-def test_shots_protocol_is_kept(commands) -> None:
-    sources, adaptations, evaluations = (of(command, commands) for command in ("pretrain", "adapt", "evaluate"))
-    assert (len(sources), len(adaptations), len(evaluations)) == (3 * 2, 3 * 2 * 6, 3 * 2 * (1 + 6))
-    for args in (*sources, *(resolve(one, facts_of(one, Source()))[0] for one in adaptations)):
-        assert (args.epochs, args.hold_out, args.batch_size, args.scratch, args.no_hflip) == (30, 0, 64, True, True)
-        assert (args.lr, args.momentum, args.weight_decay, args.lr_gamma, args.lr_decay) == (0.01, 0.9, 1e-3, 10, 0.75)
-    for args in sources:
-        assert (args.label_smoothing, args.arch) == (0.1, "shot_lenet")
-        assert (args.bottleneck_dim, args.bottleneck_dropout) == (256, 0.5)
-        assert args.source[0].endswith("_train")
-        assert (args.padding or 0, args.rotation) == ((4, 10) if args.source == ("usps_train",) else (0, 0))
-    assert {args.method for args in adaptations} == {*table.METHODS[1:]}
-    assert {args.seed for args in adaptations} == {0, 1, 2}
-    for args in adaptations:
-        assert (args.padding or 0, args.rotation, args.train_resizing) == (0, 0, "res.")
-        assert args.method != "shot" or args.to_dict()["shot_coefficient"] == 0.1
-        assert (args.dropout, resolve(args, facts_of(args, Source()))[0].adapted) == (True, "all-but-head")
-        assert args.target[0].endswith("_train")
+def resolved(config: Any) -> Any:
+    """With every default filled in."""
+    return resolve(config, facts_of(config, Source()))[0]
+
+
+def settings(config: Any, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(config, name) for name in names}
+
+
+OF_BOTH = {
+    "epochs": 30,
+    "hold_out": 0,
+    "batch_size": 64,
+    "scratch": True,
+    "no_hflip": True,
+    "lr": 0.01,
+    "momentum": 0.9,
+    "weight_decay": 1e-3,
+    "lr_gamma": 10,
+    "lr_decay": 0.75,
+}
+OF_SOURCES = {"label_smoothing": 0.1, "arch": "shot_lenet", "bottleneck_dim": 256, "bottleneck_dropout": 0.5}
+OF_ADAPTATIONS = {"rotation": 0, "train_resizing": "res.", "dropout": True, "adapted": "all-but-head"}
+
+
+def test_shots_protocol_trains_source_models(commands) -> None:
+    sources = configurations("pretrain", commands)
+    assert len(sources) == 3 * 2
+    for config in sources:
+        assert settings(config, OF_BOTH) == OF_BOTH
+        assert settings(config, OF_SOURCES) == OF_SOURCES
+        assert config.source[0].endswith("_train")
+        augmented = (4, 10) if config.source == ("usps_train",) else (0, 0)
+        assert (config.padding or 0, config.rotation) == augmented
+
+
+def test_shots_protocol_adapts_by_each_method_and_seed(commands) -> None:
+    adaptations = configurations("adapt", commands)
+    assert len(adaptations) == 3 * 2 * 6
+    assert {config.method for config in adaptations} == {*table.METHODS[1:]}
+    assert {config.seed for config in adaptations} == {0, 1, 2}
+    for config in map(resolved, adaptations):
+        assert settings(config, OF_BOTH) == OF_BOTH
+        assert settings(config, OF_ADAPTATIONS) == OF_ADAPTATIONS
+        assert (config.padding or 0) == 0
+        assert config.target[0].endswith("_train")
+        if config.method == "shot":
+            assert config.to_dict()["shot_coefficient"] == 0.1
+
+
+def test_shots_protocol_evaluates_the_last_epoch_on_the_test_images(commands) -> None:
+    evaluations = configurations("evaluate", commands)
+    assert len(evaluations) == 3 * 2 * (1 + 6)
     for args in evaluations:
         assert args.target[0] == f"{Path(args.root).name.lower()}_test"
         assert args.checkpoint.endswith("checkpoints/latest.pth")
