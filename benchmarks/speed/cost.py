@@ -160,6 +160,7 @@ def estimate(network: Network) -> dict[str, Any]:
         "pixels": network.pixels,
         "training_ms": round(1000 * step / values["batch_size"], 2),
         "prediction_ms": round(1000 * prediction, 2),
+        "samples": values["predicted_images"] // CHECKED_IMAGES,
         "memory_gb": round(values["bytes"] / 1e9, 2),
     }
 
@@ -233,12 +234,15 @@ def table() -> str:
 
 
 def table_of_check() -> str:
-    """The estimates of ``check``, for other numbers of images. An epoch predicts two samples of them."""
+    """The estimates of ``check``, for other numbers of images.
+
+    An epoch predicts a sample of them, and a second one for batch-norm statistics if the network has any.
+    """
     rows = []
     for case in pd.read_csv(CHECKED).itertuples():
         for images in SHOWN_IMAGES:
             trained = images // SETTINGS["batch_size"] * SETTINGS["batch_size"]
-            predicted = sampled(images) + min(images, STATISTICS_SAMPLE)
+            predicted = sampled(images) + (case.samples - 1) * min(images, STATISTICS_SAMPLE)
             seconds = (trained * case.training_ms + predicted * case.prediction_ms) / 1000
             minutes = EPOCHS * seconds / 60
             row = [f"{case.network}, {case.pixels} pixels", f"{images:,}", f"{seconds:,.0f}", f"{minutes:,.0f}"]
