@@ -1,3 +1,5 @@
+"""The selected epoch is the first with the best score, and without a score nothing is selected."""
+
 import math
 from typing import get_args
 

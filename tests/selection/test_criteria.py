@@ -1,3 +1,5 @@
+"""Each criterion without labels is the number of its definition, in any order and precision."""
+
 import math
 import resource
 
@@ -11,7 +13,8 @@ from tests.selection.naive import ORACLES, naive_aetta
 from tllib_ancon.measures.evaluation import summarize
 from tllib_ancon.measures.selection import CRITERIA, aetta, corr_c, infomax, mean_entropy, score_all
 
-EYE, UNIFORM = torch.eye(4), torch.full((2, 3), 1 / 3)
+EYE = torch.eye(4)
+UNIFORM = torch.full((2, 3), 1 / 3)
 
 
 def random_logits(models: int, samples: int, classes: int, seed: int, scale: float = 3.0) -> torch.Tensor:
@@ -64,8 +67,10 @@ def test_memory_grows_with_samples_times_classes_and_not_with_classes_squared() 
 @given(problem=st.tuples(st.integers(1, 5), st.integers(2, 12), st.integers(2, 6), st.integers(0, 10**6)))
 def test_aetta_equals_its_definition(problem: tuple[int, int, int, int]) -> None:
     logits = random_logits(problem[0] + 1, *problem[1:])
-    probabilities, passes = logits[0].softmax(1), logits[1:].softmax(2)
-    rows, dropped = probabilities.tolist(), passes.tolist()
+    probabilities = logits[0].softmax(1)
+    passes = logits[1:].softmax(2)
+    rows = probabilities.tolist()
+    dropped = passes.tolist()
     assert aetta(probabilities, passes) == pytest.approx(naive_aetta(rows, dropped), rel=1e-10)
 
 
@@ -86,7 +91,8 @@ def test_the_ends_of_the_ranges(probabilities: torch.Tensor, scores: dict[str, f
 
 
 def test_no_criterion_keeps_a_graph_and_one_sample_is_enough() -> None:
-    probabilities, kept = random_probabilities(9, 3, seed=2).requires_grad_(), []
+    probabilities = random_probabilities(9, 3, seed=2).requires_grad_()
+    kept = []
     with torch.autograd.graph.saved_tensors_hooks(kept.append, lambda tensor: tensor):
         score_all(probabilities)
     assert not kept

@@ -1,3 +1,5 @@
+"""The targets of ``ancon-auto`` and its class prior are those of the equations, and do no harm to a good model."""
+
 from pathlib import Path
 
 import pytest
@@ -110,7 +112,8 @@ def test_the_estimate_comes_from_the_first_pass_and_is_part_of_the_state() -> No
     generator = torch.Generator().manual_seed(0)
     logits = 3 * torch.randn(SAMPLES, CLASSES, generator=generator) + torch.tensor([2.0, 0.0, 0.0])
     method, twin = (methods.create("ancon-auto", **SIZES) for _ in range(2))
-    indices, features = torch.arange(SAMPLES), torch.randn(SAMPLES, 2)
+    indices = torch.arange(SAMPLES)
+    features = torch.randn(SAMPLES, 2)
     with pytest.raises(UserError, match="call initialize"):
         method(indices, logits, features)
     assert [method.needs_pass(epoch) for epoch in (0, 1)] == [True, False]
@@ -125,8 +128,10 @@ def test_the_estimate_comes_from_the_first_pass_and_is_part_of_the_state() -> No
 def test_in_a_loop_of_its_own_the_prior_is_estimated_as_in_the_method() -> None:
     """The first call says what the default needs, and what it says leads on."""
     logits = 3 * torch.randn(SAMPLES, CLASSES, generator=torch.Generator().manual_seed(0))
-    indices, features = torch.arange(SAMPLES), torch.randn(SAMPLES, 2)
-    smoothing, method = AdaptiveSmoothing(SAMPLES, CLASSES), methods.create("ancon-auto", **SIZES)
+    indices = torch.arange(SAMPLES)
+    features = torch.randn(SAMPLES, 2)
+    smoothing = AdaptiveSmoothing(SAMPLES, CLASSES)
+    method = methods.create("ancon-auto", **SIZES)
     missing = "the class prior has not been estimated yet"
     call = "call initialize(indices, features, logits) with one evaluation pass before the first step"
     with refused(f"{missing}: {call}, or pass `class_prior`"):
@@ -149,7 +154,9 @@ def test_a_prior_from_a_file(tmp_path: Path) -> None:
 
 
 def test_shots_predictions_are_as_diverse_as_the_prior_says() -> None:
-    prior, logits, features = (0.6, 0.3, 0.1), torch.randn(SAMPLES, CLASSES), torch.randn(SAMPLES, 2)
+    prior = (0.6, 0.3, 0.1)
+    logits = torch.randn(SAMPLES, CLASSES)
+    features = torch.randn(SAMPLES, 2)
     losses = []
     for name, more in (("shot", {}), ("shot+ancon-auto", {"class_prior": prior})):
         method = methods.create(name, **SIZES, shot_coefficient=0.0, **more)
@@ -181,10 +188,12 @@ def test_the_estimate_lies_between_the_counts_and_equal_classes(counts: list[int
     labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(len(labels), len(counts), generator=generator) + 9 * torch.eye(len(counts))[labels]
-    found, share = estimate_class_prior(logits, shrinkage), torch.bincount(logits.argmax(1), minlength=len(counts))
+    found = estimate_class_prior(logits, shrinkage)
+    share = torch.bincount(logits.argmax(1), minlength=len(counts))
     torch.testing.assert_close(found, (1 - shrinkage) * share / len(labels) + shrinkage / len(counts))
     torch.testing.assert_close(estimate_class_prior((logits / 7).softmax(1), shrinkage), found)
-    samples, classes = torch.randperm(len(labels), generator=generator), torch.randperm(len(counts))
+    samples = torch.randperm(len(labels), generator=generator)
+    classes = torch.randperm(len(counts))
     torch.testing.assert_close(estimate_class_prior(logits[samples][:, classes], shrinkage), found[classes])
 
 
@@ -192,7 +201,8 @@ def test_the_estimate_lies_between_the_counts_and_equal_classes(counts: list[int
 def test_perfect_predictions_keep_nearly_all_of_their_mass_among_many_classes(num_classes: int) -> None:
     adaptive = AdaptiveSmoothing(5 * num_classes, num_classes, class_prior="uniform")
     generator = torch.Generator().manual_seed(0)
-    order, masses = torch.randperm(5 * num_classes, generator=generator), []
+    order = torch.randperm(5 * num_classes, generator=generator)
+    masses = []
     for indices in order.split(64):
         masses.append(adaptive(indices, 9.0 * torch.eye(num_classes)[indices % num_classes]).sum(1).mean())
     assert 0.9 < float(torch.stack(masses).mean()) < 1.1

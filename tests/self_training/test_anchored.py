@@ -1,3 +1,5 @@
+"""Votes, their threshold and anchored targets are those of Eq. 1-3 and of the authors' code, step by step."""
+
 import math
 
 import numpy as np
@@ -16,7 +18,8 @@ CONVENTIONS = ("authors", "paper")
 def visit_sequences(draw: st.DrawFn) -> tuple[int, int, list[tuple[list[int], list[list[float]]]]]:
     """Batches of any size over few samples: repeated visits, within a batch too, ties within a row, one-class and
     one-sample batches."""
-    samples, classes = draw(st.integers(1, 6)), draw(st.integers(1, 5))
+    samples = draw(st.integers(1, 6))
+    classes = draw(st.integers(1, 5))
     value = st.integers(-8, 8).map(lambda n: n / 4) | st.integers(-4096, 4096).map(lambda n: n / 1024)
     row = st.lists(value, min_size=classes, max_size=classes)
     batches = []
@@ -108,7 +111,8 @@ SURE = [max(row) for row in ROWS]
     ],
 )
 def test_weightings(options: dict[str, object], weights: list[float]) -> None:
-    ensemble, normal = TemporalEnsemble(3, 3, **options), TemporalEnsemble(3, 3, normalize=True, **options)
+    ensemble = TemporalEnsemble(3, 3, **options)
+    normal = TemporalEnsemble(3, 3, normalize=True, **options)
     for _ in range(2):
         ensemble(INDICES, LOGITS)
         normal(INDICES, LOGITS)

@@ -12,7 +12,8 @@ from tllib_ancon import methods
 from tllib_ancon.self_training import SampleEfficientEntropy, softmax_entropy
 
 ROWS = st.lists(st.lists(st.floats(-9, 9, width=32), min_size=3, max_size=3), min_size=1, max_size=5)
-CERTAIN, UNCERTAIN = [9.0, 0.0, 0.0], [0.5, 0.0, 0.0]
+CERTAIN = [9.0, 0.0, 0.0]
+UNCERTAIN = [0.5, 0.0, 0.0]
 
 
 def entropy(row: list[float]) -> float:
@@ -48,7 +49,8 @@ def test_entropy_where_a_probability_underflows() -> None:
 
 @given(st.lists(ROWS, min_size=1, max_size=4), st.floats(0.3, 0.95))
 def test_selected_entropy_against_a_naive_transcription(batches, margin) -> None:
-    naive, module = NaiveETA(margin), SampleEfficientEntropy(3, similarity_margin=margin)
+    naive = NaiveETA(margin)
+    module = SampleEfficientEntropy(3, similarity_margin=margin)
     for logits in batches:
         given = torch.tensor(logits, requires_grad=True)
         loss, (expected, chosen) = module(given), naive.visit(logits)
@@ -62,7 +64,8 @@ def test_selected_entropy_against_a_naive_transcription(batches, margin) -> None
 
 
 def test_a_row_that_is_not_finite_and_evaluation_mode_leave_the_average() -> None:
-    given, alone = SampleEfficientEntropy(3), SampleEfficientEntropy(3)
+    given = SampleEfficientEntropy(3)
+    alone = SampleEfficientEntropy(3)
     bad = [[math.nan, 0.0, 0.0], [math.inf, 0.0, 0.0]]
     assert torch.equal(given(torch.tensor([CERTAIN, UNCERTAIN, *bad])), alone(torch.tensor([CERTAIN, UNCERTAIN])))
     before = given.average.clone()
@@ -80,10 +83,8 @@ def test_the_default_margin_is_above_the_cosine_of_a_certain_prediction_and_equa
 
 
 def test_tent_leaves_out_rows_that_are_not_finite() -> None:
-    tent, rows = (
-        methods.create("tent", num_samples=5, num_classes=3, feature_dim=2, total_steps=1),
-        [CERTAIN, UNCERTAIN],
-    )
+    tent = methods.create("tent", num_samples=5, num_classes=3, feature_dim=2, total_steps=1)
+    rows = [CERTAIN, UNCERTAIN]
     bad = [[math.nan, 0.0, 0.0], [math.inf, 0.0, 0.0]]
     logits = torch.tensor([*rows, *bad], requires_grad=True)
     loss = tent(torch.arange(4), logits, torch.zeros(4, 2))

@@ -49,7 +49,8 @@ def test_a_method_that_reads_its_index_as_a_number_fails_a_check() -> None:
 @EVERY
 def test_what_a_sample_is_told_depends_on_which_sample_it_is(choice: str) -> None:
     """The opposite check: an index that changes from visit to visit does matter to a method with a memory."""
-    method, generator = create(choice), torch.Generator().manual_seed(2)
+    method = create(choice)
+    generator = torch.Generator().manual_seed(2)
     memory = any(buffer.shape[:1] == (SAMPLES,) for buffer in method.buffers())
     visit = method.visit
     wrong = lambda indices: torch.randperm(SAMPLES, generator=generator)[: len(indices)]  # noqa: E731
@@ -69,7 +70,8 @@ def test_what_a_method_sees_of_a_batch() -> None:
         def regularizer(self, visit: methods.Visit) -> Tensor:
             return visit.features.mean()
 
-    logits, features = torch.tensor([[0.0, 2.0], [3.0, 0.0]], requires_grad=True), torch.randn(2, 3)
+    logits = torch.tensor([[0.0, 2.0], [3.0, 0.0]], requires_grad=True)
+    features = torch.randn(2, 3)
     method = Seeing(num_samples=6, num_classes=2, shard=Shard(6, rank=1, world_size=2))
     loss = method(torch.tensor([5, 1]), logits, features)
     visit = seen["visit"]
@@ -82,7 +84,8 @@ def test_what_a_method_sees_of_a_batch() -> None:
 
 def test_votes_are_weighed_by_the_distribution_that_dropout_gives() -> None:
     """The head is sure of class 0 where the first feature is large, whatever is dropped elsewhere."""
-    logits, features = 3 * torch.randn(SAMPLES, CLASSES), torch.zeros(SAMPLES, WIDTH)
+    logits = 3 * torch.randn(SAMPLES, CLASSES)
+    features = torch.zeros(SAMPLES, WIDTH)
     features[:4, 0] = 9.0
     head = nn.Linear(WIDTH, CLASSES, bias=False)
     with torch.no_grad():

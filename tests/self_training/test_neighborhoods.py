@@ -23,7 +23,8 @@ def divergence(score: list[float], prediction: list[float]) -> float:
 
 def naive_nrc(visits: Visits, mixing: str | None, reciprocal: bool = True, weight: float = 0.4) -> list[float]:
     """With four neighbours and three of each."""
-    memory, values = NaiveMemory(*visits.first), []
+    memory = NaiveMemory(*visits.first)
+    values = []
     for indices, features, logits, anchors in visits.steps:
         memory.update(indices, features, logits)
         predictions = [clamp(softmax(row)) for row in logits.tolist()]
@@ -42,7 +43,8 @@ def naive_nrc(visits: Visits, mixing: str | None, reciprocal: bool = True, weigh
 
 def naive_aad(visits: Visits, mixing: str | None, beta: float, total_steps: int, weight: float) -> list[float]:
     """With four neighbours."""
-    memory, values = NaiveMemory(*visits.first), []
+    memory = NaiveMemory(*visits.first)
+    values = []
     for step, (indices, features, logits, anchors) in enumerate(visits.steps):
         memory.update(indices, features, logits)
         predictions = [softmax(row) for row in logits.tolist()]
@@ -61,7 +63,8 @@ def naive_aad(visits: Visits, mixing: str | None, beta: float, total_steps: int,
 def test_nrc_against_a_naive_transcription(mixing: str | None, reciprocal: bool) -> None:
     visits = random_visits(seed=3)
     nrc = NeighborhoodReciprocity(N, K, D, 4, 3, reciprocal=reciprocal, mixing=mixing or "authors", anchor_weight=0.4)
-    found, expected = losses(nrc, visits, mixing is not None), naive_nrc(visits, mixing, reciprocal)
+    found = losses(nrc, visits, mixing is not None)
+    expected = naive_nrc(visits, mixing, reciprocal)
     torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-5, atol=1e-6)
 
 
@@ -138,7 +141,8 @@ def random_bank(num_samples: int, feature_dim: int, seed: int = 0) -> Tensor:
 @pytest.mark.parametrize("memory_budget", [1, 10_000, 2**30])
 def test_neighbours_of_neighbours_also_where_each_counts_as_distinct(memory_budget: int, monkeypatch) -> None:
     """As it does on an accelerator."""
-    bank, indices = random_bank(700, 16), torch.randperm(700)[:32]
+    bank = random_bank(700, 16)
+    indices = torch.randperm(700)[:32]
     near = nearest(bank[indices], bank, 5, indices)
     expanded = torch.stack([nearest(bank[row], bank, 4, row) for row in near])
     monkeypatch.setattr(neighbors, "BUDGET", memory_budget)
@@ -150,7 +154,8 @@ def test_neighbours_of_neighbours_also_where_each_counts_as_distinct(memory_budg
 
 
 def test_products_stay_within_the_memory_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes, mm = [], torch.mm
+    sizes = []
+    mm = torch.mm
     monkeypatch.setattr(torch, "mm", lambda *args, out: sizes.append(out.nbytes) or mm(*args, out=out))
     monkeypatch.setattr(neighbors, "BUDGET", 30_000)
     nearest_two_fold(torch.arange(50), random_bank(640, 8), 5, 5)

@@ -50,13 +50,16 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 )
 def test_a_row_that_is_not_finite_changes_nothing_and_is_counted(make, options: dict[str, str], bad: float) -> None:
     """The other rows of the batch go on as if it were not there, and so does a batch without any."""
-    given, alone = make(6, 3, **options), make(6, 3, **options)
+    given = make(6, 3, **options)
+    alone = make(6, 3, **options)
     generator = torch.Generator().manual_seed(0)
     for _ in range(4):
-        indices, logits = torch.randperm(6, generator=generator)[:5], 2 * torch.randn(5, 3, generator=generator)
+        indices = torch.randperm(6, generator=generator)[:5]
+        logits = 2 * torch.randn(5, 3, generator=generator)
         damaged = logits.clone()
         damaged[0, 1] = bad
-        targets, expected = given(indices, damaged), alone(indices[1:], logits[1:])
+        targets = given(indices, damaged)
+        expected = alone(indices[1:], logits[1:])
         if make is not EarlyLearningRegularization:  # which gives a loss
             torch.testing.assert_close(targets[1:], expected)
     given(indices, logits * torch.nan)
@@ -69,7 +72,8 @@ def test_a_row_that_is_not_finite_changes_nothing_and_is_counted(make, options: 
 
 def test_which_rows_are_not_finite() -> None:
     """One whose predictive distribution is not, but not one where a class has the logit -infinity."""
-    ancon, probabilities = AnchoredConfidence(2, 3, weighting="uniform"), torch.full((2, 3), 1 / 3)
+    ancon = AnchoredConfidence(2, 3, weighting="uniform")
+    probabilities = torch.full((2, 3), 1 / 3)
     probabilities[0, 2] = torch.nan
     ancon(torch.arange(2), torch.tensor([[0.0] * 3, [2.0, -torch.inf, 0.0]]), probabilities=probabilities)
     assert ancon.ensemble.votes(torch.arange(2)).tolist() == [[0, 0, 0], [1, 0, 0]]
@@ -136,10 +140,12 @@ def test_votes_keep_their_precision_whatever_the_module_is_cast_to(make, options
 )
 def test_in_evaluation_mode_a_visit_reads_and_changes_nothing(make, options) -> None:
     generator = torch.Generator().manual_seed(0)
-    module, indices = make(5, 3, **options), torch.arange(5)
+    module = make(5, 3, **options)
+    indices = torch.arange(5)
     for _ in range(3):
         module(indices, torch.randn(5, 3, generator=generator))
-    before, logits = state(module), torch.randn(5, 3, generator=generator)
+    before = state(module)
+    logits = torch.randn(5, 3, generator=generator)
     first = module.eval()(indices, logits)
     assert torch.equal(module(indices, logits), first)
     assert same(before, state(module))
@@ -151,7 +157,8 @@ def test_in_evaluation_mode_a_visit_reads_and_changes_nothing(make, options) -> 
 
 
 def test_probabilities_in_place_of_logits_are_told_once() -> None:
-    ancon, indices = AnchoredConfidence(4, 3), torch.arange(4)
+    ancon = AnchoredConfidence(4, 3)
+    indices = torch.arange(4)
     probabilities = torch.randn(4, 3).softmax(1)
     with pytest.warns(UserWarning, match="look like probabilities"):
         ancon(indices, probabilities)
@@ -213,6 +220,7 @@ def test_other_arguments_of_a_visit() -> None:
 
 
 def test_a_state_of_another_number_of_classes_is_refused() -> None:
-    large, small = AnchoredConfidence(4, 300), AnchoredConfidence(4, 40)
+    large = AnchoredConfidence(4, 300)
+    small = AnchoredConfidence(4, 40)
     with pytest.raises(RuntimeError, match="size mismatch"):
         small.load_state_dict(large.state_dict())

@@ -1,3 +1,5 @@
+"""Every process of a launch visits its own part of the images, and together they visit each once."""
+
 import torch
 from hypothesis import given
 from hypothesis import strategies as st

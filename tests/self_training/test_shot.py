@@ -1,3 +1,5 @@
+"""SHOT's labels are those of the nearest centroids, in any order, precision and number of passes."""
+
 import torch
 from torch import Tensor
 
@@ -36,7 +38,8 @@ def random_pass(seed: int) -> tuple[Tensor, Tensor, Tensor]:
 
 def test_labels_of_each_pass_against_a_naive_transcription() -> None:
     """Stored in any order and precision; a batch may repeat a sample."""
-    labels, batch = CentroidPseudoLabels(N, K, D), torch.tensor([5, 0, 5])
+    labels = CentroidPseudoLabels(N, K, D)
+    batch = torch.tensor([5, 0, 5])
     for seed in range(8):
         indices, features, logits = random_pass(seed)
         features = features.half() if seed % 2 else features
