@@ -35,7 +35,8 @@ def population(generator: np.random.Generator, images: int, accuracy: float, sha
 @pytest.mark.parametrize(("accuracy", "sharp"), [(0.1, 0.7), (0.6, 0.0), (0.95, 0.7)])
 def test_the_interval_holds_after_every_label_at_once(accuracy: float, sharp: float) -> None:
     """What no label before left out is in all intervals so far: the last one is their intersection."""
-    generator, missed = np.random.default_rng(0), 0
+    generator = np.random.default_rng(0)
+    missed = 0
     for _ in range(STREAMS):
         right, confidences = population(generator, 400, accuracy, sharp)
         lower, upper = labelled_accuracy(right[:150], confidences, 0.1)[1]
@@ -45,7 +46,8 @@ def test_the_interval_holds_after_every_label_at_once(accuracy: float, sharp: fl
 
 def test_confidences_that_tell_what_is_right_shorten_the_interval_and_others_cost_little() -> None:
     def width(sharp: float, constant: bool = False) -> float:
-        generator, total = np.random.default_rng(1), 0.0
+        generator = np.random.default_rng(1)
+        total = 0.0
         for _ in range(20):
             right, confidences = population(generator, 600, 0.7, sharp)
             lower, upper = labelled_accuracy(right[:100], confidences * (not constant))[1]
@@ -62,7 +64,8 @@ def test_the_interval_holds_what_labels_leave_possible_and_is_exact_with_all(out
     right = np.array(outcomes, float)
     confidences = np.array([random.random() for _ in range(len(right) + unseen)])
     estimate, (lower, upper) = labelled_accuracy(right, confidences)
-    least, most = right.sum() / len(confidences), (right.sum() + unseen) / len(confidences)
+    least = right.sum() / len(confidences)
+    most = (right.sum() + unseen) / len(confidences)
     assert least - 1e-9 <= lower <= estimate <= upper <= most + 1e-9
     mirrored = labelled_accuracy(1 - right, 1 - confidences)[1]
     assert (lower, upper) == pytest.approx((1 - mirrored.upper, 1 - mirrored.lower))
@@ -98,7 +101,8 @@ def skewed(generator: np.random.Generator, images: int, features: int = 60) -> n
 
 @pytest.mark.parametrize(("there", "here"), [(60, 800), (800, 60), (300, 300)])
 def test_without_drift_the_test_says_drift_as_rarely_as_its_level(there: int, here: int) -> None:
-    generator, found = np.random.default_rng(0), 0
+    generator = np.random.default_rng(0)
+    found = 0
     for _ in range(400):
         source = SourceStatistics.of(skewed(generator, there))
         found += drift_p(skewed(generator, here), source) < 0.05

@@ -1,3 +1,5 @@
+"""What the tests of data share: twelve images of noise, an epoch of them, empty files."""
+
 from pathlib import Path
 
 import pytest

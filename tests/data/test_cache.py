@@ -94,7 +94,8 @@ def test_whatever_decides_its_content_names_it(tmp_path: Path, domain: Domain, m
     of_file(folder, domain, Resizing(20))
     of_file(folder, domain, Resizing(24, keep_ratio=True))
     assert of_file(folder, domain.subset([0, 1, 0, 0])).pixels.shape[0] == 2  # repeated images are kept once
-    path, times = domain.paths[0], os.stat(domain.paths[0])
+    path = domain.paths[0]
+    times = os.stat(domain.paths[0])
     load_image(path).rotate(90).save(tmp_path / "turned.bmp")
     os.replace(tmp_path / "turned.bmp", path)
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))

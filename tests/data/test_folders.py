@@ -97,7 +97,8 @@ def test_links_that_lead_outside_the_root(root: Path, tmp_path_factory: pytest.T
 
 
 def test_links_that_lead_nowhere_or_outside_are_skipped_with_the_reason(root: Path, tmp_path_factory) -> None:
-    outside, folder = touch(tmp_path_factory.mktemp("outside"), "c.png"), root / "dslr" / "bike"
+    outside = touch(tmp_path_factory.mktemp("outside"), "c.png")
+    folder = root / "dslr" / "bike"
     Image.new("RGB", (4, 4)).save(folder / "a.png")
     (folder / "loop.png").symlink_to("loop.png")
     (folder / "out.png").symlink_to(outside / "c.png")

@@ -1,3 +1,5 @@
+"""Datasets of Hugging Face give the same images, labels and classes as files, from disk and from memory."""
+
 import io
 import socket
 from pathlib import Path

@@ -110,7 +110,8 @@ def test_what_cannot_be_decoded_is_named(tmp_path: Path, name: str, make: Any, r
 
 
 def test_an_image_that_another_program_would_decode_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    victim, path = tmp_path / "victim", tmp_path / "image.jpg"
+    victim = tmp_path / "victim"
+    path = tmp_path / "image.jpg"
     ghostscript = tmp_path / "gs"
     ghostscript.write_text(f"#!/bin/sh\ntouch {victim}\n")
     ghostscript.chmod(0o755)

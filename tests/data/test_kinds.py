@@ -94,7 +94,8 @@ of_all = pytest.mark.parametrize("opened", KINDS)
 
 @of_all
 def test_a_domain_is_its_images_labels_and_classes(tmp_path: Path, opened: Opener) -> None:
-    domain, numbers = opened(tmp_path), list(range(COUNT))
+    domain = opened(tmp_path)
+    numbers = list(range(COUNT))
     assert (len(domain), list(domain.classes), domain.num_classes) == (COUNT, CLASSES, 3)
     assert domain.positions.tolist() == numbers
     assert all(np.array_equal(np.asarray(domain.image(number)), np.asarray(image(number))) for number in numbers)

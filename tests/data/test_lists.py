@@ -74,7 +74,8 @@ def test_any_bytes_give_samples_or_a_clear_error(tmp_path: Path, content: bytes)
 
 
 def test_links_are_followed_to_where_they_lead_and_a_folder_is_looked_at_once(tmp_path: Path, monkeypatch) -> None:
-    root, outside = tmp_path / "root", tmp_path / "rooter"
+    root = tmp_path / "root"
+    outside = tmp_path / "rooter"
     for folder in (root / "class", outside):
         touch(folder, "a.png")
     (root / "out").symlink_to(outside)
@@ -87,7 +88,8 @@ def test_links_are_followed_to_where_they_lead_and_a_folder_is_looked_at_once(tm
         with pytest.raises(UserError, match="`allow_outside_root=True`"):
             read(root, f"{path} 0\n")
     assert read(root, "out/a.png 0\n", allow_outside=True) == [("out/a.png", 0)]
-    followed, realpath = Counter(), os.path.realpath
+    followed = Counter()
+    realpath = os.path.realpath
     monkeypatch.setattr(os.path, "realpath", lambda path, **more: followed.update([path]) or realpath(path, **more))
     read(root, "".join(f"class{number % 10}/{number}.png {number % 10}\n" for number in range(1000)))
     assert followed.total() <= 11

@@ -30,7 +30,8 @@ TRANSFORM = train_transform(Preprocessing(image_size=28, scale=(0.3, 1.0)))
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_epoch_is_what_the_dataset_gives_whatever_the_workers(domain: Domain, workers: int) -> None:
-    images, state = UnlabelledImages(domain, TRANSFORM), torch.get_rng_state()
+    images = UnlabelledImages(domain, TRANSFORM)
+    state = torch.get_rng_state()
     sampler = EpochSampler(range(12), 12, seed=0)
     for sampler.epoch in (0, 1):
         keys = list(sampler)[:10]
@@ -102,7 +103,8 @@ def loading_processes() -> set[BaseProcess]:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_loaders_read_through_the_same_workers_and_an_epoch_may_be_left(workers: int) -> None:
-    pool, before = Workers(workers), loading_processes()
+    pool = Workers(workers)
+    before = loading_processes()
     floats = UnlabelledImages(
         Domain("numbers", Numbers()), lambda image: torch.full((3, 2, 2), image.getpixel((0, 0))[0])
     )

@@ -76,6 +76,7 @@ def test_a_png_of_grey_with_opacity_in_16_bits_is_refused() -> None:
     ("channels", "options", "bands"),
     [
         ((3,), {}, 0),
+        ((3,), {"compression": "zlib"}, 0),
         ((4,), {"extrasamples": ["unassalpha"]}, 0),
         ((4,), {"extrasamples": ["unspecified"]}, 4),
         ((5,), {}, 5),

@@ -113,7 +113,8 @@ def test_the_second_view_is_mirrored_as_in_training_else_shifted(options: dict[s
     for _ in range(60 * reach):
         shifted = shifting(images)
         centre = float(shifted[0, 0, 6, 6])
-        down, right = math.floor(centre + 0.001) - 6, round(centre % 1 * 100) - 6
+        down = math.floor(centre + 0.001) - 6
+        right = round(centre % 1 * 100) - 6
         row_numbers = (torch.arange(12) + down).clamp(0, 11)
         column_numbers = (torch.arange(14) + right).clamp(0, 13)
         assert torch.equal(shifted, images[:, :, row_numbers][..., column_numbers])  # the border is repeated

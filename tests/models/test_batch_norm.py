@@ -61,7 +61,8 @@ def network(layer: nn.Module) -> nn.Module:
 def naive_mixture(layer: nn.BatchNorm2d, inputs: torch.Tensor, share: float) -> torch.Tensor:
     channels = []
     for channel in range(inputs.shape[1]):
-        values, source = inputs[:, channel], (layer.running_mean[channel], layer.running_var[channel])
+        values = inputs[:, channel]
+        source = (layer.running_mean[channel], layer.running_var[channel])
         mean = share * source[0] + (1 - share) * values.mean()
         deviations = [(variance + layer.eps) ** 0.5 for variance in (source[1], values.var())]
         deviation = deviations[0] ** share * deviations[1] ** (1 - share)
@@ -73,7 +74,8 @@ def naive_mixture(layer: nn.BatchNorm2d, inputs: torch.Tensor, share: float) -> 
 @pytest.mark.parametrize("kind", [nn.BatchNorm2d, BatchNormAct2d])
 def test_the_network_takes_up_a_share_of_the_sources_statistics(share: float, kind: type[nn.Module]) -> None:
     torch.manual_seed(0)
-    source, images = network(kind(4)), 2 * torch.randn(40, 3, 8, 8) + 1
+    source = network(kind(4))
+    images = 2 * torch.randn(40, 3, 8, 8) + 1
     mixed = copy.deepcopy(source)
     with estimated_statistics(mixed, share):
         mixed(images)
@@ -87,7 +89,8 @@ def test_the_network_takes_up_a_share_of_the_sources_statistics(share: float, ki
 
 
 def test_a_layer_without_scale_and_shift_has_the_targets_statistics() -> None:
-    layer, images = nn.BatchNorm2d(3, affine=False).eval(), 2 * torch.randn(40, 3, 2, 2) + 1
+    layer = nn.BatchNorm2d(3, affine=False).eval()
+    images = 2 * torch.randn(40, 3, 2, 2) + 1
     with estimated_statistics(layer, 0.5):
         layer(images)
     torch.testing.assert_close(layer.running_mean, images.mean((0, 2, 3)))

@@ -334,11 +334,17 @@ def _raw_mode(tile: Any) -> str:
 def _two_bytes(image: Image.Image, reopened: ImageFile.ImageFile) -> Values:
     """(H, W, 3) of 16 bits, of an image whose upper bytes Pillow keeps; opened again in the other order of bytes it
     keeps the lower ones."""
-    tiles: list[Any] = [(*tile[:3], _with_swapped_bytes(tile[3])) for tile in reopened.tile]
-    reopened.tile = tiles
+    reopened.tile = [_with_arguments(tile, _with_swapped_bytes(tile[3])) for tile in reopened.tile]
     upper: Values = np.asarray(image)[..., :3].astype(np.uint16)
     lower: Values = np.asarray(reopened)[..., :3]
     return 256 * upper + lower
+
+
+def _with_arguments(tile: Any, arguments: Any) -> Any:
+    """A tile whose bytes are arranged in another way; from Pillow 11 on it is a named tuple."""
+    if hasattr(tile, "_replace"):
+        return tile._replace(args=arguments)
+    return (*tile[:3], arguments)
 
 
 def _with_swapped_bytes(arguments: Any) -> Any:
