@@ -66,6 +66,7 @@ class Cells:
     images: int = 800
     epochs: int = 3
     side: int = 96  # of Office-31's images, in pixels
+    source_epochs: int = 15  # of 40 steps, of Office-31's source models
 
     def task(self, cell: Cell) -> Task:
         """The source model of a cell and the images to adapt it to."""
@@ -80,7 +81,8 @@ class Cells:
         weights = str(self.data / "mobilenetv2_100_imagenet.safetensors")
         given = {"data": "Office31", "source": (code,), "pretrained_weights": weights}
         name, sizes = f"office31-{code}", {"image_size": self.side, "resize_size": round(self.side * 8 / 7)}
-        source = self.trained(name, cell.seed, root, **{**given, **OFFICE31, **sizes})
+        options = {**given, **OFFICE31, **sizes, "epochs": self.source_epochs}
+        source = self.trained(name, cell.seed, root, **options)
         domain = open_domain(str(root), "Office31", [code if target == NO_SHIFT else target])
         if target == NO_SHIFT:
             domain = domain.subset(hold_out(len(domain), 0.1, cell.seed)[1])
@@ -219,7 +221,6 @@ OFFICE31: Mapping[str, Any] = {
     "resize_size": 110,
     "image_size": 96,
     "batch_size": 32,
-    "epochs": 15,
     "iters_per_epoch": 40,
 }
 DIGITS: Mapping[str, Any] = {

@@ -134,12 +134,15 @@ def main(words: Sequence[str] | None = None) -> None:
     arguments.add_argument("--images", type=int, default=800, help="most images of a cell (default: 800)")
     arguments.add_argument("--epochs", type=int, default=3, help="of an adaptation (default: 3)")
     arguments.add_argument("--side", type=int, default=96, help="pixels of Office-31's images (default: 96)")
+    arguments.add_argument(
+        "--source-epochs", type=int, default=15, help="of Office-31's source models, 40 steps each (default: 15)"
+    )
     arguments.add_argument("--jobs", type=int, default=2, help="processes of one thread each (default: 2)")
     args = arguments.parse_args(words)
     file = args.out / f"{args.cells}.csv"
     args.out.mkdir(parents=True, exist_ok=True)
     made = recorded(file, COLUMNS[:5])
-    opened = Cells(args.data, args.out, args.images, args.epochs, args.side)
+    opened = Cells(args.data, args.out, args.images, args.epochs, args.side, args.source_epochs)
     cells = [cell for cell in CELLS[args.cells] if cell.family in args.families]
     for cell in {(cell.family, cell.pair.partition("-")[0], cell.seed): cell for cell in cells}.values():
         opened.task(cell)  # source models, one process at a time

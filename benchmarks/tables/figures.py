@@ -6,12 +6,11 @@ python -m benchmarks.tables.figures [FOLDER]
 import sys
 from pathlib import Path
 
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmarks.tables import study
-from tllib_ancon.laboratory.curves import COLOURS, DPI, MARKERS, TITLE_SIZE, WIDTH, whole_ticks
+from tllib_ancon.laboratory.curves import COLOURS, DPI, TITLE_SIZE, WIDTH
 
 HERE = Path(__file__).resolve().parent
 USUAL_SMOOTHING = 0.3
@@ -48,24 +47,6 @@ def demo() -> Figure:
     return figure
 
 
-def votes() -> Figure:
-    """Accuracy of the temporal ensemble by number of votes."""
-    points = pd.read_csv(HERE / "votes.csv")
-    figure = Figure(figsize=(WIDTH, 4), layout="constrained")
-    panel = figure.add_subplot()
-    for number, (method, curve) in enumerate(points.groupby("method", sort=False)):
-        style = {"color": COLOURS[number], "marker": MARKERS[number], "markersize": 4}
-        panel.plot(curve.votes, curve.accuracy, label=method, **style)
-    panel.set(xlabel="confident votes of an image", ylabel="accuracy of the temporal ensemble (%)")
-    whole_ticks(panel.xaxis)
-    panel.grid(alpha=0.3)
-    panel.legend()
-    most = points[points.votes == points.votes.max()].accuracy
-    title = f"Images with ten votes: the ensemble is right on {most.min():.0f} to {most.max():.0f} %"
-    figure.suptitle(title, fontsize=TITLE_SIZE)
-    return figure
-
-
 def _draw_seeds(panel: Axes, values: dict[str, list[float]], axis: str) -> None:
     """A row for each name: a point for each seed and a bar at their mean."""
     for row, of_seeds in enumerate(values.values()):
@@ -75,7 +56,7 @@ def _draw_seeds(panel: Axes, values: dict[str, list[float]], axis: str) -> None:
     panel.grid(alpha=0.3, axis="x")
 
 
-FIGURES = {"smoothing": smoothing, "demo": demo, "votes": votes}
+FIGURES = {"smoothing": smoothing, "demo": demo}
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE
