@@ -79,9 +79,7 @@ def as_domain(
     without labels, at any depth, until a model is known whose classes have the names of its subfolders. ``labels`` True
     takes each subfolder as a class, False none.
     """
-    source, labels_beside = separated(images)
-    if isinstance(source, str | os.PathLike) and str(source).lower().endswith(LIST_SUFFIXES) and os.path.isfile(source):
-        source, labels_beside = _listed(Path(source), allow_outside)
+    source, labels_beside = _listed(images, allow_outside) or separated(images)
     if isinstance(source, str | os.PathLike) and not os.path.isfile(source):
         tree = Tree(source, allow_outside, skip_corrupt)
         opener = open_class_folders if labels is True else open_any
@@ -101,8 +99,12 @@ def as_domain(
     return with_labels(domain, labels, classes)
 
 
-def _listed(list_file: Path, allow_outside: bool) -> ListedImages:
-    """Paths and labels of an image list: relative to its folder, or to the dataset that it lies in."""
+def _listed(images: Any, allow_outside: bool) -> ListedImages | None:
+    """Paths and labels of an image list, relative to its folder or to the dataset that it lies in. None for others."""
+    is_file = isinstance(images, str | os.PathLike) and os.path.isfile(images)
+    if not is_file or not os.fspath(images).lower().endswith(LIST_SUFFIXES):
+        return None
+    list_file = Path(images)
     folder = list_file.parent
     root = folder.parent if folder.name == "image_list" else folder
     return read_image_list(list_file, root, allow_outside=allow_outside)

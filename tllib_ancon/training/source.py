@@ -157,9 +157,7 @@ def open_source(config: AdaptConfig | PredictConfig, network: Any = None) -> Sou
     require_extras(config)
     names = None if config.class_names is None else read_class_names(Path(config.class_names))
     if network is not None and (config.checkpoint is None or isinstance(config, AdaptConfig)):
-        for name in ("start", "checkpoint", "model"):
-            if getattr(config, name, None) is not None:
-                raise UserError(f"give a model or `{name}`, not both")
+        _require_no_other_model(config)
         return Source(module=require_network(network, learns=isinstance(config, AdaptConfig)), names=names)
     if config.checkpoint is not None:
         model = config.model if network is None else network
@@ -168,6 +166,12 @@ def open_source(config: AdaptConfig | PredictConfig, network: Any = None) -> Sou
         raise UserError("no model to start from: pass `checkpoint`, or an `arch` that begins with hf: or open_clip:")
     network, names = load_named(str(config.arch), names, config.prompts, config.allow_download)
     return Source(str(config.arch), module=network, names=names)
+
+
+def _require_no_other_model(config: AdaptConfig | PredictConfig) -> None:
+    for name in ("start", "checkpoint", "model"):
+        if getattr(config, name, None) is not None:
+            raise UserError(f"give a model or `{name}`, not both")
 
 
 def open_checkpoint(checkpoint: str, model: str | nn.Module | None = None, advice: str = PASS_THE_FUNCTION) -> Source:
