@@ -126,8 +126,10 @@ def settings_of_script(script: Path) -> set[str]:
 
 
 def flags_of_benchmarks() -> set[str]:
-    """Flags of the benchmarks' and the examples' own programs."""
-    texts = [path.read_text(encoding="utf-8") for path in python_files() if "tllib_ancon" not in path.parts[-3:]]
+    """Flags of the benchmarks' and the examples' own programs, and of the mutation score."""
+    programs = [path for path in python_files() if "tllib_ancon" not in path.parts[-3:]]
+    programs.append(ROOT / "tests" / "mutants.py")
+    texts = [path.read_text(encoding="utf-8") for path in programs]
     return {flag for text in texts for flag in re.findall(r"add_argument\(\s*[^)]*?\"(--[\w-]+)\"", text)}
 
 

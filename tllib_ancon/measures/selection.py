@@ -140,7 +140,7 @@ def best_epoch(scores: Sequence[float], criterion: str) -> int:
         raise unknown_name("criterion", criterion, CRITERIA)
     candidates = [epoch for epoch, score in enumerate(scores) if not math.isnan(score)]
     if not candidates:
-        raise UserError(f"none of the {len(scores)} epochs has a {criterion} score; evaluate at least one")
+        raise UserError(f"none of the {len(scores)} epochs has a score of {criterion}; evaluate at least one")
     return max(candidates, key=lambda epoch: CRITERIA[criterion].sign * scores[epoch])
 
 
