@@ -208,7 +208,7 @@ def mean_of_pairs(found: pd.DataFrame, variant: str) -> str:
 def better_labels(part: str, *variants: str, beside: str = BEFORE) -> str:
     """Rows of trials beside a variant, on the cells that all of them have."""
     found = study(RESULTS / "better_labels.csv", part)
-    unit = ["family", "pair"] if part == "runs" else ["family", "pair", "seed"]
+    unit = ["seed"] if part == "harm" else ["family", "pair"]  # harm: one pair
     return table.markdown_of(found[found.variant.isin([beside, *variants])], beside, unit)
 
 

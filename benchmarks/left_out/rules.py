@@ -24,7 +24,7 @@ LARGEST_MASS = 3.0
 
 
 class AnConAuto(WithAnConAuto, SelfTraining):
-    """``ancon-auto`` as it is."""
+    """``ancon-auto`` of the package."""
 
 
 class EarlierSmoothing(AdaptiveSmoothing):
@@ -126,8 +126,8 @@ class RunningSharesWithoutGain(RunningShares):
     smoothing = AdaptiveSmoothing
 
 
-class _RateOfLabels(AnConAuto):
-    """Information maximisation that the fitted rate does not count: the first calls, which fit it, leave it out."""
+class RunningSharesAtRateOfLabels(AnConAuto):
+    """L at the rate of the loss without information maximisation: the first calls, which fit the rate, leave it out."""
 
     calls = 0
 
@@ -142,18 +142,12 @@ class _RateOfLabels(AnConAuto):
         return loss + information_maximization(both_views, self.frequencies())
 
     def frequencies(self) -> Tensor:
-        raise NotImplementedError
-
-
-class RunningSharesAtRateOfLabels(_RateOfLabels):
-    """L at the rate of the loss without information maximisation."""
-
-    def frequencies(self) -> Tensor:
+        """π, as in :class:`RunningShares`."""
         return self.adaptive.shares
 
 
-class EstimatedPriorAtRateOfLabels(_RateOfLabels):
-    """I at the rate of the loss without information maximisation."""
+class EstimatedPriorAtRateOfLabels(RunningSharesAtRateOfLabels):
+    """I at the same rate."""
 
     def frequencies(self) -> Tensor:
         return self.prior

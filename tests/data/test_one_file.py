@@ -50,7 +50,7 @@ def test_a_list_outside_its_folder_follows_the_advice(photos: Path, tmp_path_fac
     ("name", "advice"),
     [
         ("labels.csv", r"is a table, .*; give a text file with a path on each line \(\.txt\), or in Python the list"),
-        ("photos.zip", r"is an archive; give the folder of what it holds$"),
+        ("photos.zip", r"is an archive; give the folder that you unpack it to$"),
         ("*.png", r"in Python pass glob\.glob\(PATTERN, recursive=True\), on the command line give the folder$"),
     ],
 )

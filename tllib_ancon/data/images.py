@@ -311,7 +311,7 @@ def _deep_samples(value: Any) -> Samples | None:
 
 
 def _channels_last(value: NDArray[Any] | Tensor) -> NDArray[Any]:
-    """An array (H, W, C) as it is, and a tensor (C, H, W) as such an array; one channel becomes (H, W)."""
+    """An array (H, W, C) unchanged, and a tensor (C, H, W) as such an array; one channel becomes (H, W)."""
     if isinstance(value, Tensor) and value.ndim == 3:
         return _channels_last(value.movedim(0, -1).cpu().numpy())
     pixels = np.asarray(value)
@@ -347,7 +347,7 @@ def _as_image(item: Any, where: str, to_rgb: Callable[[Samples], Image.Image]) -
 
 
 def _as_features(value: Any, where: str) -> Tensor | None:
-    """A float tensor, or a vector of floats, which a model takes as it is; None for everything else."""
+    """A float tensor, or a vector of floats, which a model takes unchanged; None for everything else."""
     if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind == "f":
         return _as_features(torch.from_numpy(value), where)
     if not (isinstance(value, Tensor) and value.is_floating_point() and value.ndim and value.numel()):

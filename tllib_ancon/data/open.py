@@ -121,7 +121,7 @@ def _domain_of_file(path: str, name: str | None, classes: Sequence[str] | None) 
             "(.txt), or in Python the list of paths, such as pandas.read_csv(FILE).path.tolist()"
         )
     if suffix in ARCHIVE_SUFFIXES:
-        raise UserError(f"{path} is an archive; give the folder of what it holds")
+        raise UserError(f"{path} is an archive; give the folder that you unpack it to")
     return _domain_of_paths([path], name, classes)
 
 

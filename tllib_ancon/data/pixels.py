@@ -165,7 +165,7 @@ class PixelValues:
         return (0.0, 2.0**depth - 1)
 
     def lines(self, pixel_range: PixelRange | None, bands: tuple[int, ...] | None) -> list[str]:
-        """What a user is told where the images are no plain ones of 8 bits."""
+        """Lines for the user about images that are no plain ones of 8 bits."""
         lines = []
         if self.deep and pixel_range is not None:
             kind = "numbers" if self.is_float else "integers"
@@ -192,8 +192,9 @@ class PixelValues:
 def chosen_range(
     values: PixelValues, setting: PixelRange | None, recorded: PixelRange | None
 ) -> tuple[PixelRange | None, list[str]]:
-    """The range of a data set and lines about it: the user's, else that of the model's run where these images are on
-    its scale, else by the values of the sampled images.
+    """The range of a data set and lines about it: the user's, or that of the model's run, or by sampled images.
+
+    The range of the run is used for images on its scale.
 
     Raises:
         UserError: a range for images of 8 bits alone
@@ -311,7 +312,7 @@ def _unused_bands(image: Image.Image) -> int:
 
 
 def _is_deep_colour(image: ImageFile.ImageFile) -> bool:
-    """Whether an image has several channels of more than 8 bits, of which Pillow keeps the upper 8."""
+    """Whether an image has several channels of more than 8 bits. Pillow keeps only the upper 8 of such channels."""
     tags: Any = getattr(image, "tag_v2", {})
     band_count = int(tags.get(SAMPLES_PER_PIXEL, 1))
     if band_count > 1 and max(tags.get(BITS_PER_SAMPLE, (1,))) > 8:

@@ -1,4 +1,4 @@
-"""Find the logits in what a network returns, and the modules that compute them, from one observed call."""
+"""Find the logits in the output of a network, and the modules that compute them, from one observed call."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def _eagerly() -> AbstractContextManager[Any]:
 
 
 def find_logits(network: nn.Module, images: Batch, observed: _Observation, head: Sequence[str] = ()) -> LogitsReader:
-    """Find the logits in what a network returned for images; ``head`` names the modules that return them."""
+    """Find the logits in the output of a network for images; ``head`` names the modules that return them."""
     candidates = _candidates(observed.output, num_rows(images), head)
     if len(candidates) > 1:
         path = _chosen_path(_last_computed(network, images, candidates, observed), observed, head)

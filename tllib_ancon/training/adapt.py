@@ -47,7 +47,7 @@ def adapt(  # noqa: PLR0913
             settings names. Weights of another type than float32 are adapted in float32, and come back in their own.
             Logits may be a tensor or part of an output object, a dict or a tuple. Probabilities are converted to
             logits. Image models of transformers are called with ``pixel_values``
-        images: the N target images. A folder, a list of paths, an array (N, H, W, 3), a
+        images: the N target images. A folder, an image list, a list of paths, an array (N, H, W, 3), a
             :class:`~tllib_ancon.data.domain.Domain`, a Hugging Face dataset, or a map-style dataset of torch. Arrays
             hold bytes or numbers from 0 to 1. Other arrays and tensors (N, ...) of floats, such as features (N, D), are
             taken unchanged. So is a mapping of arrays, whose rows the model gets by name. Items of a dataset are

@@ -45,7 +45,7 @@ def open_images(
     classes: Sequence[str] | None = None,
     labels: Any = None,
 ) -> Domain:
-    """The domain of these codes, or without them what ``root`` names; ``classes`` are the names of the model's."""
+    """The domain of these codes, or without codes what ``root`` names. ``classes``: names of the model's classes."""
     if config.root is None:
         raise UserError("`root` is needed; pass the folder of the dataset")
     if config.data is None and codes:
