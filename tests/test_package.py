@@ -52,12 +52,12 @@ tllib_ancon.generalized_cross_entropy(logits, logits.softmax(1))
 tllib_ancon.AnchoredConfidence
 told("one loss")
 print("heavy", [name for name in HEAVY if name in sys.modules])
-import multiprocessing.heap, torchvision  # what these change is not ours
+import multiprocessing.heap  # what it changes is not ours
 before = state()
 tllib_ancon.AdaptConfig()
 tllib_ancon.adapt
 told("configured")
-print("slow", [name for name in ("timm", "huggingface_hub.hf_api", "scipy") if name in sys.modules])
+print("slow", [name for name in ("timm", "torchvision", "huggingface_hub.hf_api", "scipy") if name in sys.modules])
 import tllib_ancon.toolkit
 print("first finder", type(sys.meta_path[0]).__module__)
 """

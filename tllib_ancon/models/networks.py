@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
-from torchvision import models
-from torchvision.models import resnet
 
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.checkpoints import load_into, load_state_dict, without_prefix
@@ -33,7 +31,6 @@ HEADLESS = {
 """Networks that are a backbone alone: channels and side of their images, 0 if any will do. Values are brought to
 [-1, 1]."""
 
-RESNETS = [name for name in resnet.__all__ if name.islower()]
 TIMM = "timm/"
 TORCHVISION = "torchvision/"
 """Prefixes that say which library a name is of. A bare name is torchvision's for its ResNets, as in TLLib, else timm's.
@@ -78,9 +75,16 @@ class _ShotLeNet(nn.Sequential):
 
 def _names() -> list[str]:
     """All names of networks, those of torchvision with its prefix where timm may have the same."""
-    of_timm = [name for name in names_in(TIMM) if name not in RESNETS]
-    of_torchvision = [TORCHVISION + name for name in names_in(TORCHVISION) if name not in RESNETS]
-    return [*HEADLESS, *RESNETS, *of_timm, *of_torchvision]
+    resnets = _resnets()
+    of_timm = [name for name in names_in(TIMM) if name not in resnets]
+    of_torchvision = [TORCHVISION + name for name in names_in(TORCHVISION) if name not in resnets]
+    return [*HEADLESS, *resnets, *of_timm, *of_torchvision]
+
+
+def _resnets() -> list[str]:
+    from torchvision.models import resnet  # torchvision starts slowly
+
+    return [name for name in resnet.__all__ if name.islower()]
 
 
 def create_network(
@@ -162,7 +166,7 @@ def library_of(name: str) -> tuple[str | None, str]:
     folder, slash, bare_name = name.rpartition("/")
     if slash:
         library = folder + slash
-    elif name in RESNETS:
+    elif name in _resnets():
         library = TORCHVISION
     else:
         library = TIMM
@@ -180,6 +184,8 @@ def library_of(name: str) -> tuple[str | None, str]:
 
 def names_in(library: str) -> list[str]:
     if library == TORCHVISION:
+        from torchvision import models
+
         return list(models.list_models(module=models))
     import timm  # timm starts slowly
 
@@ -258,6 +264,8 @@ def _from_zoo(library: str, name: str, pretrained: bool, arguments: Mapping[str,
 
 
 def _from_torchvision(name: str, pretrained: bool, arguments: Mapping[str, Any]) -> Any:
+    from torchvision import models
+
     weights = None
     if pretrained:
         versions = models.get_model_weights(name)

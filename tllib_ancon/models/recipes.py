@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torchvision import models
 
 from tllib_ancon.data.batches import Batch, to_device
 from tllib_ancon.models.checkpoints import load_into
@@ -110,6 +109,8 @@ def _candidates(network: Any, num_classes: int, channels: int) -> Iterator[Recip
 
 def _torchvision_names(network: nn.Module, num_classes: int) -> Iterator[str]:
     """Names of torchvision's networks of the same module with weights of the same shapes."""
+    from torchvision import models  # torchvision starts slowly
+
     shapes = _shapes(network)
     for name in names_in(TORCHVISION):
         builder: Callable[..., nn.Module] = models.get_model_builder(name)

@@ -25,13 +25,11 @@ NOT_SETTINGS = (
 
 
 def versions() -> dict[str, str]:
-    import torchvision
-
     return {
         "tllib_ancon": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "torchvision": torchvision.__version__,
+        "torchvision": metadata.version("torchvision"),
         "timm": metadata.version("timm"),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine(),
     }
