@@ -9,7 +9,7 @@ from benchmarks import parser, run
 from benchmarks.certificate import simulation
 from benchmarks.certificate.simulation import Disagreements, labels_of
 from benchmarks.tables import markdown
-from tllib_ancon.certificate.run import ModelPair
+from tllib_ancon.certificate.model_pair import ModelPair
 from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training.run import RunDirectory

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.domains_on_disk import small_arguments
-from tllib_ancon.certificate.run import ModelPair
+from tllib_ancon.certificate.model_pair import ModelPair
 from tllib_ancon.certificate.session import Comparison
 from tllib_ancon.cli.main import main
 from tllib_ancon.config.certify import CertifyConfig

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from tests.refusals import refused
+from tllib_ancon.data.image_files import read_samples
 from tllib_ancon.data.open import as_domain
-from tllib_ancon.data.pixels import Decoding, PixelValues, Samples, chosen_range, read_samples, usual_bands
+from tllib_ancon.data.pixels import Decoding, PixelValues, Samples, chosen_range, usual_bands
 
 Pixels = NDArray[Any]
 SHAPE = (3, 2)

@@ -168,7 +168,7 @@ def _assess(config: AssessConfig) -> None:
 def _certify(config: CertifyConfig) -> None:
     from tllib_ancon.certificate.run import certify_run
 
-    certify_run(config, say)
+    certify_run(config)
 
 
 OF_DATASETS = (

@@ -19,16 +19,8 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from tllib_ancon.data.batches import Batch
-from tllib_ancon.data.pixels import (
-    FORMATS,
-    MOST_SAMPLED,
-    Decoding,
-    PixelRange,
-    PixelValues,
-    Samples,
-    read_samples,
-    samples_of,
-)
+from tllib_ancon.data.image_files import FORMATS, read_samples, samples_of
+from tllib_ancon.data.pixels import MOST_SAMPLED, Decoding, PixelRange, PixelValues, Samples
 from tllib_ancon.runtime.errors import UserError, one_line, reading
 
 Positions = NDArray[np.int64]
@@ -163,7 +155,7 @@ class Images(ABC):
 
 
 class Encoded(Images):
-    """Images in files or in bytes, which :func:`~tllib_ancon.data.pixels.read_samples` decodes."""
+    """Images in files or in bytes, which :func:`~tllib_ancon.data.image_files.read_samples` decodes."""
 
     @abstractmethod
     def opened(self, position: int) -> AbstractContextManager[tuple[BinaryIO, str]]:

@@ -103,7 +103,8 @@ class AdaptationResult(Shown):
         return certify(source_model, self.model, images, labels=answers, **{**usual, **settings})
 
     def _certify_in_its_run(self, answers: Any, settings: dict[str, Any]) -> Session:
-        from tllib_ancon.certificate.run import ModelPair, answers_of_labels
+        from tllib_ancon.certificate.model_pair import ModelPair
+        from tllib_ancon.certificate.run import answers_of_labels
 
         config = CertifyConfig(run=str(self.config.log), **settings)
         adapted = None if self._origin.module is None else self.model
