@@ -14,15 +14,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 
 from benchmarks import folders, run
 from benchmarks.left_out.families import FAMILIES, SEVEN, Cell, Cells, Task
 from benchmarks.left_out.table import HARM
 from benchmarks.tables import markdown, record, recorded
 from tllib_ancon import adapt
-from tllib_ancon.training.adaptation import Adaptation
+from tllib_ancon.training.passes import Passes
+from tllib_ancon.training.running_statistics import RunningStatistics
 
 BATCH = 32
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
@@ -82,17 +85,17 @@ def scored_by_both(task: Task, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Accuracy in percent after each epoch by the moving average of statistics, the estimated ones, and the chosen."""
     moving: list[float] = []
     estimated: list[float] = []
-    renew = Adaptation._renew_statistics
+    renew = RunningStatistics.renew
 
-    def score_both(adaptation: Adaptation, epoch: int) -> None:
-        state = copy.deepcopy(adaptation.network.state_dict())
-        moving.append(_accuracy(adaptation))
-        adaptation._estimate_statistics(epoch)
-        estimated.append(_accuracy(adaptation))
-        adaptation.network.load_state_dict(state)
-        renew(adaptation, epoch)
+    def score_both(statistics: RunningStatistics, epoch: int) -> None:
+        state = copy.deepcopy(statistics.network.state_dict())
+        moving.append(_accuracy(statistics.passes, task.labels))
+        statistics.estimate(epoch)
+        estimated.append(_accuracy(statistics.passes, task.labels))
+        statistics.network.load_state_dict(state)
+        renew(statistics, epoch)
 
-    with mock.patch.object(Adaptation, "_renew_statistics", score_both):
+    with mock.patch.object(RunningStatistics, "renew", score_both):
         metrics = adapt(task.model, task.images, labels=task.labels.tolist(), **settings).metrics
     first_epoch = metrics[1]
     return {
@@ -106,11 +109,11 @@ def scored_by_both(task: Task, settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _accuracy(adaptation: Adaptation) -> float:
-    assert adaptation.record is not None
-    adaptation.passes.forget()
-    accuracy: float = adaptation.record(adaptation.passes.target())["accuracy"]
-    return accuracy
+def _accuracy(passes: Passes, labels: NDArray[np.int64]) -> float:
+    passes.forget()
+    outputs = passes.target()
+    right = outputs.logits.argmax(1).cpu() == torch.from_numpy(labels)[outputs.indices]
+    return 100 * float(right.float().mean())
 
 
 def _words(accuracies: Sequence[float]) -> str:

@@ -33,6 +33,7 @@ from tllib_ancon import adapt, check, predict
 from tllib_ancon.preflight import rehearsal
 from tllib_ancon.training.adaptation import STATISTICS_SAMPLE, Adaptation
 from tllib_ancon.training.loop import TrainingLoop
+from tllib_ancon.training.running_statistics import RunningStatistics
 from tllib_ancon.training.target_loaders import SAMPLE
 
 RUNS = Path(__file__).resolve().parent / "cost.csv"
@@ -122,7 +123,7 @@ def measure(network: Network, count: int) -> dict[str, Any]:
         started = time.perf_counter()
         with ExitStack() as patches:
             patches.enter_context(stopwatch.of(TrainingLoop, "_train_epoch"))
-            patches.enter_context(stopwatch.of(Adaptation, "_renew_statistics"))
+            patches.enter_context(stopwatch.of(RunningStatistics, "renew"))
             patches.enter_context(stopwatch.of(Adaptation, "_score_model"))
             patches.enter_context(stopwatch.timing("adapt"))
             result = adapt(model, images, epochs=1, no_hflip=False, **settings)
@@ -130,7 +131,7 @@ def measure(network: Network, count: int) -> dict[str, Any]:
         with stopwatch.timing("predict"):
             predict(result.model, images, **settings)
     seconds = stopwatch.seconds
-    scores = seconds["_renew_statistics"] + seconds["_score_model"]
+    scores = seconds["renew"] + seconds["_score_model"]
     return {
         "network": network.name,
         "pixels": network.pixels,

@@ -9,7 +9,7 @@ from torch import nn
 import tllib_ancon
 from tests.networks import fit
 from tests.training.small import adapt
-from tllib_ancon.training.adaptation import Adaptation
+from tllib_ancon.training.running_statistics import RunningStatistics
 
 CLASSES = 4
 LOADED = {"norm_mean": (0.5,) * 3, "norm_std": (0.5,) * 3, "image_size": 32, "quiet": True}
@@ -55,7 +55,7 @@ def test_the_moving_average_stays_where_it_does_not_lag(monkeypatch):
     settings = {"epochs": 1, "seed": 0, "threads": 1, **LOADED}
     target = stripes(96, 1.0, 1)
     renewed = tllib_ancon.adapt(source_model(), target, **settings).model.state_dict()
-    monkeypatch.setattr(Adaptation, "_renew_statistics", lambda *arguments: None)
+    monkeypatch.setattr(RunningStatistics, "renew", lambda *arguments: None)
     moving = tllib_ancon.adapt(source_model(), target, **settings).model.state_dict()
     for name, tensor in moving.items():
         assert torch.equal(tensor, renewed[name])
@@ -63,7 +63,7 @@ def test_the_moving_average_stays_where_it_does_not_lag(monkeypatch):
 
 def test_estimated_statistics_are_those_of_training_images(monkeypatch):
     """Of augmented ones, by which networks learn to predict."""
-    monkeypatch.setattr(Adaptation, "_renew_statistics", Adaptation._estimate_statistics)
+    monkeypatch.setattr(RunningStatistics, "renew", RunningStatistics.estimate)
     torch.manual_seed(0)
     network = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(48), nn.Linear(48, 3)).eval()
     target = torch.randn(24, 3, 4, 4)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,6 +31,39 @@ class Diversity(NamedTuple):
         frequencies = logits.argmax(1).bincount(minlength=logits.shape[1]).double() / len(logits)
         entropy = -torch.xlogy(frequencies, frequencies).sum()
         return cls(float(entropy.exp()), selection.infomax(logits.softmax(1)))
+
+
+class Collapse(NamedTuple):
+    """Diversity of the predictions before training, and after an epoch that ended in a collapse."""
+
+    before: Diversity
+    after: Diversity
+
+    @classmethod
+    def in_record(cls, metrics: Sequence[Mapping[str, Any]]) -> Collapse | None:
+        """The collapse of the last recorded epoch, if it is one.
+
+        Training begins with the model whose batch-norm statistics are mixed, or with the source model.
+        """
+        first_epoch = metrics[1]
+        last_epoch = metrics[-1]
+        before = Diversity(metrics[0]["effective_classes"], metrics[0]["infomax"])
+        if "infomax_before" in first_epoch:
+            before = Diversity(first_epoch["effective_classes_before"], first_epoch["infomax_before"])
+        after = Diversity(last_epoch["effective_classes"], last_epoch["infomax"])
+        return cls(before, after) if has_collapsed(after, before) else None
+
+    def recorded(self) -> dict[str, float]:
+        """What the record keeps of the epoch that is not handed out."""
+        return {"effective_classes_collapsed": self.after.effective_classes, "infomax_collapsed": self.after.infomax}
+
+    def line(self, epoch: int) -> str:
+        return (
+            f"epoch {epoch} collapsed: the effective number of predicted classes fell from "
+            f"{self.before.effective_classes:.1f} before training to {self.after.effective_classes:.1f}, InfoMax from "
+            f"{self.before.infomax:.2f} to {self.after.infomax:.2f}. Training ends with the model before this epoch; a "
+            "smaller `lr` may prevent it"
+        )
 
 
 def has_collapsed(after: Diversity, before: Diversity) -> bool:

@@ -53,6 +53,13 @@ class Passes:
             return self.target()
         return self._predicted_once("adapted", self.loaders.adapted)
 
+    def for_method(self, needs_all: bool) -> Outputs:
+        """Predictions for a method: on all images to adapt on, or on the sample, by which the epoch was scored where
+        nothing is held out."""
+        if needs_all:
+            return self.adapted()
+        return self.sample() if self.loaders.num_held_out else self.scored()
+
     def sample(self) -> Outputs:
         """Predictions on the sample. Their indices are positions among the images to adapt on, as those of a step."""
         outputs = self._predicted_once("sample", self.loaders.sample)

@@ -1,18 +1,17 @@
 """What an adaptation does between the score of the source model and its first step."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
 from tllib_ancon.models.classifier import Classifier
-from tllib_ancon.self_training.method import Method
 from tllib_ancon.training.collapse import Diversity
 from tllib_ancon.training.passes import Passes
 from tllib_ancon.training.rate import fitted_rate
+from tllib_ancon.training.step import AdaptationStep
 
 
 class Preparation:
@@ -33,20 +32,35 @@ class Preparation:
     def mixes_statistics(self) -> bool:
         return self.policy.statistics == "mixed" and has_statistics(self.network)
 
-    def estimate_statistics_of_the_target(self) -> None:
+    def prepare_statistics(self, trains: bool, scored_labels: Tensor) -> dict[str, float]:
+        """Set batch-norm up before the first step.
+
+        Args:
+            trains: whether the method trains; of one that does not, the statistics are all that changes
+            scored_labels: classes that the source model predicts on the images that score an epoch
+
+        Returns: numbers for the record
+        """
+        if not trains and self.policy.statistics == "target":
+            self._estimate_statistics_of_the_target()
+        if not self.mixes_statistics:
+            return {}
+        return self._mix_statistics(None if self.passes.loaders.num_held_out else scored_labels)
+
+    def _estimate_statistics_of_the_target(self) -> None:
         """Estimate all batch-norm statistics from the sample: all that AdaBN does."""
         self.passes.forget()
         with self.policy.estimated(self.network):
             self.passes.sample()
         self.passes.forget()
 
-    def mix_statistics(self, labels_of_the_sample: Tensor | None) -> dict[str, float]:
+    def _mix_statistics(self, labels_of_the_sample: Tensor | None) -> dict[str, float]:
         """Mix the source's statistics into scale and shift, with a weight from the sample.
 
         Args:
             labels_of_the_sample: classes that the source model predicts on it; None: they are predicted
 
-        Returns: numbers for the record: the weight, and the diversity of the predictions before training
+        Returns: the weight, and the diversity of the predictions before training
         """
 
         def predict_sample() -> Tensor:
@@ -62,18 +76,18 @@ class Preparation:
         return {**numbers, "effective_classes_before": before.effective_classes, "infomax_before": before.infomax}
 
     def fit_rate(
-        self,
-        step_change: float,
-        batches: Sequence[Any],
-        parameters: Sequence[torch.nn.Parameter],
-        method: Method,
-        loss: Callable[[Any], Tensor],
-        predict: Callable[[Any], Tensor],
+        self, step_change: float, batches: Sequence[Any], parameters: Sequence[nn.Parameter], loss: AdaptationStep
     ) -> float:
         """The rate of :func:`fitted_rate`. The trial steps leave network and method as they were."""
         state_of_network = copy.deepcopy(self.network.state_dict())
-        state_of_method = copy.deepcopy(method.state_dict())
-        rate = fitted_rate(step_change, batches, parameters, loss, predict)
+        state_of_method = copy.deepcopy(loss.method.state_dict())
+        rate = fitted_rate(
+            step_change,
+            batches,
+            parameters,
+            lambda batch: loss(*batch)[0],
+            lambda batch: loss.probabilities(*batch),
+        )
         self.network.load_state_dict(state_of_network)
-        method.load_state_dict(state_of_method)
+        loss.method.load_state_dict(state_of_method)
         return rate

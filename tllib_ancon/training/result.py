@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,6 +16,7 @@ from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.tensors import on_cpu
+from tllib_ancon.measures import indicators, selection
 from tllib_ancon.runtime.text import Shown
 from tllib_ancon.training import devices
 from tllib_ancon.training.card import card_of, save
@@ -27,6 +28,40 @@ from tllib_ancon.training.teaching import certifying
 
 if TYPE_CHECKING:
     from tllib_ancon.certificate.session import Session
+
+
+def summary(
+    config: AdaptConfig, metrics: Sequence[dict[str, Any]], selected_epoch: int, counts: Mapping[str, int], size: int
+) -> dict[str, Any]:
+    """What ``result.json`` holds.
+
+    Args:
+        config: settings of the adaptation
+        metrics: numbers of each epoch; the first entry is the source model's
+        selected_epoch: position in ``metrics``
+        counts: images that are held out, and images whose labels teach
+        size: N, images of the target
+    """
+    start = metrics[0]
+    selected = metrics[selected_epoch]
+    source_scores = {**metrics[1], **start}
+    result = {
+        "method": config.method,
+        "criterion": config.criterion,
+        "held_out": counts["held_out"],
+        "start": start,
+        "selected_epoch": selected_epoch,
+        "selected": selected,
+        "better_than_start": selection.better_than_start(start, selected, config.criterion),
+        "last": metrics[-1],
+    }
+    if counts["taught"]:
+        result["taught"] = counts["taught"]
+    result["assessment"] = {
+        "indicators": {name: source_scores[name] for name in indicators.INDICATORS if name in source_scores},
+        "labels_needed": indicators.labels_needed(0.5, size),
+    }
+    return result
 
 
 class Origin(NamedTuple):

@@ -1,0 +1,62 @@
+"""The scores of an epoch: without labels, and for the record by the labels of the target, where it has some."""
+
+from typing import Any
+
+from torch import Tensor
+
+from tllib_ancon.measures import indicators, selection
+from tllib_ancon.self_training.checks import PROBABILITIES, are_probabilities
+from tllib_ancon.training.checkpointing import StoredTensors
+from tllib_ancon.training.collapse import Diversity
+from tllib_ancon.training.inference import Outputs, recorder, scores_under_dropout
+from tllib_ancon.training.passes import Passes
+from tllib_ancon.training.plan import Plan
+
+
+class EpochScores:
+    """Scores of predictions of the current model. Labels of the target reach the record alone.
+
+    Attributes:
+        record: predictions on the target -> their scores by its labels; None where it has none
+        first_predictions: ``"labels"``: the classes that the source model predicts on the scored images
+    """
+
+    def __init__(self, plan: Plan):
+        assert plan.model is not None
+        self.record = recorder(plan.target)
+        self.record_every = plan.config.record_every
+        self.num_classes = plan.model.num_classes
+        self.head = plan.model.head
+        self.source_statistics = plan.source.statistics
+        self.progress = plan.progress
+        self.first_predictions = StoredTensors()
+
+    def without_labels(self, scored: Outputs, epoch: int) -> dict[str, Any]:
+        """Scores of predictions on the hold-out or the sample; those of epoch 0 are the source model's."""
+        labels = scored.logits.argmax(1).cpu()
+        scores = selection.score_all(scored.logits.softmax(1))
+        scores["effective_classes"] = Diversity.of(scored.logits).effective_classes
+        if epoch == 0:
+            scores |= self._of_the_source_model(scored, labels)
+        first_labels = self.first_predictions.setdefault("labels", labels)
+        scores["changed"] = float((labels != first_labels).float().mean())
+        return scores
+
+    def _of_the_source_model(self, scored: Outputs, labels: Tensor) -> dict[str, Any]:
+        if are_probabilities(scored.logits):
+            self.progress.line(PROBABILITIES)
+        scores = indicators.indicators(labels, self.num_classes, scored.features.cpu(), self.source_statistics)
+        return scores | scores_under_dropout(scored, self.head)
+
+    def by_labels_are_due(self, epoch: int, last_epoch: int) -> bool:
+        """Whether the record is to have the accuracy of this epoch."""
+        return self.record is not None and (epoch == last_epoch or epoch % self.record_every == 0)
+
+    def by_labels(self, passes: Passes) -> dict[str, Any]:
+        """Scores of the predictions on the target; none where it has no labels."""
+        if self.record is None:
+            return {}
+        scores = self.record(passes.target())
+        if passes.mirrors:
+            scores["accuracy_one_view"] = self.record(passes.target_by_one_view())["accuracy"]
+        return scores

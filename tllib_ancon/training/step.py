@@ -1,0 +1,74 @@
+"""The loss of a step: that of the method on one or two views of each image, and of the labels that teach."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from tllib_ancon.data.batches import Batch, concatenated, to_device
+from tllib_ancon.self_training.method import Method
+from tllib_ancon.training.image_transforms import Transforms
+from tllib_ancon.training.inference import View
+from tllib_ancon.training.loop import Step
+
+Target = tuple[Tensor, Batch]
+"""Positions (B,) among the images to adapt on, and their images."""
+Labelled = tuple[Batch, Tensor]
+"""Images whose labels teach, and these labels (L,)."""
+
+
+class AdaptationStep:
+    """The loss of a batch. All images of a step go through the network together.
+
+    Args:
+        method: from positions, logits (B, K) and features (B, D) of the first view, and of the second, to the loss
+        outputs: images -> logits and features, with gradient
+        transforms: augmentation on the device, and the second view
+        views: 1 or 2
+        device: of the network
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        outputs: Callable[[Batch], tuple[Tensor, Tensor]],
+        transforms: Transforms,
+        views: int | None,
+        device: torch.device,
+    ):
+        self.method = method
+        self.outputs = outputs
+        self.augment = transforms.augment
+        self.second_view: View | None = transforms.second_view if views == 2 else None
+        self.device = device
+
+    def __call__(self, target: Target, labelled: Labelled | None = None) -> Step:
+        indices, images = target
+        count = len(indices)
+        views = self._views(images)
+        inputs = views if labelled is None else [*views, labelled[0]]
+        logits, features = self.outputs(concatenated(inputs))
+        second_view = None
+        if len(views) == 2:
+            second_view = (logits[count : 2 * count], features[count : 2 * count])
+        loss = self.method(indices, logits[:count], features[:count], second_view)
+        if labelled is not None:
+            labels = labelled[1].to(logits.device)
+            loss = loss + cross_entropy(logits[len(views) * count :].float(), labels)
+        return loss, logits[:count], self.method.diagnostics()
+
+    def probabilities(self, target: Target, labelled: Labelled | None = None) -> Tensor:
+        """(V, B, K) of each view."""
+        _, images = target
+        return torch.stack([self.outputs(view)[0].float().softmax(1) for view in self._views(images)])
+
+    def augmented(self, images: Batch) -> Any:
+        """Images on the device, as training sees them."""
+        moved = to_device(images, self.device)
+        return moved if self.augment is None else self.augment(moved)
+
+    def _views(self, images: Batch) -> list[Any]:
+        first_view = self.augmented(images)
+        return [first_view] if self.second_view is None else [first_view, self.second_view(first_view)]
