@@ -11,20 +11,18 @@ interrupted.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch import nn
 
 from benchmarks import folders, run
 from benchmarks.cifar10_c.corruptions import CORRUPTIONS
 from benchmarks.cifar10_c.networks import SHOWN, load
-from benchmarks.left_out.families import DIGITS, OFFICE31, Cell, Cells
+from benchmarks.left_out.families import OFFICE31, Cell, Cells
 from benchmarks.tables import markdown, record, recorded
 from tllib_ancon import adapt, predict
 from tllib_ancon.data.domain import Domain
@@ -61,19 +59,10 @@ class Models:
 
 
 COLUMNS = [
-    *Pair._fields,
-    "weight",
-    "images",
-    "student",
-    "teacher",
-    "student_statistics",
-    "teacher_statistics",
-    "average",
-    "alone",
-    "with_teacher",
-    "chosen_weight",
+    *("family", "student_model", "teacher_model", "target", "seed", "weight", "images"),
+    *("student", "teacher", "student_statistics", "teacher_statistics", "average"),
+    *("alone", "with_teacher", "chosen_weight"),
 ]
-COLUMNS[1:3] = ["student_model", "teacher_model"]
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -138,13 +127,8 @@ def _office31(cells: Cells, pair: Pair) -> Models:
 
 
 def _digits(cells: Cells, pair: Pair) -> Models:
-    root = cells._digits_folder()
-    roots = {"mnist": (root, "mnist_source"), "mnist_m": (_mnist_m_folder(cells), "mnist_m")}
-    runs = []
-    for name in (pair.student, pair.teacher):
-        folder, domain_name = roots[name]
-        runs.append(cells.trained(name, 0, folder, source=(domain_name,), epochs=10, **DIGITS))
-    return _of_domain(pair, runs, open_domain(str(root), "ImageList", ["usps_test"]), 64)
+    runs = [cells.trained_on_digits(name, 0) for name in (pair.student, pair.teacher)]
+    return _of_domain(pair, runs, open_domain(str(cells.digits_folder()), "ImageList", ["usps_test"]), 64)
 
 
 def _of_domain(pair: Pair, runs: Sequence[str], domain: Domain, batch_size: int) -> Models:
@@ -153,27 +137,6 @@ def _of_domain(pair: Pair, runs: Sequence[str], domain: Domain, batch_size: int)
     part = domain.subset(np.sort(order[: MOST_IMAGES[pair.family]]))
     assert part.labels is not None
     return Models(runs[0], runs[1], part, part.labels, {}, batch_size)
-
-
-def _mnist_m_folder(cells: Cells) -> Path:
-    """The test images of MNIST-M as files with their list."""
-    root = cells.out / "mnist_m"
-    image_list = root / "image_list" / "mnist_m.txt"
-    if image_list.is_file():
-        return root
-    with np.load(cells.data / "digits" / "mnist_m_test.npz") as file:
-        images = file["x"]
-        labels = file["y"]
-    (root / "image").mkdir(parents=True, exist_ok=True)
-    image_list.parent.mkdir(exist_ok=True)
-    lines = []
-    for number, (image, label) in enumerate(zip(images, labels, strict=True)):
-        name = f"image/{number:05d}.png"
-        Image.fromarray(image).save(root / name)
-        lines.append(f"{name} {label}\n")
-    (image_list.parent / "classes.txt").write_text("".join(f"{digit}\n" for digit in range(10)))
-    image_list.write_text("".join(lines))
-    return root
 
 
 def results(pair: Pair, models: Models, weights: Sequence[str]) -> list[dict[str, Any]]:

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy import ndimage
 
-from tllib_ancon.runtime.errors import UserError
-
 Floats = NDArray[np.float64]
 Bytes = NDArray[np.uint8]
 Integers = NDArray[np.int64]
@@ -27,7 +25,7 @@ AT_ONCE = 1000
 """Images that are in memory as floats at one time."""
 
 
-def corrupted(images: Bytes, name: str, severity: int, seed: int = 0, frost: str | Path | None = None) -> Bytes:
+def corrupted(images: Bytes, name: str, severity: int, seed: int = 0, frost: Path = Path()) -> Bytes:
     """The same images with one corruption.
 
     Args:
@@ -37,12 +35,6 @@ def corrupted(images: Bytes, name: str, severity: int, seed: int = 0, frost: str
         seed: of all random numbers; the same seed gives the same images
         frost: the folder of the recipe's frost1.png to frost5.jpg, which only ``frost`` needs
     """
-    if name not in CORRUPTIONS:
-        raise UserError(f"no corruption {name!r}; there are {', '.join(CORRUPTIONS)}")
-    if severity not in range(1, 6):
-        raise UserError(f"severity {severity}; expected 1 to 5")
-    if images.dtype != np.uint8 or images.shape[1:] != (SIDE, SIDE, 3):
-        raise UserError(f"images of {images.dtype}, {images.shape}; expected uint8, (N, {SIDE}, {SIDE}, 3)")
     corruption = CORRUPTIONS[name]
     if name == "frost":
         corruption = partial(corruption, pictures=_frost_pictures(frost))
@@ -224,13 +216,9 @@ def _by_pillow(images: Floats, change: Callable[[Image.Image], Image.Image]) -> 
     return np.stack([np.asarray(change(picture)) for picture in pictures]) / 255
 
 
-def _frost_pictures(folder: str | Path | None) -> list[Bytes]:
+def _frost_pictures(folder: Path) -> list[Bytes]:
     """Every fifth pixel of the recipe's pictures. It has six of them and draws among the first five."""
-    if folder is None:
-        raise UserError("frost needs the folder of its pictures, frost1.png to frost5.jpg")
     paths = [Path(folder) / f"frost{number}.{'png' if number < 4 else 'jpg'}" for number in range(1, 6)]
-    if missing := [path.name for path in paths if not path.is_file()]:
-        raise UserError(f"{folder} has no {', '.join(missing)}")
     return [np.asarray(Image.open(path).convert("RGB"))[2::5, 2::5] for path in paths]
 
 

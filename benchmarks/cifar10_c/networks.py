@@ -1,6 +1,6 @@
 """The public ResNets for CIFAR-10 whose weights akamaster/pytorch_resnet_cifar10 gives."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -9,14 +9,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tllib_ancon.runtime.errors import UserError
-
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 """Pixels in [0, 1] are normalised by ImageNet's mean and standard deviation, as these networks were trained."""
 SHOWN = {"image_size": 32, "norm_mean": MEAN, "norm_std": STD}
 """The same as settings of ``adapt`` and ``predict``."""
-BATCH = 500
+CENTRE, SCALE = (torch.tensor(values)[:, None, None] for values in (MEAN, STD))
 
 
 class Block(nn.Module):
@@ -68,8 +66,6 @@ def _stage(channels: int, width: int, blocks: int) -> nn.Sequential:
 def load(path: str | Path) -> ResNet:
     """The network of one of the published files, such as ``resnet20-12fca82f.th``, ready to predict."""
     content = torch.load(path, map_location="cpu", weights_only=True)
-    if not isinstance(content, Mapping) or "module.linear.weight" not in content.get("state_dict", {}):
-        raise UserError(f"{path}: not a file of akamaster/pytorch_resnet_cifar10")
     weights = {name.removeprefix("module."): value for name, value in content["state_dict"].items()}
     blocks = len({name.split(".")[1] for name in weights if name.startswith("layer1.")})
     model = ResNet(blocks, len(weights["linear.bias"]))
@@ -77,8 +73,7 @@ def load(path: str | Path) -> ResNet:
     return model.eval()
 
 
-def batches(images: NDArray[np.uint8]) -> Iterator[Tensor]:
+def batches(images: NDArray[np.uint8], size: int = 500) -> Iterator[Tensor]:
     """Images (N, 32, 32, 3), normalised as the networks expect."""
-    mean, std = (torch.tensor(values)[:, None, None] for values in (MEAN, STD))
-    for start in range(0, len(images), BATCH):
-        yield (torch.from_numpy(images[start : start + BATCH]).permute(0, 3, 1, 2) / 255 - mean) / std
+    for part in torch.from_numpy(images).permute(0, 3, 1, 2).split(size):
+        yield (part / 255 - CENTRE) / SCALE

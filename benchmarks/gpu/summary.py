@@ -7,18 +7,17 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.speed.timing import HEADER, Row
 from benchmarks.tables import markdown
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(words: Sequence[str] | None = None) -> None:
     (folder,) = map(Path, words or sys.argv[1:])
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
     short = ("short run", "accuracy at the start", "of the last epoch", "images/s of it")
     print(f"{device}, torch {torch.__version__}\n\n" + markdown(("step", ""), _steps(folder)))
-    print("\n".join(["```", HEADER, *_speed(folder), "```\n"]))
+    for path in sorted((folder / "logs").glob("speed-*.txt")):
+        print(f"```\n{path.read_text()}```\n")
     print(markdown(short, _short_runs(folder), numbers=True))
-    return 0
 
 
 def _steps(folder: Path) -> Iterator[tuple[str, str]]:
@@ -30,12 +29,6 @@ def _steps(folder: Path) -> Iterator[tuple[str, str]]:
         yield path.name, "done" if status == "0" else f"**failed** ({status}): {last}"
 
 
-def _speed(folder: Path) -> Iterator[str]:
-    for path in sorted((folder / "speed").glob("*/speed.json")):
-        for rows in json.loads(path.read_text())["figures"].values():
-            yield from (str(Row(**{name: value for name, value in row.items() if name != "met"})) for row in rows)
-
-
 def _short_runs(folder: Path) -> Iterator[list[str]]:
     for path in sorted((folder / "short").glob("*/metrics.jsonl")):
         epochs = [json.loads(text) for text in path.read_text().splitlines()]
@@ -44,4 +37,4 @@ def _short_runs(folder: Path) -> Iterator[list[str]]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

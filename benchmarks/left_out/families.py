@@ -106,16 +106,13 @@ class Cells:
 
     def _digits(self, cell: Cell) -> Task:
         name, _, target = cell.pair.partition("-")
-        root = self._digits_folder()
-        if name == "mnist_m":
-            _write_mnist_m(self.data / "digits" / "mnist_m_test.npz", root)
-        source = self.trained(name, cell.seed, root=root, source=(f"{name}_source",), epochs=10, **DIGITS)
+        source = self.trained_on_digits(name, cell.seed)
         if target == "mnist_m":
             with np.load(self.data / "digits" / "mnist_m_test.npz") as file:
                 images, labels = file["x"], file["y"].astype(np.int64)
             part = self.positions(cell, labels, 10)
             return Task(source, images[part], labels[part], {"batch_size": 64})
-        domain = open_domain(str(root), "ImageList", [f"{name if target == NO_SHIFT else target}_test"])
+        domain = open_domain(str(self.digits_folder()), "ImageList", [f"{name if target == NO_SHIFT else target}_test"])
         return self._part(cell, source, domain, {"batch_size": 64})
 
     def _demo(self, cell: Cell) -> Task:
@@ -149,7 +146,14 @@ class Cells:
             pretrain(PretrainConfig(**{"data": "ImageList", **common, **settings}))
         return log
 
-    def _digits_folder(self) -> Path:
+    def trained_on_digits(self, name: str, seed: int) -> str:
+        """The run directory of a source model of MNIST or MNIST-M."""
+        root = self.digits_folder()
+        if name == "mnist_m":
+            _write_mnist_m(self.data / "digits" / "mnist_m_test.npz", root)
+        return self.trained(name, seed, root=root, source=(f"{name}_source",), epochs=10, **DIGITS)
+
+    def digits_folder(self) -> Path:
         root, digits = self.out / "digits", self.data / "digits"
         if not (root / "image_list" / "classes.txt").is_file():
             to_tllib.main([str(root), "--mnist", str(digits / "mnist.npz"), "--usps", str(digits / "usps.npz")])

@@ -23,6 +23,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from benchmarks import parser
 from benchmarks.race.works import PACKAGES, WORKS, Case, Entry
 from benchmarks.speed.timing import median_interval
 from benchmarks.tables import markdown
@@ -44,24 +45,26 @@ SHOWN = {
 HEADER = ["", *(title for title, *_ in SHOWN.values()), "ours / its", "95 %", "lines", "continues", "predicts"]
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.race", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("work", choices=WORKS)
-    parser.add_argument(
+def main(words: Sequence[str] | None = None) -> None:
+    arguments = parser("benchmarks.race", __doc__)
+    arguments.add_argument("work", choices=WORKS)
+    arguments.add_argument(
         "data", type=Path, help="folder with cifar10/, office31/, digits/ and the MobileNetV2's weights"
     )
-    parser.add_argument("--environments", type=Path, default="runs/race/pip", metavar="DIR", help="made by pip")
-    parser.add_argument("--code", type=Path, default="code", metavar="DIR", help="research code, see above")
-    parser.add_argument("--runs", type=Path, default="runs/race/work", metavar="DIR", help="folder for what runs keep")
-    parser.add_argument("--out", type=Path, default="runs/race/race.csv", metavar="FILE", help="gets a row a run more")
-    parser.add_argument("--only", nargs="+", metavar="TITLE", help="rows; by default all")
-    parser.add_argument("--images", type=int, default=2000, metavar="N", help="of CIFAR-10-C")
-    parser.add_argument("--epochs", type=int, default=3, metavar="N")
-    parser.add_argument("--repeats", type=int, default=1, metavar="N", help="seeds; 0 for the table of FILE alone")
-    parser.add_argument("--kill", action="store_true", help="only find out who continues after a kill")
-    args = parser.parse_args(words)
+    arguments.add_argument("--environments", type=Path, default="runs/race/pip", metavar="DIR", help="made by pip")
+    arguments.add_argument("--code", type=Path, default="code", metavar="DIR", help="research code, see above")
+    arguments.add_argument(
+        "--runs", type=Path, default="runs/race/work", metavar="DIR", help="folder for what runs keep"
+    )
+    arguments.add_argument(
+        "--out", type=Path, default="runs/race/race.csv", metavar="FILE", help="gets a row a run more"
+    )
+    arguments.add_argument("--only", nargs="+", metavar="TITLE", help="rows; by default all")
+    arguments.add_argument("--images", type=int, default=2000, metavar="N", help="of CIFAR-10-C")
+    arguments.add_argument("--epochs", type=int, default=3, metavar="N")
+    arguments.add_argument("--repeats", type=int, default=1, metavar="N", help="seeds; 0 for the table of FILE alone")
+    arguments.add_argument("--kill", action="store_true", help="only find out who continues after a kill")
+    args = arguments.parse_args(words)
     args.runs.mkdir(parents=True, exist_ok=True)
     entries, cases_of = WORKS[args.work]
     entries = [entry for entry in entries if args.only is None or entry.title in args.only]
@@ -75,7 +78,6 @@ def main(words: Sequence[str] | None = None) -> int:
             print(rows[-1], flush=True)
             pd.DataFrame(rows).to_csv(args.out, index=False, float_format="%.5g")
     print(table(pd.DataFrame(rows), args.work))
-    return 0
 
 
 def run(entry: Entry, case: Case, args: argparse.Namespace, seed: int, log: str = "", kill: int = 0) -> dict[str, Any]:
@@ -152,4 +154,4 @@ def table(runs: pd.DataFrame, work: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from benchmarks.cifar10_c.networks import MEAN, STD, load
+from benchmarks.cifar10_c.networks import batches, load
 
 
 class Task(SimpleNamespace):
@@ -39,8 +39,7 @@ class Task(SimpleNamespace):
     @cached_property
     def tensors(self) -> Tensor:
         """Normalised as the network expects, (N, 3, 32, 32)."""
-        mean, std = (torch.tensor(values)[:, None, None] for values in (MEAN, STD))
-        return (torch.from_numpy(self.pixels).permute(0, 3, 1, 2) / 255 - mean) / std
+        return torch.cat([*batches(self.pixels)])
 
 
 def clocks() -> np.ndarray:

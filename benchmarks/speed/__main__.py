@@ -1,9 +1,7 @@
 """What this package claims of its speed, measured on this machine beside the usual way."""
 
-import argparse
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
@@ -11,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks import parser
 from benchmarks.speed import epochs, imports, methods, step
 from benchmarks.speed.timing import HEADER, Row
 from tllib_ancon.training.run import versions
@@ -23,24 +22,19 @@ MEASUREMENTS: dict[str, Callable[..., Iterable[Row]]] = {
 }
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.speed", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--out", type=Path, default="runs/speed", metavar="DIR", help="folder for the numbers")
-    parser.add_argument("--only", nargs="+", choices=MEASUREMENTS, default=list(MEASUREMENTS), help="by default all")
-    parser.add_argument("--office31", metavar="ROOT", help="read images of this Office-31; by default drawn ones")
-    parser.add_argument(
+def main(words: Sequence[str] | None = None) -> None:
+    arguments = parser("benchmarks.speed", __doc__)
+    arguments.add_argument("--out", type=Path, default="runs/speed", metavar="DIR", help="folder for the numbers")
+    arguments.add_argument("--only", nargs="+", choices=MEASUREMENTS, default=list(MEASUREMENTS), help="by default all")
+    arguments.add_argument(
         "--cifar10", type=Path, metavar="DIR", help="networks and images of `methods`; by default drawn"
     )
-    parser.add_argument("-t", "--target", default="W", help="domain of Office-31")
-    parser.add_argument("-j", "--workers", type=int, default=2, metavar="N", help="processes that load images")
-    args = parser.parse_args(words)
+    arguments.add_argument("-j", "--workers", type=int, default=2, metavar="N", help="processes that load images")
+    args = arguments.parse_args(words)
     args.out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
-    settings = {"root": args.office31, "cifar10": args.cifar10, "target": args.target, "workers": args.workers}
+    settings = {"cifar10": args.cifar10, "workers": args.workers}
     _figures(args.out / "speed.json", ((name, MEASUREMENTS[name](**settings)) for name in args.only))
-    return 0
 
 
 def _figures(path: Path, groups: Iterable[tuple[str, Iterable[Row]]]) -> None:
@@ -52,7 +46,7 @@ def _figures(path: Path, groups: Iterable[tuple[str, Iterable[Row]]]) -> None:
         figures[name] = []
         for row in rows:
             print(row, flush=True)
-            figures[name].append({**asdict(row), "met": row.met})
+            figures[name].append(asdict(row))
     seconds = round(time.perf_counter() - started, 1)
     machine = {"cores": os.cpu_count(), "load": os.getloadavg()[0], **versions()}
     path.write_text(json.dumps({"figures": figures, "machine": machine, "seconds": seconds}, indent=2) + "\n")
@@ -60,4 +54,4 @@ def _figures(path: Path, groups: Iterable[tuple[str, Iterable[Row]]]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

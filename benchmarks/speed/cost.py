@@ -199,11 +199,6 @@ def measured(networks: Sequence[Network]) -> Iterator[dict[str, Any]]:
                 yield process.submit(measure, network, count).result()
 
 
-def estimated(networks: Sequence[Network]) -> Iterator[dict[str, Any]]:
-    """The estimates of ``check`` for all networks."""
-    return map(estimate, networks)
-
-
 def epoch_seconds(case: Any, images: int) -> float:
     """Time of an epoch on a number of images. Training grows with its steps, scores grow up to 1,024 images."""
     batch_size = SETTINGS["batch_size"]
@@ -287,8 +282,8 @@ def main(words: Sequence[str] | None = None) -> None:
     if args.out.is_file():
         earlier = pd.read_csv(args.out)
         rows = earlier[~earlier.network.isin(args.only)].to_dict("records")
-    make_rows = estimated if args.check else measured
-    for row in make_rows([network for network in NETWORKS if network.name in args.only]):
+    networks = [network for network in NETWORKS if network.name in args.only]
+    for row in map(estimate, networks) if args.check else measured(networks):
         rows.append(row)
         print(row, flush=True)
         pd.DataFrame(rows).to_csv(args.out, index=False)

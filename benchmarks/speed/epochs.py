@@ -1,11 +1,10 @@
 """Whole epochs, with all that is read, trained, scored and stored: ``adapt`` and the usual loop."""
 
 import tempfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +15,6 @@ from benchmarks.speed.images import draw_domain, toolkit_images
 from benchmarks.speed.timing import Row, in_turn, ratio, row, wall_clock
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.domain import Domain, numbered
-from tllib_ancon.data.open import open_domain
 from tllib_ancon.data.transforms import Preprocessing, evaluation_transform, train_transform
 from tllib_ancon.models.classifier import Classifier, choose_adapted_parameters, shot_classifier
 from tllib_ancon.models.networks import create_backbone
@@ -62,23 +60,6 @@ class Scene:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             return shot_classifier(create_backbone(self.arch, pretrained=False), NUM_CLASSES)
-
-
-@dataclass(frozen=True)
-class Way:
-    """How ``adapt`` is called.
-
-    Attributes:
-        name: of its flags, in the table
-        labelled: the target has labels, so that every epoch is scored on all of it for the record
-        options: fields of :class:`~tllib_ancon.config.adapt.AdaptConfig`
-        limits: what is asked of its ratio
-    """
-
-    name: str
-    labelled: bool = True
-    options: Mapping[str, Any] = field(default_factory=dict)
-    limits: Mapping[str, float] = field(default_factory=dict)
 
 
 class UsualLoop:
@@ -132,45 +113,33 @@ class UsualLoop:
             (predictions == labels.to(self.device)).float().mean().item()
 
 
-def measure(
-    root: str | None = None, target: str = "W", workers: int = 2, rounds: int = 4, **_: object
-) -> Iterator[Row]:
-    """ResNet-50 at 224² with batches of 64 where there is a GPU; else a ResNet-18 at 96² and a MobileNetV2 at 128².
-
-    Args:
-        root: Office-31 in TLLib's layout. Default: pictures of its size, drawn at random
-        target: domain of Office-31
-    """
+def measure(workers: int = 2, rounds: int = 4, **_: object) -> Iterator[Row]:
+    """ResNet-50 at 224² with batches of 64 where there is a GPU; else a ResNet-18 at 96² and a MobileNetV2 at 128²."""
     scenes = [
         Scene("ResNet-18 at 96², CPU", "resnet18", 96, 192, 32),
         Scene("MobileNetV2 at 128², CPU", "mobilenetv2_100", 128, 192, 32),
     ]
     if torch.cuda.is_available():
         scenes = [Scene("ResNet-50 at 224², GPU", "resnet50", 224, 4096, 64)]
-    ways = [
-        Way("images/s of adapt with its defaults / the usual loop's", limits={"at_least": 2}),
-        Way("the same on a target without labels", labelled=False),
-        Way("with labels, --mixed-precision bf16", options={"mixed_precision": "bf16"}),
-    ]
     for scene in scenes:
         with tempfile.TemporaryDirectory() as folder:
-            domain = open_domain(root, "Office31", [target]) if root else draw_domain(Path(folder), scene.num_images)
-            chosen = np.random.default_rng(0).permutation(len(domain))[: scene.num_images]
-            yield from compare(scene, ways, domain.subset(chosen), Path(folder), rounds, workers)
+            domain = draw_domain(Path(folder), scene.num_images)
+            yield from compare(scene, domain, Path(folder), rounds, workers)
 
 
-def compare(scene: Scene, ways: list[Way], domain: Domain, folder: Path, rounds: int, workers: int) -> list[Row]:
-    """Seconds of an epoch, an image that it learns from: ``adapt`` holds some out, and scores these and all."""
+def compare(scene: Scene, domain: Domain, folder: Path, rounds: int, workers: int) -> list[Row]:
+    """Images/s that learn: ``adapt`` holds some out, and scores these and all."""
     usual = UsualLoop(scene, domain, folder, workers)
-    ours = [_adaptation(scene, way, domain, folder, workers) for way in ways]
-    epochs = {way.name: partial(_train, our, our.epochs()) for way, our in zip(ways, ours, strict=True)}
-    seconds = in_turn({"usual": usual, **epochs}, rounds, WARMUP, wall_clock)
-    theirs = [value / usual.images for value in seconds["usual"]]
-    rows = [row(f"epoch of the usual loop, {scene.title}", [1 / value for value in theirs], "images/s")]
-    for way, our in zip(ways, ours, strict=True):
-        images = len(our.loaders[0]) * scene.batch_size
-        rows.append(ratio(way.name, theirs, [value / images for value in seconds[way.name]], **way.limits))
-    return rows
+    adaptation = _adaptation(scene, domain, folder, workers)
+    epochs = {"usual": usual, "adapt": partial(_train, adaptation, adaptation.epochs())}
+    seconds = in_turn(epochs, rounds, WARMUP, wall_clock)
+    speeds_of_usual = [usual.images / value for value in seconds["usual"]]
+    images = len(adaptation.loaders[0]) * scene.batch_size
+    speeds_of_adapt = [images / value for value in seconds["adapt"]]
+    return [
+        row(f"epoch of the usual loop, {scene.title}", speeds_of_usual, "images/s"),
+        ratio("images/s of adapt with its defaults / the usual loop's", speeds_of_adapt, speeds_of_usual),
+    ]
 
 
 def _train(adaptation: Adaptation, epochs: Iterator[object]) -> None:
@@ -180,16 +149,15 @@ def _train(adaptation: Adaptation, epochs: Iterator[object]) -> None:
             adaptation.run.wait()
 
 
-def _adaptation(scene: Scene, way: Way, domain: Domain, folder: Path, workers: int) -> Adaptation:
+def _adaptation(scene: Scene, domain: Domain, folder: Path, workers: int) -> Adaptation:
     """An adaptation of more epochs than will be measured, stored in a new run directory."""
-    model, given = scene.model(), {"epochs": 10**6, "batch_size": scene.batch_size, "workers": workers, "quiet": True}
-    requested = AdaptConfig(**given, **way.options)
+    model = scene.model()
+    requested = AdaptConfig(epochs=10**6, batch_size=scene.batch_size, workers=workers, quiet=True)
     options, _ = resolve(requested, facts_of(requested, Source(), model))
     run = RunDirectory(tempfile.mkdtemp(dir=folder))
     run.begin({})
     transforms = Transforms(train_transform(scene.transforms), evaluation_transform(scene.transforms))
-    labels = np.zeros(len(domain), dtype=int) if way.labelled else None
-    target = replace(domain, classes=numbered(NUM_CLASSES), labels=labels)
-    target = inputs.prepared(options, target, transforms)
+    labelled = replace(domain, classes=numbered(NUM_CLASSES), labels=np.zeros(len(domain), dtype=int))
+    target = inputs.prepared(options, labelled, transforms)
     plan = Plan(options, requested, Source(), model, target, transforms, Progress(quiet=True), {})
     return Adaptation(plan, run)

@@ -11,8 +11,6 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.toolkit.toolkit import find
 
-DRAWN = 512
-
 
 def toolkit_images(domain: Domain, folder: Path, options: Preprocessing, augment: bool = True) -> Any:
     """The toolkit's own ImageList on the same images, with TLLib's steps: Pillow resizes, torchvision does the rest."""
@@ -34,7 +32,7 @@ def toolkit_images(domain: Domain, folder: Path, options: Preprocessing, augment
     return module.ImageList(str(folder), domain.classes, str(list_file), transform=steps)
 
 
-def draw_domain(folder: Path, count: int = DRAWN) -> Domain:
+def draw_domain(folder: Path, count: int) -> Domain:
     """Pictures of 256² with edges and noise, as JPEG files of about 20 kB."""
     generator = np.random.default_rng(0)
     paths = []

@@ -13,13 +13,13 @@ from benchmarks.cifar10_c.networks import SHOWN, ResNet, load
 from benchmarks.speed.timing import Row, in_turn, ratio
 from tllib_ancon import adapt
 
-WAYS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, float]]] = {
-    "ancon": ({"method": "ancon", "criterion": "last"}, {}),
-    "shot": ({"method": "shot", "criterion": "last"}, {}),
-    "ancon-auto, one view": ({"method": "ancon-auto", "views": 1}, {"at_most": 1.15}),
-    "ancon-auto, two views": ({"method": "ancon-auto"}, {"at_most": 1.5}),
+WAYS: Mapping[str, tuple[Mapping[str, Any], float | None]] = {
+    "ancon": ({"method": "ancon", "criterion": "last"}, None),
+    "shot": ({"method": "shot", "criterion": "last"}, None),
+    "ancon-auto, one view": ({"method": "ancon-auto", "views": 1}, 1.15),
+    "ancon-auto, two views": ({"method": "ancon-auto"}, 1.5),
 }
-"""Settings, and what is asked of the ratio."""
+"""Settings, and the largest ratio that the project asks for."""
 
 
 def measure(cifar10: Path | None = None, rounds: int = 4, count: int = 2000, **_: object) -> Iterator[Row]:
@@ -39,5 +39,5 @@ def measure(cifar10: Path | None = None, rounds: int = 4, count: int = 2000, **_
     plain = partial(adapt, model, images, method="self-training", criterion="last", **common)
     runs = {name: partial(adapt, model, images, **settings, **common) for name, (settings, _) in WAYS.items()}
     seconds = in_turn({"plain": plain, **runs}, rounds, clock=time.process_time)
-    for name, (_, limits) in WAYS.items():
-        yield ratio(f"processor time of {name} / of self-training", seconds[name], seconds["plain"], **limits)
+    for name, (_, at_most) in WAYS.items():
+        yield ratio(f"processor time of {name} / of self-training", seconds[name], seconds["plain"], at_most)

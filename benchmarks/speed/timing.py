@@ -26,7 +26,7 @@ class Row:
         value: the median, or the one value of what does not vary
         low, high: first and third quartile
         unit: of these three; "x" for a ratio
-        at_most, at_least: what the project asks for, where it asks
+        at_most: what the project asks for, where it asks
         interval: 95 % bootstrap interval of the median, of what was measured more than once
     """
 
@@ -36,27 +36,26 @@ class Row:
     high: float
     unit: str
     at_most: float | None = None
-    at_least: float | None = None
     interval: Sequence[float] | None = None
-
-    @property
-    def met(self) -> bool | None:
-        """Whether the value keeps its limit; None without one, and where the limit lies within the interval."""
-        low, high = self.interval or (self.value, self.value)
-        if self.at_most is not None:
-            return None if low <= self.at_most < high else high <= self.at_most
-        if self.at_least is not None:
-            return None if low < self.at_least <= high else low >= self.at_least
-        return None
 
     def __str__(self) -> str:
         """A line of the table below :data:`HEADER`."""
-        wanted = f"≤ {self.at_most:g}" if self.at_most is not None else ""
-        wanted = f"≥ {self.at_least:g}" if self.at_least is not None else wanted
-        verdict = {None: "undecided" if wanted else "", True: "met", False: "NOT MET"}[self.met]
         spread, interval = _range(self.low, self.high), _range(*(self.interval or (0, 0)))
         value = f"{self.value:,.0f}" if abs(self.value) >= 1000 else f"{self.value:.4g}"
-        return f"{self.name:<72}{value:>10} {self.unit:<9}{spread:>19} {interval:>19}  {wanted}  {verdict}".rstrip()
+        columns = f"{self.name:<72}{value:>10} {self.unit:<9}{spread:>19} {interval:>19}"
+        return f"{columns}  {self._verdict()}".rstrip()
+
+    def _verdict(self) -> str:
+        """The limit and whether the interval of the median keeps it."""
+        if self.at_most is None:
+            return ""
+        low, high = self.interval or (self.value, self.value)
+        verdict = "undecided"
+        if high <= self.at_most:
+            verdict = "met"
+        elif low > self.at_most:
+            verdict = "NOT MET"
+        return f"≤ {self.at_most:g}  {verdict}"
 
 
 def _range(low: float, high: float) -> str:
@@ -86,23 +85,19 @@ def in_turn(
     return {name: values[warmup:] for name, values in seconds.items()}
 
 
-def row(name: str, values: Iterable[float], unit: str, **limits: float) -> Row:
-    """The median of ``values``, their quartiles and the median's interval; a single value does not vary.
-
-    Args:
-        limits: ``at_most`` or ``at_least``
-    """
+def row(name: str, values: Iterable[float], unit: str, at_most: float | None = None) -> Row:
+    """The median of ``values``, their quartiles and the median's interval; a single value does not vary."""
     values = list(values)
     if len(values) < 2:
-        return Row(name, *values * 3, unit, **limits)
+        return Row(name, *values * 3, unit, at_most)
     low, _, high = quantiles(values, n=4, method="inclusive")
-    return Row(name, median(values), low, high, unit, **limits, interval=median_interval(values))
+    return Row(name, median(values), low, high, unit, at_most, median_interval(values))
 
 
-def ratio(name: str, numerators: Iterable[float], denominators: Iterable[float], **limits: float) -> Row:
+def ratio(name: str, numerators: Iterable[float], denominators: Iterable[float], at_most: float | None = None) -> Row:
     """The same of the ratios within a round."""
     pairs = zip(numerators, denominators, strict=True)
-    return row(name, [above / below for above, below in pairs], "x", **limits)
+    return row(name, [above / below for above, below in pairs], "x", at_most)
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float]:

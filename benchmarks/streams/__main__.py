@@ -4,7 +4,7 @@ import argparse
 import copy
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import cycle, product
 from pathlib import Path
 from typing import NamedTuple
@@ -17,13 +17,12 @@ from torchvision.transforms import v2
 
 from benchmarks import parser, run
 from benchmarks.cifar10_c.corruptions import CORRUPTIONS, Bytes, corrupted
-from benchmarks.cifar10_c.networks import MEAN, STD, load
+from benchmarks.cifar10_c.networks import CENTRE, SCALE, batches, load
 from benchmarks.speed.timing import in_turn
 from benchmarks.tables import markdown, record, recorded
 from tllib_ancon.training.online import Online, online
 
 BATCH, SEVERITY = 200, 5
-CENTRE, SCALE = (torch.tensor(values)[:, None, None] for values in (MEAN, STD))
 METHODS = ("source", "adabn", "tent", "eta", "roid", "roid, stack", "ancon-auto")
 MIXING = ("adabn", "tent", "eta", "roid", "ancon-auto")
 STACK = v2.Compose(
@@ -112,10 +111,10 @@ def measure(args: argparse.Namespace, stream: Stream, source: nn.Module, images:
         if stream.mode == "episodic" and isinstance(model, Online):
             model.reset()
         corrupted_images = shifted(args, images, corruption)[positions.numpy()]
-        batches = [*normalised(corrupted_images, stream.batch)]
+        stream_batches = normalised(corrupted_images, stream.batch)
         start = time.process_time()
         with torch.no_grad():
-            predicted = torch.cat([model(batch).argmax(1) for batch in batches])
+            predicted = torch.cat([model(batch).argmax(1) for batch in stream_batches])
         seconds = round(time.process_time() - start, 2)
         accuracy = 100 * (predicted == labels[positions]).double().mean().item()
         rows.append([*stream, corruption, accuracy, seconds])
@@ -131,9 +130,8 @@ def shifted(args: argparse.Namespace, images: Bytes, corruption: str) -> Bytes:
     return found
 
 
-def normalised(images: Bytes, batch_size: int = BATCH) -> Iterator[Tensor]:
-    for part in torch.from_numpy(images).permute(0, 3, 1, 2).split(batch_size):
-        yield ((part / 255 - CENTRE) / SCALE).contiguous(memory_format=torch.channels_last)
+def normalised(images: Bytes, batch_size: int = BATCH) -> list[Tensor]:
+    return [batch.contiguous(memory_format=torch.channels_last) for batch in batches(images, batch_size)]
 
 
 def stack(batch: Tensor) -> Tensor:
@@ -163,9 +161,9 @@ def plain_tent(source: nn.Module) -> Callable[[Tensor], Tensor]:
 
 def ratio(source: nn.Module, images: Bytes, count: int) -> float:
     """Processor time of ``count`` batches, ours divided by the plain loop's; they alternate in one process."""
-    batches = cycle([*normalised(images[: 5 * BATCH])])
+    batches_in_turn = cycle(normalised(images[: 5 * BATCH]))
     ours, plain = online(source, method="tent", batch_norm="target"), plain_tent(source)
-    steps = {"ours": lambda: ours(next(batches)), "plain": lambda: plain(next(batches))}
+    steps = {"ours": lambda: ours(next(batches_in_turn)), "plain": lambda: plain(next(batches_in_turn))}
     seconds = in_turn(steps, count)
     return sum(seconds["ours"]) / sum(seconds["plain"])
 

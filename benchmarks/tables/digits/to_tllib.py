@@ -13,12 +13,14 @@ bytes or as numbers in [0, 1], and their digits 0 to 9. ``OUT`` gets for each of
     MNIST/mnist_test_image/...
 """
 
-import argparse
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
+
+from benchmarks import parser, run
+from tllib_ancon.runtime.errors import UserError
 
 SPLITS = ("train", "test")
 MNIST_SIDE = 28
@@ -26,62 +28,40 @@ Splits = dict[str, tuple[np.ndarray, np.ndarray]]
 """Pictures (N, H, W) as bytes and labels (N,) of each split."""
 
 
-def main(words: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path, metavar="OUT", help="folder to write to")
-    parser.add_argument("--mnist", type=Path, metavar="FILE", help="arrays of MNIST, .npz")
-    parser.add_argument("--usps", type=Path, metavar="FILE", help="arrays of USPS, .npz")
-    parser.add_argument(
+def main(words: Sequence[str] | None = None) -> None:
+    arguments = parser(__spec__.name, __doc__)
+    arguments.add_argument("out", type=Path, metavar="OUT", help="folder to write to")
+    arguments.add_argument("--mnist", type=Path, required=True, metavar="FILE", help="arrays of MNIST, .npz")
+    arguments.add_argument("--usps", type=Path, required=True, metavar="FILE", help="arrays of USPS, .npz")
+    arguments.add_argument(
         "--resplit-usps", type=int, metavar="N", help="mix USPS's splits, test on N; SHOT's copy: 1860 of 9298"
     )
-    parser.add_argument(
+    arguments.add_argument(
         "--usps-side", type=int, metavar="PX", help="USPS digits of this side in the middle of 28², as MNIST's 20 are"
     )
-    args = parser.parse_args(words)
-    try:
-        arrays = {name: _read(path) for name, path in (("mnist", args.mnist), ("usps", args.usps)) if path}
-        if args.resplit_usps is not None:
-            arrays["usps"] = _resplit(arrays["usps"], args.resplit_usps)
-        if args.usps_side is not None:
-            arrays["usps"] = _in_the_middle(arrays["usps"], args.usps_side)
-    except KeyError:
-        parser.error("--resplit-usps and --usps-side need --usps FILE")
-    except (OSError, ValueError) as error:
-        parser.error(str(error))
-    if not arrays:
-        parser.error("nothing to convert: pass --mnist FILE, --usps FILE or both")
-    for name, splits in arrays.items():
+    args = arguments.parse_args(words)
+    usps = _read(args.usps)
+    if args.resplit_usps is not None:
+        usps = _resplit(usps, args.resplit_usps)
+    if args.usps_side is not None:
+        usps = _in_the_middle(usps, args.usps_side)
+    for name, splits in (("mnist", _read(args.mnist)), ("usps", usps)):
+        folder = args.out / name.upper()
         for split in SPLITS:
-            folder = args.out / name.upper()
-            count = _write(folder, f"{name}_{split}", *_mixed(*splits[split]))
-            print(f"{folder}: {count} images in {name}_{split}.txt")
-    return 0
+            _write(folder, f"{name}_{split}", *_mixed(*splits[split]))
 
 
 def _read(path: Path) -> Splits:
-    """
-    Raises:
-        ValueError: no such arrays, or arrays that are not N square pictures and N digits
-    """
+    splits = {}
     with np.load(path, allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
-    missing = [name for split in SPLITS for name in (f"{split}_x", f"{split}_y") if name not in arrays]
-    if missing:
-        raise ValueError(f"{path} holds {', '.join(sorted(arrays))}, but not {', '.join(missing)}")
-    return {split: _checked(path, arrays[f"{split}_x"], arrays[f"{split}_y"]) for split in SPLITS}
-
-
-def _checked(path: Path, pictures: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    side = round(np.prod(pictures.shape[1:]) ** 0.5)
-    if labels.ndim != 1 or pictures.size != len(labels) * side**2:
-        raise ValueError(f"{path}: {pictures.shape} pictures, {labels.shape} labels; expected N squares and N digits")
-    if labels.min() < 0 or labels.max() > 9:
-        raise ValueError(f"{path}: labels from {labels.min()} to {labels.max()}; expected digits 0 to 9")
-    if pictures.dtype != np.uint8:
-        if pictures.min() < 0 or pictures.max() > 1:
-            raise ValueError(f"{path}: pictures from {pictures.min()} to {pictures.max()}; expected bytes or [0, 1]")
-        pictures = (pictures * 255).round().astype(np.uint8)
-    return pictures.reshape(-1, side, side), labels.astype(int)
+        for split in SPLITS:
+            labels = file[f"{split}_y"].astype(int)
+            pictures = file[f"{split}_x"]
+            if pictures.dtype != np.uint8:
+                pictures = (pictures * 255).round().astype(np.uint8)
+            side = round(np.prod(pictures.shape[1:]) ** 0.5)
+            splits[split] = (pictures.reshape(-1, side, side), labels)
+    return splits
 
 
 def _mixed(pictures: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -94,16 +74,14 @@ def _resplit(splits: Splits, test: int) -> Splits:
     """All pictures mixed, and this many of them for testing."""
     pictures, labels = _mixed(*(np.concatenate(parts) for parts in zip(*splits.values(), strict=True)))
     if not 0 < test < len(labels):
-        raise ValueError(
-            f"--resplit-usps {test}: expected 1 to {len(labels) - 1} of the {len(labels)} images of --usps"
-        )
+        raise UserError(f"--resplit-usps {test}: expected 1 to {len(labels) - 1}, USPS has {len(labels)} images")
     return {"train": (pictures[test:], labels[test:]), "test": (pictures[:test], labels[:test])}
 
 
 def _in_the_middle(splits: Splits, side: int) -> Splits:
     """Pictures resized to ``side``² (bicubic), each in the middle of a black square of 28²."""
     if not 1 <= side <= MNIST_SIDE:
-        raise ValueError(f"--usps-side {side}: expected 1 to {MNIST_SIDE} pixels")
+        raise UserError(f"--usps-side {side}: expected 1 to {MNIST_SIDE} pixels")
     before = (MNIST_SIDE - side) // 2
     margin = (before, MNIST_SIDE - side - before)
 
@@ -114,17 +92,17 @@ def _in_the_middle(splits: Splits, side: int) -> Splits:
     return {split: (np.stack([*map(place, pictures)]), labels) for split, (pictures, labels) in splits.items()}
 
 
-def _write(folder: Path, name: str, pictures: np.ndarray, labels: np.ndarray) -> int:
-    """Write images and their list; returns how many."""
-    images, list_file = folder / f"{name}_image", folder / "image_list" / f"{name}.txt"
+def _write(folder: Path, name: str, pictures: np.ndarray, labels: np.ndarray) -> None:
+    """Write images and their list."""
+    images = folder / f"{name}_image"
+    list_file = folder / "image_list" / f"{name}.txt"
     for path in (images, list_file.parent):
         path.mkdir(parents=True, exist_ok=True)
     with open(list_file, "w") as file:
         for number, (picture, label) in enumerate(zip(pictures, labels, strict=True)):
             Image.fromarray(picture).save(images / f"{number:05d}_{label}.png")
             file.write(f"{images.name}/{number:05d}_{label}.png {label}\n")
-    return len(labels)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)
