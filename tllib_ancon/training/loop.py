@@ -60,16 +60,19 @@ class TrainingLoop(ABC):
         groups: list[dict[str, Any]],
         state: Mapping[str, Stateful] | None = None,
     ):
-        self.options, self.run, self.progress, self.loaders = options, run, progress, loaders
+        self.options = options
+        self.run = run
+        self.progress = progress
+        self.loaders = loaders
         self.last_epoch = options.epochs
-        self.steps, self.images_a_step = min(map(len, loaders)), sum(loader.batch_size for loader in loaders)
+        self.steps = min(map(len, loaders))
+        self.images_a_step = sum(loader.batch_size for loader in loaders)
         self.accelerator = devices.create_accelerator(options.mixed_precision)
         self.device: torch.device = self.accelerator.device
         use_fastest_layout(model)
         optimizer = _create_optimizer(groups, options, model)
-        self.schedule = _power_decay(
-            optimizer, options, self._steps_of_the_schedule()
-        )  # of a prepared one it sees no steps
+        # Of a prepared optimiser it sees no steps.
+        self.schedule = _power_decay(optimizer, options, self._steps_of_the_schedule())
         self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
         if processes.world_size() > 1:
             # Each process keeps its own running statistics: training reads none, evaluation the main process's.

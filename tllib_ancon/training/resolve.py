@@ -7,7 +7,7 @@ setting wins.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 
@@ -24,13 +24,7 @@ from tllib_ancon.data.transforms import second_view
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training.facts import Facts, ImageFacts, Settings
-from tllib_ancon.training.image_transforms import (
-    ImagesConfig,
-    preprocessing_by,
-)
-
-if TYPE_CHECKING:
-    pass
+from tllib_ancon.training.image_transforms import ImagesConfig, preprocessing_by
 
 Config = TypeVar("Config", bound=ImagesConfig)
 
