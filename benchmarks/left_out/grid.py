@@ -70,6 +70,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "L, class weights of at most 1": {"method": "rule-running-shares-without-gain"},
     "L, rate of labels": {"method": "rule-running-shares-label-rate"},
     "I, rate of labels": {"method": "rule-estimated-prior-label-rate"},
+    "L, two views": {"method": "rule-running-shares-two-views"},
     "I + neighbours": {"method": "rule-estimated-prior-neighbours"},
 }
 TRUE_PRIOR = ", true prior"
@@ -131,6 +132,7 @@ def main(words: Sequence[str] | None = None) -> None:
         default="runs",
         help="the families', all corruptions, or other networks under corruptions that no choice was made on",
     )
+    arguments.add_argument("--seed", type=int, default=0, help="of the families' cells (default: 0)")
     arguments.add_argument("--images", type=int, default=800, help="most images of a cell (default: 800)")
     arguments.add_argument("--epochs", type=int, default=3, help="of an adaptation (default: 3)")
     arguments.add_argument("--side", type=int, default=96, help="pixels of Office-31's images (default: 96)")
@@ -144,6 +146,8 @@ def main(words: Sequence[str] | None = None) -> None:
     made = recorded(file, COLUMNS[:5])
     opened = Cells(args.data, args.out, args.images, args.epochs, args.side, args.source_epochs)
     cells = [cell for cell in CELLS[args.cells] if cell.family in args.families]
+    if args.cells == "runs":
+        cells = [cell._replace(seed=args.seed) for cell in cells]
     for cell in {(cell.family, cell.pair.partition("-")[0], cell.seed): cell for cell in cells}.values():
         opened.task(cell)  # source models, one process at a time
     todo = [(cell, variant) for cell in cells for variant in args.variants if (*cell, variant) not in made]

@@ -153,6 +153,17 @@ class EstimatedPriorAtRateOfLabels(RunningSharesAtRateOfLabels):
         return self.prior
 
 
+class RunningSharesOfTwoViews(RunningSharesAtRateOfLabels):
+    """L at that rate where training has two views; ``ancon-auto`` elsewhere."""
+
+    def forward(
+        self, indices: Tensor, logits: Tensor, features: Tensor, second_view: tuple[Tensor, Tensor] | None = None
+    ) -> Tensor:
+        if second_view is None:
+            return AnConAuto.forward(self, indices, logits, features)
+        return super().forward(indices, logits, features, second_view)
+
+
 RULES: Mapping[str, type[methods.Method]] = {
     "rule-running-shares": RunningShares,
     "rule-estimated-prior": EstimatedPrior,
@@ -163,6 +174,7 @@ RULES: Mapping[str, type[methods.Method]] = {
     "rule-running-shares-without-gain": RunningSharesWithoutGain,
     "rule-running-shares-label-rate": RunningSharesAtRateOfLabels,
     "rule-estimated-prior-label-rate": EstimatedPriorAtRateOfLabels,
+    "rule-running-shares-two-views": RunningSharesOfTwoViews,
 }
 
 
