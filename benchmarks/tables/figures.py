@@ -3,12 +3,13 @@
 python -m benchmarks.tables.figures [FOLDER]
 """
 
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from benchmarks import parser
 from benchmarks.tables import study
 from tllib_ancon.laboratory.curves import COLOURS, DPI, TITLE_SIZE, WIDTH
 
@@ -58,7 +59,14 @@ def _draw_seeds(panel: Axes, values: dict[str, list[float]], axis: str) -> None:
 
 FIGURES = {"smoothing": smoothing, "demo": demo}
 
-if __name__ == "__main__":
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE
+
+def main(words: Sequence[str] | None = None) -> None:
+    arguments = parser(__spec__.name, __doc__)
+    arguments.add_argument("folder", type=Path, nargs="?", default=HERE, metavar="FOLDER")
+    folder = arguments.parse_args(words).folder
     for name, draw in FIGURES.items():
         draw().savefig(folder / f"{name}.png", dpi=DPI)
+
+
+if __name__ == "__main__":
+    main()

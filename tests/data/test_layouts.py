@@ -87,6 +87,8 @@ def test_domains_are_compared_with_each_other(tmp_path: Path) -> None:
         write_picture(tmp_path / path, 0, seed=0)
     checked = check(tmp_path, "ImageFolder")
     assert [(part.domain, part.images) for part in checked.parts] == [("one", 2), ("two", 2)]
+    of_class_folders = check(tmp_path / "one", "ImageFolder")
+    assert [(part.domain, part.images) for part in of_class_folders.parts] == [(".", 2)]
     lists = "bike, car instead of bike, bus"
     advice = "rename or remove the folders that differ"
     assert checked.problems == [
