@@ -145,6 +145,7 @@ class Items:
     [
         *(RED, RED.convert("P"), (RED, 3), [RED, "name"], {"label": 3, "image": RED}, {"label": 3, "img": RED}),
         *({"picture": RED, "label": 3}, BYTES, (BYTES, torch.tensor(1)), np.asarray(RED), np.asarray(RED) / 255),
+        *({"label": 3, "pixel_values": BYTES}, BYTES.permute(1, 2, 0), BYTES.numpy()),
     ],
 )
 def test_items_that_hold_an_image(item: Any) -> None:
@@ -173,14 +174,14 @@ def test_tensors_reach_the_model_as_they_are(channels: int, workers: int) -> Non
         ({}, "None"),
         ((), "None"),
         (torch.zeros(3, 4, 4, dtype=torch.int64), "Tensor (3, 4, 4) torch.int64"),
-        (torch.zeros(4, 4, 3, dtype=torch.uint8), "Tensor (4, 4, 3) torch.uint8"),
+        (torch.zeros(4, 4, 4, dtype=torch.uint8), "Tensor (4, 4, 4) torch.uint8"),
         (np.full((4, 4, 3), 255.0), "ndarray (4, 4, 3) float64"),
     ],
 )
 def test_items_that_are_no_image(item: Any, shown: str) -> None:
     kinds = (
-        "a PIL image, an (H, W, 3) array of bytes or of numbers from 0 to 1, a (C, H, W) tensor, a float tensor, or a "
-        "tuple or dict that holds one"
+        "a PIL image, an array (H, W, 3) or (3, H, W) of bytes or of numbers from 0 to 1, a float tensor, or a tuple "
+        "or dict that holds one"
     )
     with refused(f"Items, item 0: {shown} is no image; expected {kinds}"):
         as_domain(Items(item))
@@ -206,7 +207,7 @@ def test_an_item_that_fails_or_is_unlike_the_first() -> None:
 
 def test_grey_images_get_three_channels() -> None:
     grey = np.arange(16, dtype=np.uint8).reshape(4, 4)
-    for item in (grey, grey[..., None], torch.from_numpy(grey)[None], Image.fromarray(grey)):
+    for item in (grey, grey[..., None], torch.from_numpy(grey)[None], torch.from_numpy(grey), Image.fromarray(grey)):
         assert np.array_equal(np.asarray(as_domain(Items(item)).image(0)), grey[..., None].repeat(3, axis=2))
 
 

@@ -1,6 +1,8 @@
 """A path to one file is an image, an array or an image list; for everything else a line says what to give."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,3 +69,44 @@ def test_pixels_in_wide_integers_follow_the_advice() -> None:
     with pytest.raises(UserError, match="images are int64; convert pixels from 0 to 255 to uint8"):
         tllib_ancon.predict(network(), pixels, quiet=True)
     assert len(tllib_ancon.predict(network(), pixels.to(torch.uint8), **PREPROCESSING).labels) == 4
+
+
+@pytest.mark.parametrize(
+    "as_people_have_them",
+    [
+        lambda paths: tuple(paths),
+        lambda paths: np.array([*map(str, paths)]),
+        lambda paths: np.array(paths, dtype=object),
+        lambda paths: [(str(path), number % 2) for number, path in enumerate(paths)],
+        lambda paths: pytest.importorskip("pandas").Series(paths),
+        lambda paths: pytest.importorskip("pandas").DataFrame({"path": map(str, paths), "label": 0})["path"],
+        lambda paths: pytest.importorskip("pandas").Index(map(str, paths)),
+    ],
+)
+def test_paths_in_other_forms_than_a_list(photos: Path, as_people_have_them: Callable[[list[Path]], Any]) -> None:
+    paths = sorted(photos.glob("*.png"))
+    predictions = tllib_ancon.predict(network(), as_people_have_them(paths), **PREPROCESSING)
+    assert predictions.paths == [*map(str, paths)]
+
+
+def test_a_table_follows_the_advice(photos: Path) -> None:
+    table = pytest.importorskip("pandas").DataFrame({"path": map(str, photos.glob("*.png")), "label": 0})
+    with pytest.raises(UserError, match=r"pass the column of paths alone, such as table\['path'\]$"):
+        tllib_ancon.predict(network(), table, **PREPROCESSING)
+
+
+def test_one_image_follows_the_advice() -> None:
+    for image in (np.zeros((8, 8, 3), np.uint8), torch.zeros(3, 8, 8, dtype=torch.uint8)):
+        with pytest.raises(UserError, match=r"is the shape of one image; pass a list of images, such as \[image\]"):
+            tllib_ancon.predict(network(), image, **PREPROCESSING)
+        assert len(tllib_ancon.predict(network(), [image], **PREPROCESSING).labels) == 1
+
+
+def test_a_network_of_one_channel_follows_the_advice() -> None:
+    pixels = np.zeros((4, 8, 8), np.uint8)
+    network_of_one_channel = nn.Sequential(nn.Conv2d(1, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
+    for function in (tllib_ancon.adapt, tllib_ancon.predict):
+        with pytest.raises(UserError, match="pass images of one channel, with one number in each of `norm_mean`"):
+            function(network_of_one_channel, pixels, **PREPROCESSING)
+    one_channel = {**PREPROCESSING, "norm_mean": (0,), "norm_std": (1,)}
+    assert len(tllib_ancon.predict(network_of_one_channel, pixels, **one_channel).labels) == 4

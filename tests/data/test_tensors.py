@@ -45,7 +45,7 @@ def test_rows_of_floats_reach_the_model_in_single_precision(rows: Any) -> None:
     [
         np.abs(ROWS).reshape(4, 2, 1, 3),
         np.abs(ROWS).reshape(4, 3, 2, 1),
-        np.zeros((4, 2, 3), np.uint8),
+        np.zeros((4, 2, 5), np.uint8),
         np.zeros((4, 2, 3), np.uint16),
         np.zeros((4, 2, 3, 3), np.int32),
         torch.zeros(4, 3, 2, 2, dtype=torch.uint8),
@@ -117,8 +117,8 @@ def test_several_arrays_reach_the_model_by_name_in_the_types_of_layers() -> None
     }
     with refused("dict: the arrays have different lengths (tokens 2, age 3); give each a row for every sample"):
         as_domain({"tokens": arrays["tokens"], "age": np.ones(3)})
-    advice = "convert text to numbers and pad all rows to one length"
-    with pytest.raises(UserError, match=rf"^dict cannot be read as arrays of numbers \(.*; {advice}$"):
+    advice = "convert text to numbers and pad all rows to one length, or pass the column of paths alone"
+    with pytest.raises(UserError, match=rf"^dict cannot be read as arrays of numbers \(.*; {advice}, such as"):
         as_domain({"name": ["a", "b"]})
 
 

@@ -58,6 +58,14 @@ def test_images_and_labels_in_one_object(tmp_path, pack):
     assert as_domain(images, labels=False).labels is None
 
 
+@pytest.mark.parametrize("channels_first", [False, True])
+def test_channels_are_first_or_last_in_bytes(channels_first):
+    expected = tllib_ancon.predict(Net(), PIXELS, **HOW).probabilities
+    pixels = np.moveaxis(PIXELS, 3, 1) if channels_first else PIXELS
+    for images in (pixels, torch.from_numpy(pixels), [*pixels], [*torch.from_numpy(pixels)]):
+        assert tllib_ancon.predict(Net(), images, **HOW).probabilities == pytest.approx(expected, abs=1e-6)
+
+
 def test_an_npz_is_adapted_to_and_its_labels_score(tmp_path):
     file = write_npz(tmp_path, images=PIXELS, labels=LABELS)
     result = tllib_ancon.adapt(Net(), file, **QUICK)

@@ -26,8 +26,11 @@ from tllib_ancon.runtime.errors import UserError, one_line, reading
 Positions = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
-IMAGE_NAMES = ("image", "img")
-"""Keys of a dataset's items that hold an image; the first that is there is taken."""
+IMAGE_NAMES = ("images", "image", "imgs", "img", "pixel_values", "data", "x", "arr_0")
+"""Usual keys of images, in a dataset's item or a mapping of arrays. Of an item the first that is there is taken."""
+
+CHANNELS = (1, 3)
+"""Numbers of channels of an array that is an image."""
 
 DEEP_KINDS = ("uint16", "int16", "int32", "uint32")
 """Types of arrays that hold images of more than 8 bits."""
@@ -292,8 +295,7 @@ def _samples_in(value: Any) -> Samples | None:
 
 
 def _deep_samples(value: Any) -> Samples | None:
-    """The samples of an array (H, W), (H, W, 1) or (H, W, 3), or of a tensor (C, H, W), of 16 bits or 32; None for
-    everything else."""
+    """The samples of an array (H, W), (H, W, C) or (C, H, W) of 16 bits or 32; None for everything else."""
     if kind_of(value) not in DEEP_KINDS:
         return None
     pixels = _channels_last(value)
@@ -303,13 +305,20 @@ def _deep_samples(value: Any) -> Samples | None:
 
 
 def _channels_last(value: NDArray[Any] | Tensor) -> NDArray[Any]:
-    """An array (H, W, C) unchanged, and a tensor (C, H, W) as such an array; one channel becomes (H, W)."""
-    if isinstance(value, Tensor) and value.ndim == 3:
-        return _channels_last(value.movedim(0, -1).cpu().numpy())
-    pixels = np.asarray(value)
+    """An array (H, W, C) or (C, H, W) of one or three channels as (H, W, C); one channel becomes (H, W)."""
+    pixels = value.cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+    if pixels.ndim == 3 and _channels_are_first(pixels.shape, usually=isinstance(value, Tensor)):
+        pixels = np.moveaxis(pixels, 0, -1)
     if pixels.shape[2:] == (1,):
         return pixels[..., 0]
     return pixels
+
+
+def _channels_are_first(shape: tuple[int, ...], usually: bool) -> bool:
+    """Whether the first of three dimensions are the channels; ``usually`` decides where the last could be, too."""
+    if shape[0] in CHANNELS and shape[2] in CHANNELS:
+        return usually
+    return shape[0] in CHANNELS
 
 
 def _is_picture(pixels: NDArray[Any]) -> bool:
@@ -333,8 +342,8 @@ def _as_image(item: Any, where: str, to_rgb: Callable[[Samples], Image.Image]) -
     if hasattr(value, "shape"):
         described = f"{type(value).__name__} {tuple(value.shape)} {value.dtype}"
     raise UserError(
-        f"{where}: {described[:80]} is no image; expected a PIL image, an (H, W, 3) array of bytes or of numbers from "
-        "0 to 1, a (C, H, W) tensor, a float tensor, or a tuple or dict that holds one"
+        f"{where}: {described[:80]} is no image; expected a PIL image, an array (H, W, 3) or (3, H, W) of bytes or of "
+        "numbers from 0 to 1, a float tensor, or a tuple or dict that holds one"
     )
 
 
@@ -351,7 +360,7 @@ def _as_features(value: Any, where: str) -> Tensor | None:
 
 def _image_of_array(value: Any) -> Image.Image | None:
     """The image of an array of bytes, or of numbers from 0 to 1; None for everything else."""
-    if not isinstance(value, np.ndarray) and not (isinstance(value, Tensor) and value.ndim == 3):
+    if not isinstance(value, np.ndarray | Tensor):
         return None
     pixels = _channels_last(value)
     if not _is_picture(pixels):

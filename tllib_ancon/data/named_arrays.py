@@ -10,15 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from tllib_ancon.data.images import DEEP_KINDS, kind_of
+from tllib_ancon.data.images import DEEP_KINDS, IMAGE_NAMES, kind_of
 from tllib_ancon.runtime.errors import UserError, reading
 
 ARRAY_SUFFIXES = (".npz", ".pt", ".pth", ".h5", ".hdf5", ".mat", ".pkl", ".pickle")
 """Files of arrays, beside ``.npy``."""
 
-OF_IMAGES = ("images", "image", "imgs", "img", "pixel_values", "data", "x", "arr_0")
 OF_LABELS = ("labels", "label", "targets", "target", "y", "arr_1")
-"""Usual names of arrays, in small letters."""
+"""Usual names of labels, in small letters."""
 
 SPLIT = re.compile(r"^(train|test|validation|valid|val)_?(?=.)|(?<=.)_?(train|test|validation|valid|val)$")
 """The part of a name that says which of several sets an array belongs to."""
@@ -93,7 +92,7 @@ def _of_content(content: Any, name: str) -> _Separated:
 
 def _name_of_images(arrays: Mapping[str, Any], name: str) -> str:
     """The usual name of images that is there, else the name of the one array that is no vector."""
-    candidates = _named(arrays, OF_IMAGES) or [key for key, array in arrays.items() if array.ndim > 1]
+    candidates = _named(arrays, IMAGE_NAMES) or [key for key, array in arrays.items() if array.ndim > 1]
     if len(candidates) == 1:
         return candidates[0]
     shown = ", ".join(f"{key} {tuple(array.shape)}" for key, array in arrays.items()) or "no array"
@@ -115,7 +114,7 @@ def _of_mapping(arrays: dict[Any, Any]) -> _Separated:
     if not all(isinstance(key, str) for key in arrays):
         return _Separated(arrays)
     _refuse_several_sets(arrays, "the mapping")
-    of_images = _named(arrays, OF_IMAGES)
+    of_images = _named(arrays, IMAGE_NAMES)
     first = arrays[of_images[0]] if of_images else next(iter(arrays.values()), None)
     of_labels = [key for key in _named(arrays, OF_LABELS) if _is_labels_of(arrays[key], first)]
     inputs = {key: array for key, array in arrays.items() if key not in of_labels}
@@ -132,9 +131,9 @@ def _named(arrays: Mapping[str, Any], names: tuple[str, ...]) -> list[str]:
 
 
 def _refuse_several_sets(arrays: Mapping[str, Any], name: str) -> None:
-    usual = (*OF_IMAGES, *OF_LABELS)
+    usual = (*IMAGE_NAMES, *OF_LABELS)
     sets = [key for key in arrays if SPLIT.sub("", key.lower()) in usual and key.lower() not in usual]
-    images = [key for key in sets if SPLIT.sub("", key.lower()) in OF_IMAGES]
+    images = [key for key in sets if SPLIT.sub("", key.lower()) in IMAGE_NAMES]
     if not images:
         return
     labels = next((key for key in sets if key not in images), "LABELS")

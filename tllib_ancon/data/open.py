@@ -7,6 +7,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch.utils.data import DataLoader, Dataset
@@ -99,8 +100,39 @@ def as_domain(
     return with_labels(domain, labels, classes)
 
 
+def _paths_in(images: Any) -> list[str] | None:
+    """The paths in a sequence, an array or a column of paths, or in pairs (path, class); None for all else."""
+    entries = images
+    if _is_text_of_numpy(images) or _is_column_of_pandas(images):
+        entries = images.tolist()
+    if not isinstance(entries, list | tuple) or not entries:
+        return None
+    paths = [entry[0] if _is_path_and_class(entry) else entry for entry in entries]
+    if all(isinstance(path, str | os.PathLike) for path in paths):
+        return [os.fspath(path) for path in paths]
+    return None
+
+
+def _is_path_and_class(entry: Any) -> bool:
+    """Whether it is one of the pairs that torchvision's ``ImageFolder`` stores as ``samples``."""
+    return isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[1], int | str | np.integer)
+
+
+def _is_text_of_numpy(images: Any) -> bool:
+    return isinstance(images, np.ndarray) and images.ndim == 1 and images.dtype.kind in "OU"
+
+
+def _is_column_of_pandas(images: Any) -> bool:
+    """Whether it is a column of a table, or the values of one."""
+    return type(images).__module__.partition(".")[0] == "pandas" and getattr(images, "ndim", 0) == 1
+
+
 def _listed(images: Any, allow_outside: bool) -> ListedImages | None:
-    """Paths and labels of an image list, relative to its folder or to the dataset that it lies in. None for others."""
+    """Paths in a Python object; paths and labels of an image list, relative to its folder or to the dataset that it
+    lies in. None for all else."""
+    paths = _paths_in(images)
+    if paths is not None:
+        return ListedImages(paths, None)
     is_file = isinstance(images, str | os.PathLike) and os.path.isfile(images)
     if not is_file or not os.fspath(images).lower().endswith(LIST_SUFFIXES):
         return None
@@ -129,16 +161,15 @@ def _domain_of_object(images: Any, name: str | None, classes: Sequence[str] | No
     """The domain of a list of files, or of another Python object."""
     if isinstance(images, Domain):
         return images
-    if isinstance(images, list) and images and all(isinstance(path, str | os.PathLike) for path in images):
+    if isinstance(images, list) and all(isinstance(path, str) for path in images):
         return _domain_of_paths(images, name, classes)
     if is_dataset_of_hugging_face(images):
         return domain_of_dataset(images, name or "the dataset", classes)
     return domain_of_object(images, name or type(images).__name__, classes)
 
 
-def _domain_of_paths(paths: Sequence[Any], name: str | None, classes: Sequence[str] | None) -> Domain:
-    files = [os.fspath(path) for path in paths]
-    return _require_files(Domain.of_files(name or "given", files, list(classes or ())))
+def _domain_of_paths(paths: Sequence[str], name: str | None, classes: Sequence[str] | None) -> Domain:
+    return _require_files(Domain.of_files(name or "given", paths, list(classes or ())))
 
 
 def _checked(domain: Domain, skip_corrupt: bool, workers: int) -> Domain:

@@ -19,6 +19,10 @@ CHECKED = 2**27
 MOST_NAMED = 5
 """Bad rows that an error names."""
 
+ADVICE_FOR_ARRAYS = (
+    "; convert text to numbers and pad all rows to one length, or pass the column of paths alone, such as table['path']"
+)
+
 Array = np.ndarray[Any, Any] | Tensor
 
 
@@ -54,7 +58,7 @@ class Mapped(Images):
     holds_tensors = True
 
     def __init__(self, arrays: Mapping[str, Any], name: str):
-        with reading(name, "arrays of numbers", "; convert text to numbers and pad all rows to one length"):
+        with reading(name, "arrays of numbers", ADVICE_FOR_ARRAYS):
             self.arrays = {key: on_cpu(torch.as_tensor(array)) for key, array in arrays.items()}
             lengths = {key: len(array) for key, array in self.arrays.items()}
         if len({*lengths.values()}) != 1:
@@ -118,6 +122,9 @@ def rows_of(data: Any, name: str) -> Images | None:
     kind = kind_of(data)
     if data.ndim == 0:
         raise UserError(f"{where}: the array has no rows, it is one {kind}; expected the shape (N, ...)")
+    if _is_one_image(data, kind):
+        shape = tuple(data.shape)
+        raise UserError(f"{where}: {shape} is the shape of one image; pass a list of images, such as [image]")
     if _are_integers(data, kind):
         content = f"features are integers ({kind})"
         advice = "convert them to float32, or reshape pixels to (N, C, H, W)"
@@ -128,6 +135,12 @@ def rows_of(data: Any, name: str) -> Images | None:
     if not len(data) or "float" not in kind or _starts_with_picture(data):
         return None
     return Rows(data, where)
+
+
+def _is_one_image(data: Array, kind: str) -> bool:
+    """Whether bytes are one image: an array (H, W, 3), or a tensor (3, H, W) as torchvision reads it."""
+    channels = data.shape[0] if isinstance(data, Tensor) else data.shape[-1]
+    return kind == "uint8" and data.ndim == 3 and channels == 3
 
 
 def _are_integers(data: Array, kind: str) -> bool:

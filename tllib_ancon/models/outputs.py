@@ -21,6 +21,7 @@ NAMES = ("logits", "out")
 """Under which libraries return logits in an output object or a dict."""
 
 SHAPE = "; pass images of the shape that it takes"
+ONE_CHANNEL = "; pass images of one channel, with one number in each of `norm_mean` and `norm_std`"
 
 
 class OtherOutput(UserError):
@@ -184,7 +185,8 @@ def called(network: nn.Module, images: Batch, advice: str = SHAPE) -> Any:
             return output_for(network, images)
     except Exception as error:  # any error can come out of a user's own network
         shape = shape_text(images)
-        raise UserError(f"the model cannot be called on images of shape {shape} ({one_line(error)}){advice}") from error
+        action = ONE_CHANNEL if "to have 1 channels" in str(error) else advice
+        raise UserError(f"the model cannot be called on images of shape {shape} ({one_line(error)}){action}") from error
 
 
 def logits_of(network: nn.Module, images: Batch) -> Any:
