@@ -96,11 +96,12 @@ def test_a_checkpoint_without_its_run_needs_its_architecture(
     words: Words, source_checkpoint: Path, tmp_path: Path, capsys
 ) -> None:
     alone = Path(shutil.copy(source_checkpoint, tmp_path / "alone.pth"))
-    sizes = ("--val-resizing", "res.", "--resize-size", "16")
-    told = words("out.csv", "-a", "small_cnn", *sizes, checkpoint=alone)
-    told.remove("--quiet")
-    assert main(told) == 0
-    assert "lies in no run directory; assumed:" in capsys.readouterr().err
+    resizing = words("out.csv", "-a", "small_cnn", "--val-resizing", "res.", "--overwrite", checkpoint=alone)
+    resizing.remove("--quiet")
+    assert main(resizing) == 0
+    assert "lies in no run directory; assumed: resize_size 224\n" in capsys.readouterr().err
+    assert main([*resizing, "--resize-size", "16"]) == 0
+    assert "assumed" not in capsys.readouterr().err
     assert {row["class"] for row in rows(tmp_path / "out.csv")} <= {"0", "1", "2"}
 
 

@@ -88,6 +88,13 @@ def test_script_then_adaptation(words, tmp_path, capsys, start: str) -> None:
     assert ("best.pth was chosen on target labels" in shown.err) == (start == "best")
 
 
+@pytest.mark.parametrize("resizing", ["res.", "default"])
+def test_the_script_decides_the_size_of_images(words, capsys, resizing: str) -> None:
+    given = [resizing if word == "res." else word for word in words("--epochs", "1") if word != "--quiet"]
+    assert main(given) == 0
+    assert "assumed: image_size" not in capsys.readouterr().err
+
+
 def test_script_without_method_only_runs_it(words, tmp_path) -> None:
     assert main(words(adapts=False)) == 0
     assert (trained(tmp_path), (tmp_path / "log" / "adapt").exists()) == (1, False)

@@ -36,6 +36,9 @@ CLASS_NAMES = "classes.txt"
 NEEDED = ("root", "data", "target", "arch", "log")
 """Arguments that an image classification script of TLLib has, and that the adaptation takes from it."""
 
+SIDE = 224
+"""Side in pixels of the images of TLLib's scripts, unless they resize with ``res.``."""
+
 OF_THE_SCRIPT = (*NEEDED, "source", *settings_of(StartConfig))
 """Settings of the adaptation that the script's arguments and its checkpoint decide."""
 
@@ -226,6 +229,7 @@ def _shared_settings(script: Mapping[str, Any]) -> dict[str, Any]:
         names.update(settings_of(owner))
     names -= {"log", "scale", "scratch", "pretrained_weights"}
     settings = {name: value for name, value in script.items() if name in names and value is not None}
+    settings.setdefault("image_size", SIDE)
     for name in ("source", "target"):
         if isinstance(settings.get(name), str):
             settings[name] = (settings[name],)

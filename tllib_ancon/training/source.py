@@ -131,7 +131,8 @@ class Source:
     def _state_what_is_assumed(self, config: AdaptConfig | PredictConfig) -> None:
         if self.run is not None or self.checkpoint == IMAGENET or config.quiet:
             return
-        usual = {"arch": USUAL_NETWORK["arch"], "image_size": USUAL_IMAGES["image_size"]}
+        side = "resize_size" if config.val_resizing == "res." else "image_size"
+        usual = {"arch": USUAL_NETWORK["arch"], side: USUAL_IMAGES[side]}
         assumed = [f"{name} {value}" for name, value in usual.items() if getattr(config, name) is None]
         if assumed:
             line = f"tllib-ancon: {self.checkpoint} lies in no run directory; assumed: {', '.join(assumed)}"
