@@ -146,17 +146,16 @@ def test_a_figure_of_curves_can_be_read_600_pixels_wide() -> None:
 
 
 @pytest.mark.parametrize(
-    ("methods", "curves", "title"),
+    ("curves", "title"),
     [
-        (["ancon"], {"accuracy": [{0: [50.0, 60.0], 2: [70.0, 72.0]}]}, "ancon: accuracy from 55.0 to 71.0 %"),
+        ({"accuracy": {"ancon": {0: [50.0, 60.0], 2: [70.0, 72.0]}}}, "ancon: accuracy from 55.0 to 71.0 %"),
         (
-            ["ancon", "shot"],
-            {"accuracy": [{0: [50.0], 1: [70.0]}, {0: [50.0], 1: [75.5]}]},
+            {"accuracy": {"ancon": {0: [50.0], 1: [70.0]}, "shot": {0: [50.0], 1: [75.5]}}},
             "shot ends with the highest accuracy: 50.0 to 75.5 %",
         ),
-        (["ancon"], {"infomax": [{0: [1.5], 1: [2.0]}]}, "ancon: InfoMax from 1.5 to 2"),
-        ([], {}, "no numbers by epoch"),
+        ({"infomax": {"ancon": {0: [1.5], 1: [2.0]}}}, "ancon: InfoMax from 1.5 to 2"),
+        ({}, "no numbers by epoch"),
     ],
 )
-def test_the_title_says_the_result(methods: list[str], curves: dict, title: str) -> None:
-    assert _result(methods, curves) == title
+def test_the_title_says_the_result(curves: dict, title: str) -> None:
+    assert _result(curves) == title

@@ -41,40 +41,54 @@ def draw_curves(
     seeds_of_method: dict[str, list[tuple[int, Metrics]]] = {}
     for method, seed, metrics in runs:
         seeds_of_method.setdefault(method, []).append((seed, metrics))
-    curves: dict[str, list[Curve]] = {}
-    for measure in measures:
-        of_measure = [_curve(seeds, measure) for seeds in seeds_of_method.values()]
-        if any(of_measure):
-            curves[measure] = of_measure
+    curves = _curves_by_measure(seeds_of_method, measures)
     columns = min(max(1, len(curves)), PANELS_IN_A_ROW)
     rows = -(-len(curves) // columns)
     figure = Figure(figsize=(WIDTH, 0.7 + 2.8 * max(1, rows)), layout="constrained")
-    figure.suptitle(_result(list(seeds_of_method), curves), fontsize=TITLE_SIZE)
+    figure.suptitle(_result(curves), fontsize=TITLE_SIZE)
     lines: dict[str, Any] = {}
-    for place, (measure, of_measure) in enumerate(curves.items(), start=1):
+    for place, (measure, curve_of_method) in enumerate(curves.items(), start=1):
         panel = figure.add_subplot(rows, columns, place)
         panel.set(xlabel="epoch", ylabel=measures[measure])
-        lines = {**lines, **_draw_methods(panel, list(seeds_of_method), of_measure), **lines}
+        for number, method in enumerate(seeds_of_method):
+            if method in curve_of_method:
+                line = _draw_curve(panel, curve_of_method[method], number)
+                lines.setdefault(method, line)
         whole_ticks(panel.xaxis)
         panel.grid(alpha=0.3)
     figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=3)
     figure.savefig(path, dpi=DPI, format="png")
 
 
-def _result(methods: Sequence[str], curves: Mapping[str, Sequence[Curve]]) -> str:
+def _curves_by_measure(
+    seeds_of_method: Mapping[str, Sequence[tuple[int, Metrics]]], measures: Iterable[str]
+) -> dict[str, dict[str, Curve]]:
+    """Measure -> method -> its curve, without measures and methods that have no numbers."""
+    curves: dict[str, dict[str, Curve]] = {}
+    for measure in measures:
+        for method, seeds in seeds_of_method.items():
+            curve = _curve(seeds, measure)
+            if curve:
+                curves.setdefault(measure, {})[method] = curve
+    return curves
+
+
+def _result(curves: Mapping[str, Mapping[str, Curve]]) -> str:
     """What a figure shows, by its first measure: how the method that ends highest begins and ends."""
-    for measure, of_measure in curves.items():
-        ends = {method: fmean(curve[max(curve)]) for method, curve in zip(methods, of_measure, strict=True) if curve}
-        best = max(ends, key=ends.__getitem__)
-        curve = of_measure[methods.index(best)]
-        change = f"{fmean(curve[min(curve)]):.3g} to {ends[best]:.3g}"
-        name = measure.replace("infomax", "InfoMax")
-        if measure == "accuracy":
-            change = f"{fmean(curve[min(curve)]):.1f} to {ends[best]:.1f} %"
-        if len(ends) == 1:
-            return f"{best}: {name} from {change}"
-        return f"{best} ends with the highest {name}: {change}"
-    return "no numbers by epoch"
+    if not curves:
+        return "no numbers by epoch"
+    measure, curve_of_method = next(iter(curves.items()))
+    ends = {method: fmean(curve[max(curve)]) for method, curve in curve_of_method.items()}
+    best = max(ends, key=ends.__getitem__)
+    curve = curve_of_method[best]
+    beginning = fmean(curve[min(curve)])
+    change = f"{beginning:.3g} to {ends[best]:.3g}"
+    if measure == "accuracy":
+        change = f"{beginning:.1f} to {ends[best]:.1f} %"
+    name = measure.replace("infomax", "InfoMax")
+    if len(ends) == 1:
+        return f"{best}: {name} from {change}"
+    return f"{best} ends with the highest {name}: {change}"
 
 
 def _curve(runs: Sequence[tuple[int, Metrics]], measure: str) -> Curve:
@@ -83,7 +97,9 @@ def _curve(runs: Sequence[tuple[int, Metrics]], measure: str) -> Curve:
     for seed, metrics in runs:
         for numbers in metrics:
             value = numbers.get(measure)
-            values.setdefault((numbers["epoch"], seed), []).append(nan if value is None else value)
+            if value is None:
+                value = nan
+            values.setdefault((numbers["epoch"], seed), []).append(value)
     seeds = {seed for seed, _ in runs}
     curve = {}
     for epoch in sorted({epoch for epoch, _ in values}):
@@ -93,20 +109,17 @@ def _curve(runs: Sequence[tuple[int, Metrics]], measure: str) -> Curve:
     return curve
 
 
-def _draw_methods(panel: Any, methods: Sequence[str], curves: Sequence[Curve]) -> dict[str, Any]:
-    """The line of each method that has a curve."""
-    lines = {}
-    for number, (method, curve) in enumerate(zip(methods, curves, strict=True)):
-        if curve:
-            color = COLOURS[number % len(COLOURS)]
-            marker = MARKERS[number % len(MARKERS)]
-            epochs = list(curve)
-            means = list(map(fmean, curve.values()))
-            (lines[method],) = panel.plot(epochs, means, marker=marker, markersize=3, color=color)
-            lowest = list(map(min, curve.values()))
-            highest = list(map(max, curve.values()))
-            panel.fill_between(epochs, lowest, highest, color=color, alpha=0.15, linewidth=0)
-    return lines
+def _draw_curve(panel: Any, curve: Curve, number: int) -> Any:
+    """Draw the curve of the method of this number; returns its line."""
+    color = COLOURS[number % len(COLOURS)]
+    marker = MARKERS[number % len(MARKERS)]
+    epochs = list(curve)
+    means = list(map(fmean, curve.values()))
+    (line,) = panel.plot(epochs, means, marker=marker, markersize=3, color=color)
+    lowest = list(map(min, curve.values()))
+    highest = list(map(max, curve.values()))
+    panel.fill_between(epochs, lowest, highest, color=color, alpha=0.15, linewidth=0)
+    return line
 
 
 def whole_ticks(axis: Any) -> None:

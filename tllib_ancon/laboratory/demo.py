@@ -168,7 +168,8 @@ def table(summary: Mapping[str, Mapping[str, Any]], title: str) -> str:
         for name, form in (("accuracy", ".1f"), ("ece", ".3f")):
             cells.append(_spread(row[name], row[f"{name}_deviation"], form))
             cells.append(_spread(row[f"{name}_difference"], row[f"{name}_standard_error"], form, "+"))
-    rows[REFERENCE][1] = rows[REFERENCE][3] = ""
+    for column_of_differences in (1, 3):
+        rows[REFERENCE][column_of_differences] = ""
     table = [["", "accuracy (%)", "- self-training", "ECE (15 bins)", "difference"]]
     table += [[method, *cells] for method, cells in rows.items()]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]

@@ -135,7 +135,9 @@ def _of_a_sweep(runs: pd.DataFrame, varied: Sequence[str]) -> Iterator[_Picture 
     if runs.empty:
         return
     usual = usual_settings(runs.config, varied)
-    for name in [name for name in _AXES if name in usual]:
+    for name in _AXES:
+        if name not in usual:
+            continue
         part = _with_usual_settings(runs, usual, [name])
         settings = [f"{_AXES[name]} = {config.get(name)}" for config in part.config]
         if len(set(settings)) > 1:
@@ -250,22 +252,29 @@ def _of_predictions(predicted: Sequence[_Predicted]) -> Iterator[_Picture | None
     yield _votes(predicted)
     shown = predicted[:_MOST_PANELS]
     if shown:
-        title = f"Reliability diagrams, {evaluation.NUM_BINS} bins"
-        figure = _panels(shown, _draw_reliability)
-        errors = {run.title: _calibration_error(run) for run in shown}
-        best = min(errors, key=errors.__getitem__)
-        lowest = " has the lowest ECE" if len(errors) > 1 else ", ECE"
-        figure.suptitle(f"{best}{lowest}: {errors[best]:.3f}", fontsize=TITLE_SIZE)
-        yield _picture("reliability", title, figure)
+        yield _reliability_diagrams(shown)
     with_few_classes = [run for run in shown if len(run.classes) <= _MOST_CLASSES]
     if with_few_classes:
-        side = 3.5 + 0.11 * max(len(run.classes) for run in with_few_classes)
-        figure = _panels(with_few_classes, _draw_confusion, side)
-        image = figure.axes[0].images[0]
-        figure.colorbar(image, ax=figure.axes, shrink=0.6, aspect=30, label="fraction of the images of a class")
-        accuracies = {run.title: [evaluation.accuracy(run.probabilities, run.labels)] for run in with_few_classes}
-        figure.suptitle(_highest_mean(accuracies, WITH_LABELS[ACCURACY.name]), fontsize=TITLE_SIZE)
-        yield _picture("confusion", "Confusion matrices", figure)
+        yield _confusion_matrices(with_few_classes)
+
+
+def _reliability_diagrams(predicted: Sequence[_Predicted]) -> _Picture:
+    figure = _panels(predicted, _draw_reliability, 3.5)
+    errors = {run.title: _calibration_error(run) for run in predicted}
+    best = min(errors, key=errors.__getitem__)
+    lowest = " has the lowest ECE" if len(errors) > 1 else ", ECE"
+    figure.suptitle(f"{best}{lowest}: {errors[best]:.3f}", fontsize=TITLE_SIZE)
+    return _picture("reliability", f"Reliability diagrams, {evaluation.NUM_BINS} bins", figure)
+
+
+def _confusion_matrices(predicted: Sequence[_Predicted]) -> _Picture:
+    most_classes = max(len(run.classes) for run in predicted)
+    figure = _panels(predicted, _draw_confusion, 3.5 + 0.11 * most_classes)
+    image = figure.axes[0].images[0]
+    figure.colorbar(image, ax=figure.axes, shrink=0.6, aspect=30, label="fraction of the images of a class")
+    accuracies = {run.title: [evaluation.accuracy(run.probabilities, run.labels)] for run in predicted}
+    figure.suptitle(_highest_mean(accuracies, WITH_LABELS[ACCURACY.name]), fontsize=TITLE_SIZE)
+    return _picture("confusion", "Confusion matrices", figure)
 
 
 def _votes(predicted: Sequence[_Predicted]) -> _Picture | None:
@@ -291,12 +300,14 @@ def _votes(predicted: Sequence[_Predicted]) -> _Picture | None:
 def _first_and_last(curves: Mapping[str, Any]) -> str:
     """How often the ensemble is right with the fewest and with the most votes, of the first run."""
     title, curve = next(iter(curves.items()))
-    fewest, most = (counted(int(curve.num_votes[place]), "vote") for place in (0, -1))
-    first, last = (float(curve.accuracy[place]) for place in (0, -1))
+    fewest = counted(int(curve.num_votes[0]), "vote")
+    most = counted(int(curve.num_votes[-1]), "vote")
+    first = float(curve.accuracy[0])
+    last = float(curve.accuracy[-1])
     return f"{title}: right on {first:.0f} % of images with {fewest}, {last:.0f} % with {most}"
 
 
-def _panels(predicted: Sequence[_Predicted], draw: Callable[[Axes, _Predicted], None], side: float = 3.5) -> Figure:
+def _panels(predicted: Sequence[_Predicted], draw: Callable[[Axes, _Predicted], None], side: float) -> Figure:
     figure, panels = _new_figure(len(predicted), side)
     for panel, run in zip(panels, predicted, strict=True):
         draw(panel, run)

@@ -172,7 +172,7 @@ class Local(Engine):
     def start(self, title: str, run: PlannedRun) -> Command:
         self.say(title)
         command = Command(run, self.out, self.free[0])
-        del self.free[0]
+        del self.free[0]  # not before: a command that cannot start leaves its share free
         return command
 
     def ended(self, running: Mapping[str, Command]) -> dict[str, str | None]:

@@ -55,7 +55,9 @@ class PlannedRun:
     @property
     def checkpoint(self) -> str:
         """The file of its model: the best epoch on source images, or the last where no label may choose one."""
-        return {"erm": "best.pth"}.get(self.start, "latest.pth")
+        if self.start == "erm":
+            return "best.pth"
+        return "latest.pth"
 
     @property
     def words(self) -> list[str]:

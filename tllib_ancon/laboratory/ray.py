@@ -92,13 +92,17 @@ class _OnRay(Engine):
         cores = [int(resource.get("CPU", 0)) for resource in resources]
         cards = [int(resource.get("GPU", 0)) for resource in resources]
         cpus = config.cpus_per_run
-        gpus = min(1, sum(cards)) if config.gpus_per_run is None else config.gpus_per_run
-        enough_gpus = [gpus == 0 or runs_on(number, gpus) > 0 for number in cards]
-        if not any(enough_gpus):
+        gpus = config.gpus_per_run
+        if gpus is None:
+            gpus = min(1, sum(cards))
+        fitting = [place for place, number in enumerate(cards) if gpus == 0 or runs_on(number, gpus) > 0]
+        if not fitting:
             raise UserError(f"`gpus_per_run` {gpus:g}: no node of the cluster has as many; give at most {max(cards)}")
-        if not any(number >= cpus and enough for number, enough in zip(cores, enough_gpus, strict=True)):
-            most = f"no node of the cluster has as many for a run; give at most {max(cores)}"
-            raise UserError(f"`cpus_per_run` {cpus}: {most}")
+        most_cpus = max(cores[place] for place in fitting)
+        if cpus > most_cpus:
+            raise UserError(
+                f"`cpus_per_run` {cpus}: no node of the cluster has as many for a run; give at most {most_cpus}"
+            )
         self.task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=-1)(_make)
         self.variables = {"OMP_NUM_THREADS": str(cpus)}
         if gpus == 0:

@@ -83,6 +83,9 @@ class DisagreementTest:
     Raises:
         UserError: ``delta`` or ``margin`` out of range, or counts that do not fit.
 
+    Attributes:
+        outcomes: the labels so far, in their order
+
     Source: Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting", JRSS B 2024
     (arXiv 2010.09686), Sections 4 and 5; the mixture over stakes in place of one that adapts.
     """
@@ -112,7 +115,7 @@ class DisagreementTest:
         self.margin = margin
         self.disagreements = disagreements
         self.side = side
-        self._outcomes: list[int] = []
+        self.outcomes: tuple[int, ...] = ()
         self._scale = STEPS  # what a difference of accuracy is multiplied with to give a whole total
         self._bound: float = STEPS * margin  # the largest total within the margin
         self._rate = 1.0  # of disagreements among the images
@@ -133,21 +136,16 @@ class DisagreementTest:
         if outcome not in (-1, 0, 1):
             raise UserError(f"an outcome must be 1 (adapted right), -1 (source right) or 0 (neither), got {outcome!r}")
         if self.remaining == 0:
-            raise UserError(f"all {len(self._outcomes)} disagreements have their label; read the verdict")
-        self._outcomes.append(int(outcome))
-        vars(self).pop("log_curves", None)
-
-    @property
-    def outcomes(self) -> tuple[int, ...]:
-        """The labels so far, in their order."""
-        return tuple(self._outcomes)
+            raise UserError(f"all {len(self.outcomes)} disagreements have their label; read the verdict")
+        self.outcomes = (*self.outcomes, int(outcome))
+        vars(self).pop("log_curves", None)  # they are computed again when they are next read
 
     @property
     def remaining(self) -> int | None:
         """Disagreements without a label; None if there is no end of them."""
         if self.disagreements is None:
             return None
-        return self.disagreements - len(self._outcomes)
+        return self.disagreements - len(self.outcomes)
 
     @property
     def threshold(self) -> float:
@@ -175,17 +173,14 @@ class DisagreementTest:
     def verdict(self) -> Verdict:
         """What the labels have decided. It stays, unless later labels prove it false. With all M known it is exact, and
         "undecided" then means that the difference is within the margin."""
-        never = len(self._outcomes)
+        never = len(self.outcomes)
         curve_of_better, curve_of_worse = self.log_curves
-        times: list[tuple[int, Verdict]] = [
-            (int(self.first_verdict(curve_of_better, never)), "better"),
-            (int(self.first_verdict(curve_of_worse, never)), "worse"),
-        ]
-        possible = self._possible
-        for time, verdict in sorted(times):
-            if time < never and verdict in possible:
-                return verdict
-        return "undecided"
+        times: dict[Verdict, int] = {
+            "better": int(self.first_verdict(curve_of_better, never)),
+            "worse": int(self.first_verdict(curve_of_worse, never)),
+        }
+        standing = [verdict for verdict in self._possible if times[verdict] < never]
+        return min(standing, key=times.__getitem__, default="undecided")
 
     @property
     def settled(self) -> bool:
@@ -195,9 +190,9 @@ class DisagreementTest:
     @property
     def estimate(self) -> float:
         """The mean outcome so far as a difference of accuracy; NaN before the first label."""
-        if not self._outcomes:
+        if not self.outcomes:
             return math.nan
-        return self._rate * sum(self._outcomes) / len(self._outcomes)
+        return self._rate * sum(self.outcomes) / len(self.outcomes)
 
     @property
     def interval(self) -> Interval:
@@ -228,14 +223,14 @@ class DisagreementTest:
 
     @property
     def _outcomes_array(self) -> Outcomes:
-        return np.asarray(self._outcomes, dtype=np.int8)
+        return np.asarray(self.outcomes, dtype=np.int8)
 
     @property
     def _attainable(self) -> tuple[int, int]:
         """The least and the largest total that the labels so far leave possible."""
         if self.remaining is None:
             return -self._scale, self._scale
-        return sum(self._outcomes) - self.remaining, sum(self._outcomes) + self.remaining
+        return sum(self.outcomes) - self.remaining, sum(self.outcomes) + self.remaining
 
     @property
     def _possible(self) -> list[Verdict]:

@@ -28,7 +28,7 @@ def accuracy(outputs: Tensor, labels: Tensor) -> float:
 
     Shape: outputs (N, K) float, finite probabilities or logits; labels (N,) integer in [0, K); output in [0, 100].
     """
-    predictions = _predictions(outputs)
+    predictions = _checked_predictions(outputs)
     _check_classes("labels", labels, outputs.shape[1], len(outputs))
     return 100 * float(predictions.eq(labels).double().mean())
 
@@ -76,8 +76,8 @@ def expected_calibration_error(probabilities: Tensor, labels: Tensor, num_bins: 
     Source: the paper, appendix "Definition of ECE"; computed by torchmetrics, in float32. A confidence of exactly 1
         counts in the last bin; torchmetrics has a separate bin for it.
     """
-    confidences, predictions = _labelled_probabilities(probabilities, labels, num_bins).max(dim=1)
-    return _calibration_error(confidences, predictions.eq(labels), num_bins)
+    confidences, is_right = _confidences_and_hits(probabilities, labels, num_bins)
+    return _calibration_error(confidences, is_right, num_bins)
 
 
 class _ReliabilityDiagram(NamedTuple):
@@ -98,8 +98,7 @@ class _ReliabilityDiagram(NamedTuple):
 
 def reliability_diagram_data(probabilities: Tensor, labels: Tensor, num_bins: int = NUM_BINS) -> _ReliabilityDiagram:
     """What a reliability diagram shows, with the bins and the inputs of :func:`expected_calibration_error`."""
-    confidences, predictions = _labelled_probabilities(probabilities, labels, num_bins).cpu().max(dim=1)
-    is_right = predictions.eq(labels.cpu())
+    confidences, is_right = _confidences_and_hits(probabilities.cpu(), labels.cpu(), num_bins)
     edges = torch.linspace(0, 1, num_bins + 1)
     bins = torch.bucketize(confidences, edges, right=True) - 1
     counts = bins.bincount(minlength=num_bins)
@@ -152,7 +151,7 @@ def summarize(logits: Tensor, labels: Tensor, num_classes: int) -> dict[str, flo
     Shape: logits (N, K) float, finite, K being ``num_classes``; labels (N,) integer in [0, K). Memory beside them does
     not grow with K.
     """
-    predictions = _predictions(logits)
+    predictions = _checked_predictions(logits)
     if logits.shape[1] != num_classes:
         raise UserError(f"logits have {logits.shape[1]} columns; expected one for each of {num_classes} classes")
     accuracies = per_class_accuracy(predictions, labels, num_classes)
@@ -175,7 +174,8 @@ def _confidences(logits: Tensor) -> Tensor:
     return confidences
 
 
-def _predictions(outputs: Tensor) -> Tensor:
+def _checked_predictions(outputs: Tensor) -> Tensor:
+    """The class of the largest output of each row, of finite outputs (N, K)."""
     if outputs.ndim != 2 or outputs.shape[0] == 0 or outputs.shape[1] < 2:
         raise UserError(f"outputs have shape {tuple(outputs.shape)}; give (N, K) with two or more classes")
     if not all(rows.isfinite().all() for rows in torch.split(outputs, ROWS_AT_ONCE)):
@@ -194,13 +194,14 @@ def _check_classes(name: str, classes: Tensor, num_classes: int, num_samples: in
         raise UserError(f"{name} range from {lowest} to {highest}, and must be within 0 to {num_classes - 1}")
 
 
-def _labelled_probabilities(probabilities: Tensor, labels: Tensor, num_bins: int) -> Tensor:
-    """Checked probabilities in float32, lowered below 1 so that certain ones lie in the last bin."""
+def _confidences_and_hits(probabilities: Tensor, labels: Tensor, num_bins: int) -> tuple[Tensor, Tensor]:
+    """Confidences (N,) float32, below 1 so that certain ones lie in the last bin, and where predictions are right."""
     if num_bins < 1:
         raise UserError(f"num_bins must be at least 1, got {num_bins}")
     checked = checked_probabilities(probabilities).float()
     _check_classes("labels", labels, checked.shape[1], len(checked))
-    return checked.clamp(max=BELOW_ONE)
+    confidences, predictions = checked.clamp(max=BELOW_ONE).max(dim=1)
+    return confidences, predictions.eq(labels)
 
 
 def _calibration_error(confidences: Tensor, is_right: Tensor, num_bins: int) -> float:

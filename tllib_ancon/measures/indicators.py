@@ -121,8 +121,10 @@ def indicators(
     """Frequencies of the K predicted classes, and :func:`drift_p` if there are a source, features and two images."""
     counts = np.bincount(np.asarray(classes), minlength=num_classes)
     values: dict[str, Any] = {"class_frequencies": (counts / counts.sum()).tolist()}
-    if source is not None and np.size(np.asarray(features)[1:]):
-        values["drift_p"] = drift_p(features, source)
+    rows = np.asarray(features)
+    has_features = rows.size > 0
+    if source is not None and has_features and len(rows) > 1:
+        values["drift_p"] = drift_p(rows, source)
     return values
 
 
