@@ -109,7 +109,6 @@ FLAGS_OF_OTHERS = {
     "CONTRIBUTING.md": {"--again"},
 }
 """Page -> flags of Accelerate, of the package on the page, of the example script, and of tests/mutants.py."""
-REMOVED_COMMANDS = {"run"}
 
 
 @pytest.mark.parametrize("page", CURRENT, ids=lambda page: str(page.relative_to(ROOT)))
@@ -123,11 +122,6 @@ def test_every_flag_in_a_sentence_exists(page: Path) -> None:
         if flag not in FLAGS.get(command, EVERY_FLAG) | of_others:
             unknown.append(f"{place}: {code}: {flag}")
     assert unknown == []
-
-
-@pytest.mark.parametrize("page", CURRENT, ids=lambda page: str(page.relative_to(ROOT)))
-def test_no_sentence_names_a_removed_command(page: Path) -> None:
-    assert REMOVED_COMMANDS & set(re.findall(r"`(\w+)`", page.read_text(encoding="utf-8"))) == set()
 
 
 def exists(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""The measurements of a teacher: pairs in both orders, and tables of their rows."""
+"""The measurements of a teacher: a row for each pair and weight, and their tables."""
 
 from pathlib import Path
 
@@ -8,13 +8,6 @@ from torch import nn
 
 from benchmarks import teacher
 from tests.training.test_teacher import LABELS, NORMALISED, SIDE, Student, pictures
-
-
-def test_each_pair_of_source_models_comes_in_both_orders() -> None:
-    pairs = list(teacher.pairs(("digits", "office31")))
-    assert len(pairs) == 12
-    assert {pair._replace(student=pair.teacher, teacher=pair.student) for pair in pairs} == {*pairs}
-    assert len([*teacher.pairs(("cifar10-c",))]) == 15 + len(teacher.REVERSED)
 
 
 def test_a_row_and_the_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:

