@@ -153,7 +153,7 @@ def settings_table(fields: Mapping[str, FieldInfo], by_method: Mapping[str, Mapp
         return "It has no settings."
     rows = []
     for name, field in fields.items():
-        text = help_text(name, field, defaults=defaults_of(name, by_method))
+        text = help_text(name, field, defaults_of(name, by_method))
         kind, choices = escaped(described(field.annotation)), choices_of(field)
         kind = kind.replace("text", " or ".join(f"`{choice}`" for choice in choices) if choices else "text")
         rows.append((f"`{name}`", f"{escaped(text)}. Type: {kind}."))

@@ -11,7 +11,11 @@ from torch.testing import assert_close
 
 from tllib_ancon import methods
 
-SAMPLES, CLASSES, WIDTH, BATCH, EPOCHS = 24, 4, 6, 8, 3
+SAMPLES = 24
+CLASSES = 4
+WIDTH = 6
+BATCH = 8
+EPOCHS = 3
 IN_ORDER = torch.arange(SAMPLES)
 
 Create = Callable[[], methods.Method]

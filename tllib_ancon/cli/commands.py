@@ -276,7 +276,8 @@ def _show(lines: Sequence[str], scores: Mapping[str, Any], file: str | None) -> 
         write_json(Path(file), scores)
 
 
-ROOT, IMAGES = ("root",), ("root", "data")
+ROOT = ("root",)
+IMAGES = ("root", "data")
 UNCHECKED = (
     *("log", "overwrite", "track", "print_freq", "save_predictions", "record_every", "answers", "teach"),
     *("cache", "teacher", "teacher_weight"),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from types import MappingProxyType, NoneType
+from types import NoneType
 from typing import Any, get_args, get_origin
 
 from pydantic.fields import FieldInfo
@@ -82,7 +82,7 @@ class Flags:
         setting = self.settings[name]
         kinds = [kind for kind in members_of(setting.annotation) if kind is not NoneType]
         defaults = defaults_of(name, self.defaults)
-        text = spelled(help_text(name, setting, name in self.required, defaults)).replace("%", "%%")
+        text = spelled(help_text(name, setting, defaults, name in self.required)).replace("%", "%%")
         options = {"default": argparse.SUPPRESS, "help": text}
         if name in self.positional:
             number_of_words = "*" if _items(kinds) else "?"
@@ -128,16 +128,14 @@ def _items(kinds: Sequence[Any]) -> tuple[Any, ...]:
     return get_args(kinds[0])
 
 
-def help_text(
-    name: str, setting: FieldInfo, required: bool = False, defaults: Mapping[str, Any] = MappingProxyType({})
-) -> str:
+def help_text(name: str, setting: FieldInfo, defaults: Mapping[str, Any], required: bool = False) -> str:
     """What a setting sets, its range, and its default unless the description has it; settings in backticks.
 
     Args:
         name: of the setting; ``data`` is described by the registered layouts
         setting: to describe
-        required: whether it must be given
         defaults: method -> the setting's default, where that depends on the method
+        required: whether it must be given
     """
     description = str(setting.description)
     if name == "data":

@@ -108,7 +108,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         if name not in COMMANDS:
             raise unknown_name("command", name, COMMANDS)
         args = parser_of(name).parsed(arguments[1:])
-        args.command, args.chosen = _named(name), name
+        args.command = _named(name)
+        args.chosen = name
         return args
     parser = Parser(
         prog="tllib-ancon",

@@ -43,9 +43,10 @@ def kind_of(array: Any) -> str:
 
 def jpeg(image: Image.Image) -> bytes:
     """JPEG for people: rotated by its EXIF entry, no side above 1,600 pixels, without metadata."""
+    upright = image
     with suppress(Exception):  # Pillow's reader of EXIF raises many types; then it lies as models see it
-        image = ImageOps.exif_transpose(image)
-    shown = image.convert("RGB")
+        upright = ImageOps.exif_transpose(image)
+    shown = upright.convert("RGB")
     shown.thumbnail((1600, 1600))
     shown.info.clear()
     content = io.BytesIO()

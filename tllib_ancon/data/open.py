@@ -93,11 +93,11 @@ def as_domain(
     domain = replace(domain, name=name or domain.name).decoded_by(decoding)
     if labels is False:
         return domain.without_labels()
-    if labels is None or labels is True:
-        labels = labels_beside
-    if labels is None:
-        return domain
-    return with_labels(domain, labels, classes)
+    if labels is not None and labels is not True:
+        return with_labels(domain, labels, classes)
+    if labels_beside is not None:
+        return with_labels(domain, labels_beside, classes)
+    return domain
 
 
 def _paths_in(images: Any) -> list[str] | None:

@@ -208,14 +208,14 @@ def _scope(name: str, run: Any, options: Collection[str]) -> str:
     return ""
 
 
-def with_variants(runs: pd.DataFrame, varied: Iterable[str] = ()) -> pd.DataFrame:
+def with_variants(runs: pd.DataFrame, varied: Iterable[str]) -> pd.DataFrame:
     """These runs and the ``variant`` of each, by the settings that its table compares."""
     usual = usual_settings(runs.config, varied)
-    runs = runs.assign(variant=[variant(config, usual) for config in runs.config])
-    repeated = runs[runs.duplicated([*ROW, *PLACE], keep=False)]
+    with_variant = runs.assign(variant=[variant(config, usual) for config in runs.config])
+    repeated = with_variant[with_variant.duplicated([*ROW, *PLACE], keep=False)]
     for _, paths in repeated.groupby([*ROW, *PLACE]).path:
         raise UserError(f"{' and '.join(map(str, paths))} hold the same run; give one of them")
-    return runs
+    return with_variant
 
 
 def usual_settings(configs: Iterable[Record], varied: Iterable[str]) -> dict[str, Any]:
@@ -238,7 +238,7 @@ def compared_everywhere(runs: pd.DataFrame) -> pd.DataFrame:
     return runs[models.groupby(PLACE).model.transform("nunique") == models.model.nunique()]
 
 
-def runs_csv(runs: pd.DataFrame, varied: Sequence[str] = ()) -> str:
+def runs_csv(runs: pd.DataFrame, varied: Sequence[str]) -> str:
     """One line for each run: compared settings, scores of source, selected and last model, and the selected epoch."""
     scores = [prefix + score for prefix in _PREFIXES.values() for score in ("accuracy", "ece")]
     ordered = runs.sort_values(["target", "column", "start", "method", "seed"])

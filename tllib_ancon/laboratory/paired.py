@@ -47,10 +47,9 @@ def paired_table(runs: pd.DataFrame, comparisons: Comparisons | None = None) -> 
     and ELR with AnCon; in a sweep each variant with the usual settings."""
     accuracy = measured(runs, ACCURACY).unstack(ROW, sort=False)
     ece = measured(runs, ECE).unstack(ROW, sort=False)
-    if comparisons is None:
-        comparisons = _usual_comparisons(list(accuracy))
+    compared = _usual_comparisons(list(accuracy)) if comparisons is None else comparisons
     rows = {}
-    for name, pairs in comparisons.items():
+    for name, pairs in compared.items():
         differences = _differences(accuracy, pairs)
         if len(differences) > 1:
             rows[name] = _statistics(differences, _differences(ece, pairs))

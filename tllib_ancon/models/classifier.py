@@ -239,25 +239,23 @@ def as_classifier(
     if isinstance(model, Classifier):
         return model
     names = _named_modules(model, head)
-    if preprocessing is None:
-        preprocessing = preprocessing_of(model)
+    declared = preprocessing_of(model) if preprocessing is None else preprocessing
     if probe is None:
-        images: Batch = probe_images(model, preprocessing)
+        images: Batch = probe_images(model, declared)
         advice = "; give a few images that it takes, as the argument probe"
     else:
         images = to_device(probe, device_of(model))
         advice = ""
-    observed = observe(model, images, names or None, advice)
-    if reader is None:
-        reader = find_logits(model, images, observed, names)
-    logits = reader(observed.output)
+    observed = observe(model, images, names, advice)
+    logits_reader = find_logits(model, images, observed, names) if reader is None else reader
+    logits = logits_reader(observed.output)
     _require_logits(logits, num_rows(images))
     heads = names or observed.heads(logits)
     for name in heads:
         if name not in observed.calls:
             raise UserError(f"the model does not call its module {name} on (B, D); `head` must name one after pooling")
     widths = [observed.calls[name].features.shape[1] for name in heads]
-    return NetworkClassifier(model, logits.shape[1], heads, widths, finetune, reader, preprocessing)
+    return NetworkClassifier(model, logits.shape[1], heads, widths, finetune, logits_reader, declared)
 
 
 def _named_modules(model: nn.Module, head: str | None) -> list[str]:

@@ -115,8 +115,8 @@ class _Sigmoids(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
-def observe(network: nn.Module, images: Batch, names: Sequence[str] | None = None, advice: str = SHAPE) -> _Observation:
-    """Call a network in evaluation mode and watch its modules with weights, or those with these names."""
+def observe(network: nn.Module, images: Batch, names: Sequence[str], advice: str = SHAPE) -> _Observation:
+    """Call a network in evaluation mode and watch the modules with these names; without names all that have weights."""
     observed = _Observation()
 
     def remember(name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
@@ -134,12 +134,12 @@ def observe(network: nn.Module, images: Batch, names: Sequence[str] | None = Non
     return observed
 
 
-def _observable(network: nn.Module, names: Sequence[str] | None) -> dict[str, nn.Module]:
-    """The modules with these names, by default all inside the network that have weights."""
+def _observable(network: nn.Module, names: Sequence[str]) -> dict[str, nn.Module]:
+    """The modules with these names; without names all inside the network that have weights."""
     if isinstance(network, torch.jit.ScriptModule):  # it takes no hooks
         return {}
     modules = dict(network.named_modules())
-    if names is not None:
+    if names:
         return {name: modules[name] for name in names}
     del modules[""]  # the network itself
     return {name: module for name, module in modules.items() if [*module.parameters()]}
@@ -163,7 +163,7 @@ def _eagerly() -> AbstractContextManager[Any]:
     return stance
 
 
-def find_logits(network: nn.Module, images: Batch, observed: _Observation, head: Sequence[str] = ()) -> LogitsReader:
+def find_logits(network: nn.Module, images: Batch, observed: _Observation, head: Sequence[str]) -> LogitsReader:
     """Find the logits in the output of a network for images; ``head`` names the modules that return them."""
     candidates = _candidates(observed.output, num_rows(images), head)
     if len(candidates) > 1:

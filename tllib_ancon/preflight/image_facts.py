@@ -193,7 +193,8 @@ def channels(case: Case) -> Fact:
 
 def _kinds_of_files(case: Case) -> Counter[str]:
     """Pillow's mode of files, such as RGB, L for grey or RGBA, or the type of deep pixels."""
-    sample, kinds = case.sample, Counter[str]()
+    sample = case.sample
+    kinds: Counter[str] = Counter()
     for position in sample.positions[: len(case.decoded)].tolist():
         samples = sample.images.samples(position)
         if samples is None:

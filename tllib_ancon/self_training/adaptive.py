@@ -14,10 +14,10 @@ from tllib_ancon.config.settings import Flag
 from tllib_ancon.methods import register
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError, reading, unknown_name
-from tllib_ancon.self_training.anchored import SmoothedLabels
+from tllib_ancon.self_training.anchored import SmoothedLabels, one_hot_labels
 from tllib_ancon.self_training.checks import Share, Size, check_logits, check_tensor, finite_rows, validated
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
-from tllib_ancon.self_training.method import Visit, one_hot, option
+from tllib_ancon.self_training.method import Visit, option
 from tllib_ancon.self_training.voting import WithVotes
 
 CLASS_PRIORS = ("uniform", "estimate")
@@ -113,8 +113,7 @@ class AdaptiveSmoothing(SmoothedLabels):
             )
         self._known_to_be_estimated = True  # reading the buffer stalls a device: once only
         votes: Tensor = self.ensemble(indices, logits, probabilities)
-        labels = logits.argmax(1) if pseudo_labels is None else pseudo_labels
-        counted = votes + one_hot(labels, logits.shape[1])
+        counted = votes + one_hot_labels(logits, pseudo_labels)
         targets = counted / counted.sum(1, keepdim=True)
         if self.training:
             self._move_shares(targets, finite_rows(logits)[:, None])
@@ -124,7 +123,8 @@ class AdaptiveSmoothing(SmoothedLabels):
         """Take the targets (B, K) of a batch, of rows (B, 1) that are usable, into the moving average π."""
         sums = torch.cat([targets.masked_fill(~usable, 0).mean(0), usable.float().mean(0)])
         means = processes.mean(sums)
-        mean_target, share_of_usable = means[:-1], means[-1]
+        mean_target = means[:-1]
+        share_of_usable = means[-1]
         batch_size = len(targets) * processes.world_size()
         decay = max(self.beta, 1 - batch_size / (LEAST_IMAGES_PER_CLASS * len(self.shares)))
         moved = self.shares.mul(decay).add(mean_target / share_of_usable, alpha=1 - decay)

@@ -105,8 +105,13 @@ class AnchoredConfidence(SmoothedLabels):
         smoothing = self.smoothing
         if self.schedule != "constant" and self.training:
             self.step.add_(1)
-        labels = logits.argmax(1) if pseudo_labels is None else pseudo_labels
-        return one_hot(labels, logits.shape[1]).lerp(ensemble, smoothing)
+        return one_hot_labels(logits, pseudo_labels).lerp(ensemble, smoothing)
+
+
+def one_hot_labels(logits: Tensor, pseudo_labels: Tensor | None) -> Tensor:
+    """The pseudo-labels as one-hot rows (B, K), by default the classes of the largest logits."""
+    labels = logits.argmax(1) if pseudo_labels is None else pseudo_labels
+    return one_hot(labels, logits.shape[1])
 
 
 @register("+ancon")

@@ -62,14 +62,14 @@ class EarlyLearningRegularization(FixedPrecision):
 
     def forward(self, indices: Tensor, logits: Tensor, predictions: Tensor | None = None) -> Tensor:
         check_visit(indices, logits, self.targets.shape)
-        indices = indices.to(logits.device, non_blocking=True)
+        rows = indices.to(logits.device, non_blocking=True)
         current = _clamped(logits)
-        targets = self.targets[indices]
+        targets = self.targets[rows]
         if self.training:
             update = current.detach() if predictions is None else _clamped(predictions)
             moved = self.beta * targets + (1 - self.beta) * (update / update.sum(1, keepdim=True))
             targets = torch.where(finite_rows(update)[:, None], moved, targets)
-            self.targets[indices] = targets
+            self.targets[rows] = targets
         return self.coefficient * (1 - (targets * current).sum(1)).log().mean()
 
 

@@ -126,20 +126,20 @@ class TemporalEnsemble(FixedPrecision):
         """Add the confident predictions of these samples."""
         if probabilities is not None and probabilities.shape != logits.shape:
             raise UserError(f"probabilities have shape {tuple(probabilities.shape)}; expected {tuple(logits.shape)}")
-        logits = logits.float()
-        if not self.compared and are_probabilities(logits):
+        wide_logits = logits.float()
+        if not self.compared and are_probabilities(wide_logits):
             warnings.warn(PROBABILITIES, stacklevel=4)
         self.compared = True
-        probabilities = logits.softmax(1) if probabilities is None else probabilities.float()
-        confidence = probabilities.amax(1)
-        largest, labels = logits.max(1)
+        distribution = wide_logits.softmax(1) if probabilities is None else probabilities.float()
+        confidence = distribution.amax(1)
+        largest, labels = wide_logits.max(1)
         usable = (largest < torch.inf) & (confidence < torch.inf)  # not with NaN either
         ignored = ~usable
         self.ignored += ignored.sum()
-        weights: Tensor = self.weighting(confidence.masked_fill(ignored, 0), usable, probabilities)
+        weights: Tensor = self.weighting(confidence.masked_fill(ignored, 0), usable, distribution)
         self.vote_share = (weights > 0).float().mean()
         if self.soft:
-            prediction = (logits / self.temperature).softmax(1)
+            prediction = (wide_logits / self.temperature).softmax(1)
             self.store.add(indices, None, (weights[:, None] * prediction).masked_fill(ignored[:, None], 0))
         else:
             self.store.add(indices, labels, weights)

@@ -91,11 +91,11 @@ class Neighborhood(WholePass):
     ) -> Tensor:
         check_visit(indices, logits, self.sizes, features)
         self.require()
-        indices = indices.to(logits.device, non_blocking=True)
+        rows = indices.to(logits.device, non_blocking=True)
         probabilities = logits.float().softmax(1)
         remembered = probabilities if predictions is None else predictions.softmax(1)
-        self.write(processes.gather(indices), processes.gather(features.float()), processes.gather(remembered))
-        return self.loss(indices, probabilities, anchors)
+        self.write(processes.gather(rows), processes.gather(features.float()), processes.gather(remembered))
+        return self.loss(rows, probabilities, anchors)
 
     def loss(self, indices: Tensor, predictions: Tensor, anchors: Tensor | None) -> Tensor:
         """The loss of predictions (B, K), whose gradient it needs, with the memory as of this visit."""
@@ -103,12 +103,13 @@ class Neighborhood(WholePass):
 
     @torch.no_grad()
     def write(self, indices: Tensor, features: Tensor, probabilities: Tensor) -> None:
-        indices = indices.to(self.features.device, non_blocking=True)
-        features = nn.functional.normalize(features.float()).to(self.features.device)
-        probabilities = probabilities.to(self.scores.device)
-        usable = finite_rows(features, probabilities)[:, None]
-        self.features[indices] = torch.where(usable, features, self.features[indices])
-        self.scores[indices] = torch.where(usable, probabilities, self.scores[indices])
+        """Remember the features and predictions of these samples, but for rows that are not finite."""
+        rows = indices.to(self.features.device, non_blocking=True)
+        directions = nn.functional.normalize(features.float()).to(self.features.device)
+        scores = probabilities.to(self.scores.device)
+        usable = finite_rows(directions, scores)[:, None]
+        self.features[rows] = torch.where(usable, directions, self.features[rows])
+        self.scores[rows] = torch.where(usable, scores, self.scores[rows])
 
     def remembered(self, rows: Tensor, anchors: Tensor | None) -> Tensor:
         """Predictions (B, M, K) of rows (B, M), with anchors f̄ (B, K), votes of the batch, mixed in."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any, ClassVar, get_type_hints
 
 import torch
@@ -118,7 +117,7 @@ class Method(nn.Module):
         Options: the options of the class as a class of settings
     """
 
-    training_defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    training_defaults: ClassVar[Mapping[str, Any]] = {}
     """Settings of the training whose default differs with this method, such as ``{"adapted": "all"}``."""
     trains: ClassVar[bool] = True
     """False: an epoch re-estimates the batch-norm statistics, and nothing learns."""
@@ -149,8 +148,8 @@ class Method(nn.Module):
         self.feature_dim = feature_dim
         self.total_steps = total_steps
         self.head_of_model = [head]  # in a list: the head's weights are the model's, not the method's
-        self.shard = shard
-        self.num_rows = num_samples if shard is None else len(shard)
+        self.shard = Shard(num_samples) if shard is None else shard
+        self.num_rows = len(self.shard)
         self.teacher: Callable[[Tensor, Tensor], Tensor] | None = None  # indices and logits -> logits of labels
         for name, value in type(self).Options(**options):
             setattr(self, name, value)
@@ -196,8 +195,8 @@ class Method(nn.Module):
     def forward(
         self, indices: Tensor, logits: Tensor, features: Tensor, second_view: tuple[Tensor, Tensor] | None = None
     ) -> Tensor:
-        predictions = logits if second_view is None else mean_prediction(logits, second_view[0])
-        visit = self.visit(indices, logits, features, predictions)
+        prediction_of_views = logits if second_view is None else mean_prediction(logits, second_view[0])
+        visit = self.visit(indices, logits, features, prediction_of_views)
         targets = self.targets(visit)
         loss = self.objective(visit, targets)
         if second_view is not None and self.learns_from_both_views:
@@ -206,8 +205,8 @@ class Method(nn.Module):
         return loss + self.regularizer(visit)
 
     @torch.no_grad()
-    def visit(self, indices: Tensor, logits: Tensor, features: Tensor, predictions: Tensor) -> Visit:
-        predictions = self._with_teacher(indices, predictions.detach().float())
+    def visit(self, indices: Tensor, logits: Tensor, features: Tensor, prediction_of_views: Tensor) -> Visit:
+        predictions = self._with_teacher(indices, prediction_of_views.detach().float())
         return Visit(
             indices=indices,
             rows=self.rows(indices),
@@ -219,7 +218,7 @@ class Method(nn.Module):
         )
 
     def rows(self, indices: Tensor) -> Tensor:
-        return indices if self.shard is None else self.shard.rows(indices)
+        return self.shard.rows(indices)
 
     def needs_pass(self, epoch: int) -> bool:
         """Whether an evaluation pass has to come before this epoch (counted from 0)."""
@@ -282,15 +281,11 @@ class Method(nn.Module):
         return [part for part in self.modules() if getattr(part, "refresh", None) in due]
 
 
-def _own_options(cls: type[Any]) -> dict[str, FieldInfo]:
-    """Option -> field, without the options of its base classes."""
-    return {name: field for name, field in vars(cls).items() if isinstance(field, FieldInfo)}
-
-
 def _options_class(cls: type[Method]) -> type[_MethodOptions]:
+    """The options of a class and of its bases, as a class of settings."""
     fields: dict[str, Any] = {}
     for base in cls.__mro__:
-        options = _own_options(base)
+        options = {name: field for name, field in vars(base).items() if isinstance(field, FieldInfo)}
         kinds = get_type_hints(base, include_extras=True) if options else {}
         for name, field in options.items():
             fields.setdefault(name, (kinds[name], field))

@@ -81,16 +81,14 @@ class NeighborhoodReciprocity(Neighborhood):
             matches = (expanded == indices.view(-1, 1, 1)).sum(2).float()
             affinities = torch.where((matches > 0) & self.reciprocal, matches, WEAK_AFFINITY)
             weak = torch.full_like(affinities[:, :1], WEAK_AFFINITY)
-            near_scores, expanded_scores = (
-                self.remembered(rows, anchors).clamp(*CLAMP) for rows in (near, expanded.flatten(1))
-            )
-        predictions = predictions.clamp(*CLAMP)
-        mean = processes.mean(predictions.mean(0))
-        return (
-            _divergence(near_scores, predictions, affinities)
-            + _divergence(expanded_scores, predictions, weak)
-            + (mean * (mean + EPSILON).log()).sum()
-        )
+            near_scores = self.remembered(near, anchors).clamp(*CLAMP)
+            expanded_scores = self.remembered(expanded.flatten(1), anchors).clamp(*CLAMP)
+        clamped = predictions.clamp(*CLAMP)
+        near_divergence = _divergence(near_scores, clamped, affinities)
+        expanded_divergence = _divergence(expanded_scores, clamped, weak)
+        mean = processes.mean(clamped.mean(0))
+        negentropy_of_mean = (mean * (mean + EPSILON).log()).sum()
+        return near_divergence + expanded_divergence + negentropy_of_mean
 
 
 def _divergence(scores: Tensor, predictions: Tensor, weights: Tensor) -> Tensor:

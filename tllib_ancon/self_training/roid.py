@@ -67,5 +67,7 @@ def corrected(logits: Tensor) -> Tensor:
 
 
 def _scaled(values: Tensor) -> Tensor:
-    least, most = values.min(), values.max()
-    return (values - least) / (most - least).clamp(min=1e-12)
+    """The values scaled to [0, 1]."""
+    least = values.min()
+    width = (values.max() - least).clamp(min=1e-12)
+    return (values - least) / width

@@ -96,15 +96,16 @@ class CentroidPseudoLabels(WholePass):
 
 
 def _two_rounds(features: Tensor, logits: Tensor) -> Tensor:
-    features = nn.functional.normalize(nn.functional.pad(features, (0, 1), value=1.0))
+    """The label of each sample by the centroids of the second round."""
+    directions = nn.functional.normalize(nn.functional.pad(features, (0, 1), value=1.0))
     probabilities = logits.softmax(1)
     labels = probabilities.argmax(1)
-    centroids = probabilities.T @ features
+    centroids = probabilities.T @ directions
     for _ in range(2):
         absent = torch.bincount(labels, minlength=len(centroids)) == 0
-        similarities = features @ nn.functional.normalize(centroids).T  # centroids are known up to their lengths
+        similarities = directions @ nn.functional.normalize(centroids).T  # centroids are known up to their lengths
         labels = similarities.masked_fill_(absent, -torch.inf).argmax(1)
-        centroids = torch.zeros_like(centroids).index_add_(0, labels, features)
+        centroids = torch.zeros_like(centroids).index_add_(0, labels, directions)
     return labels
 
 

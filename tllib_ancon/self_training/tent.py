@@ -30,7 +30,7 @@ def softmax_entropy(logits: Tensor) -> Tensor:
     return -(log_probabilities.exp() * log_probabilities).sum(1)
 
 
-def mean_entropy(logits: Tensor) -> Tensor:
+def _mean_entropy(logits: Tensor) -> Tensor:
     """The mean of :func:`softmax_entropy` over the rows that are finite; 0 if there are none."""
     usable = logits.isfinite().all(1)
     entropies = softmax_entropy(logits.masked_fill(~usable[:, None], 0)).masked_fill(~usable, 0)
@@ -45,7 +45,7 @@ class Tent(Method):
     training_defaults: ClassVar = {"adapted": "norm-affine"}
 
     def objective(self, visit: Visit, targets: Tensor) -> Tensor:
-        return mean_entropy(visit.logits)
+        return _mean_entropy(visit.logits)
 
 
 @register("adabn")

@@ -70,8 +70,10 @@ def _names_back(module: ModuleType) -> Iterator[None]:
         resnet.model_urls = {name: models.get_model_weights(name).IMAGENET1K_V1.url for name in names}
     utilities = "torchvision.models.utils"
     if utilities not in sys.modules and find_spec(utilities) is None:  # dalib's ResNet and tllib's DeepLab
-        models.utils = sys.modules[utilities] = ModuleType(utilities)
-        models.utils.load_state_dict_from_url = load_state_dict_from_url
+        stand_in = ModuleType(utilities)
+        stand_in.load_state_dict_from_url = load_state_dict_from_url
+        models.utils = stand_in
+        sys.modules[utilities] = stand_in
     for name in ("float", "int", "str"):  # gradient reversal, other tasks
         vars(numpy).setdefault(name, getattr(builtins, name))
     for kind in (context.Process, context.SpawnProcess, context.ForkServerProcess):
@@ -126,7 +128,8 @@ def _logger(module: ModuleType) -> Iterator[None]:
 def _alias(module: ModuleType) -> Iterator[None]:
     """Where a TLLib user looks for the losses of this package: ``tllib.self_training.ancon``."""
     yield
-    module.ancon = sys.modules["tllib.self_training.ancon"] = import_module("tllib_ancon.self_training")
+    module.ancon = import_module("tllib_ancon.self_training")
+    sys.modules["tllib.self_training.ancon"] = module.ancon
 
 
 def _afterwards(function: str) -> Callable[[ModuleType], AbstractContextManager[None]]:

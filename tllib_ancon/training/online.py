@@ -259,7 +259,7 @@ class Online(nn.Module):
         """Where logits are in the model's output, found with the first batch."""
         if self.reader is None:
             first_rows = tree_map(lambda rows: rows[:ENOUGH], batch)
-            observed = observe(self.model, first_rows, self.head_names or None)
+            observed = observe(self.model, first_rows, self.head_names)
             self.reader = find_logits(self.model, first_rows, observed, self.head_names)
             for note in self.reader.notes:
                 warnings.warn(note, stacklevel=5)

@@ -134,7 +134,7 @@ class Predictor:
         if self._reader is not None:
             return self._reader(output_for(self.network, images))
         names = [] if self.head is None else self.head.split(",")
-        observed = observe(self.network, images, names or None)
+        observed = observe(self.network, images, names)
         self._reader = find_logits(self.network, images, observed, names)
         for note in self._reader.notes:
             Progress(self.config.quiet).line(note)
