@@ -109,6 +109,7 @@ CELLS: Mapping[str, Sequence[Cell]] = {
         *(Cell("digits", "mnist_m-usps", "equal", seed) for seed in range(3)),
         *(Cell("cifar10-c", "resnet20-none-0", "few", seed) for seed in range(3)),
     ),
+    "no-shift": tuple(Cell("cifar10-c", "resnet20-none-0", "few", seed) for seed in range(3, 9)),
     "networks": tuple(
         Cell("cifar10-c", f"resnet{depth}-{corruption}-{(3, 5)[(row + column) % 2]}", KINDS[(row + column) % 3])
         for row, depth in enumerate((20, 32, 44, 56))
