@@ -82,10 +82,10 @@ def test_values_of_other_libraries_are_taken_as_pythons(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("words", "given"),
     [
-        (["R", "--lr", "0.5", "-t", "a", "b"], {"root": "R", "lr": 0.5, "target": ("a", "b")}),
+        (["R", "--lr", "0.5", "-t", "a", "b"], {"root": "R", "lr": 0.5, "target": ["a", "b"]}),
         (["--no-hflip", "--pool", "R"], {"root": "R", "no_hflip": True, "no_pool": False}),
         (["--override", "--no-deterministic", "R"], {"root": "R", "override": True, "deterministic": False}),
-        (["--epochs", "2.5", "--scale", "0.1", "x"], {"epochs": "2.5", "scale": (0.1, "x")}),
+        (["--epochs", "2.5", "--scale", "0.1", "x"], {"epochs": "2.5", "scale": [0.1, "x"]}),
         (["--class-prior", "0.5", "--seed", "3"], {"class_prior": "0.5", "seed": 3}),
     ],
 )

@@ -193,10 +193,10 @@ def test_an_item_that_fails_or_is_unlike_the_first() -> None:
     fault = "it holds NaN or infinity; fill these pixels in, or save it with 8 bits a channel"
     with refused(f"Items, item 0: cannot be decoded ({fault}); remove or repair it"):
         as_domain(Items(Image.new("F", (2, 2), float("nan"))))
-    domain = as_domain(Items(torch.zeros(3, 4, 4), torch.zeros(3, 5, 4), RED), name="mine")
-    with refused("mine, item 1: (3, 5, 4) but expected (3, 4, 4) as item 0"):
+    domain = as_domain(Items(torch.zeros(3, 4, 4), torch.zeros(3, 5, 4), RED))
+    with refused("Items, item 1: (3, 5, 4) but expected (3, 4, 4) as item 0"):
         domain.image(1)
-    with refused("mine, item 2: an image but expected (3, 4, 4) as item 0"):
+    with refused("Items, item 2: an image but expected (3, 4, 4) as item 0"):
         domain.image(2)
 
 
@@ -235,8 +235,7 @@ def test_a_domain_stays_what_it_is() -> None:
     domain = as_domain(Items(RED, RED), labels=[0, 1], classes=["a", "b"]).subset([1])
     assert isinstance(as_domain(domain), Domain)
     assert (as_domain(domain).positions.tolist(), as_domain(domain).labels.tolist()) == ([1], [1])
-    assert as_domain(domain, labels=False, name="other").labels is None
-    assert as_domain(domain, name="other").name == "other"
+    assert as_domain(domain, labels=False).labels is None
 
 
 def test_content_tells_datasets_of_one_length_apart() -> None:

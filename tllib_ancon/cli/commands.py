@@ -45,8 +45,9 @@ class Command:
     @property
     def flags(self) -> Flags:
         settings = {name: setting for name, setting in settings_of(self.owner).items() if name not in self.hidden}
-        settings = {**{name: settings[name] for name in self.positional}, **settings, **self.further()}
-        return Flags(settings, self.positional, self.required, self.owner.DEFAULTS)
+        positional = {name: settings[name] for name in self.positional}
+        ordered = {**positional, **settings, **self.further()}
+        return Flags(ordered, self.positional, self.required, self.owner.DEFAULTS)
 
     def add_arguments(self, parser: Parser) -> None:
         parser.add_argument(
@@ -152,17 +153,19 @@ def _export(config: ExportConfig) -> None:
 def _assess(config: AssessConfig) -> None:
     from tllib_ancon.training.assess import assess
 
-    files = {"json": config.json_file, "questions": config.questions}
-    out = {name: new_file(file, setting=name) for name, file in files.items() if file}
+    if config.json_file:
+        new_file(config.json_file, setting="json")
+    if config.questions:
+        new_file(config.questions, setting="questions")
     assessment = assess(config=config)
     print(assessment)
     if config.questions:
         say(f"next: write labels into {config.questions}, then repeat the command with --answers {config.questions}")
     elif not config.answers:
         say("next: repeat the command with --questions FILE, which lists images to label")
-    if "json" in out:
+    if config.json_file:
         written = {name: value for name, value in vars(assessment).items() if name != "source"}
-        write_json(out["json"], written, default=list)
+        write_json(Path(config.json_file), written, default=list)
 
 
 def _certify(config: CertifyConfig) -> None:

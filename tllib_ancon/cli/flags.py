@@ -49,14 +49,7 @@ class Flags:
     def given(self, args: argparse.Namespace) -> dict[str, Any]:
         """The settings that the arguments hold."""
         values = vars(args)
-        settings = {}
-        for name in self.settings:
-            destination = self._destination(name)
-            if destination in values:
-                settings[name] = values[destination]
-                if isinstance(settings[name], list):
-                    settings[name] = tuple(settings[name])
-        return settings
+        return {name: values[self._destination(name)] for name in self.settings if self._destination(name) in values}
 
     def shown(self, name: str) -> str:
         """How a setting is given: ``ROOT``, or ``-t/--target``."""

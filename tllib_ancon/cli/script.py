@@ -5,7 +5,7 @@ import ast
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,17 +62,14 @@ class _Script:
         settings = _adaptation_settings(adaptation_words)
         AdaptConfig(**settings)  # an error before the script runs
         log = _log_directory(args.script, words)
-        arguments = None
-        if log is not None:
-            arguments = _finished_stage(log, args.script, words, settings)
+        arguments = None if log is None else _finished_stage(log, args.script, words, settings)
         if arguments is None:
             if log is not None and not settings["overwrite"]:
                 _refuse_other_adaptation(log)
             outcome = _run(args.script, words)
             if outcome.exit_status != 0:
                 return outcome.exit_status
-            arguments = {**vars(outcome.arguments or argparse.Namespace()), "log": outcome.log_directory}
-            arguments["class_names"] = _write_class_names(outcome)
+            arguments = _arguments_for_adaptation(outcome)
             if outcome.log_directory is not None:
                 _remember(outcome.log_directory, args.script, words, arguments, settings["overwrite"])
         _adapt(settings, arguments)
@@ -124,6 +121,12 @@ def _remember(log: Path, script: str, words: list[str], arguments: Mapping[str, 
     write_json(log / MARK, mark, skipkeys=True, default=lambda value: None)
 
 
+def _arguments_for_adaptation(outcome: ScriptRun) -> dict[str, Any]:
+    """The script's arguments, with its log directory and a file of its classes."""
+    arguments = {} if outcome.arguments is None else vars(outcome.arguments)
+    return {**arguments, "log": outcome.log_directory, "class_names": _write_class_names(outcome)}
+
+
 def _write_class_names(outcome: ScriptRun) -> str | None:
     """A file with the script's order of class folders; networks of timm would have another one."""
     from tllib_ancon.toolkit.own_images import FOLDERS
@@ -162,20 +165,19 @@ def _log_directory(script: str, words: list[str]) -> Path | None:
     if log:
         return Path(log)
     try:
-        text = ast.parse(Path(script).read_bytes())
+        program = ast.parse(Path(script).read_bytes())
     except (OSError, SyntaxError, ValueError):
         return None
-    calls = [node for node in ast.walk(text) if isinstance(node, ast.Call)]
-    defaults = [_default(call) for call in calls if "--log" in [getattr(word, "value", None) for word in call.args]]
-    return next((Path(default) for default in defaults if default is not None), None)
-
-
-def _default(call: ast.Call) -> str | None:
-    """The constant that a call has as ``default``."""
-    for option in call.keywords:
-        if option.arg == "default" and isinstance(option.value, ast.Constant):
-            return str(option.value.value)
+    for node in ast.walk(program):
+        if isinstance(node, ast.Call) and "--log" in _constants(node.args):
+            defaults = [option.value for option in node.keywords if option.arg == "default"]
+            for default in _constants(defaults):
+                return Path(str(default))
     return None
+
+
+def _constants(expressions: Sequence[ast.expr]) -> list[object]:
+    return [expression.value for expression in expressions if isinstance(expression, ast.Constant)]
 
 
 def _adaptation_flags() -> Flags:

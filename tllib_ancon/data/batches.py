@@ -39,7 +39,8 @@ def concatenated(batches: Sequence[Any]) -> Any:
 
 def num_rows(batch: Any) -> int:
     """B, the number of samples."""
-    return len(_first_tensor(batch))
+    first_tensor = next(iter(batch.values())) if isinstance(batch, Mapping) else batch
+    return len(first_tensor)
 
 
 def are_images(batch: Any) -> bool:
@@ -63,8 +64,3 @@ def zeros_of(form: Any, count: int) -> Any:
         return {name: zeros_of(part, count) for name, part in form.items()}
     dtype, *shape = form
     return torch.zeros(count, *shape, dtype=getattr(torch, dtype))
-
-
-def _first_tensor(batch: Any) -> Tensor:
-    tensor: Tensor = next(iter(batch.values())) if isinstance(batch, Mapping) else batch
-    return tensor

@@ -28,7 +28,7 @@ def check(root: str | Path, dataset: str, codes: Sequence[str] = (), **opening: 
     layout = layout_of(dataset)
     checked = _Checked(layout.parts(Tree(root), codes), needed=layout.needed(codes))
     for part in checked.parts:
-        code, _, split = part.domain.partition(" ") if layout.classes else (part.domain, "", "")
+        code, split = _code_and_split(part, layout)
         try:
             domain = open_domain(root, dataset, [code], split, **opening)
             part.images = len(domain) + len(domain.skipped)
@@ -44,6 +44,14 @@ def check(root: str | Path, dataset: str, codes: Sequence[str] = (), **opening: 
         except UserError as error:
             checked.problems.append(str(error))
     return checked
+
+
+def _code_and_split(part: Part, layout: Layout) -> tuple[str, str]:
+    """The domain and the split that a part names; the domains of a user, whose names may have spaces, have no split."""
+    if not layout.classes:
+        return part.domain, ""
+    code, _, split = part.domain.partition(" ")
+    return code, split
 
 
 def _problems(part: Part, domain: Domain, code: str, dataset: str) -> list[str]:

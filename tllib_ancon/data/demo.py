@@ -31,7 +31,7 @@ def write_demo_domains(root: Path) -> None:
     lists = root / "image_list"
     if (lists / "classes.txt").is_file():
         return
-    _require_packages()
+    require("digits of the demo", "sklearn", "matplotlib", extra="demo")
     lists.mkdir(parents=True, exist_ok=True)
     for name, images in ((SOURCE, rendered_digits()), (TARGET, handwritten_digits())):
         lines = []
@@ -48,7 +48,6 @@ def write_demo_domains(root: Path) -> None:
 
 def rendered_digits(images_per_class: int = IMAGES_PER_CLASS) -> Iterator[tuple[Image.Image, int]]:
     """Digits in random fonts, size, position and rotation."""
-    _require_packages()
     import matplotlib
 
     generator = random.Random(0)
@@ -60,24 +59,20 @@ def rendered_digits(images_per_class: int = IMAGES_PER_CLASS) -> Iterator[tuple[
             canvas = Image.new("L", (2 * SIDE, 2 * SIDE))
             ImageDraw.Draw(canvas).text((SIDE, SIDE), str(label), fill=255, font=font, anchor="mm")
             turned = canvas.rotate(generator.uniform(-20, 20), Image.Resampling.BICUBIC)
-            left, top = (SIDE // 2 + generator.randint(-2, 2) for _ in range(2))
+            left = SIDE // 2 + generator.randint(-2, 2)
+            top = SIDE // 2 + generator.randint(-2, 2)
             crop = turned.crop((left, top, left + SIDE, top + SIDE))
             yield _enlarge(crop.resize((RESOLUTION, RESOLUTION), Image.Resampling.BOX)), label
 
 
 def handwritten_digits() -> Iterator[tuple[Image.Image, int]]:
     """scikit-learn's digits, values 0 to 16, as 8-bit images."""
-    _require_packages()
     from sklearn.datasets import load_digits
 
     digits = load_digits()
     for pixels, label in zip(digits.images, digits.target, strict=True):
         small = Image.fromarray((pixels * (255 / 16)).round().astype("uint8"))
         yield _enlarge(small), int(label)
-
-
-def _require_packages() -> None:
-    require("digits of the demo", "sklearn", "matplotlib", extra="demo")
 
 
 def _enlarge(image: Image.Image) -> Image.Image:

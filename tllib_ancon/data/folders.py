@@ -61,9 +61,9 @@ class Tree:
         files = [path for path, is_folder in _entries(folder) if not is_folder]
         images = [path for path in files if path.lower().endswith(SUFFIXES)]
         self.ignored |= {*files} - {*images}
-        return list(filter(self._taken, images))
+        return list(filter(self._accepts, images))
 
-    def _taken(self, path: str) -> bool:
+    def _accepts(self, path: str) -> bool:
         """Whether the tree holds a path and no link leads around; else an error or, with ``skip``, a reason."""
         try:
             if os.path.islink(path) and Path(path).parent.resolve().is_relative_to(os.path.realpath(path)):
@@ -80,7 +80,7 @@ class Tree:
         """Paths of the images in and below this folder: folder by folder, sorted by their paths."""
         places = [self.require(folder)]
         for place in places:
-            places += filter(self._taken, (os.path.join(place, name) for name in self.folders(place)))
+            places += filter(self._accepts, (os.path.join(place, name) for name in self.folders(place)))
         return chain.from_iterable(map(self.images, sorted(places)))
 
     def domain(self, code: str, names: Sequence[str] | None = None) -> Path:

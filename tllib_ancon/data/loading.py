@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -41,7 +42,7 @@ class EpochSampler(Sampler[int]):
         return self.length
 
     def __iter__(self) -> Iterator[int]:
-        passes = -(-self.length // max(len(self.indices), 1))
+        passes = math.ceil(self.length / max(len(self.indices), 1))
         generator = torch.Generator().manual_seed(self.rank * self.RANKS_APART + self.seed * 1_000_003 + self.epoch)
         remaining = self.length
         for number in range(self.epoch * passes, (self.epoch + 1) * passes):

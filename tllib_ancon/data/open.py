@@ -67,7 +67,6 @@ def as_domain(
     *,
     labels: ArrayLike | bool | None = None,
     classes: Sequence[str] | None = None,
-    name: str | None = None,
     skip_corrupt: bool = False,
     workers: int = 0,
     allow_outside: bool = False,
@@ -84,13 +83,13 @@ def as_domain(
     if isinstance(source, str | os.PathLike) and not os.path.isfile(source):
         tree = Tree(source, allow_outside, skip_corrupt)
         opener = open_class_folders if labels is True else open_any
-        domain = opener(tree, [ROOT], classes).decoded_by(decoding)
-        domain = replace(_checked(domain, skip_corrupt, workers), plain_folder=labels is None)
+        whole = opener(tree, [ROOT], classes).decoded_by(decoding)
+        domain = replace(_checked(whole, skip_corrupt, workers), plain_folder=labels is None)
     elif isinstance(source, str | os.PathLike):
-        domain = _domain_of_file(os.fspath(source), name, classes)
+        domain = _domain_of_file(os.fspath(source), classes)
     else:
-        domain = _domain_of_object(source, name, classes)
-    domain = replace(domain, name=name or domain.name).decoded_by(decoding)
+        domain = _domain_of_object(source, classes)
+    domain = domain.decoded_by(decoding)
     if labels is False:
         return domain.without_labels()
     if labels is not None and labels is not True:
@@ -142,7 +141,7 @@ def _listed(images: Any, allow_outside: bool) -> ListedImages | None:
     return read_image_list(list_file, root, allow_outside=allow_outside)
 
 
-def _domain_of_file(path: str, name: str | None, classes: Sequence[str] | None) -> Domain:
+def _domain_of_file(path: str, classes: Sequence[str] | None) -> Domain:
     """The domain of one image, or of an array."""
     suffix = os.path.splitext(path)[1].lower()
     if suffix == ".npy":
@@ -154,22 +153,22 @@ def _domain_of_file(path: str, name: str | None, classes: Sequence[str] | None) 
         )
     if suffix in ARCHIVE_SUFFIXES:
         raise UserError(f"{path} is an archive; give the folder that you unpack it to")
-    return _domain_of_paths([path], name, classes)
+    return _domain_of_paths([path], classes)
 
 
-def _domain_of_object(images: Any, name: str | None, classes: Sequence[str] | None) -> Domain:
+def _domain_of_object(images: Any, classes: Sequence[str] | None) -> Domain:
     """The domain of a list of files, or of another Python object."""
     if isinstance(images, Domain):
         return images
     if isinstance(images, list) and all(isinstance(path, str) for path in images):
-        return _domain_of_paths(images, name, classes)
+        return _domain_of_paths(images, classes)
     if is_dataset_of_hugging_face(images):
-        return domain_of_dataset(images, name or "the dataset", classes)
-    return domain_of_object(images, name or type(images).__name__, classes)
+        return domain_of_dataset(images, "the dataset", classes)
+    return domain_of_object(images, type(images).__name__, classes)
 
 
-def _domain_of_paths(paths: Sequence[str], name: str | None, classes: Sequence[str] | None) -> Domain:
-    return _require_files(Domain.of_files(name or "given", paths, list(classes or ())))
+def _domain_of_paths(paths: Sequence[str], classes: Sequence[str] | None) -> Domain:
+    return _require_files(Domain.of_files("given", paths, list(classes or ())))
 
 
 def _checked(domain: Domain, skip_corrupt: bool, workers: int) -> Domain:

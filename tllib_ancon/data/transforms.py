@@ -162,7 +162,9 @@ def _shift(reach: int, images: Tensor) -> Tensor:
 
 def _floor_crop(side: int, image: Image.Image) -> Image.Image:
     """The centre of ``side`` x ``side`` pixels, its corner rounded down, where torchvision rounds half to even."""
-    left, top = ((length - side) // 2 for length in image.size)
+    width, height = image.size
+    left = (width - side) // 2
+    top = (height - side) // 2
     return image.crop((left, top, left + side, top + side))
 
 

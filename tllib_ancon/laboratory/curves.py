@@ -1,7 +1,7 @@
 """Numbers by epoch: accuracy and calibration, or scores without labels."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from math import isnan, nan
 from pathlib import Path
 from statistics import fmean
 from typing import Any, BinaryIO
@@ -42,9 +42,9 @@ def draw_curves(
     for method, seed, metrics in runs:
         seeds_of_method.setdefault(method, []).append((seed, metrics))
     curves = _curves_by_measure(seeds_of_method, measures)
-    columns = min(max(1, len(curves)), PANELS_IN_A_ROW)
-    rows = -(-len(curves) // columns)
-    figure = Figure(figsize=(WIDTH, 0.7 + 2.8 * max(1, rows)), layout="constrained")
+    rows = max(1, math.ceil(len(curves) / PANELS_IN_A_ROW))
+    columns = min(len(curves), PANELS_IN_A_ROW)
+    figure = Figure(figsize=(WIDTH, 0.7 + 2.8 * rows), layout="constrained")
     figure.suptitle(_result(curves), fontsize=TITLE_SIZE)
     lines: dict[str, Any] = {}
     for place, (measure, curve_of_method) in enumerate(curves.items(), start=1):
@@ -98,13 +98,13 @@ def _curve(runs: Sequence[tuple[int, Metrics]], measure: str) -> Curve:
         for numbers in metrics:
             value = numbers.get(measure)
             if value is None:
-                value = nan
+                value = math.nan
             values.setdefault((numbers["epoch"], seed), []).append(value)
     seeds = {seed for seed, _ in runs}
     curve = {}
     for epoch in sorted({epoch for epoch, _ in values}):
-        means = [fmean(values.get((epoch, seed), [nan])) for seed in seeds]
-        if not any(map(isnan, means)):
+        means = [fmean(values.get((epoch, seed), [math.nan])) for seed in seeds]
+        if not any(map(math.isnan, means)):
             curve[epoch] = means
     return curve
 

@@ -1,6 +1,7 @@
 """Figures of finished runs, as PNG and drawn without a display; each is drawn only if the runs hold what it shows."""
 
 import io
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -77,7 +78,7 @@ def _of_scores(runs: pd.DataFrame) -> Iterator[_Picture | None]:
 
 def _new_figure(panels: int, side: float = WIDTH / PANELS_IN_A_ROW) -> tuple[Figure, Sequence[Axes]]:
     columns = min(panels, PANELS_IN_A_ROW)
-    rows = -(-panels // columns)
+    rows = math.ceil(panels / columns)
     figure = Figure(figsize=(max(WIDTH, side * columns), max(4.0, side * rows)), layout="compressed")
     places = [figure.add_subplot(rows, columns, 1 + place) for place in range(panels)]
     for panel in places:

@@ -190,7 +190,7 @@ class _StoredTensors:
         self.sizes: dict[int, int] = {}
 
     def counting(self) -> AbstractContextManager[Any]:
-        return torch.autograd.graph.saved_tensors_hooks(self._add, _unchanged)
+        return torch.autograd.graph.saved_tensors_hooks(self._add, lambda tensor: tensor)
 
     def _add(self, tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
@@ -201,7 +201,3 @@ class _StoredTensors:
     @property
     def bytes(self) -> int:
         return sum(self.sizes.values())
-
-
-def _unchanged(tensor: Tensor) -> Tensor:
-    return tensor

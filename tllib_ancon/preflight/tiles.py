@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -107,7 +108,7 @@ def _sheet(pictures: Sequence[Image.Image], captions: Sequence[tuple[str, ...]])
     font = ImageFont.truetype(str(Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")), LETTER)
     width = SIDE + GAP
     height = SIDE + round(LINES * LINE_HEIGHT) + 2 * GAP
-    rows = -(-len(pictures) // COLUMNS)
+    rows = math.ceil(len(pictures) / COLUMNS)
     canvas = Image.new("RGB", (GAP + COLUMNS * width, GAP + rows * height), "white")
     draw = ImageDraw.Draw(canvas)
     for number, picture in enumerate(pictures):

@@ -1,5 +1,6 @@
 """Nearest neighbours of a batch in a bank of features, and their neighbours in turn."""
 
+import math
 import warnings
 
 import torch
@@ -23,7 +24,7 @@ def nearest(queries: Tensor, bank: Tensor, k: int, query_rows: Tensor) -> Tensor
     """The k rows of ``bank`` (N, D) nearest to each query (Q, D) by inner product, best first, but its own row. They
     lie in the k blocks of 64 with the largest maxima."""
     at_a_time = max(1, BUDGET // (queries.element_size() * len(bank)))
-    padded = len(bank) + -len(bank) % BLOCK
+    padded = math.ceil(len(bank) / BLOCK) * BLOCK
     best = []
     for rows, own_rows in zip(torch.split(queries, at_a_time), torch.split(query_rows, at_a_time), strict=True):
         products = queries.new_empty(len(rows), padded)
