@@ -1,4 +1,4 @@
-"""Methods of the registry and of other packages: what they read, what is refused, and how a broken package is told."""
+"""A method of this or another package reads its own options; a broken package breaks only its method."""
 
 import sys
 from collections.abc import Callable, Iterator

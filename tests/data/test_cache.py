@@ -1,4 +1,4 @@
-"""Resized images in memory or in a file: the same tensors, shared by processes, and bytes that changed."""
+"""A cache gives the same tensors as the files, is shared by processes, and notices bytes that changed."""
 
 import multiprocessing
 import os

@@ -1,4 +1,4 @@
-"""Class folders, any tree of images, and corruptions in ImageNet-C's layout."""
+"""Class folders give torchvision's images and labels, corruptions those of ImageNet-C, and a wrong folder is named."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Images decoded from files, and those that a Python program holds."""
+"""Each image of a file or a Python object is decoded to the expected pixels, or is named with the reason."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""What holds for a domain whatever kind of dataset it is opened from."""
+"""Every kind of dataset opens as the same images, labels, classes and fingerprint."""
 
 import pickle
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""``ImageList`` and the toolkit's lists; class orders; what is not there."""
+"""Image lists give the listed paths, labels and classes; a list that is wrong or missing is one line."""
 
 import os
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Which images an epoch visits, in which order, with whose random numbers, and the processes that load them."""
+"""An epoch visits each image once in an order of the seed, whatever the workers; a lost worker is one line."""
 
 import multiprocessing
 import time

@@ -1,4 +1,4 @@
-"""Images to tensors, against torchvision, timm, Pillow and TLLib."""
+"""Images become the tensors that torchvision, timm, Pillow and TLLib make of them."""
 
 import importlib
 import math

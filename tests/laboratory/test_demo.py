@@ -1,4 +1,4 @@
-"""The demo: what it computes over its seeds, that ``--overwrite`` makes every run again, and how it ends."""
+"""The demo computes means and paired differences over its seeds; ``--overwrite`` makes every run again."""
 
 import signal
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Figures of a report: which are drawn, of which runs, and that they can be read."""
+"""A report draws each figure that its runs allow, with its result as a title, and large enough to read."""
 
 import io
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The runs of a plan on this machine: in which order, with which environments, and what becomes of them."""
+"""A plan runs source models first and each run once; a failure or a signal stops only what it must."""
 
 import errno
 import multiprocessing

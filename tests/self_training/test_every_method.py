@@ -1,4 +1,4 @@
-"""What holds for every method by itself, whatever it computes."""
+"""Every method passes the public checks, and its state depends on which samples a batch holds."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""NRC and AaD, and the searches for neighbours that they rest on."""
+"""NRC and AaD equal their equations, and their neighbours are the nearest samples."""
 
 import math
 

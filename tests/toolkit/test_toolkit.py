@@ -1,4 +1,4 @@
-"""Which toolkit is found, its networks, and its tables of datasets beside ours."""
+"""The best toolkit that is installed is found, and its tables of datasets equal ours."""
 
 import sys
 import types

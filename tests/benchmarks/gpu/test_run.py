@@ -1,4 +1,4 @@
-"""``run.sh``: its commands, of which the first are made with a tiny network on the CPU, and its page."""
+"""``run.sh`` makes commands of this package alone, and its page shows what they made."""
 
 from pathlib import Path
 
