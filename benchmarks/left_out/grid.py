@@ -109,6 +109,13 @@ CELLS: Mapping[str, Sequence[Cell]] = {
         *(Cell("digits", "mnist_m-usps", "equal", seed) for seed in range(3)),
         *(Cell("cifar10-c", "resnet20-none-0", "few", seed) for seed in range(3)),
     ),
+    "many-epochs": (
+        *(Cell("cifar10-c", "resnet20-gaussian_noise-5", kind) for kind in ("long-tail", "few")),
+        Cell("cifar10-c", "resnet20-none-0", "few"),
+        Cell("office31", "A-D", "few"),
+        *(Cell("demo", "handwritten", kind) for kind in KINDS),
+        *(Cell("demo", pair, "equal") for pair in (FULL_RATE, NO_SHIFT)),
+    ),
     "no-shift": tuple(Cell("cifar10-c", "resnet20-none-0", "few", seed) for seed in range(3, 9)),
     "networks": tuple(
         Cell("cifar10-c", f"resnet{depth}-{corruption}-{(3, 5)[(row + column) % 2]}", KINDS[(row + column) % 3])
