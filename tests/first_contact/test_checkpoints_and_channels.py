@@ -50,6 +50,16 @@ def test_a_changed_head_names_a_way_that_works(tmp_path, monkeypatch):
     assert main([*words, *HALVES, "--out", "p.csv"]) == 0
 
 
+def test_the_assumed_size_is_the_one_that_is_used(tmp_path, capfd):
+    torch.save(network().state_dict(), tmp_path / "model.pth")
+    Image.fromarray(IMAGES[0]).save(tmp_path / "a.png")
+    words = ["predict", str(tmp_path / "a.png"), "-a", "timm/test_resnet", "--checkpoint", str(tmp_path / "model.pth")]
+    assert main([*words, "--out", str(tmp_path / "a.csv")]) == 0
+    assert "lies in no run directory; assumed: image_size 160\n" in capfd.readouterr().err
+    assert main([*words, "--image-size", "160", "--out", str(tmp_path / "b.csv")]) == 0
+    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
+
+
 @pytest.mark.parametrize("norm", [[], ["--norm-mean", "0.5", "--norm-std", "0.5"]])
 def test_a_network_of_one_channel_adapts_by_its_path(norm, tmp_path, capfd):
     checkpoint = tmp_path / "grey.pth"

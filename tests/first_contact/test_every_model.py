@@ -334,6 +334,19 @@ def test_a_torchscript_program_predicts_and_does_not_learn():
         adapted(NETWORKS["plain"], program)
 
 
+def test_an_exported_program_predicts_and_does_not_learn():
+    batches = {0: torch.export.Dim("batch", min=2, max=IMAGES)}
+    exported = torch.export.export(Net().eval(), (normalised(),), dynamic_shapes=(batches,))
+    expected = predict(Net(), PIXELS, **PREPROCESSING).probabilities
+    for program in (exported.module(), nn.Sequential(exported.module())):
+        found = predict(program, PIXELS, **PREPROCESSING).probabilities
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+        with pytest.raises(UserError, match=r"a program of torch\.export does not learn"):
+            adapted(NETWORKS["plain"], program)
+    with pytest.raises(UserError, match=r"of an exported program its module\(\)"):
+        predict(exported, PIXELS, **PREPROCESSING)
+
+
 def test_a_model_that_cannot_be_copied_gets_a_line():
     model = Net()
     model.file = (value for value in [])

@@ -206,3 +206,18 @@ def test_the_command_line_reads_folders_in_the_same_way(tmp_path, capfd):
     assert "accuracy" in capfd.readouterr().out
     assert main(["predict", str(photos), "--checkpoint", str(tmp_path / "named"), "--out", "-"]) == 0
     assert np.isin([row.split(",")[1] for row in capfd.readouterr().out.split()[1:]], ["2024", "may", "2023"]).all()
+
+
+@pytest.mark.parametrize("folders", [["0", "1"], ["photos"]])
+def test_a_run_directory_among_the_images_is_no_part_of_them(folders, tmp_path, capfd):
+    write(tmp_path, folders, 2)
+    first = adapted(levels(2), tmp_path, log=tmp_path / "runs" / "adapted", quiet=False)
+    figures = tmp_path / "runs" / "adapted" / "visualize"
+    figures.mkdir(exist_ok=True)
+    Image.new("RGB", (8, 8)).save(figures / "epochs.png")  # as the command does
+    capfd.readouterr()
+    again = adapted(levels(2), tmp_path, log=tmp_path / "runs" / "adapted", quiet=False)
+    assert "holds this run already" in lines(capfd)
+    assert again.metrics == first.metrics
+    predictions = tllib_ancon.predict(first.model, tmp_path, **HOW)
+    assert len(predictions.paths) == 2 * len(folders)

@@ -134,3 +134,14 @@ def test_both_heads_of_a_distilled_transformer_are_the_head():
     logits, features = classifier.predict(images)
     torch.testing.assert_close(classifier.head(features), logits)
     assert as_classifier(model, head="head,head_dist", probe=images).head_name == classifier.head_name
+
+
+# One value for each channel of batch-norm
+
+
+@pytest.mark.parametrize("method", ["ancon-auto", "shot", "tent", "adabn"])
+def test_one_image_gets_a_line_and_its_advice_leads_on(method):
+    model = nn.Sequential(nn.Conv2d(3, 4, 32), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 2)).eval()
+    with pytest.raises(UserError, match=r"batch-norm needs .* more than one image; pass more images"):
+        adapt(model, PIXELS[:1], method=method, **FAST)
+    adapt(model, PIXELS[:4], method=method, **FAST)

@@ -66,7 +66,7 @@ class Parser(argparse.ArgumentParser):
         args, rest = self.parse_known_args(words)
         flags = [word.partition("=")[0] for word in rest if word.startswith("-")]
         if flags:
-            raise unknown_name(f"flag of {self.prog}:", flags[0], self._option_string_actions)
+            self.error(str(unknown_name(f"flag of {self.prog}:", flags[0], self._option_string_actions)))
         for action in self._actions:
             if rest and not action.option_strings and not hasattr(args, action.dest):
                 rest = _set(args, action, rest)

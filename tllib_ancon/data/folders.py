@@ -18,9 +18,13 @@ ROOT = "."
 SUFFIXES = (".jpg", ".jpeg", ".jfif", ".png", ".gif", ".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp", ".jp2")
 
 
+OF_A_RUN = ("config.json", "checkpoints")
+"""What a run directory holds."""
+
+
 class Tree:
-    """Folders and images below a root, in torchvision's order, hidden ones left out. Links are followed; one that leads
-    outside is an error unless ``allow_outside``, and left out with ``skip``."""
+    """Folders and images below a root, in torchvision's order, without hidden ones and run directories. Links are
+    followed; one that leads outside is an error unless ``allow_outside``, and left out with ``skip``."""
 
     def __init__(self, root: str | os.PathLike[str], allow_outside: bool = False, skip: bool = False):
         if not os.path.isdir(root):
@@ -55,7 +59,8 @@ class Tree:
         return f"{counted(len(self.ignored), 'file')} ignored ({', '.join(suffixes)})"
 
     def folders(self, folder: str | Path) -> list[str]:
-        return [os.path.basename(path) for path, is_folder in _entries(folder) if is_folder]
+        folders = [path for path, is_folder in _entries(folder) if is_folder]
+        return [os.path.basename(path) for path in folders if not _is_run_directory(path)]
 
     def images(self, folder: str | Path) -> list[str]:
         files = [path for path, is_folder in _entries(folder) if not is_folder]
@@ -96,6 +101,11 @@ def _entries(folder: str | Path) -> list[tuple[str, bool]]:
     with os.scandir(folder) as entries:
         shown = [entry for entry in entries if not entry.name.startswith(".")]
         return sorted((entry.path, _is_folder(entry)) for entry in shown)
+
+
+def _is_run_directory(folder: str) -> bool:
+    """Whether it is the ``log`` of a run, whose figures are no images of a dataset."""
+    return all(os.path.lexists(os.path.join(folder, name)) for name in OF_A_RUN)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -16,6 +16,7 @@ from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
 
 Statistics = Literal["target", "source", "mixed"]
+ONE_VALUE = "batch-norm needs the statistics of more than one image; pass more images, and a `batch_size` of 2 or more"
 HALF = 0.5
 EVEN = 0.08
 """Total variation between predicted class frequencies and equal ones, up to which classes count as balanced."""
@@ -190,6 +191,8 @@ class _LayerEstimate:
         if self.moments is None:
             return
         count, mean, squared_deviations = reduce(_merged, processes.gather(self.moments[None]))
+        if bool((count == 1).all()):
+            raise UserError(ONE_VALUE)
         variance = squared_deviations / (count - 1)
         self._set_statistics(mean, variance)
         if self.source_weight == 0:

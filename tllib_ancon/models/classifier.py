@@ -294,7 +294,8 @@ def require_network(model: object, learns: bool = False) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise UserError(
             f"`model` must be a torch.nn.Module, a checkpoint or a run directory, not of type {type(model).__name__}; "
-            "of a state dict pass the network that has loaded it, of a function the network that it makes"
+            "of a state dict pass the network that has loaded it, of a function the network that it makes, of an "
+            "exported program its module()"
         )
     if any(tensor.is_meta for tensor in chain(model.parameters(), model.buffers())):
         raise UserError("the model has weights on the device meta, shapes without values; load them first")
@@ -305,6 +306,8 @@ def require_network(model: object, learns: bool = False) -> nn.Module:
         )
     if learns and isinstance(model, torch.jit.ScriptModule):
         raise UserError("a TorchScript program does not learn; pass the torch.nn.Module that it was made from")
+    if learns and any(map(_is_exported, model.modules())):
+        raise UserError("a program of torch.export does not learn; pass the torch.nn.Module that it was made from")
     quantised = _signs_of_quantisation(model)
     if learns and quantised:
         raise UserError(
@@ -312,6 +315,11 @@ def require_network(model: object, learns: bool = False) -> nn.Module:
             "was before, and quantise what comes back"
         )
     return model
+
+
+def _is_exported(module: nn.Module) -> bool:
+    """Whether ``torch.export`` has made it, and set a method in place of ``train``."""
+    return isinstance(module, torch.fx.GraphModule) and "train" in vars(module)
 
 
 def _signs_of_quantisation(model: nn.Module) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -196,9 +196,11 @@ def logits_of(network: nn.Module, images: Batch) -> Any:
 
 @contextmanager
 def evaluating(network: nn.Module) -> Iterator[None]:
-    """In this context a network is in evaluation mode; after it each part is in the mode in which it was."""
+    """In this context a network is in evaluation mode; after it each part is in the mode in which it was. A program of
+    ``torch.export`` has one mode, and stays in it."""
     training = [module for module in network.modules() if module.training]
-    network.eval()
+    with suppress(NotImplementedError):  # of a program of torch.export
+        network.eval()
     try:
         yield
     finally:

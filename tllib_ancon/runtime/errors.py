@@ -94,7 +94,7 @@ def unknown_name(kind: str, name: str, valid: Iterable[str]) -> UserError:
     suggestion = f"; did you mean {nearest[0]!r}?" if nearest else "."
     shown = f"Valid names: {', '.join(valid_names)}"
     if len(valid_names) > MOST_SHOWN:
-        shown = f"Nearest of {len(valid_names):,} valid names: {', '.join(nearest)}"
+        shown = f"Nearest of {len(valid_names):,} valid names: {', '.join(nearest) or 'none'}"
     return UserError(f"unknown {kind} {name!r}{suggestion} {shown}")
 
 

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from tllib_ancon.data.loading import (
     Workers,
     watching_workers,
 )
+from tllib_ancon.models.batch_norm import ONE_VALUE
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import NotFinite, UserError, reading
 from tllib_ancon.runtime.interruption import Interruption
@@ -214,7 +215,7 @@ class TrainingLoop(ABC):
         return loss.detach(), logits.detach(), diagnostics
 
     def _outputs(self, images: Batch) -> tuple[Tensor, Tensor]:
-        with self.accelerator.autocast():
+        with self.accelerator.autocast(), refusing_one_value():
             logits, features = self.model(to_device(images, self.device))
         return logits, features
 
@@ -310,7 +311,19 @@ def _power_decay(optimizer: Optimizer, options: AdaptConfig | PretrainConfig, to
 
 def require_batch_statistics(model: nn.Module, batch_size: int) -> None:
     if batch_size == 1 and any(isinstance(module, nn.BatchNorm1d) for module in model.modules()):
-        raise UserError("batch-norm needs the statistics of more than one image; pass a `batch_size` of 2 or more")
+        raise UserError(ONE_VALUE)
+
+
+@contextmanager
+def refusing_one_value() -> Iterator[None]:
+    """In this context a batch with one value for a channel of batch-norm, of which PyTorch raises a ValueError, is one
+    line."""
+    try:
+        yield
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise UserError(ONE_VALUE) from error
 
 
 def training_loader(

@@ -125,14 +125,16 @@ class Source:
             scratch=config.scratch,
             pretrained_weights=config.pretrained_weights,
         )
-        self._state_what_is_assumed(config)
+        self._state_what_is_assumed(config, model.preprocessing)
         return model
 
-    def _state_what_is_assumed(self, config: AdaptConfig | PredictConfig) -> None:
+    def _state_what_is_assumed(self, config: AdaptConfig | PredictConfig, of_the_network: Preprocessing | None) -> None:
         if self.run is not None or self.checkpoint == IMAGENET or config.quiet:
             return
         side = "resize_size" if config.val_resizing == "res." else "image_size"
         usual = {"arch": USUAL_NETWORK["arch"], side: USUAL_IMAGES[side]}
+        if side == "image_size" and of_the_network is not None and of_the_network.image_size:
+            usual["image_size"] = of_the_network.image_size
         assumed = [f"{name} {value}" for name, value in usual.items() if getattr(config, name) is None]
         if assumed:
             line = f"tllib-ancon: {self.checkpoint} lies in no run directory; assumed: {', '.join(assumed)}"
