@@ -7,7 +7,6 @@ there (their number where they differ). ``--csv`` writes every run.
 """
 
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from tllib_ancon.runtime.errors import UserError
 PAIRS = ("MNIST-USPS", "USPS-MNIST")
 METHODS = ("source-only", "shot", "self-training", "elr", "ancon", "ancon-auto", "nrc+ancon")
 """In this order; others after them."""
-RUNS = re.compile(r"(?P<pair>\w+-\w+)-seed(?P<seed>\d+)")
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -34,27 +32,24 @@ def main(words: Sequence[str] | None = None) -> None:
         raise UserError(f"{args.out} holds no PAIR-seedN/METHOD.json; give the folder that mnist_usps.sh wrote to")
     print(table(runs), end="")
     if args.csv:
-        formats = {"accuracy": "{:.2f}".format, "ece": "{:.4f}".format}
-        runs.assign(**{name: runs[name].map(form) for name, form in formats.items()}).to_csv(args.csv, index=False)
+        runs.round({"accuracy": 2, "ece": 4}).to_csv(args.csv, index=False)
 
 
 def read(out: Path) -> pd.DataFrame:
-    """Scores of every checkpoint that was evaluated, in the order of pairs, methods and seeds."""
-    found = [(RUNS.fullmatch(path.parent.name), path) for path in sorted(out.glob("*/*.json"))]
-    rows = [
-        {"pair": run["pair"], "method": path.stem, "seed": int(run["seed"]), **json.loads(path.read_text())}
-        for run, path in found
-        if run
-    ]
-    runs = pd.DataFrame(rows, columns=["pair", "method", "seed", "accuracy", "ece"])
-    methods = list(dict.fromkeys([*METHODS, *runs.method]))
-    for column, order in (("pair", PAIRS), ("method", methods)):
-        runs[column] = pd.Categorical(runs[column], order)
-    return runs.sort_values(["pair", "method", "seed"])
+    """Scores of every checkpoint that was evaluated."""
+    rows = []
+    for path in sorted(out.glob("*-seed*/*.json")):
+        pair, _, seed = path.parent.name.rpartition("-seed")
+        scores = json.loads(path.read_text())
+        row = {"pair": pair, "method": path.stem, "seed": int(seed)}
+        rows.append(row | {name: scores[name] for name in ("accuracy", "ece")})
+    return pd.DataFrame(rows)
 
 
 def table(runs: pd.DataFrame) -> str:
-    cells = runs.groupby(["method", "pair"], observed=True).accuracy.agg(_cell).unstack().reindex(columns=PAIRS)
+    cells = runs.groupby(["method", "pair"]).accuracy.agg(_cell).unstack()
+    methods = dict.fromkeys([*METHODS, *cells.index])
+    cells = cells.reindex(index=[method for method in methods if method in cells.index], columns=PAIRS)
     rows = cells.fillna("–").reset_index().to_numpy().tolist()
     for row in other("digits"):
         if not row.seed:
