@@ -71,6 +71,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "L, rate of labels": {"method": "rule-running-shares-label-rate"},
     "I, rate of labels": {"method": "rule-estimated-prior-label-rate"},
     "L, two views": {"method": "rule-running-shares-two-views"},
+    "L, two views, whole rate": {"method": "rule-running-shares-two-views-whole-rate"},
     "I + neighbours": {"method": "rule-estimated-prior-neighbours"},
 }
 TRUE_PRIOR = ", true prior"

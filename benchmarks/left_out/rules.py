@@ -164,6 +164,18 @@ class RunningSharesOfTwoViews(RunningSharesAtRateOfLabels):
         return super().forward(indices, logits, features, second_view)
 
 
+class RunningSharesOfTwoViewsAtWholeRate(AnConAuto):
+    """L where training has two views; ``ancon-auto`` elsewhere. The fitted rate counts the whole loss."""
+
+    def forward(
+        self, indices: Tensor, logits: Tensor, features: Tensor, second_view: tuple[Tensor, Tensor] | None = None
+    ) -> Tensor:
+        loss = super().forward(indices, logits, features, second_view)
+        if second_view is None:
+            return loss
+        return loss + information_maximization(torch.cat([logits, second_view[0]]), self.adaptive.shares)
+
+
 RULES: Mapping[str, type[methods.Method]] = {
     "rule-running-shares": RunningShares,
     "rule-estimated-prior": EstimatedPrior,
@@ -175,6 +187,7 @@ RULES: Mapping[str, type[methods.Method]] = {
     "rule-running-shares-label-rate": RunningSharesAtRateOfLabels,
     "rule-estimated-prior-label-rate": EstimatedPriorAtRateOfLabels,
     "rule-running-shares-two-views": RunningSharesOfTwoViews,
+    "rule-running-shares-two-views-whole-rate": RunningSharesOfTwoViewsAtWholeRate,
 }
 
 
