@@ -111,6 +111,12 @@ def test_settings_are_compared_within_their_source_stage_start_and_method(tmp_pa
         refuse(tmp_path / "method")
 
 
+def test_a_method_without_training_stands_beside_methods_that_train(tmp_path: Path) -> None:
+    write_run(tmp_path, "self-training")
+    write_run(tmp_path, "adabn", optimizer=None, lr=None)
+    refuse(tmp_path)
+
+
 def test_what_the_table_compares_may_vary(tmp_path: Path) -> None:
     for smoothing in (0.1, 0.9):
         write_run(tmp_path, "ancon", smoothing=smoothing)

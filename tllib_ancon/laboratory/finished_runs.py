@@ -45,6 +45,9 @@ _NOT_COMPARED = frozenset((*_IDENTITY, *NOT_SETTINGS))
 _OF_THE_START = ("bottleneck_dim", "bottleneck_dropout")
 """Settings whose default depends on the method that trained the source model."""
 
+SETTINGS_OF_TRAINING = ("optimizer", "lr")
+"""Settings that a run of a method without training leaves empty."""
+
 _USUAL_STARTS = ("", "erm", "imagenet", "checkpoint")
 _SEVERITY = re.compile(r"(.+)/(\d)")
 MOST_LISTED = 3
@@ -185,7 +188,8 @@ def refuse_mixed_settings(runs: pd.DataFrame, varied: Collection[str]) -> None:
     first_runs: dict[str, dict[str, str]] = {}  # setting -> value -> text of the first run that has it
     for run in runs.itertuples():
         for name, value in run.settings.items():
-            if name not in varied:
+            is_unused = value is None and name in SETTINGS_OF_TRAINING
+            if name not in varied and not is_unused:
                 values = first_runs.setdefault(name + _scope(name, run, options), {})
                 text = json.dumps(value)
                 values.setdefault(text, f"{text} in {run.path}")
