@@ -83,4 +83,4 @@ def test_lightning(vit: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert 24 < votes.sum() <= 72
     (checkpoint,) = tmp_path.rglob("*.ckpt")
     saved = torch.load(checkpoint, weights_only=False)["state_dict"]
-    assert torch.equal(saved["ancon.ensemble.store.counts"].float(), votes)
+    assert torch.equal(saved["ancon.ensemble.counts"].float(), votes)

@@ -90,7 +90,7 @@ class NeighbourEnsemble(TemporalEnsemble):
         self.neighbours = nearest(features, self.bank, min(NUM_NEIGHBOURS, len(self.bank) - 1), rows)
 
     def forward(self, indices: Tensor, logits: Tensor, probabilities: Tensor | None = None) -> Tensor:
-        votes_of_neighbours = self.store.read(self.neighbours.flatten()).view(*self.neighbours.shape, -1).sum(1)
+        votes_of_neighbours = self.votes(self.neighbours.flatten()).view(*self.neighbours.shape, -1).sum(1)
         votes: Tensor = super().forward(indices, logits, probabilities)
         return votes + votes_of_neighbours
 

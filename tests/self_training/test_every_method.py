@@ -92,7 +92,7 @@ def test_votes_are_weighed_by_the_distribution_that_dropout_gives() -> None:
         head.weight.zero_()[0, 0] = 1.0
     method = create("ancon", confidence="mc-dropout", head=head, dropout_probability=0.2)
     assert method.state_dict().keys() == create("ancon").state_dict().keys()
-    assert len([key for key in method.state_dict() if key.endswith("store.counts")]) == 1
+    assert len([key for key in method.state_dict() if key.endswith("ensemble.counts")]) == 1
     method(IN_ORDER, logits.requires_grad_(), features.requires_grad_()).backward()
     assert (head.weight.grad, features.grad) == (None, None)
     votes = method.ensemble.votes(IN_ORDER)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from torch import nn
 
 from tllib_ancon.certificate.model_pair import ModelPair
-from tllib_ancon.certificate.session import Certificate, Comparison, Session
+from tllib_ancon.certificate.session import Comparison, Session
 from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.answers import COLUMNS, Answer, opaque, read_answers
@@ -35,7 +35,7 @@ from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.teaching import Labels, names_of
 
 
-def certify_run(config: CertifyConfig) -> Certificate:
+def certify_run(config: CertifyConfig) -> None:
     """Decide by a few labels whether the adapted model of a run is better than its source model, and keep the better.
 
     Answers come from ``answers`` or ``labels`` and then from the page. ``RUN/answers.jsonl`` stores them, and the next
@@ -57,7 +57,6 @@ def certify_run(config: CertifyConfig) -> Certificate:
         say(line)
     returned = "adapted" if certificate["returned"] == "adapted" else "source"
     say(f"{certificate['checkpoint']}: the {returned} model")
-    return certificate
 
 
 def _write_questions(session: Session, file: Path) -> None:

@@ -60,13 +60,14 @@ class TemporalEnsemble(FixedPrecision):
     Outputs: f̄ (B, K) float32
 
     Attributes:
+        counts: (N, K) votes so far: int16, at most 32,767 for a class; float32 where votes are weighted
         ignored: int64 scalar, rows that were not finite so far
 
     Source: Joo & Klabjan, NeurIPS 2024, Section 3.2.
     """
 
     ignored: Tensor
-    store: Votes
+    counts: Tensor
 
     @validated
     def __init__(  # noqa: PLR0913
@@ -90,7 +91,8 @@ class TemporalEnsemble(FixedPrecision):
         self.soft = prediction == "soft"
         self.weighting = Weighting(weighting, beta, convention, quantile, fixed_threshold)
         weighted = self.soft or weighting in ("max-probability", "entropy")
-        self.store = Votes(num_samples, num_classes, weighted)
+        dtype = torch.float32 if weighted else torch.int16
+        self.register_buffer("counts", torch.zeros(num_samples, num_classes, dtype=dtype))
         self.register_buffer("ignored", torch.tensor(0))
         self.vote_share = torch.tensor(0.0)  # of the last visit's predictions
         self.compared = False  # the first logits with probabilities; later it would stall a device
@@ -102,7 +104,7 @@ class TemporalEnsemble(FixedPrecision):
 
     def votes(self, indices: Tensor) -> Tensor:
         """f̄ of these samples before normalisation, (B, K) float32."""
-        return self.store.read(indices)
+        return self.counts.index_select(0, indices.to(self.counts.device, non_blocking=True)).float()
 
     def read(self, indices: Tensor) -> Tensor:
         """f̄ of these samples, (B, K) float32, normalised where this ensemble is."""
@@ -138,11 +140,13 @@ class TemporalEnsemble(FixedPrecision):
         self.ignored += ignored.sum()
         weights: Tensor = self.weighting(confidence.masked_fill(ignored, 0), usable, distribution)
         self.vote_share = (weights > 0).float().mean()
+        rows = indices.to(weights.device, non_blocking=True)
         if self.soft:
             prediction = (wide_logits / self.temperature).softmax(1)
-            self.store.add(indices, None, (weights[:, None] * prediction).masked_fill(ignored[:, None], 0))
+            votes = (weights[:, None] * prediction).masked_fill(ignored[:, None], 0)
+            self.counts.index_put_((rows,), votes, accumulate=True)
         else:
-            self.store.add(indices, labels, weights)
+            self.counts.index_put_((rows, labels), weights.to(self.counts.dtype), accumulate=True)
 
 
 class Weighting(FixedPrecision):
@@ -209,26 +213,3 @@ class Weighting(FixedPrecision):
         if self.convention == "paper":
             return confidence > self.threshold
         return confidence >= self.threshold
-
-
-class Votes(FixedPrecision):
-    """Confident votes of each sample for each class, (N, K): int16, at most 32,767; float32 if votes are weighted.
-
-    ``add`` takes indices (B,), classes (B,) and weights (B,), bool if votes are counted; without classes weights
-    (B, K). Repeated indices are repeated visits. ``read`` returns the votes so far, (B, K) float32.
-    """
-
-    counts: Tensor
-
-    def __init__(self, num_samples: int, num_classes: int, weighted: bool = False):
-        super().__init__()
-        dtype = torch.float32 if weighted else torch.int16
-        self.register_buffer("counts", torch.zeros(num_samples, num_classes, dtype=dtype))
-
-    def add(self, indices: Tensor, classes: Tensor | None, weights: Tensor) -> None:
-        rows = indices.to(weights.device, non_blocking=True)
-        where = (rows,) if classes is None else (rows, classes)
-        self.counts.index_put_(where, weights.to(self.counts.dtype), accumulate=True)
-
-    def read(self, indices: Tensor) -> Tensor:
-        return self.counts.index_select(0, indices.to(self.counts.device, non_blocking=True)).float()
