@@ -102,7 +102,8 @@ class Session(Shown):
         self._generator = np.random.default_rng(seed)
         self._order = self._generator.permutation(comparison.disagreements)
         if ranks is not None:
-            self._order = comparison.disagreements[np.argsort(np.asarray(ranks)[comparison.disagreements])]
+            ranks_of_disagreements = np.asarray(ranks)[comparison.disagreements]
+            self._order = comparison.disagreements[np.argsort(ranks_of_disagreements)]
         self._shuffles = self._generator.random(len(self._order))
         self.image: Callable[[int], Any] = lambda position: load_image(comparison.names[position])
         self.answers: list[Answer] = []

@@ -104,13 +104,18 @@ def _ended(message: str, status: int) -> int:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The arguments of one subcommand, with its name as ``chosen`` and what it does as ``command``."""
     name = next(iter(arguments), "-")
-    if not name.startswith("-"):
-        if name not in COMMANDS:
-            raise unknown_name("command", name, COMMANDS)
-        args = parser_of(name).parsed(arguments[1:])
-        args.command = _named(name)
-        args.chosen = name
-        return args
+    if name.startswith("-"):
+        return _parse_without_command(arguments)
+    if name not in COMMANDS:
+        raise unknown_name("command", name, COMMANDS)
+    args = parser_of(name).parsed(arguments[1:])
+    args.command = _named(name)
+    args.chosen = name
+    return args
+
+
+def _parse_without_command(arguments: list[str]) -> argparse.Namespace:
+    """Show the help text or the version; anything else is an error."""
     parser = Parser(
         prog="tllib-ancon",
         usage="%(prog)s COMMAND [flags]",

@@ -120,7 +120,7 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
         return {name: value for name, value in super().to_dict().items() if self.method in _readers(name)}
 
 
-def _pretrain_defaults(method: str, optimizer: str | None = None) -> dict[str, Any]:
+def _pretrain_defaults(method: str, optimizer: str | None) -> dict[str, Any]:
     """The settings that this method reads and their defaults, of those in :data:`DEFAULTS`."""
     defaults = dict(DEFAULTS.get(method, DEFAULTS["erm"]))
     if optimizer == "adamw":

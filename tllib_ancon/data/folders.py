@@ -37,13 +37,21 @@ class Tree:
         self.skip = skip
         self.skipped: dict[str, None] = {}  # why images are left out, each reason once
         self.ignored: set[str] = set()
-        real = os.path.join(os.path.realpath(root), "")
-        self._inside = lru_cache(10_000)(lambda path: os.path.join(os.path.realpath(path), "").startswith(real))
+        real_root = os.path.join(os.path.realpath(root), "")
+
+        @lru_cache(10_000)
+        def leads_inside(path: str) -> bool:
+            return os.path.join(os.path.realpath(path), "").startswith(real_root)
+
+        self._leads_inside = leads_inside
 
     def holds(self, path: str) -> bool:
         """Whether a path stays below the root, all links followed."""
-        in_folder = self.allow_outside or (self._inside(os.path.dirname(path)) and not os.path.islink(path))
-        return in_folder or self._inside(path)
+        if self.allow_outside:
+            return True
+        if not os.path.islink(path) and self._leads_inside(os.path.dirname(path)):
+            return True
+        return self._leads_inside(path)
 
     def require(self, path: str | Path) -> str:
         if not self.holds(str(path)):
@@ -71,7 +79,7 @@ class Tree:
     def _accepts(self, path: str) -> bool:
         """Whether the tree holds a path and no link leads around; else an error or, with ``skip``, a reason."""
         try:
-            if os.path.islink(path) and Path(path).parent.resolve().is_relative_to(os.path.realpath(path)):
+            if os.path.islink(path) and _leads_around(path):
                 raise UserError(f"{path} is a link to a folder that it lies in; remove it")
             self.require(path)
         except UserError as error:
@@ -84,7 +92,7 @@ class Tree:
     def images_below(self, folder: str | Path) -> Iterator[str]:
         """Paths of the images in and below this folder: folder by folder, sorted by their paths."""
         places = [self.require(folder)]
-        for place in places:
+        for place in places:  # the list grows meanwhile
             places += filter(self._accepts, (os.path.join(place, name) for name in self.folders(place)))
         return chain.from_iterable(map(self.images, sorted(places)))
 
@@ -94,6 +102,11 @@ class Tree:
         if folder.is_dir():
             return Path(self.require(folder))
         raise unknown_name(f"domain of {self.root}:", code, names or [ROOT, *self.folders(self.root)])
+
+
+def _leads_around(link: str) -> bool:
+    """Whether a link leads to a folder that it lies in."""
+    return Path(link).parent.resolve().is_relative_to(os.path.realpath(link))
 
 
 def _entries(folder: str | Path) -> list[tuple[str, bool]]:

@@ -275,14 +275,16 @@ def log_wealth(gains: Floats) -> Floats:
     """log of the wealth of all bettors together after each label (..., T), from what a stake of 1 gains by it."""
     wealth = np.full(gains.shape, -math.inf)
     for stake, weight in zip(STAKES, WEIGHTS, strict=True):
-        np.logaddexp(wealth, math.log(weight) + np.log1p(stake * gains).cumsum(axis=-1), out=wealth)
+        log_growth = np.log1p(stake * gains).cumsum(axis=-1)
+        np.logaddexp(wealth, math.log(weight) + log_growth, out=wealth)
     return wealth
 
 
 def _gains(outcomes: Outcomes, prices: Floats | float) -> Floats:
     """What a stake of 1 gains by each outcome (..., T); prices broadcast to the outcomes."""
+    values = (1 + outcomes) / 2
     with np.errstate(divide="ignore", invalid="ignore"):
-        payments = (1 + outcomes) / 2 / prices
+        payments = values / prices
     return np.where(outcomes == -1, 0.0, payments) - 1
 
 

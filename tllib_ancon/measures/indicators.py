@@ -107,9 +107,10 @@ def drift_p(features: ArrayLike, source: SourceStatistics) -> float:
     degrees_of_freedom = target.images + source.images - 2
     squares = (target.images - 1) * np.square(target.feature_deviations)
     squares += (source.images - 1) * np.square(source.feature_deviations)
+    pooled_variances = squares / degrees_of_freedom
     differences = np.subtract(target.feature_means, source.feature_means)
     with np.errstate(divide="ignore", invalid="ignore"):
-        errors = np.sqrt(squares / degrees_of_freedom * (1 / target.images + 1 / source.images))
+        errors = np.sqrt(pooled_variances * (1 / target.images + 1 / source.images))
         p_values = student_p(differences / errors, degrees_of_freedom)
     smallest = np.nan_to_num(p_values, nan=1.0).min()  # NaN: constant on both
     return float(min(1.0, smallest * p_values.size))
@@ -198,7 +199,8 @@ def labelled_accuracy(right: ArrayLike, confidences: ArrayLike, delta: float = 0
         upper = num_images - num_labels + lower
     interval = Interval(lower / num_images, upper / num_images)
     slope = _slopes(labels, control)[-1]
-    estimate = slope * control.mean() + (labels - slope * control[:num_labels]).mean()
+    residuals = labels - slope * control[:num_labels]
+    estimate = slope * control.mean() + residuals.mean()
     return float(np.clip(estimate, *interval)), interval
 
 
@@ -239,7 +241,8 @@ def _fewest_right(right: Floats, confidences: Floats, delta: float) -> int:
     num_images = len(confidences)
     remaining = num_images - np.arange(num_labels)  # before each label
     right_before = right.cumsum() - right
-    mean_confidences = confidences[::-1].cumsum()[::-1][:num_labels] / remaining
+    sums_from_each_on = confidences[::-1].cumsum()[::-1]
+    mean_confidences = sums_from_each_on[:num_labels] / remaining
     slopes = _slopes(right, confidences)[:-1]
     values = right - slopes * (confidences[:num_labels] - mean_confidences)
     least_values = -slopes * (confidences.max() - mean_confidences)

@@ -26,7 +26,9 @@ def infomax(probabilities: Tensor) -> float:
     Source: the paper, appendix "Definitions of model selection criteria"; Shi and Sha, ICML 2012.
     """
     checked = checked_probabilities(probabilities)
-    return float(_entropy(checked.mean(dim=0)) - _entropy(checked).mean())
+    entropy_of_mean = _entropy(checked.mean(dim=0))
+    mean_of_entropies = _entropy(checked).mean()
+    return float(entropy_of_mean - mean_of_entropies)
 
 
 def corr_c(probabilities: Tensor) -> float:
@@ -51,7 +53,8 @@ def corr_c(probabilities: Tensor) -> float:
         return float((2 - 2 * cosine).sqrt())
     correlation = checked.T @ checked
     identity = torch.eye(num_classes, dtype=correlation.dtype, device=correlation.device)
-    return float((correlation / correlation.norm() - identity / identity.norm()).norm())
+    difference = correlation / correlation.norm() - identity / identity.norm()
+    return float(difference.norm())
 
 
 def mean_entropy(probabilities: Tensor) -> float:
@@ -90,12 +93,14 @@ def aetta(probabilities: Tensor, dropout: Tensor) -> float:
         )
     checked_dropout = checked_probabilities(dropout.flatten(0, 1)).view(dropout.shape)
     num_classes = checked.shape[1]
-    disagreement = float(checked_dropout.argmax(dim=2).ne(checked.argmax(dim=1)).double().mean())
+    is_changed = checked_dropout.argmax(dim=2).ne(checked.argmax(dim=1))
+    disagreement = float(is_changed.double().mean())
     if disagreement == 0:
         return 1.0
     mean = checked_dropout.mean(dim=(0, 1))
     entropy = -float((mean * (mean + 1e-6).log()).sum())
-    weight: float = max(entropy / math.log(num_classes), 0.0) ** 3
+    relative_entropy = max(entropy / math.log(num_classes), 0.0)
+    weight: float = relative_entropy**3
     largest_error = 1 - 1 / num_classes
     if weight == 0:
         return 1 - largest_error

@@ -11,6 +11,9 @@ from torch import Tensor, nn
 from tllib_ancon.runtime.errors import UserError, one_line
 from tllib_ancon.toolkit.compat import INSTALL, is_installed
 
+HIDDEN = 1024
+"""Width of the hidden layers of CDAN's discriminator."""
+
 
 class AdversarialLoss(nn.Module):
     """A toolkit's adversarial loss of logits (B, K) and features, of MDD adversarial logits, of source and target
@@ -100,10 +103,10 @@ class Toolkit:
         randomized: bool = False,
         randomized_dim: int = 1024,
         entropy_conditioning: bool = False,
-        hidden: int = 1024,
     ) -> AdversarialLoss:
         """The conditional domain adversarial loss with its discriminator (Long et al., NeurIPS 2018)."""
-        discriminator = self._discriminator(randomized_dim if randomized else num_classes * features_dim, hidden)
+        width = randomized_dim if randomized else num_classes * features_dim
+        discriminator = self._discriminator(width, HIDDEN)
         loss = self._cdan.ConditionalDomainAdversarialLoss(discriminator, entropy_conditioning=entropy_conditioning)
         if randomized:
             loss.map = self._random_map(features_dim, num_classes, randomized_dim)
