@@ -1,6 +1,7 @@
 """Arrays, labels and outputs are taken in the forms in which people have them; a form that is unclear is one line."""
 
 import csv
+import multiprocessing
 
 import numpy as np
 import pytest
@@ -64,6 +65,41 @@ def test_channels_are_first_or_last_in_bytes(channels_first):
     pixels = np.moveaxis(PIXELS, 3, 1) if channels_first else PIXELS
     for images in (pixels, torch.from_numpy(pixels), [*pixels], [*torch.from_numpy(pixels)]):
         assert tllib_ancon.predict(Net(), images, **HOW).probabilities == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_mean_of_bytes_follows_the_advice():
+    of_bytes = {"norm_mean": (127.5,) * 3, "norm_std": (127.5,) * 3}
+    for function in (tllib_ancon.adapt, tllib_ancon.predict, tllib_ancon.check):
+        with pytest.raises(UserError, match=r"pixels from 0 to 1, got 127\.5; divide .* by 255"):
+            function(Net(), PIXELS, **of_bytes)
+    divided = {name: tuple(value / 255 for value in values) for name, values in of_bytes.items()}
+    assert divided == HALVES
+
+
+def test_a_dataset_that_no_process_can_be_sent_gets_a_line():
+    class Local(list):
+        """Of a function, which pickle does not find."""
+
+    images = Local(Image.fromarray(pixels) for pixels in PIXELS)
+    method = multiprocessing.get_start_method()
+    multiprocessing.set_start_method("spawn", force=True)
+    try:
+        with pytest.raises(UserError, match=r"Can't pickle.*; define it at the top level .*, or pass `workers=0`"):
+            tllib_ancon.predict(Net(), images, **SETTINGS)
+    finally:
+        multiprocessing.set_start_method(method, force=True)
+    assert len(tllib_ancon.predict(Net(), images, **HOW).labels) == NUMBER
+
+
+def test_what_stands_around_a_network_says_what_to_pass():
+    result = tllib_ancon.adapt(Net(), PIXELS, **QUICK)
+    for model, advice in [
+        (result, "not of type AdaptationResult; pass its model"),
+        (Net().state_dict(), "pass the network that has loaded these weights"),
+        (Net, "of a function or a class the network that it makes"),
+    ]:
+        with pytest.raises(UserError, match=advice):
+            tllib_ancon.predict(model, PIXELS, **HOW)
 
 
 def test_an_npz_is_adapted_to_and_its_labels_score(tmp_path):

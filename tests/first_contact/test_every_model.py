@@ -343,7 +343,7 @@ def test_an_exported_program_predicts_and_does_not_learn():
         np.testing.assert_allclose(found, expected, atol=1e-6)
         with pytest.raises(UserError, match=r"a program of torch\.export does not learn"):
             adapted(NETWORKS["plain"], program)
-    with pytest.raises(UserError, match=r"of an exported program its module\(\)"):
+    with pytest.raises(UserError, match="not of type ExportedProgram; pass its module"):
         predict(exported, PIXELS, **PREPROCESSING)
 
 

@@ -69,6 +69,12 @@ class ImageConfig(Settings):
             values = getattr(self, name)
             if values is not None and len(values) not in (1, 3):
                 raise UserError(f"`{name}` must have 3 values, or 1 for grey, got {len(values)}")
+        largest = max(self.norm_mean or (0.0,))
+        if largest > 1:
+            raise UserError(
+                f"`norm_mean` is of pixels from 0 to 1, got {largest:g}; divide the numbers of `norm_mean` and "
+                "`norm_std` by 255"
+            )
 
 
 def _require_order(name: str, pair: tuple[float, float], may_be_equal: bool = True) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import pickle
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -302,7 +303,8 @@ def _batches_of(loader: DataLoader[Any]) -> Iterator[Any]:
     """The batches of a loader; a lost worker is one line, also where a pass that was left early has batches waiting."""
     batches: Any = loader._iterator  # of the last pass, which PyTorch empties first
     try:
-        batches = iter(loader)
+        with _naming_what_cannot_be_sent():
+            batches = iter(loader)
         yield from batches
     except (RuntimeError, EOFError, OSError) as error:  # OSError: of the socket by which a worker hands memory over
         reason = _loss_of_a_worker(error)
@@ -311,6 +313,21 @@ def _batches_of(loader: DataLoader[Any]) -> Iterator[Any]:
         if batches is not None:
             _end(batches)
         raise _WorkersLost(reason) from error
+
+
+@contextmanager
+def _naming_what_cannot_be_sent() -> Iterator[None]:
+    """In this context a dataset or a transform that cannot be pickled is one line. Processes get it pickled where they
+    do not begin as copies of this one: on macOS, on Windows, and by Python 3.14."""
+    try:
+        yield
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        if "pickle" not in str(error):
+            raise
+        raise UserError(
+            f"the dataset or the transform cannot be sent to the processes that load images ({one_line(error)}); "
+            "define it at the top level of a module, or pass `workers=0`"
+        ) from error
 
 
 def _end(batches: Any) -> None:

@@ -5,7 +5,7 @@ TLLib's is backbone, bottleneck and head; any other is a whole network whose hea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -293,9 +293,8 @@ def require_network(model: object, learns: bool = False) -> nn.Module:
     """Return the model if it is a network with weights, with ``learns`` a trainable one."""
     if not isinstance(model, nn.Module):
         raise UserError(
-            f"`model` must be a torch.nn.Module, a checkpoint or a run directory, not of type {type(model).__name__}; "
-            "of a state dict pass the network that has loaded it, of a function the network that it makes, of an "
-            "exported program its module()"
+            f"`model` must be a torch.nn.Module, a checkpoint or a run directory, not of type {type(model).__name__}"
+            f"; {_network_of(model)}"
         )
     if any(tensor.is_meta for tensor in chain(model.parameters(), model.buffers())):
         raise UserError("the model has weights on the device meta, shapes without values; load them first")
@@ -315,6 +314,16 @@ def require_network(model: object, learns: bool = False) -> nn.Module:
             "was before, and quantise what comes back"
         )
     return model
+
+
+def _network_of(model: object) -> str:
+    """What to pass in place of an object that is no network."""
+    if isinstance(model, Mapping):
+        return "pass the network that has loaded these weights"
+    for attribute in ("model", "module"):
+        if hasattr(model, attribute):
+            return f"pass its {attribute}"
+    return "pass the network itself; of a function or a class the network that it makes"
 
 
 def _is_exported(module: nn.Module) -> bool:
