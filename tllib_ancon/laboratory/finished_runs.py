@@ -140,7 +140,8 @@ def _check_range(metrics: Iterable[Record]) -> None:
 
 def compared_settings(config: Record, source: Record) -> dict[str, Any]:
     """The settings that decide the numbers of a run, those of its source stage under ``source NAME``."""
-    settings = {**config, **{f"source {name}": value for name, value in source.items()}}
+    source_settings = {f"source {name}": value for name, value in source.items()}
+    settings = {**config, **source_settings}
     return {name: value for name, value in settings.items() if name.removeprefix("source ") not in _NOT_COMPARED}
 
 
@@ -233,13 +234,15 @@ def usual_settings(configs: Iterable[Record], varied: Iterable[str]) -> dict[str
 
 def variant(config: Record, usual: Record) -> str:
     """Where a run leaves the usual settings of its sweep."""
-    return ", ".join(f"{name} {config.get(name)}" for name, value in usual.items() if config.get(name) != value)
+    differing = [name for name, value in usual.items() if config.get(name) != value]
+    return ", ".join(f"{name} {config.get(name)}" for name in differing)
 
 
 def compared_everywhere(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs on targets, from sources and with seeds that every start and method has: their means can be compared."""
     models = runs.assign(model=runs.start + ": " + runs.method)
-    return runs[models.groupby(PLACE).model.transform("nunique") == models.model.nunique()]
+    models_of_place = models.groupby(PLACE).model.transform("nunique")
+    return runs[models_of_place == models.model.nunique()]
 
 
 def runs_csv(runs: pd.DataFrame, varied: Sequence[str]) -> str:

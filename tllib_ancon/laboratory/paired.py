@@ -162,4 +162,6 @@ def _t_test(values: pd.Series[float]) -> float:
 def _holm(p_values: pd.Series[float]) -> pd.Series[float]:
     """p-values that hold for all tests together (S. Holm, 1979)."""
     ordered = p_values.sort_values(kind="stable")
-    return (ordered * range(len(ordered), 0, -1)).clip(upper=1).cummax().reindex(p_values.index)
+    num_tests_left = range(len(ordered), 0, -1)
+    corrected = (ordered * num_tests_left).clip(upper=1).cummax()
+    return corrected.reindex(p_values.index)

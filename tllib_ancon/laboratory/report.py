@@ -1,7 +1,7 @@
 """A report of finished runs: tables beside the paper's numbers, figures, one HTML page."""
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,8 +42,8 @@ from tllib_ancon.training.source import Source
 
 def write_report(folders: Sequence[str | Path], paper: str | None = None, out: str | Path = "report") -> str:
     """Write tables, figures and the page of the finished runs in these folders, beside a table of the paper."""
-    paths = [Path(folder) for folder in folders]
-    records = [read_json(folder / RECORD) for folder in paths if (folder / RECORD).is_file()]
+    paths = list(map(Path, folders))
+    records = [read_json(path / RECORD) for path in paths if (path / RECORD).is_file()]
     plan = _plan(paper, records)
     varied = sorted(plan.varied) if plan else []
     runs, left_out = _comparable_runs(paths, varied)
@@ -57,15 +57,18 @@ def write_report(folders: Sequence[str | Path], paper: str | None = None, out: s
     }
     text = rendered("report.md", **content)
     html = rendered("page.html", **content)
-    page = Path(out, "report.html")
-    page.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(page.with_name("report.md"), text.encode())
-    write_bytes(page.with_name("runs.csv"), runs_csv(runs, varied).encode())
-    write_bytes(page, html.encode())
+    files = {"report.md": text.encode(), "runs.csv": runs_csv(runs, varied).encode(), "report.html": html.encode()}
     for picture in pictures:
-        write_bytes(page.with_name(f"{picture.name}.png"), picture.png)
-    written = f"{counted(len(tables), 'table')} and {counted(len(pictures), 'figure')} in {page}"
+        files[f"{picture.name}.png"] = picture.png
+    _write_files(Path(out), files)
+    written = f"{counted(len(tables), 'table')} and {counted(len(pictures), 'figure')} in {Path(out, 'report.html')}"
     return f"{text}\n{terminal(written)}"
+
+
+def _write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        write_bytes(folder / name, content)
 
 
 def _title(runs: pd.DataFrame, plan: BenchmarkPlan | None) -> str:

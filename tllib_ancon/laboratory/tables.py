@@ -98,8 +98,9 @@ def table(quantity: Quantity, runs: pd.DataFrame, published: Sequence[Row] = (),
         return Table(quantity.title, pd.DataFrame())
     values = _by_column(numbers, printed_columns)
     is_whole = {*values} - {AVERAGE} == {*printed_columns}
+    paper_rows = _printed(published, values, is_whole, quantity)
     other_rows = _printed(others, values, is_whole, quantity)
-    lines = [*_measured_lines(values, quantity, _printed(published, values, is_whole, quantity))]
+    lines = list(_measured_lines(values, quantity, paper_rows))
     lines += [("other", f"{row.name} (others)", as_text(cells, quantity.decimals)) for row, cells in other_rows]
     notes = [*_reading_notes(values, quantity), *quantity.notes]
     if AVERAGE in values and printed_columns and not is_whole:
@@ -155,7 +156,9 @@ def _measured_texts(values: pd.DataFrame, quantity: Quantity) -> pd.DataFrame:
     means = by_row.mean()
     counts = by_row.count()
     few = counts.where(counts.isin(range(1, PAPER_SEEDS)))
-    texts = as_text(means, quantity.decimals) + as_text(by_row.std(), quantity.decimals, " ± ") + as_text(few, 0, " †")
+    mean_texts = as_text(means, quantity.decimals)
+    deviation_texts = as_text(by_row.std(), quantity.decimals, " ± ")
+    texts = mean_texts + deviation_texts + as_text(few, 0, " †")
     if not quantity.sign:
         return texts
     return texts.mask(_best(means, quantity), "**" + texts + "**")
