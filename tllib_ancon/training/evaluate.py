@@ -25,6 +25,7 @@ from tllib_ancon.training.not_finite import predicted_classes, require_predictio
 from tllib_ancon.training.predictor import Predictor
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run import SOURCE, RunDirectory
+from tllib_ancon.training.source import open_checkpoint
 
 
 @dataclass(frozen=True, repr=False)
@@ -158,10 +159,12 @@ def _source_model_of_the_run(predictor: Predictor) -> Predictor | None:
     if start.run is None:
         return None
     stored = RunDirectory(start.run).checkpoints / SOURCE
-    checkpoint = str(stored) if stored.is_file() else start.recorded.get("checkpoint")
-    if checkpoint is None:
+    if stored.is_file():
+        return Predictor(predictor.chosen, start=replace(start, checkpoint=str(stored)))
+    recorded = start.recorded.get("checkpoint")
+    if recorded is None:
         return None
-    return Predictor(predictor.chosen, start=replace(start, checkpoint=checkpoint))
+    return Predictor(predictor.chosen, start=replace(start, checkpoint=open_checkpoint(recorded).checkpoint))
 
 
 def _percent_right(outputs: NDArray[np.float32], labels: NDArray[np.int64]) -> float:
