@@ -144,14 +144,6 @@ def test_grey_of_more_than_8_bits_keeps_its_values(mode: str, value: float) -> N
     assert (samples.values == value).all()
 
 
-@pytest.mark.parametrize(("mode", "kind"), [("RGB", "PNG"), ("L", "TIFF"), ("CMYK", "TIFF"), ("RGBA", "TIFF")])
-def test_images_of_8_bits_stay_images(mode: str, kind: str) -> None:
-    samples = read(saved(Image.new(mode, (2, 3), 7), kind))
-    assert samples.values is None
-    assert samples.image is not None
-    assert (samples.image.size, samples.bands, samples.has_more_pages) == ((2, 3), 0, False)
-
-
 # The range of a data set
 
 
