@@ -72,8 +72,7 @@ class ImageConfig(Settings):
         largest = max(self.norm_mean or (0.0,))
         if largest > 1:
             raise UserError(
-                f"`norm_mean` is of pixels from 0 to 1, got {largest:g}; divide the numbers of `norm_mean` and "
-                "`norm_std` by 255"
+                f"`norm_mean` is of pixels from 0 to 1, got {largest:g}; pass `norm_mean` and `norm_std` divided by 255"
             )
 
 
