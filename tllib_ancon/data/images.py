@@ -36,6 +36,11 @@ DEEP_KINDS = ("uint16", "int16", "int32", "uint32")
 """Types of arrays that hold images of more than 8 bits."""
 
 
+def spread(count: int, most: int) -> Positions:
+    """At most this many of ``count`` positions, spread evenly, the first and the last among them."""
+    return np.unique(np.linspace(0, count - 1, most).astype(np.int64))
+
+
 def kind_of(array: Any) -> str:
     """The type of the numbers in an array or tensor by NumPy's name; empty for everything else."""
     return str(getattr(array, "dtype", "")).removeprefix("torch.")
@@ -105,8 +110,7 @@ class Images(ABC):
     def pixel_values(self, positions: Positions | None = None) -> PixelValues:
         """What at most 64 images spread over these positions hold; unreadable ones are left out."""
         among = np.arange(len(self)) if positions is None else positions
-        chosen = among[np.unique(np.linspace(0, len(among) - 1, MOST_SAMPLED).astype(int))]
-        return PixelValues.of(self._readable(chosen))
+        return PixelValues.of(self._readable(among[spread(len(among), MOST_SAMPLED)]))
 
     def _readable(self, positions: Positions) -> Iterator[Samples]:
         for position in positions.tolist():
@@ -140,7 +144,7 @@ class Images(ABC):
         """What tells them from others that have the same names: checksums of at most eight whose second reading is
         equal."""
         checksums = []
-        for position in np.unique(np.linspace(0, len(self) - 1, 8).astype(int)).tolist():
+        for position in spread(len(self), 8).tolist():
             checksum = self._checksum(position)
             if checksum == self._checksum(position):
                 checksums.append(checksum)

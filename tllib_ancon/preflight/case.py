@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 from torch import nn
 
 from tllib_ancon.config.check import CheckConfig
 from tllib_ancon.data.batches import Batch, are_images, to_device
 from tllib_ancon.data.domain import Domain, numbered
+from tllib_ancon.data.images import spread
 from tllib_ancon.data.pixels import PixelValues
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.models.classifier import Classifier, as_classifier
@@ -86,8 +86,7 @@ class Case:
     @cached_property
     def sample(self) -> Domain:
         """Some of the target's images, spread evenly."""
-        most = min(SAMPLE, len(self.target))
-        return self.target.subset(np.linspace(0, len(self.target) - 1, most).round().astype(np.int64))
+        return self.target.subset(spread(len(self.target), SAMPLE))
 
     @cached_property
     def decoded(self) -> list[Any]:

@@ -8,14 +8,13 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 from torch import Tensor
 
 from tllib_ancon.data.batches import Batch, are_images, shape_text, tree_map
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.images import Files
+from tllib_ancon.data.images import Files, spread
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.preflight.case import Case
 from tllib_ancon.preflight.rehearsal import Rehearsal
@@ -56,7 +55,7 @@ def require_pictures(folder: Path, inputs: Batch) -> None:
 def write_tiles(file: Path, case: Case, rehearsal: Rehearsal | None) -> Path:
     """Draw up to eight images of the sample; returns the file."""
     sample = case.sample
-    positions = np.linspace(0, len(sample) - 1, min(TILES, len(sample))).round().astype(int).tolist()
+    positions = spread(len(sample), TILES).tolist()
     tensors = [case.transforms.evaluation(sample.image(position)) for position in positions]
     pictures = _as_pictures(tensors, case.transforms.preprocessing)
     captions = [(_name(sample, position), _prediction(case, rehearsal, position)) for position in positions]

@@ -67,7 +67,8 @@ class EarlyLearningRegularization(FixedPrecision):
         targets = self.targets[rows]
         if self.training:
             update = current.detach() if predictions is None else _clamped(predictions)
-            moved = self.beta * targets + (1 - self.beta) * (update / update.sum(1, keepdim=True))
+            distribution = update / update.sum(1, keepdim=True)
+            moved = self.beta * targets + (1 - self.beta) * distribution
             targets = torch.where(finite_rows(update)[:, None], moved, targets)
             self.targets[rows] = targets
         return self.coefficient * (1 - (targets * current).sum(1)).log().mean()

@@ -72,7 +72,8 @@ class SampleEfficientEntropy(FixedPrecision):
         count = processes.mean(selected.sum().float())
         divisor = torch.where(count > 0, count, 1.0)
         if self.training:
-            mean = processes.mean(predictions.masked_fill(~selected[:, None], 0).sum(0)) / divisor
+            sum_of_selected = predictions.masked_fill(~selected[:, None], 0).sum(0)
+            mean = processes.mean(sum_of_selected) / divisor
             moved = torch.where(self.average.any(), torch.lerp(mean, self.average, MOMENTUM), mean)
             self.average.copy_(torch.where(count > 0, moved, self.average))
         weights = (self.entropy_margin - entropies.detach()).exp()

@@ -38,13 +38,10 @@ def belief_matching_loss(logits: Tensor, targets: Tensor, coefficient: float = 0
     alpha = logits.float().clamp(-LARGEST_LOG_CONCENTRATION, LARGEST_LOG_CONCENTRATION).exp()
     expected_logs = alpha.digamma() - alpha.sum(1, keepdim=True).digamma()
     log_likelihood = (weights * expected_logs).sum(1)
-    divergence = ((alpha - 1) * expected_logs).sum(1) - math.lgamma(logits.shape[1]) - _log_normalizer(alpha)
+    log_normalizer = alpha.lgamma().sum(1) - alpha.sum(1).lgamma()
+    log_normalizer_of_prior = -math.lgamma(logits.shape[1])
+    divergence = ((alpha - 1) * expected_logs).sum(1) + log_normalizer_of_prior - log_normalizer
     return (coefficient * divergence - log_likelihood).mean()
-
-
-def _log_normalizer(concentration: Tensor) -> Tensor:
-    """The logarithm of the multivariate beta function, (B, K) -> (B,)."""
-    return concentration.lgamma().sum(1) - concentration.sum(1).lgamma()
 
 
 @register("self-training", composes=COMPOSITIONS)
