@@ -67,6 +67,19 @@ def test_channels_are_first_or_last_in_bytes(channels_first):
         assert tllib_ancon.predict(Net(), images, **HOW).probabilities == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.parametrize("function", [tllib_ancon.adapt, tllib_ancon.predict])
+def test_tensors_that_nobody_normalised_are_told_and_the_advice_leads_on(function, capfd):
+    levels = torch.from_numpy(PIXELS).movedim(3, 1) / 255
+    quick = {"epochs": 1} if function is tllib_ancon.adapt else {}
+    for images in (levels, TensorDataset(levels), levels.numpy()):
+        function(Net(), images, workers=0, **quick)
+        line = f"values from {levels.min():.3g} to {levels.max():.3g}, which the model gets unchanged"
+        assert line in capfd.readouterr().err
+    function(Net(), (levels - 0.5) / 0.5, workers=0, **quick)
+    function(Net(), PIXELS, **HOW, **quick)
+    assert "which the model gets unchanged" not in capfd.readouterr().err
+
+
 def test_a_mean_of_bytes_follows_the_advice():
     of_bytes = {"norm_mean": (127.5,) * 3, "norm_std": (127.5,) * 3}
     for function in (tllib_ancon.adapt, tllib_ancon.predict, tllib_ancon.check):

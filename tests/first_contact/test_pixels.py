@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import ExifTags, Image, ImageOps
 from torch import nn
 
 import tllib_ancon
@@ -189,3 +189,17 @@ def test_python_states_what_is_assumed_of_images(call, tmp_path, capfd):
     said = capfd.readouterr().err
     assert "pixels are integers from 0 to 4000 in 3 of 3 sampled images: 0 becomes black and 4095 white" in said
     assert "1 file ignored (.txt)" in said
+
+
+def test_an_orientation_that_is_not_applied_is_told_and_the_advice_leads_on(tmp_path, capfd):
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    for number in range(3):
+        Image.new("RGB", (8, 6)).save(tmp_path / f"{number}.jpg", exif=exif if number else Image.Exif())
+    for call in (tllib_ancon.adapt, tllib_ancon.predict):
+        call(Brightness(), tmp_path, **HOW, **({"epochs": 1} if call is tllib_ancon.adapt else {}))
+        assert "2 of 3 sampled images have an EXIF orientation, which is not applied" in capfd.readouterr().err
+    for path in tmp_path.iterdir():
+        ImageOps.exif_transpose(Image.open(path)).save(path)
+    tllib_ancon.predict(Brightness(), tmp_path, **HOW)
+    assert "EXIF" not in capfd.readouterr().err

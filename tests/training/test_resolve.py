@@ -26,6 +26,7 @@ IMAGES = ImageFacts(
     are_fixed=False,
     resizing="default",
     pixel_values=PixelValues(images=64),
+    tensors=None,
     pixel_range=None,
 )
 USUAL_NETWORK = {

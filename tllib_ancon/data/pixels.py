@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import ExifTags, Image
 
 from tllib_ancon.config.images import ImageConfig
 from tllib_ancon.runtime.errors import UserError
@@ -56,6 +57,15 @@ class Samples:
     bands: int = 0  # of a TIFF that has more bands than are used
     has_more_pages: bool = False  # pages of a TIFF or frames of an animation, of which the first is used
 
+    @property
+    def is_turned(self) -> bool:
+        """Whether the file says that people should see the image turned or mirrored."""
+        if self.image is None:
+            return False
+        with suppress(Exception):  # Pillow's reader of EXIF raises many types
+            return self.image.getexif().get(ExifTags.Base.Orientation, 1) not in (0, 1)
+        return False
+
     def to_rgb(self, pixel_range: PixelRange | None) -> Image.Image:
         """Three channels of 8 bits. Deep values below and above the range are clipped."""
         if self.values is None:
@@ -86,6 +96,7 @@ class PixelValues:
         least, most: smallest and largest value of the deep images
         bands: largest number of bands of a TIFF of which not all are used; 0 for none
         several_pages: number of images in files with further pages or frames, which are not used
+        turned: number of images with an EXIF orientation, which is not applied
     """
 
     images: int = 0
@@ -95,25 +106,28 @@ class PixelValues:
     most: float = 0.0
     bands: int = 0
     several_pages: int = 0
+    turned: int = 0
 
     @classmethod
     def of(cls, samples: Iterable[Samples]) -> PixelValues:
         images = 0
         bands = 0
         several_pages = 0
+        turned = 0
         is_float = False
         ends: list[tuple[float, float]] = []
         for sample in samples:
             images += 1
             bands = max(bands, sample.bands)
             several_pages += sample.has_more_pages
+            turned += sample.is_turned
             values = sample.values
             if values is not None and np.isfinite(values).all():
                 is_float = is_float or values.dtype.kind == "f"
                 ends.append((float(values.min()), float(values.max())))
         least = min((low for low, _ in ends), default=0.0)
         most = max((high for _, high in ends), default=0.0)
-        return cls(images, len(ends), is_float, least, most, bands, several_pages)
+        return cls(images, len(ends), is_float, least, most, bands, several_pages, turned)
 
     @property
     def pixel_range(self) -> PixelRange | None:
@@ -151,6 +165,11 @@ class PixelValues:
             lines.append(f"the TIFFs have {self.bands} bands, of which {used} are used; `bands` chooses others")
         if self.several_pages:
             lines.append(self.line_on_pages)
+        if self.turned:
+            lines.append(
+                f"{self.turned:,} of {self.images:,} sampled images have an EXIF orientation, which is not applied, as "
+                "in torchvision's folders; PIL.ImageOps.exif_transpose turns them, to save them upright"
+            )
         return lines
 
     @property

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.images import CHANNELS
 from tllib_ancon.data.layouts import default_resizing
 from tllib_ancon.data.pixels import PixelValues
 from tllib_ancon.data.transforms import Preprocessing
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from tllib_ancon.training.source import Source
 
 Settings = Mapping[str, Any]
+
+SAMPLED = 16
+"""Tensors whose values are looked at."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,7 @@ class ImageFacts:
     are_fixed: bool  # tensors, or images with transforms of the user
     resizing: str  # of this layout of data
     pixel_values: PixelValues
+    tensors: tuple[float, float] | None  # least and largest value in a sample of tensors (1 or 3, H, W)
     pixel_range: Any  # that the images were opened with, or that the source model's run recorded
 
 
@@ -99,6 +104,7 @@ def facts_of(
             are_fixed=isinstance(transforms, Transforms) or images.holds_tensors,
             resizing=default_resizing(config.data),
             pixel_values=images.pixel_values(),
+            tensors=None if isinstance(transforms, Transforms) else _range_of_tensors(images),
             pixel_range=images.images.decoding.pixel_range or source.recorded.get("pixel_range"),
         )
     return Facts(
@@ -109,3 +115,13 @@ def facts_of(
         network=None if network is None else _NetworkFacts.of(network),
         images=image_facts,
     )
+
+
+def _range_of_tensors(images: Domain) -> tuple[float, float] | None:
+    """The least and largest value in a sample of tensors that are images (1 or 3, H, W); None for all else."""
+    if not images.holds_tensors:
+        return None
+    sample = [images.image(index) for index in range(min(len(images), SAMPLED))]
+    if not all(isinstance(row, Tensor) and row.ndim == 3 and row.shape[0] in CHANNELS for row in sample):
+        return None
+    return min(float(row.min()) for row in sample), max(float(row.max()) for row in sample)

@@ -289,6 +289,12 @@ def _notes(config: ImagesConfig, settings: Settings, facts: Facts) -> list[str]:
         learned = "shifted by up to 4 pixels" if size < SMALL else "cropped at random"
         shown = f"resized to {size} × {size} pixels, in training {learned}"
         notes.append(f"the preprocessing of this network is unknown; images are {shown}")
+    if images.tensors is not None and images.tensors[0] >= 0:
+        least, most = images.tensors
+        notes.append(
+            f"the images are tensors with values from {least:.3g} to {most:.3g}, which the model gets unchanged; if it "
+            "was trained on normalised images, normalise them, or pass them as bytes"
+        )
     pixel_range, notes_on_range = chosen_range(images.pixel_values, config.pixel_range, images.pixel_range)
     return [*notes, *notes_on_range, *images.pixel_values.lines(pixel_range, settings.get("bands"))]
 
