@@ -1,5 +1,7 @@
 """Images whose classes a mirror exchanges are not mirrored by default settings."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -71,6 +73,24 @@ def test_other_classes_are_mirrored_without_a_line(capfd):
     result = adapt(sides=False)
     assert (result.config.no_hflip, result.config.views) == (False, 2)
     assert not about_mirrors(capfd)
+
+
+@pytest.mark.parametrize("sides", [True, False])
+def test_a_source_model_that_predicts_one_class_is_compared_as_it_trains(sides, capfd):
+    net = network(sides)
+    net[0] = nn.Sequential(net[0], nn.BatchNorm2d(3, momentum=1.0)).eval()
+    with torch.no_grad():
+        net[2].bias.copy_(torch.tensor([3.0, -3.0]))
+    state = copy.deepcopy(net.state_dict())
+    images, labels = pictures(sides)
+    dark = images // 20
+    result = tllib_ancon.adapt(net, dark, labels=labels, epochs=1, **LEVEL)
+    assert result.metrics[0]["accuracy"] == 50  # all of one class
+    assert result.config.no_hflip is sides
+    assert len(about_mirrors(capfd)) == sides
+    torch.testing.assert_close(net.state_dict(), state)
+    if sides:
+        assert result.metrics[-1]["accuracy"] == 100
 
 
 def test_who_asks_for_mirrors_gets_them():

@@ -121,7 +121,7 @@ def _range_of_tensors(images: Domain) -> tuple[float, float] | None:
     """The least and largest value in a sample of tensors that are images (1 or 3, H, W); None for all else."""
     if not images.holds_tensors:
         return None
-    sample = [images.image(index) for index in range(min(len(images), SAMPLED))]
+    sample: list[Any] = [images.image(index) for index in range(min(len(images), SAMPLED))]
     if not all(isinstance(row, Tensor) and row.ndim == 3 and row.shape[0] in CHANNELS for row in sample):
         return None
     return min(float(row.min()) for row in sample), max(float(row.max()) for row in sample)

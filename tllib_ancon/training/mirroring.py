@@ -1,5 +1,6 @@
 """Whether a mirror changes the class: predictions for images, for their mirrors and for small shifts of them."""
 
+import copy
 import math
 from typing import NamedTuple, TypeVar
 
@@ -10,6 +11,7 @@ from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.transforms import mirror
+from tllib_ancon.models.batch_norm import estimated_statistics, has_statistics
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.outputs import evaluating, logits_of
 from tllib_ancon.runtime import processes
@@ -80,7 +82,22 @@ def mirror_disagreement(
     config: AdaptConfig, model: nn.Module, target: Domain, transform: Transform
 ) -> MirrorDisagreement:
     """Compare a model's predictions for at most 256 images (C, H, W) with those for their mirrors and for shifts of
-    them. The model is evaluated where it lies and stays unchanged."""
+    them. The model is evaluated where it lies and stays unchanged.
+
+    Where it predicts nearly one class, no change of an image changes that. Then batch-norm's statistics are those of
+    each batch, as in training, if the setting uses them."""
+    disagreement = _disagreement(config, model, target, transform)
+    is_told_apart = disagreement.unrelated >= LEAST_DISAGREEMENT
+    if is_told_apart or config.batch_norm == "source" or not has_statistics(model):
+        return disagreement
+    source_state = copy.deepcopy(model.state_dict())
+    with estimated_statistics(model):
+        disagreement = _disagreement(config, model, target, transform)
+    model.load_state_dict(source_state)
+    return disagreement
+
+
+def _disagreement(config: AdaptConfig, model: nn.Module, target: Domain, transform: Transform) -> MirrorDisagreement:
     drawn = torch.randperm(len(target), generator=torch.Generator().manual_seed(config.seed))[:COMPARED]
     images = UnlabelledImages(target.subset(drawn), transform)
     loader = ImageLoader(images, config.batch_size or COMPARED, config.workers, range(len(drawn)))
