@@ -41,11 +41,24 @@ class _ResizedImages:
 
     def __call__(self, position: int) -> Bytes:
         index = int(np.searchsorted(self.domain.positions, position))
+        stored = self._stored(index)
+        if stored is None:
+            return self._decode(index)
+        return stored
+
+    def _stored(self, index: int) -> Bytes | None:
+        """The stored bytes of an image; None if there are none, or if their checksum is wrong."""
         height, width = self.sizes[index].tolist()
-        stored: Bytes = self.pixels[index, : height * width * 3]
-        if height and (self.checked[index] or zlib.crc32(stored.data, height) == self.sums[index]):
-            self.checked[index] = True
-            return stored.reshape(height, width, 3)
+        if height == 0:
+            return None
+        pixels: Bytes = self.pixels[index, : height * width * 3]
+        if not self.checked[index] and zlib.crc32(pixels.data, height) != self.sums[index]:
+            return None
+        self.checked[index] = True
+        return pixels.reshape(height, width, 3)
+
+    def _decode(self, index: int) -> Bytes:
+        """Decode and resize an image, and store it if there is room for its size."""
         image: Any = self.domain.image(index)
         pixels = np.array(self.resizing(image))
         if pixels.size <= self.pixels.shape[1]:

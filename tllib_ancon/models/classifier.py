@@ -225,7 +225,6 @@ def as_classifier(
     probe: Batch | None = None,
     finetune: bool = True,
     reader: LogitsReader | None = None,
-    preprocessing: Preprocessing | None = None,
 ) -> Classifier:
     """Any network that ends in logits as a :class:`Classifier`; a classifier is returned unchanged.
 
@@ -234,14 +233,14 @@ def as_classifier(
     are the head, and their inputs side by side are the features. ``head`` names it. The features are what enters it.
     One forward pass in evaluation mode, without gradients, finds it, with the images ``probe`` or black ones. Without
     such a module ``features_dim`` and ``head`` of the result are None. ``reader`` says where the logits are in the
-    output. Default: found by the same pass. ``preprocessing`` is that of the network. Default: derived.
+    output. Default: found by the same pass.
     """
     if isinstance(model, Classifier):
         return model
     names = _named_modules(model, head)
-    declared = preprocessing_of(model) if preprocessing is None else preprocessing
+    preprocessing = preprocessing_of(model)
     if probe is None:
-        images: Batch = probe_images(model, declared)
+        images: Batch = probe_images(model, preprocessing)
         advice = "; give a few images that it takes, as the argument probe"
     else:
         images = to_device(probe, device_of(model))
@@ -255,7 +254,7 @@ def as_classifier(
         if name not in observed.calls:
             raise UserError(f"the model does not call its module {name} on (B, D); `head` must name one after pooling")
     widths = [observed.calls[name].features.shape[1] for name in heads]
-    return NetworkClassifier(model, logits.shape[1], heads, widths, finetune, logits_reader, declared)
+    return NetworkClassifier(model, logits.shape[1], heads, widths, finetune, logits_reader, preprocessing)
 
 
 def _named_modules(model: nn.Module, head: str | None) -> list[str]:

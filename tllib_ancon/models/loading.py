@@ -96,9 +96,9 @@ def _whole_network(
 
 
 def _classifier(network: nn.Module, finetune: bool) -> Classifier:
-    preprocessing = preprocessing_of(network)
-    images = probe_images(network, preprocessing)
-    return as_classifier(network, probe=images, finetune=finetune, preprocessing=preprocessing)
+    """The network with its head, found with black images of the size that its library declares."""
+    images = probe_images(network, preprocessing_of(network))
+    return as_classifier(network, probe=images, finetune=finetune)
 
 
 def _classes_of(tensors: Mapping[str, Tensor], network: nn.Module, num_classes: int) -> int:
