@@ -50,9 +50,9 @@ class Classifier(nn.Module):
     def get_parameters(self, base_lr: float = 1.0) -> list[dict[str, Any]]:
         """Groups of the parameters that learn, with TLLib's rates: 0.1 for a pre-trained backbone, else 1."""
         new_parts = [getattr(self, "bottleneck", None), self.head]
-        new_groups = [_trainable(part) for part in new_parts if part is not None]
+        new_groups = [trainable(part) for part in new_parts if part is not None]
         new_parameters = set(chain.from_iterable(new_groups))
-        backbone = [parameter for parameter in _trainable(self) if parameter not in new_parameters]
+        backbone = [parameter for parameter in trainable(self) if parameter not in new_parameters]
         backbone_rate = 0.1 * base_lr if self.finetune else base_lr
         groups = [{"params": backbone, "lr": backbone_rate}]
         groups += [{"params": parameters, "lr": base_lr} for parameters in new_groups]
@@ -67,7 +67,7 @@ class Classifier(nn.Module):
         self.bottleneck = nn.Sequential(*layers, nn.Dropout(probability))
 
 
-def _trainable(module: nn.Module) -> list[nn.Parameter]:
+def trainable(module: nn.Module) -> list[nn.Parameter]:
     return [parameter for parameter in module.parameters() if parameter.requires_grad]
 
 
@@ -377,35 +377,3 @@ def normalises_by_layer_alone(model: nn.Module) -> bool:
     has_layer_norm = any(isinstance(module, nn.LayerNorm) for module in modules)
     has_batch_norm = any(isinstance(module, BATCH_NORMS) for module in modules)
     return has_layer_norm and not has_batch_norm
-
-
-def choose_adapted_parameters(model: Classifier, which: str) -> int:
-    """Choose the parameters to train; returns how many of them were frozen. ``all-but-head`` is SHOT's and AnCon's
-    choice, ``norm-affine`` scale and shift of the normalisation layers (Rusak et al., 2022)."""
-    frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
-    if which != "as-given":
-        model.requires_grad_(which != "norm-affine")
-    if which == "all-but-head" and model.head is not None:
-        model.head.requires_grad_(False)
-    elif which == "norm-affine":
-        for module in model.modules():
-            if isinstance(module, BATCH_NORMS | nn.GroupNorm | nn.LayerNorm):
-                module.requires_grad_(True)
-    if not _trainable(model):
-        raise _nothing_to_train(model, which)
-    return sum(parameter.requires_grad for parameter in frozen)
-
-
-def _nothing_to_train(model: nn.Module, which: str) -> UserError:
-    """The error for a model of which no parameter learns."""
-    if any(hasattr(module, "peft_config") for module in model.modules()):
-        advice = "Its adapters are frozen, as PEFT loads them: load them with is_trainable=True"
-    elif which == "as-given":
-        advice = "All are frozen: let parameters require gradients, or pass `adapted=all-but-head`"
-    elif which == "all-but-head":
-        advice = "The head has all of its parameters"
-    else:
-        advice = "The model has none of these parameters"
-    return UserError(
-        f"the model has no parameter to train with `adapted={which}`; pass another `adapted`, such as all. {advice}"
-    )

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from tllib_ancon.config.check import CheckConfig
 from tllib_ancon.data.batches import concatenated, to_device
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages, Workers
+from tllib_ancon.models.adapted_parameters import choose_adapted_parameters
 from tllib_ancon.models.batch_norm import BatchNormPolicy
-from tllib_ancon.models.classifier import Classifier, NetworkClassifier, choose_adapted_parameters
+from tllib_ancon.models.classifier import Classifier, NetworkClassifier
 from tllib_ancon.models.outputs import evaluating
 from tllib_ancon.preflight.case import Case
 from tllib_ancon.runtime.errors import UserError, one_line

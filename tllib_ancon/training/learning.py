@@ -6,8 +6,9 @@ from torch import nn
 
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.models.adapted_parameters import choose_adapted_parameters
 from tllib_ancon.models.batch_norm import has_statistics
-from tllib_ancon.models.classifier import Classifier, choose_adapted_parameters
+from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.runtime.errors import UserError
 
 OF_TRAINING = (
