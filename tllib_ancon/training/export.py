@@ -4,6 +4,7 @@ import io
 import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,9 +26,18 @@ from tllib_ancon.training.predictor import Predictor
 
 METADATA = "metadata.json"
 
+FORMAT_OF_ENDING = {
+    ".onnx": "onnx",
+    ".pt2": "torch-export",
+    ".pth": "state-dict",
+    ".safetensors": "state-dict",
+}
+"""Endings of files that one format alone has."""
+
 
 def export(config: ExportConfig, model: nn.Module | None = None) -> None:
     """Write the selected model of a run; ``model`` is its network if only your program can build it."""
+    _require_ending(config)
     require_exporter(config.format)
     out = new_file(config.out, config.overwrite)
     predictor = Predictor(PredictConfig(checkpoint=config.run, model=config.model, quiet=True), model)
@@ -46,6 +56,15 @@ def export(config: ExportConfig, model: nn.Module | None = None) -> None:
         side = preprocessing.resize_size
     classes = predictor.start.classes or numbered(classifier.num_classes)
     write_bytes(out, _content_of(classifier, form, classes, preprocessing.mean, preprocessing.std, side))
+
+
+def _require_ending(config: ExportConfig) -> None:
+    """Raise an error for a file whose ending belongs to another format."""
+    expected = FORMAT_OF_ENDING.get(Path(config.out).suffix.lower(), config.format)
+    if expected != config.format:
+        raise UserError(
+            f"`out={config.out}` has the ending of another format than {config.format}; pass `format={expected}`"
+        )
 
 
 def require_exporter(form: str) -> None:
