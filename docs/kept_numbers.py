@@ -222,6 +222,13 @@ def of_two_views() -> pd.DataFrame:
     return pd.concat([found[found.variant.isin(["ancon-auto", "L, two views"])], rule])
 
 
+def of_many_epochs() -> str:
+    """Digits and the demo after 30 epochs, beside three (demo: six)."""
+    few = runs("ablation/current").query("variant in ['self-training', 'ancon-auto'] and family in ['digits', 'demo']")
+    many = runs("ablation/many_epochs")
+    return table.markdown_of(pd.concat([few, many.assign(variant=many.variant + ", 30 epochs")]), "ancon-auto")
+
+
 def of_other_networks(beside: str) -> str:
     """Rows of trials beside a variant with other networks; standard errors over corruptions, networks averaged."""
     found = study(RESULTS / "better_labels.csv", "networks")
@@ -258,6 +265,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "ablation_office31_128_equal": lambda: table.over_pairs(runs("ablation/office31_128_equal"), "shot"),
     "ablation_current": lambda: table.markdown_of(runs("ablation/current")),
     "ablation_equal_compute": lambda: table.markdown_of(runs("ablation/equal_compute"), "ancon-auto"),
+    "ablation_many_epochs": of_many_epochs,
     "toolkit": lambda: toolkit.table(pd.read_csv(BENCHMARKS / "toolkit" / "runs.csv")),
     "online": lambda: streams.table(pd.read_csv(STREAMS)),
     "online_orders": lambda: streams.table_of_orders(pd.read_csv(STREAMS)),
