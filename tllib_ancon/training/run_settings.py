@@ -31,6 +31,7 @@ def versions() -> dict[str, str]:
         "torch": torch.__version__,
         "torchvision": metadata.version("torchvision"),
         "timm": metadata.version("timm"),
+        "pillow": metadata.version("pillow"),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine(),
     }
 
