@@ -1,6 +1,7 @@
 """Batch-norm normalises by the statistics of the target, of the source or a mixture, as the equations say."""
 
 import copy
+import math
 from collections.abc import Callable
 
 import pytest
@@ -140,13 +141,26 @@ def test_in_a_step_batch_norm_follows_the_policy_and_dropout_its_flag(statistics
 def test_the_weight_is_that_of_the_formula(classes: list[int], agreeing: int) -> None:
     agreement = agreeing / 50
     imbalance = sum(abs(classes.count(k) / len(classes) - 1 / 4) for k in range(4))
+    deviation = math.sqrt(1 / 4 * 3 / 4 / len(classes))
+    mean_variation = sum(deviation * math.sqrt(2 / math.pi) / 2 for _ in range(4))
+    deviation_of_variation = math.sqrt(sum((1 - 2 / math.pi) * (deviation / 2) ** 2 for _ in range(4)))
+    limit = min(max(0.08, mean_variation + 2 * deviation_of_variation), 1 - agreement)
     expected = 0.0
-    if imbalance / 2 > min(0.08, 1 - agreement) + 1e-6:
+    if imbalance / 2 > limit + 1e-6:
         expected = max(0.5, imbalance / (imbalance + 1 - agreement))
-    elif imbalance / 2 > min(0.08, 1 - agreement) - 1e-6 and imbalance:
+    elif imbalance / 2 > limit - 1e-6 and imbalance:
         return  # decided by rounding
     logits = torch.nn.functional.one_hot(torch.tensor(classes), 4).float()
     assert mixing_weight(logits, agreement) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_small_sample_of_balanced_classes_counts_as_balanced() -> None:
+    """Of 200 images of ten classes every second sample is more than 0.08 from equal frequencies."""
+    generator = torch.Generator().manual_seed(0)
+    samples = torch.randint(10, (200, 200), generator=generator)
+    one_hot = torch.nn.functional.one_hot(samples, 10).float()
+    weights = torch.tensor([mixing_weight(logits, 0.5) for logits in one_hot])
+    assert (weights == 0).float().mean() > 0.95
 
 
 def classifier(favour: float) -> tuple[nn.Module, torch.Tensor]:

@@ -1,6 +1,7 @@
 """How batch-norm normalises while a network adapts: statistics of the target, of the source, or a mixture."""
 
 import copy
+import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,8 @@ Statistics = Literal["target", "source", "mixed"]
 ONE_VALUE = "batch-norm needs the statistics of more than one image; pass more images, and a `batch_size` of 2 or more"
 HALF = 0.5
 EVEN = 0.08
-"""Total variation between predicted class frequencies and equal ones, up to which classes count as balanced."""
+"""Total variation between predicted class frequencies and equal ones, up to which classes count as balanced in a sample
+of any size."""
 
 
 @dataclass(frozen=True)
@@ -98,10 +100,11 @@ def mixing_weight(logits: Tensor, agreement: float) -> float:
     r"""Choose the weight α of the source's statistics.
 
     .. math::
-        α = 0 \text{ if } u / 2 \le \min(0.08, 1 - a),
+        α = 0 \text{ if } u / 2 \le \min(\max(0.08, e), 1 - a),
         \text{ else } \max\Big(\frac12, \frac{u}{u + 1 - a}\Big), \quad u = \sum_k \big| \rho_k - \tfrac1K \big|
 
-    The statistics of a batch depend on the domain and on its classes. Balanced classes leave the domain alone, so that
+    with e, what u / 2 is by chance for M images of balanced classes: its mean and two standard deviations. The
+    statistics of a batch depend on the domain and on its classes. Balanced classes leave the domain alone, so that
     the target's statistics serve best. The less balanced the classes and the smaller the shift, the larger is α.
 
     Args:
@@ -112,9 +115,18 @@ def mixing_weight(logits: Tensor, agreement: float) -> float:
     frequencies = logits.argmax(1).bincount(minlength=num_classes) / num_images
     imbalance = float((frequencies - 1 / num_classes).abs().sum())
     shift = 1 - agreement
-    if imbalance / 2 <= min(EVEN, shift):
+    balanced = max(EVEN, _largest_variation_by_chance(num_images, num_classes))
+    if imbalance / 2 <= min(balanced, shift):
         return 0.0
     return max(HALF, imbalance / (imbalance + shift))
+
+
+def _largest_variation_by_chance(num_images: int, num_classes: int) -> float:
+    """e of :func:`mixing_weight`, with the frequencies of the classes as independent normal variables."""
+    deviation = math.sqrt((num_classes - 1) / num_images) / num_classes  # of the frequency of one class
+    mean = num_classes / 2 * deviation * math.sqrt(2 / math.pi)
+    deviation_of_variation = math.sqrt(num_classes * (1 - 2 / math.pi)) / 2 * deviation
+    return mean + 2 * deviation_of_variation
 
 
 @contextmanager
