@@ -83,7 +83,7 @@ def test_tensors_that_nobody_normalised_are_told_and_the_advice_leads_on(functio
 def test_a_mean_of_bytes_follows_the_advice():
     of_bytes = {"norm_mean": (127.5,) * 3, "norm_std": (127.5,) * 3}
     for function in (tllib_ancon.adapt, tllib_ancon.predict, tllib_ancon.check):
-        with pytest.raises(UserError, match=r"pixels from 0 to 1, got 127\.5; divide .* by 255"):
+        with pytest.raises(UserError, match=r"pixels from 0 to 1, got 127\.5; pass .* divided by 255"):
             function(Net(), PIXELS, **of_bytes)
     divided = {name: tuple(value / 255 for value in values) for name, values in of_bytes.items()}
     assert divided == HALVES

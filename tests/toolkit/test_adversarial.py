@@ -37,7 +37,7 @@ def test_mdd_is_the_formula_with_the_sign_of_a_loss(toolkit, margin: float) -> N
 def test_cdan_is_the_formula(toolkit, entropy_conditioning: bool, randomized: bool) -> None:
     """Long et al., NeurIPS 2018: the discriminator's loss on the products of features and predictions. The randomised
     map of dalib multiplies from the wrong side, and fails for every batch."""
-    options = {"randomized": randomized, "randomized_dim": 16, "hidden": 8}
+    options = {"randomized": randomized, "randomized_dim": 16}
     loss = toolkit.cdan(K, D, entropy_conditioning=entropy_conditioning, **options)
     batch = outputs()
     value = loss(*batch)
@@ -58,7 +58,7 @@ def test_cdan_is_the_formula(toolkit, entropy_conditioning: bool, randomized: bo
 
 
 def test_a_resumed_randomised_loss_is_the_same_loss(toolkit) -> None:
-    options = {"randomized": True, "randomized_dim": 16, "hidden": 8}
+    options = {"randomized": True, "randomized_dim": 16}
     first = toolkit.cdan(K, D, **options)
     second = toolkit.cdan(K, D, **options)
     assert first(*outputs()).item() != second(*outputs()).item()
