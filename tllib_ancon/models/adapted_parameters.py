@@ -24,7 +24,7 @@ def choose_adapted_parameters(model: Classifier, which: str) -> int:
 
 
 def _nothing_to_train(model: nn.Module, which: str) -> UserError:
-    """The error for a model of which no parameter learns."""
+    """The error for a model without a parameter that learns."""
     if any(hasattr(module, "peft_config") for module in model.modules()):
         advice = "Its adapters are frozen, as PEFT loads them: load them with is_trainable=True"
     elif which == "as-given":

@@ -131,7 +131,7 @@ class Adaptation(TrainingLoop):
         return prepared | trained
 
     def _predict_training_images(self, epoch: int) -> None:
-        """Predict images that are augmented as in training, of which batch-norm statistics are estimated."""
+        """Predict images that are augmented as in training. Batch-norm statistics are estimated from them."""
         training = self.images.training
         count = -(-STATISTICS_SAMPLE // (training.batch_size * processes.world_size()))
         with torch.inference_mode(), self.accelerator.autocast():
