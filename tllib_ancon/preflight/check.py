@@ -37,7 +37,7 @@ class CheckResult(Shown):
         channels: channels of the images and of the network's input
         preprocessing: resizing, crop and normalisation, and where they come from
         output: logits, probabilities, one logit or something else; head and features
-        mirror: share of some images whose predicted class a mirror changes, beside that of shifted images
+        mirror: share of some images whose predicted class a mirror changes; a large one beside that of shifted images
         predictions: frequencies of the predicted classes in a sample
         parameters: which parameters learn with these settings
         batch_norm: number of batch-norm layers, and their statistics while adapting

@@ -83,10 +83,9 @@ def mirror(case: Case) -> Fact:
     mirrors = case.mirrors
     if mirrors is None:
         return Fact("not compared: the inputs are no images, or the output is no logits", {"share": None})
-    text = (
-        f"changes the predicted class of {100 * mirrors.mirror:.0f} % of {counted(mirrors.images, 'image')}, "
-        f"a small shift {100 * mirrors.shift:.0f} %"
-    )
+    text = f"changes the predicted class of {100 * mirrors.mirror:.0f} % of {counted(mirrors.images, 'image')}"
+    if mirrors.shift is not None:
+        text += f", a small shift {100 * mirrors.shift:.0f} %"
     mark = FINE
     if mirrors.changes_class and case.requested.no_hflip is None:
         text += ": left and right may be different classes"

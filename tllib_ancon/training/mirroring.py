@@ -2,6 +2,7 @@
 
 import copy
 import math
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -24,6 +25,9 @@ Config = TypeVar("Config", bound=AdaptConfig)
 COMPARED = 256
 """Images at most that are compared, drawn from the target by the seed."""
 
+FIRST_COMPARED = 64
+"""Images that are compared at first. The others follow if these leave it open whether a mirror changes the class."""
+
 LEAST_DISAGREEMENT = 0.3
 """Share of images with another class for the mirror, above which a mirror may change the class."""
 
@@ -34,9 +38,8 @@ of an image disagrees under both."""
 SHIFT = 1 / 16
 """Shift to the right and down, as a fraction of the side."""
 
-
 STANDARD_ERRORS = 3.0
-"""By which the disagreement under a mirror must exceed that of unrelated predictions."""
+"""Distance from a limit, in standard errors, that leaves no doubt on which side of it a share is."""
 
 
 class MirrorDisagreement(NamedTuple):
@@ -44,45 +47,52 @@ class MirrorDisagreement(NamedTuple):
 
     Attributes:
         unrelated: the share under a mirror if the predictions for images and for mirrors were independent
+        shift: the share under a small shift; None if the one under a mirror is too low to compare them
     """
 
     mirror: float
-    shift: float
+    unrelated: float
     images: int
-    unrelated: float = 1.0
+    shift: float | None = None
 
     @classmethod
-    def of(cls, plain: Tensor, mirrored: Tensor, moved: Tensor) -> "MirrorDisagreement":
-        """The disagreement of predicted classes (N,) for images with those for their mirrors and for shifts of them."""
+    def of(cls, plain: Tensor, mirrored: Tensor) -> "MirrorDisagreement":
+        """The disagreement of predicted classes (N,) for images with those for their mirrors."""
         num_classes = int(max(plain.max(), mirrored.max())) + 1
         both_alike = (_frequencies(plain, num_classes) * _frequencies(mirrored, num_classes)).sum()
-        shares = torch.stack([(mirrored != plain).double().mean(), (moved != plain).double().mean(), 1 - both_alike])
-        processes.broadcast([shares])
-        mirror_share, shift_share, unrelated = shares.tolist()
-        return cls(mirror_share, shift_share, len(plain), unrelated)
+        return cls(_share_of_others(plain, mirrored), float(1 - both_alike), len(plain))
+
+    @property
+    def is_clearly_low(self) -> bool:
+        """Whether so few predictions change under a mirror that more images would not change the answer."""
+        return self.mirror < LEAST_DISAGREEMENT - STANDARD_ERRORS * self._standard_error(LEAST_DISAGREEMENT)
 
     @property
     def changes_class(self) -> bool:
         """Whether a mirror changes the class, by the predictions.
 
-        Either predictions differ on more than 0.3 of the images, and more than three times as often as under a shift.
-        Or they differ more often than unrelated predictions would: the mirror exchanges classes, which errors of a
-        model cannot cause.
+        They must differ on more than 0.3 of the images. Besides, they differ more than three times as often as under a
+        shift, or more often than unrelated predictions would: the mirror exchanges classes, which errors of a model
+        cannot cause.
         """
-        far_above_shift = self.mirror > max(LEAST_DISAGREEMENT, TIMES_SHIFT * self.shift)
-        return far_above_shift or self.exchanges_classes
+        if self.shift is None:
+            return False
+        return self.mirror > TIMES_SHIFT * self.shift or self.exchanges_classes
 
     @property
     def exchanges_classes(self) -> bool:
-        standard_error = math.sqrt(self.unrelated * (1 - self.unrelated) / self.images)
-        return self.mirror > self.unrelated + STANDARD_ERRORS * standard_error
+        return self.mirror > self.unrelated + STANDARD_ERRORS * self._standard_error(self.unrelated)
+
+    def _standard_error(self, share: float) -> float:
+        """Of the share of images with another class, if it is ``share`` in the whole target."""
+        return math.sqrt(share * (1 - share) / self.images)
 
 
 def mirror_disagreement(
     config: AdaptConfig, model: nn.Module, target: Domain, transform: Transform
 ) -> MirrorDisagreement:
-    """Compare a model's predictions for at most 256 images (C, H, W) with those for their mirrors and for shifts of
-    them. The model is evaluated where it lies and stays unchanged.
+    """Compare a model's predictions for at most 256 images (C, H, W) with those for their mirrors, and with those for
+    shifts where a mirror changes many. The model is evaluated where it lies and stays unchanged.
 
     Where it predicts nearly one class, no change of an image changes that. Then batch-norm's statistics are those of
     each batch, as in training, if the setting uses them."""
@@ -99,16 +109,47 @@ def mirror_disagreement(
 
 def _disagreement(config: AdaptConfig, model: nn.Module, target: Domain, transform: Transform) -> MirrorDisagreement:
     drawn = torch.randperm(len(target), generator=torch.Generator().manual_seed(config.seed))[:COMPARED]
-    images = UnlabelledImages(target.subset(drawn), transform)
-    loader = ImageLoader(images, config.batch_size or COMPARED, config.workers, range(len(drawn)))
+    compared = target.subset(drawn[:FIRST_COMPARED])
+    classes = _predicted_classes(config, model, compared, transform, (_unchanged, mirror))
+    if len(drawn) > FIRST_COMPARED and not MirrorDisagreement.of(*classes).is_clearly_low:
+        others = target.subset(drawn[FIRST_COMPARED:])
+        classes_of_others = _predicted_classes(config, model, others, transform, (_unchanged, mirror))
+        classes = torch.cat([classes, classes_of_others], dim=1)
+        compared = target.subset(drawn)
+    disagreement = MirrorDisagreement.of(*classes)
+    if disagreement.mirror <= LEAST_DISAGREEMENT:
+        return disagreement
+    (classes_of_shifts,) = _predicted_classes(config, model, compared, transform, (shifted,))
+    return disagreement._replace(shift=_share_of_others(classes[0], classes_of_shifts))
+
+
+def _predicted_classes(
+    config: AdaptConfig,
+    model: nn.Module,
+    images: Domain,
+    transform: Transform,
+    changes: Sequence[Callable[[Tensor], Tensor]],
+) -> Tensor:
+    """(V, N) predicted classes of N images under V changes; many processes get those of the main one."""
+    loader = ImageLoader(UnlabelledImages(images, transform), config.batch_size or COMPARED, config.workers)
     device = next(model.parameters(), torch.empty(0)).device
     batches = []
     with evaluating(model), torch.no_grad():
         for _, batch in loader:
             plain = batch.to(device)
-            views = [plain, mirror(plain), shifted(plain)]
-            batches.append(torch.stack([logits_of(model, view).argmax(1) for view in views]))
-    return MirrorDisagreement.of(*torch.cat(batches, dim=1))
+            batches.append(torch.stack([logits_of(model, change(plain)).argmax(1) for change in changes]))
+    classes = torch.cat(batches, dim=1)
+    processes.broadcast([classes])
+    return classes
+
+
+def _unchanged(images: Tensor) -> Tensor:
+    return images
+
+
+def _share_of_others(classes: Tensor, changed: Tensor) -> float:
+    """The share of images (N,) that have another class after a change."""
+    return float((classes != changed).double().mean())
 
 
 def _frequencies(classes: Tensor, num_classes: int) -> Tensor:
@@ -125,6 +166,7 @@ def shifted(images: Tensor) -> Tensor:
 
 def _mirror_line(disagreement: MirrorDisagreement) -> str:
     """The line for a target whose images are not mirrored for this reason."""
+    assert disagreement.shift is not None
     mirrored = f"{100 * disagreement.mirror:.0f} % of {disagreement.images} mirrored images"
     return (
         f"a mirror seems to change the class: the source model predicts another one for {mirrored}, and for "
