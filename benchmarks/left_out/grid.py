@@ -72,6 +72,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "I, rate of labels": {"method": "rule-estimated-prior-label-rate"},
     "L, two views": {"method": "rule-running-shares-two-views"},
     "L, two views, whole rate": {"method": "rule-running-shares-two-views-whole-rate"},
+    "L, two views, τ = 0.067": {"method": "rule-running-shares-two-views-whole-rate", "step_change": 0.067},
     "I + neighbours": {"method": "rule-estimated-prior-neighbours"},
 }
 TRUE_PRIOR = ", true prior"
