@@ -1,16 +1,18 @@
-"""Files that would run code are refused at every flag that takes a file, and do not run."""
+"""A file that would run code is refused and does not run; one that is damaged gives one line or an answer."""
 
 import ast
 import pickle
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
 import tllib_ancon
-from tests.domains_on_disk import small_arguments
+from tests.domains_on_disk import adapt_arguments, small_arguments
+from tests.end_to_end.conftest import KEPT
 from tests.training.test_checkpointing import Bomb
-from tllib_ancon.cli.main import COMMANDS, parser_of
+from tllib_ancon.cli.main import COMMANDS, main, parser_of
 
 READ_FLAGS = {
     *((command, "--checkpoint") for command in ("adapt", "check", "evaluate", "predict")),
@@ -143,3 +145,48 @@ def test_nothing_in_the_package_runs_or_unpacks_what_a_file_says() -> None:
 )
 def test_what_would_run_a_file_is_seen(code: str) -> None:
     assert is_unsafe(ast.parse(code).body[0].value, "a.py")
+
+
+DEPTH = 100_000
+DAMAGES = {
+    "empty": lambda content: b"",
+    "cut": lambda content: content[: len(content) // 2],
+    "flipped": lambda content: content[:-9] + bytes([content[-9] ^ 1]) + content[-8:],
+    "another type": lambda content: pickle.dumps([1, 2]),
+    "nested": lambda content: b"[" * DEPTH + b"]" * DEPTH,
+    "numbers as texts": lambda content: content.replace(b": 1", b': "x"'),
+    "repeated": lambda content: content[:20] + content,
+}
+READERS = {
+    "run/config.json": "adapt",
+    "run/result.json": "adapt",
+    "run/metrics.jsonl": "adapt",
+    "run/checkpoints/best.pth": "evaluate",
+    "domains/image_list/dark.txt": "predict",
+    "domains/image_list/classes.txt": "predict",
+    "domains/dark/red/003.png": "predict",
+}
+"""File -> the command that reads it."""
+
+
+@pytest.mark.parametrize("file", READERS)
+def test_a_damaged_file_is_one_line_or_an_answer(file, kept, copied, source_checkpoint, tmp_path, capsys):
+    run = tmp_path / "run"
+    without_epochs = [word for word in small_arguments(copied) if word not in ("-s", "bright", "--quiet")]
+    selected = ["-t", "dark", "--checkpoint", str(run)]
+    commands = {
+        "adapt": adapt_arguments(copied, source_checkpoint, run, *KEPT),
+        "evaluate": ["evaluate", *without_epochs, *selected],
+        "predict": ["predict", *without_epochs, *selected, "--out", str(tmp_path / "out.csv")],
+    }
+    words = commands[READERS[file]]
+    for damage in DAMAGES.values():
+        shutil.copytree(kept, run)
+        whole = (tmp_path / file).read_bytes()
+        (tmp_path / file).write_bytes(damage(whole))
+        capsys.readouterr()
+        status = main(words)
+        errors = [line for line in capsys.readouterr().err.splitlines() if "error: " in line]
+        assert (status, len(errors)) in ((0, 0), (2, 1))
+        (tmp_path / file).write_bytes(whole)
+        shutil.rmtree(run)

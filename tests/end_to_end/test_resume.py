@@ -139,8 +139,10 @@ def test_a_signal_to_all_processes_of_a_run_or_to_the_first_is_one_line_and_the_
         process = start(adapt("cut", *words, "-j", "2"), errors=errors)
         wait_for(lambda before=before: last_epoch(tmp_path / "cut") > before)
         time.sleep(generator.uniform(0, 0.05))
+        workers = psutil.Process(process.pid).children()
         send(process.pid, number)
         process.join()
+        psutil.wait_procs(workers)  # none is left
         if process.exitcode == 0:
             break
         assert process.exitcode == 128 + number, errors.read_text()

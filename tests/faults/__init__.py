@@ -1,1 +1,1 @@
-"""Random faults: kills, full disks, hostile files; and what each command makes of them."""
+"""What a command left behind after a fault, compared with what it leaves without one."""
