@@ -35,7 +35,7 @@ def golden() -> dict[str, np.ndarray]:
 
 
 @pytest.fixture
-def few_digits(monkeypatch: pytest.MonkeyPatch) -> int:
+def few_digits(monkeypatch) -> int:
     """How many images each domain of the demo has in the test that asks for this."""
     rendered, handwritten = demo.rendered_digits, demo.handwritten_digits
     monkeypatch.setattr(demo, "rendered_digits", lambda: rendered(images_per_class=20))
@@ -44,12 +44,12 @@ def few_digits(monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 @pytest.fixture(scope="session")
-def domains(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def domains(tmp_path_factory) -> Path:
     return write_domains(tmp_path_factory.mktemp("domains"))
 
 
 @pytest.fixture(scope="session")
-def source_checkpoint(domains: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def source_checkpoint(domains, tmp_path_factory) -> Path:
     log = tmp_path_factory.mktemp("source") / "run"
     assert main(["pretrain", *small_arguments(domains), "--epochs", "12", "--log", str(log)]) == 0
     return log / "checkpoints" / "best.pth"

@@ -10,7 +10,7 @@ SIDE = 16
 """Pixels of an image."""
 
 
-def write_domain(root: Path, name: str, images: int, seed: int, brightness: float = 1.0, side: int = SIDE) -> None:
+def write_domain(root: Path, name: str, images: int, seed: int, brightness: float = 1.0, side: int = SIDE):
     """Noisy pictures whose strongest colour is their class; a domain differs from another by its brightness."""
     generator = np.random.default_rng(seed)
     lines = []

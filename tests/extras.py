@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 from importlib.util import find_spec
-from typing import Any
 
 import pytest
 
@@ -18,19 +17,19 @@ MISSING = {package for package in PACKAGES if find_spec(package) is None}
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
-    report: Any = yield
+def pytest_make_collect_report(collector) -> Iterator[None]:
+    report = yield
     excinfo = getattr(report, "call", None) and report.call.excinfo
     return _skipped(report, excinfo, str(collector.path))
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    report: Any = yield
+def pytest_runtest_makereport(item, call) -> Iterator[None]:
+    report = yield
     return _skipped(report, call.excinfo, str(item.path))
 
 
-def _skipped(report: Any, excinfo: pytest.ExceptionInfo[BaseException] | None, path: str) -> Any:
+def _skipped(report, excinfo, path: str):
     """The report of a skip where a test file or a test met a missing package; else the report as it is."""
     error = None if excinfo is None else excinfo.value
     while error is not None:

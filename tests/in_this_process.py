@@ -4,7 +4,6 @@ import contextlib
 import subprocess
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
 from unittest import mock
 
 from tllib_ancon.cli.main import main
@@ -26,7 +25,7 @@ def runs_here() -> Iterator[list[list[str]]]:
     """Gives the words of each command that was run so far."""
     made: list[list[str]] = []
 
-    def run(command: list[str], **streams: Any) -> Ended:
+    def run(command: list[str], **streams) -> Ended:
         made.append(command[4:])
         with contextlib.redirect_stdout(streams["stdout"]), contextlib.redirect_stderr(streams["stderr"]):
             return Ended(main(command[4:]))

@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image
 
 
-def write_list(root: Path, name: str, images: int, classes: int) -> None:
+def write_list(root: Path, name: str, images: int, classes: int):
     lines = []
     for number in range(images):
         path = f"{name}/class{number % classes}/{number:04d}.jpg"
@@ -27,7 +27,7 @@ def write_classes(folder: Path, classes: Sequence[str], images: int) -> list[str
     return written
 
 
-def write_picture(path: Path, label: int, seed: int, side: int = 24) -> None:
+def write_picture(path: Path, label: int, seed: int, side: int = 24):
     """Noise with a colour that depends on the class."""
     generator = np.random.default_rng(seed)
     pixels = generator.integers(0, 120, (side, side, 3))

@@ -13,13 +13,12 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import chain, zip_longest
 from math import sqrt
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("self_training", "measures", "models/batch_norm", "training/resolve", "data")
@@ -60,7 +59,7 @@ def copy_checkout(directory: Path) -> Path:
     return project
 
 
-def stay_below(directory: Path) -> None:
+def stay_below(directory: Path):
     """Let the home directory and every temporary or cached file lie below the directory, whatever a mutant writes."""
     for variable in ("HOME", "TMPDIR", "XDG_CACHE_HOME", "TORCH_HOME", "HF_HOME"):
         place = directory / variable.lower()
@@ -71,13 +70,13 @@ def stay_below(directory: Path) -> None:
     sys.path.remove(str(ROOT / "tests"))
 
 
-def mutate_below_plain_decorators() -> None:
+def mutate_below_plain_decorators():
     import libcst
     from mutmut.mutation.file_mutation import MutationVisitor
 
-    skips: Callable[[Any, libcst.CSTNode], bool] = MutationVisitor._skip_node_and_children
+    skips = MutationVisitor._skip_node_and_children
 
-    def skips_without_plain_decorators(visitor: Any, node: libcst.CSTNode) -> bool:
+    def skips_without_plain_decorators(visitor, node: libcst.CSTNode) -> bool:
         if isinstance(node, libcst.FunctionDef):
             names = [libcst.Module([]).code_for_node(decorator.decorator) for decorator in node.decorators]
             if set(names) <= set(PLAIN_DECORATORS):
@@ -87,7 +86,7 @@ def mutate_below_plain_decorators() -> None:
     MutationVisitor._skip_node_and_children = skips_without_plain_decorators
 
 
-def run(names: list[str]) -> None:
+def run(names: list[str]):
     """Test these mutants in this order, each by its cheapest test first."""
     from mutmut import __main__ as mutmut
     from mutmut.state import state
@@ -95,7 +94,7 @@ def run(names: list[str]) -> None:
 
     submit = ForkServerRunner.submit
 
-    def submit_in_order(runner: ForkServerRunner, mutant_name: str, tests: list[str], *limits: Any) -> None:
+    def submit_in_order(runner: ForkServerRunner, mutant_name: str, tests: list[str], *limits):
         submit(runner, mutant_name, sorted(tests, key=state().duration_by_test.__getitem__), *limits)
 
     ForkServerRunner.submit = submit_in_order
@@ -118,7 +117,7 @@ def all_mutants() -> list[Mutant]:
     return mutants
 
 
-def generate() -> None:
+def generate():
     from mutmut import __main__ as mutmut
 
     os.makedirs("mutants", exist_ok=True)
@@ -185,7 +184,7 @@ def survivors(drawn: list[Mutant]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
+def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path, help="folder of the copy and of all results, made when missing")
     parser.add_argument("--seed", type=int, default=1, help="seed of the sample. Default: 1")

@@ -1,8 +1,7 @@
 """Tiny networks as people bring them, and images for them: shared by the tests of any model and any input."""
 
 import copy
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -33,7 +32,7 @@ class Net(nn.Module):
 class Returns(Net):
     """A ``Net`` whose output is a function of its features (B, 8) and logits (B, K)."""
 
-    def __init__(self, form: Callable[[Tensor, Tensor], Any], num_classes: int = CLASSES):
+    def __init__(self, form, num_classes: int = CLASSES):
         super().__init__(num_classes)
         self.form = form
 

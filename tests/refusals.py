@@ -9,7 +9,7 @@ from tllib_ancon.runtime.errors import UserError
 
 
 @contextmanager
-def refused(message: str, **places: object) -> Iterator[None]:
+def refused(message: str, **places) -> Iterator[None]:
     """The body must raise a UserError with this message, in which the name of a place stands for its path."""
     with pytest.raises(UserError) as error:
         yield

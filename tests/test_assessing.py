@@ -33,7 +33,7 @@ def population(generator: np.random.Generator, images: int, accuracy: float, sha
 
 
 @pytest.mark.parametrize(("accuracy", "sharp"), [(0.1, 0.7), (0.6, 0.0), (0.95, 0.7)])
-def test_the_interval_holds_after_every_label_at_once(accuracy: float, sharp: float) -> None:
+def test_the_interval_holds_after_every_label_at_once(accuracy, sharp):
     """What no label before left out is in all intervals so far: the last one is their intersection."""
     generator = np.random.default_rng(0)
     missed = 0
@@ -44,8 +44,8 @@ def test_the_interval_holds_after_every_label_at_once(accuracy: float, sharp: fl
     assert missed <= 0.1 * STREAMS + 3 * math.sqrt(STREAMS * 0.1 * 0.9)
 
 
-def test_confidences_that_tell_what_is_right_shorten_the_interval_and_others_cost_little() -> None:
-    def width(sharp: float, constant: bool = False) -> float:
+def test_confidences_that_tell_what_is_right_shorten_the_interval_and_others_cost_little():
+    def width(sharp, constant=False):
         generator = np.random.default_rng(1)
         total = 0.0
         for _ in range(20):
@@ -60,7 +60,7 @@ def test_confidences_that_tell_what_is_right_shorten_the_interval_and_others_cos
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=30), st.integers(0, 30), st.randoms(use_true_random=False))
-def test_the_interval_holds_what_labels_leave_possible_and_is_exact_with_all(outcomes, unseen, random) -> None:
+def test_the_interval_holds_what_labels_leave_possible_and_is_exact_with_all(outcomes, unseen, random):
     right = np.array(outcomes, float)
     confidences = np.array([random.random() for _ in range(len(right) + unseen)])
     estimate, (lower, upper) = labelled_accuracy(right, confidences)
@@ -71,7 +71,7 @@ def test_the_interval_holds_what_labels_leave_possible_and_is_exact_with_all(out
     assert (lower, upper) == pytest.approx((1 - mirrored.upper, 1 - mirrored.lower))
 
 
-def test_about_so_many_labels_are_needed() -> None:
+def test_about_so_many_labels_are_needed():
     assert labels_needed(0.95, 5000) < labels_needed(0.7, 5000) < labels_needed(0.5, 5000) < 1000
     assert labels_needed(0.5, 50) < 50
     assert labels_needed(0.5, 10**6) < 1200
@@ -82,8 +82,8 @@ def test_about_so_many_labels_are_needed() -> None:
 
 @pytest.mark.parametrize("images", [1, 2, 12, 20, 40, 63])
 @pytest.mark.parametrize("accuracy", [0.0, 0.5, 0.9])
-def test_as_many_labels_are_needed_as_make_the_interval_short_enough(images: int, accuracy: float) -> None:
-    def width(labels: int) -> float:
+def test_as_many_labels_are_needed_as_make_the_interval_short_enough(images, accuracy):
+    def width(labels):
         right = [math.floor(accuracy * (n + 1) + 0.5) - math.floor(accuracy * n + 0.5) for n in range(labels)]
         lower, upper = labelled_accuracy(right, np.zeros(images))[1]
         return upper - lower
@@ -100,7 +100,7 @@ def skewed(generator: np.random.Generator, images: int, features: int = 60) -> n
 
 
 @pytest.mark.parametrize(("there", "here"), [(60, 800), (800, 60), (300, 300)])
-def test_without_drift_the_test_says_drift_as_rarely_as_its_level(there: int, here: int) -> None:
+def test_without_drift_the_test_says_drift_as_rarely_as_its_level(there, here):
     generator = np.random.default_rng(0)
     found = 0
     for _ in range(400):
@@ -109,7 +109,7 @@ def test_without_drift_the_test_says_drift_as_rarely_as_its_level(there: int, he
     assert found <= 0.05 * 400 + 3 * math.sqrt(400 * 0.05 * 0.95)
 
 
-def test_a_shift_of_one_feature_is_found() -> None:
+def test_a_shift_of_one_feature_is_found():
     generator = np.random.default_rng(0)
     source = SourceStatistics.of(skewed(generator, 200))
     moved = skewed(generator, 200)
@@ -124,20 +124,20 @@ def test_a_shift_of_one_feature_is_found() -> None:
     assert drift_p(constant, same) == 1
 
 
-def test_a_p_value_that_is_no_number_of_64_bits_is_below_a_bound() -> None:
+def test_a_p_value_that_is_no_number_of_64_bits_is_below_a_bound():
     for value, text in ((0.0, "drift: p < 1e-300 that features"), (2.5e-202, "drift: p = 2.5e-202 that features")):
         (line,) = (line for line in in_words({"class_frequencies": [0.5, 0.5], "drift_p": value}, 9) if "drift" in line)
         assert line.startswith(text)
 
 
-def test_p_values_are_those_of_student() -> None:
+def test_p_values_are_those_of_student():
     statistics = np.array([0.0, 1e-9, 0.3, -2.0, 40.0, np.nan])
     for degrees_of_freedom in (1, 2, 7, 500):
         expected = 2 * student_t.sf(np.abs(statistics), degrees_of_freedom)
         assert student_p(statistics, degrees_of_freedom) == pytest.approx(expected, rel=1e-6, nan_ok=True)
 
 
-def test_indicators_of_predictions() -> None:
+def test_indicators_of_predictions():
     features = skewed(np.random.default_rng(0), 30)
     source = SourceStatistics.of(skewed(np.random.default_rng(1), 40))
     frequencies = {"class_frequencies": [0.5, 0.0, 0.5, 0.0]}
@@ -150,7 +150,7 @@ def test_indicators_of_predictions() -> None:
         drift_p(features[:, :3], source)
 
 
-def test_indicators_in_words() -> None:
+def test_indicators_in_words():
     values = {"agreement": 0.9, "aetta": 0.65, "class_frequencies": [0.75, 0.0, 0.25], "drift_p": 0.0123}
     first = (
         "indicators: agreement 90.0 %, aetta 65.0 %, 2 of 3 classes predicted, the most frequent for 75.0 % of images"

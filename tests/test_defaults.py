@@ -1,8 +1,5 @@
 """Every public function and class with its default settings: two workers, two views, mixed batch-norm statistics."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -19,7 +16,7 @@ IMAGES, CLASSES, SIDE, WIDTH = 130, 3, 16, 8  # two steps of the default batch s
 LABELS = np.arange(IMAGES) % CLASSES
 PIXELS = np.random.default_rng(0).integers(0, 140, (IMAGES, SIDE, SIDE, 3), dtype=np.uint8)
 PIXELS += 5 * np.eye(CLASSES, dtype=np.uint8)[LABELS][:, None, None]
-SMALL: dict[str, Any] = {"arch": "small_cnn", "scratch": True, "image_size": SIDE, "resize_size": SIDE}
+SMALL = {"arch": "small_cnn", "scratch": True, "image_size": SIDE, "resize_size": SIDE}
 """A source network and the images' size, which decide how long a training takes."""
 
 
@@ -126,10 +123,10 @@ def test_online(method):
 @pytest.mark.parametrize("method", ["erm", "cdan", "mdd"])
 def test_pretrain_then_adapt_then_evaluate(method, domains, tmp_path):
     steps = {} if method == "erm" else {"iters_per_epoch": 2, "batch_size": 8}
-    where: dict[str, Any] = {"root": domains, "data": "ImageList"}
+    where = {"root": domains, "data": "ImageList"}
     log = tmp_path / "source"
     again = tmp_path / "adapted"
-    length: dict[str, Any] = {"epochs": 1, **steps, **({"batch_size": 8} if method == "erm" else {})}
+    length = {"epochs": 1, **steps, **({"batch_size": 8} if method == "erm" else {})}
     settings = {**SMALL, **where, **length, "method": method, "source": ["bright"], "target": ["dark"], "log": log}
     tllib_ancon.pretrain(tllib_ancon.PretrainConfig(**settings))
     result = tllib_ancon.adapt(log, **where, target=["dark"], log=again, epochs=1)
@@ -151,7 +148,7 @@ FEATURES = torch.randn(8, WIDTH, generator=torch.Generator().manual_seed(0))
 LOGITS = torch.randn(8, CLASSES, generator=torch.Generator().manual_seed(1))
 PROBABILITIES = LOGITS.softmax(1)
 STEP = INDICES, FEATURES, LOGITS
-OWN_LOOP: dict[str, Callable[[], Any]] = {
+OWN_LOOP = {
     "AnchoredConfidence": lambda: own_loop(*STEP, loss=tllib_ancon.AnchoredConfidence(IMAGES, CLASSES)),
     "AdaptiveSmoothing": lambda: own_loop(*STEP, loss=tllib_ancon.AdaptiveSmoothing(IMAGES, CLASSES)),
     "EarlyLearningRegularization": lambda: own_loop(
@@ -176,7 +173,7 @@ def test_in_a_loop_of_ones_own(name):
 
 @pytest.mark.parametrize("name", methods.names())
 def test_create(name):
-    sizes: dict[str, Any] = {"num_samples": IMAGES, "num_classes": CLASSES, "feature_dim": WIDTH}
+    sizes = {"num_samples": IMAGES, "num_classes": CLASSES, "feature_dim": WIDTH}
     method = methods.create(name, **sizes, total_steps=4)
     everything = torch.arange(IMAGES), torch.randn(IMAGES, WIDTH), torch.randn(IMAGES, CLASSES)
     method.begin_epoch(0, *everything)

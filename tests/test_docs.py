@@ -34,7 +34,7 @@ def generate() -> SimpleNamespace:
     return SimpleNamespace(**runpy.run_path(str(DOCS / "generate.py")))
 
 
-def test_every_file_of_a_run_is_on_its_page(tmp_path: Path) -> None:
+def test_every_file_of_a_run_is_on_its_page(tmp_path):
     torch.manual_seed(0)
     images = [torch.randn(3, 8, 8) for _ in range(20)]
     model = nn.Sequential(nn.Flatten(), nn.Linear(192, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
@@ -55,7 +55,7 @@ def fields_on_the_page(section: str) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def finished_runs(domains: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def finished_runs(domains, tmp_path_factory) -> dict[str, Path]:
     """A source model of each kind, and adaptations that differ in what they record."""
     folder = tmp_path_factory.mktemp("runs")
     runs = {name: folder / name for name in ("erm", "cdan", "ancon-auto", "nrc+ancon", "taught")}
@@ -72,8 +72,8 @@ def finished_runs(domains: Path, tmp_path_factory: pytest.TempPathFactory) -> di
     return runs
 
 
-def test_every_field_of_a_run_is_on_its_page(finished_runs: dict[str, Path]) -> None:
-    written: dict[str, set[str]] = {"metrics.jsonl": set(), "result.json": set(), "config.json": set()}
+def test_every_field_of_a_run_is_on_its_page(finished_runs):
+    written = {"metrics.jsonl": set(), "result.json": set(), "config.json": set()}
     for run in finished_runs.values():
         for name in ("result.json", "config.json"):
             written[name] |= set(json.loads((run / name).read_text()))
@@ -92,9 +92,7 @@ def test_every_field_of_a_run_is_on_its_page(finished_runs: dict[str, Path]) -> 
     assert fields_on_the_page("result.json") == written["result.json"]
 
 
-def test_every_column_of_predictions_is_on_its_page(
-    finished_runs: dict[str, Path], domains: Path, tmp_path: Path
-) -> None:
+def test_every_column_of_predictions_is_on_its_page(finished_runs, domains, tmp_path):
     words = ["predict", str(domains / "dark"), "--checkpoint", str(finished_runs["ancon-auto"]), "--quiet"]
     assert main([*words, "--probabilities", "--out", str(tmp_path / "all.csv")]) == 0
     assert main([*words, "--out", str(tmp_path / "all.npz")]) == 0
@@ -107,7 +105,7 @@ def test_every_column_of_predictions_is_on_its_page(
         assert [name for name in arrays if f"`{name}`" not in page] == []
 
 
-def test_every_flag_of_every_command_is_in_the_reference(generate: SimpleNamespace) -> None:
+def test_every_flag_of_every_command_is_in_the_reference(generate):
     pages = generate.commands()
     assert set(pages) == {"commands.md", *(f"commands/{name}.md" for name in COMMANDS)}
     for name in COMMANDS:
@@ -118,7 +116,7 @@ def test_every_flag_of_every_command_is_in_the_reference(generate: SimpleNamespa
         assert [word for word in flags if f"`{word}`" not in pages[f"commands/{name}.md"]] == []
 
 
-def test_every_line_of_the_tutorial_runs(tmp_path: Path, few_digits: int, monkeypatch, capsys) -> None:
+def test_every_line_of_the_tutorial_runs(tmp_path, few_digits, monkeypatch, capsys):
     """As it stands, but for one epoch in place of ten, and few images."""
     monkeypatch.chdir(tmp_path)
     blocks = "".join(re.findall(r"```sh\n(.*?)```", (DOCS / "tutorial.md").read_text(), re.DOTALL))
@@ -137,7 +135,7 @@ def test_every_line_of_the_tutorial_runs(tmp_path: Path, few_digits: int, monkey
     assert (tmp_path / "runs" / "digits" / "certify.npz").is_file()
 
 
-def test_every_setting_is_in_the_reference_with_its_meaning(generate: SimpleNamespace) -> None:
+def test_every_setting_is_in_the_reference_with_its_meaning(generate):
     pages = generate.settings()
     settings, options = pages["settings/AdaptConfig.md"], pages["settings/methods.md"]
     for name in [*settings_of(AdaptConfig), *methods.settings()]:
@@ -146,7 +144,7 @@ def test_every_setting_is_in_the_reference_with_its_meaning(generate: SimpleName
     assert all(f"## `{name}`" in options for name in methods.names())
 
 
-def test_every_public_name_is_in_the_reference() -> None:
+def test_every_public_name_is_in_the_reference():
     page = "".join(path.read_text() for path in (DOCS / "python").glob("*.rst"))
     whole = re.findall(r"automodule:: (\S+)\n   :members:\n", page)
     shown = {name for module in whole for name in public(importlib.import_module(module))}
@@ -161,7 +159,7 @@ def public(module: ModuleType) -> list[str]:
     return getattr(module, "__all__", defined)
 
 
-def test_the_badge_of_the_notebook_is_there_with_an_address_of_the_repository_alone(generate: SimpleNamespace) -> None:
+def test_the_badge_of_the_notebook_is_there_with_an_address_of_the_repository_alone(generate):
     text = (DOCS / "tutorial.md").read_text()
     assert "colab" not in text
     pages = {name: [text] for name in ("tutorial", "start")}
@@ -171,7 +169,7 @@ def test_the_badge_of_the_notebook_is_there_with_an_address_of_the_repository_al
     assert pages["start"] == [text]
 
 
-def test_a_stale_table_is_written_anew() -> None:
+def test_a_stale_table_is_written_anew():
     written = runpy.run_path(str(DOCS / "kept_numbers.py"))["written"]
     page = "before\n<!-- numbers: {} -->\n| 1 |\n<!-- end -->\nafter\n"
     for name, cells in (("demo", 5), ("left_out", 8)):
@@ -183,7 +181,7 @@ def test_a_stale_table_is_written_anew() -> None:
         assert written(made) == made
 
 
-def test_a_stale_sentence_is_found(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stale_sentence_is_found(monkeypatch, capsys):
     main = runpy.run_path(str(DOCS / "kept_numbers.py"))["main"]
     monkeypatch.setitem(main.__globals__, "sentences", lambda: {"docs/claims.md": ["+9.9 points"]})
     with pytest.raises(SystemExit, match="1"):
@@ -196,7 +194,7 @@ ROWS = [line for line in FAULTS if re.match(r"\| (?!fault |-)", line)]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.split("|")[1].strip()[:50])
-def test_every_fault_names_a_test_that_exists(row: str) -> None:
+def test_every_fault_names_a_test_that_exists(row):
     names = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", row.split("|")[-2])
     assert names
     for path, function in names:
@@ -205,7 +203,7 @@ def test_every_fault_names_a_test_that_exists(row: str) -> None:
 
 
 @pytest.mark.parametrize("start", ["cdan", "mdd"])
-def test_the_page_for_tllib_leads_from_cdan_and_mdd_to_an_adaptation(start: str, tmp_path: Path, monkeypatch) -> None:
+def test_the_page_for_tllib_leads_from_cdan_and_mdd_to_an_adaptation(start, tmp_path, monkeypatch):
     """Its two commands, on a small network and few images."""
     monkeypatch.chdir(tmp_path)
     for domain in ("dslr", "webcam"):

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -34,7 +33,7 @@ from tllib_ancon.laboratory.plan import load
 
 
 @pytest.fixture(scope="module")
-def documented(tmp_path_factory: pytest.TempPathFactory) -> list[Documented]:
+def documented(tmp_path_factory) -> list[Documented]:
     return commands(tmp_path_factory.mktemp("typed"))
 
 
@@ -42,7 +41,7 @@ ANY_COMMAND = {"COMMAND", "WORDS", "X"}
 """What stands in a text for the name of a command; an X is a value in a message."""
 
 
-def configure(words: tuple[str, ...]) -> None:
+def configure(words: tuple[str, ...]):
     """Parse a command up to its configuration, without the files that it names."""
     words = tuple("adapt" if word in ANY_COMMAND else word for word in words[:1]) + words[1:]
     if len(words) == 1 and words[0] in COMMANDS:
@@ -55,7 +54,7 @@ def configure(words: tuple[str, ...]) -> None:
     args.command.configured(args)
 
 
-def second_stage(words: list[str]) -> None:
+def second_stage(words: list[str]):
     if "--method" in words:
         second = second_stage_parser().parsed(words[words.index("--method") :])
         AdaptConfig(**_adaptation_flags().given(second))
@@ -71,13 +70,13 @@ def failure(command: Documented) -> str | None:
     return None
 
 
-def test_every_documented_command_is_one(documented: list[Documented]) -> None:
+def test_every_documented_command_is_one(documented):
     failures = [failure(command) for command in documented]
     assert [line for line in failures if line is not None] == []
     assert len({command.place for command in documented}) > 120
 
 
-def test_every_written_plan_loads(documented: list[Documented], tmp_path: Path, monkeypatch) -> None:
+def test_every_written_plan_loads(documented, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     plans = {command.plan for command in documented if command.plan}
     assert len(plans) > 3
@@ -89,7 +88,7 @@ def test_every_written_plan_loads(documented: list[Documented], tmp_path: Path, 
 
 
 @pytest.mark.parametrize("script", sorted((ROOT / "benchmarks").rglob("*.sh")), ids=lambda script: script.name)
-def test_a_script_reads_every_setting_that_its_comment_lists(script: Path) -> None:
+def test_a_script_reads_every_setting_that_its_comment_lists(script):
     code = re.sub(r"^#.*", "", script.read_text(), flags=re.MULTILINE)
     assert {name for name in settings_of_script(script) if not re.search(rf"\$\{{?{name}\b", code)} == set()
 
@@ -112,7 +111,7 @@ FLAGS_OF_OTHERS = {
 
 
 @pytest.mark.parametrize("page", CURRENT, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_flag_in_a_sentence_exists(page: Path) -> None:
+def test_every_flag_in_a_sentence_exists(page):
     of_others = FLAGS_OF_OTHERS.get(page.name, set())
     if page.is_relative_to(ROOT / "benchmarks") or page.is_relative_to(ROOT / "tests"):
         of_others = flags_of_benchmarks()
@@ -140,7 +139,7 @@ def find_module(name: str) -> bool:
         return False
 
 
-def attribute(owner: Any, names: Sequence[str]) -> bool:
+def attribute(owner, names: Sequence[str]) -> bool:
     for name in names:
         fields = {**getattr(owner, "model_fields", {}), **getattr(owner, "__annotations__", {})}
         if not hasattr(owner, name):
@@ -150,13 +149,13 @@ def attribute(owner: Any, names: Sequence[str]) -> bool:
 
 
 @pytest.mark.parametrize("page", CURRENT, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_python_name_in_a_page_exists(page: Path) -> None:
+def test_every_python_name_in_a_page_exists(page):
     named = [(place, name) for place, name in names_in_page(page) if not name.endswith((".md", ".py", ".toml"))]
     assert [f"{place}: {name}" for place, name in named if not exists(name)] == []
 
 
 @pytest.mark.parametrize("path", python_files(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_python_name_in_code_and_docstrings_exists(path: Path) -> None:
+def test_every_python_name_in_code_and_docstrings_exists(path):
     unknown = [name for name in imported(ast.parse(path.read_text(encoding="utf-8"))) if not exists(name)]
     for place, name in names_in_roles(path):
         if not (exists(name) or in_module(path, name)):
@@ -173,7 +172,7 @@ def in_module(path: Path, name: str) -> bool:
     return any(attribute(owner, name.split(".")) for owner in (builtins, module, *classes))
 
 
-def test_every_cell_of_the_notebooks_imports_what_exists() -> None:
+def test_every_cell_of_the_notebooks_imports_what_exists():
     cells = [cell for cell in notebook_cells() if "import" in cell and not cell.lstrip().startswith(("#", "%", "!"))]
     trees = [ast.parse(re.sub(r"^( *)[%!].*", r"\1pass", cell, flags=re.MULTILINE)) for cell in cells]
     assert [name for tree in trees for name in imported(tree) if not exists(name)] == []

@@ -4,7 +4,6 @@ import ast
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
@@ -89,8 +88,8 @@ def run(code: str, *flags: str) -> str:
 
 @pytest.mark.parametrize("words", COMMANDS)
 def test_a_command_without_its_extra_is_one_line_before_anything_is_read_or_written(
-    words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    words, monkeypatch, tmp_path, capsys
+):
     package, line = COMMANDS[words]
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.chdir(tmp_path)
@@ -99,9 +98,7 @@ def test_a_command_without_its_extra_is_one_line_before_anything_is_read_or_writ
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_package_that_is_installed_but_broken_has_a_line_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_that_is_installed_but_broken_has_a_line_of_its_own(tmp_path, monkeypatch):
     (tmp_path / "half_installed.py").write_text("import its_missing_half")
     monkeypatch.syspath_prepend(tmp_path)
     message = (
@@ -113,8 +110,8 @@ def test_a_package_that_is_installed_but_broken_has_a_line_of_its_own(
 
 
 def test_without_matplotlib_an_adaptation_ends_well_and_says_what_draws_its_scores(
-    source_checkpoint: Path, domains: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
-) -> None:
+    source_checkpoint, domains, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setattr("tllib_ancon.runtime.extras.find_spec", lambda package: None)
     words = ["adapt", str(domains / "bright"), *("--checkpoint", str(source_checkpoint.parents[1])), "-j", "0"]
     assert main([*words, "--epochs", "1", "--log", str(tmp_path / "run")]) == 0
@@ -122,11 +119,11 @@ def test_without_matplotlib_an_adaptation_ends_well_and_says_what_draws_its_scor
     assert expected in capsys.readouterr().out
 
 
-def test_the_losses_work_where_only_torch_numpy_and_pydantic_are_installed() -> None:
+def test_the_losses_work_where_only_torch_numpy_and_pydantic_are_installed():
     assert run(ONLY_WHAT_THE_LOSSES_NEED + EVERY_LOSS).startswith("4 losses and ")
 
 
-def test_importing_the_package_imports_nothing_else() -> None:
+def test_importing_the_package_imports_nothing_else():
     """Each of these modules takes longer to import than the package."""
     code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import tllib_ancon; print(*sys.modules)"
     imported = set(run(code, "-I", "-S").split())
@@ -134,7 +131,7 @@ def test_importing_the_package_imports_nothing_else() -> None:
     assert not imported & {"ast", "pathlib", "re", "typing", "inspect", "numpy", "torch"}
 
 
-def test_the_table_of_extras_says_what_pip_installs() -> None:
+def test_the_table_of_extras_says_what_pip_installs():
     text = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| .* \| (.*) \|$", text, re.MULTILINE)
     documented = {name: sorted(packages.split(", ")) for name, packages in rows}
@@ -144,14 +141,14 @@ def test_the_table_of_extras_says_what_pip_installs() -> None:
     assert of_all.extras == documented.keys()
 
 
-def test_every_extra_that_an_error_names_exists() -> None:
+def test_every_extra_that_an_error_names_exists():
     sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tllib_ancon").rglob("*.py"))
     named = {*re.findall(r"extra=\"(\w+)\"", sources), *re.findall(r"tllib-ancon\[(\w+)\]", sources)}
     assert len(named) > 8
     assert named - {"forbid"} <= EXTRAS.keys()  # pydantic's word
 
 
-def test_outside_the_laboratory_only_packages_of_the_core_are_imported_with_a_module() -> None:
+def test_outside_the_laboratory_only_packages_of_the_core_are_imported_with_a_module():
     core = {Requirement(line).name.lower().replace("-", "_") for line in PROJECT["dependencies"]}
     modules_of_core = {"PIL" if name == "pillow" else name for name in core}
     package = ROOT / "tllib_ancon"

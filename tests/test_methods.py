@@ -16,7 +16,7 @@ SIZES = {"num_samples": 9, "num_classes": 3, "feature_dim": 4, "total_steps": 5}
 
 
 @pytest.mark.parametrize(("name", "given", "message"), REFUSED["methods"])
-def test_what_is_refused(name: str, given: dict[str, object], message: str) -> None:
+def test_what_is_refused(name, given, message):
     with refused(message):
         methods.resolve(name, given)
     with refused(message):
@@ -24,14 +24,14 @@ def test_what_is_refused(name: str, given: dict[str, object], message: str) -> N
 
 
 @pytest.mark.parametrize("name", methods.names())
-def test_resolved_settings_are_those_that_the_method_reads_and_make_it(name: str) -> None:
+def test_resolved_settings_are_those_that_the_method_reads_and_make_it(name):
     resolved = methods.resolve(name, {})
     assert resolved.keys() == methods.settings(name).keys() <= methods.settings().keys()
     assert methods.resolve(name, resolved) == resolved
     assert isinstance(methods.create(name, **SIZES, **resolved), methods.Method)
 
 
-def test_a_confidence_by_dropout_needs_a_head() -> None:
+def test_a_confidence_by_dropout_needs_a_head():
     with pytest.raises(UserError, match="needs the model's head"):
         methods.create("ancon", **SIZES, confidence="mc-dropout")
 
@@ -43,15 +43,15 @@ MODULE = PAGE.split("```python\n")[1].split("```")[0]
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+def package(tmp_path, monkeypatch) -> Iterator[Callable[..., None]]:
     """Installs a package with modules and entry points beside this one; gone after the test."""
     registered = dict(methods.REGISTERED)
 
-    def forget() -> None:
+    def forget():
         methods._entry_points.cache_clear()
         methods._failure.cache_clear()
 
-    def install(entries: dict[str, str], my_method: str) -> None:
+    def install(entries, my_method):
         (tmp_path / "my_method.py").write_text(my_method)
         info = tmp_path / "my_methods-1.dist-info"
         info.mkdir()
@@ -69,7 +69,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
     forget()
 
 
-def test_a_method_of_another_package_composes_with_its_own_option(package) -> None:
+def test_a_method_of_another_package_composes_with_its_own_option(package):
     package({"focal": "my_method"}, my_method=MODULE)
     method = methods.create("focal+ancon", **SIZES, focus=0.0, smoothing=0.5)
     plain = methods.create("ancon", **SIZES, smoothing=0.5)
@@ -109,7 +109,7 @@ def test_a_method_of_another_package_composes_with_its_own_option(package) -> No
         ),
     ],
 )
-def test_a_broken_package_is_told_only_when_its_method_is_asked_for(package, module: str, message: str) -> None:
+def test_a_broken_package_is_told_only_when_its_method_is_asked_for(package, module, message):
     before = methods.names()
     package({"focal": "my_method"}, my_method=module)
     assert methods.names() == before
@@ -123,7 +123,7 @@ def test_a_broken_package_is_told_only_when_its_method_is_asked_for(package, mod
         assert "\n" not in str(raised.value)
 
 
-def test_a_package_replaces_no_method_and_that_is_said(package) -> None:
+def test_a_package_replaces_no_method_and_that_is_said(package):
     package({"ancon": "my_method"}, my_method=MODULE)
     with pytest.warns(UserWarning, match="method `ancon` of package my-methods is left out: the name is taken"):
         method = methods.create("ancon", **SIZES)
@@ -132,14 +132,14 @@ def test_a_package_replaces_no_method_and_that_is_said(package) -> None:
     assert methods.names().count("ancon") == 1
 
 
-def test_a_method_may_be_registered_without_a_package_and_again(package) -> None:
-    def define() -> type[methods.Method]:
+def test_a_method_may_be_registered_without_a_package_and_again(package):
+    def define():
         @methods.register("of-a-notebook", composes=("ancon-auto",))
         class OfANotebook(methods.Method):
             training_defaults = {"adapted": "all"}  # noqa: RUF012
             power: int = methods.option(1, ge=0, help="of nothing")
 
-            def objective(self, visit: methods.Visit, targets: torch.Tensor) -> torch.Tensor:
+            def objective(self, visit, targets):
                 return (visit.logits * targets).sum() ** self.power
 
         return OfANotebook
@@ -158,6 +158,6 @@ def test_a_method_may_be_registered_without_a_package_and_again(package) -> None
 
 
 @pytest.mark.parametrize("name", ["", "Mine", "focal+elr", "mine+", "gce+mine", "my method", "-x"])
-def test_names_that_cannot_be_registered(name: str) -> None:
+def test_names_that_cannot_be_registered(name):
     with pytest.raises(UserError, match="expected small letters"):
         methods.register(name)

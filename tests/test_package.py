@@ -16,7 +16,7 @@ from tllib_ancon.config.toml import tomllib
 HEAVY = ("torchvision", "timm", "accelerate", "torchmetrics", "sklearn", "matplotlib", "pandas", "dalib", "tllib")
 
 
-def test_everything_that_a_module_imports_is_declared() -> None:
+def test_everything_that_a_module_imports_is_declared():
     source = Path(tllib_ancon.__file__).parent
     nodes = [node for path in source.rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))]
     names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
@@ -31,7 +31,7 @@ def test_everything_that_a_module_imports_is_declared() -> None:
     assert {name for name in foreign if name in shipped and not shipped[name] & declared} == set()
 
 
-def test_unknown_name() -> None:
+def test_unknown_name():
     with pytest.raises(AttributeError, match="no attribute 'AnCon'"):
         _ = tllib_ancon.AnCon
 
@@ -63,7 +63,7 @@ print("first finder", type(sys.meta_path[0]).__module__)
 """
 
 
-def test_importing_the_package_imports_nothing_heavy_and_changes_nothing_global_before_the_toolkit_is() -> None:
+def test_importing_the_package_imports_nothing_heavy_and_changes_nothing_global_before_the_toolkit_is():
     code = SCRIPT.replace("HEAVY", repr(HEAVY))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     told = [

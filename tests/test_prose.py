@@ -46,7 +46,7 @@ def prose(page: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_sentences_and_cells_are_short_and_terms_are_standard(page: Path) -> None:
+def test_sentences_and_cells_are_short_and_terms_are_standard(page):
     limits = [(text, CELL if text.startswith("|") else SENTENCE) for text in prose(page)]
     assert [text for text, limit in limits if len(re.findall(r"[\w%.'-]*[A-Za-z][\w'-]*", text)) > limit] == []
     assert [text for text, _ in limits if AVOIDED.search(text)] == []
@@ -65,12 +65,12 @@ OF_OTHER_PROGRAMS = {"--nproc-per-node", "--head", "--phase", "--force-reinstall
 """Flags of torchrun, of ``ray start``, pip and TLLib's scripts."""
 
 
-def test_every_error_says_what_to_do() -> None:
+def test_every_error_says_what_to_do():
     assert len(MESSAGES) > 250
     assert [f"{message.place}: {message.text}" for message in MESSAGES if not ADVICE.search(message.text)] == []
 
 
-def test_every_setting_and_flag_that_an_error_names_exists() -> None:
+def test_every_setting_and_flag_that_an_error_names_exists():
     """A setting between backticks is shown as a flag on the command line; in Python it may be an argument."""
     unknown = []
     for message in MESSAGES:

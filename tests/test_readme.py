@@ -5,7 +5,6 @@ import re
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import timm
@@ -35,7 +34,7 @@ def block(language: str, start: str) -> str:
 
 
 @pytest.fixture
-def newcomer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def newcomer(tmp_path, monkeypatch) -> Path:
     """A folder with a checkpoint of timm and class folders, on a machine without TLLib."""
     for toolkit in ("tllib", "dalib"):
         monkeypatch.setitem(sys.modules, toolkit, None)
@@ -46,7 +45,7 @@ def newcomer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_commands_check_adapt_and_predict(newcomer: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands_check_adapt_and_predict(newcomer, capsys):
     printed = ""
     for line in block("sh", "tllib-ancon check photos").splitlines():
         program, command, *words = shlex.split(line, comments=True)
@@ -61,7 +60,7 @@ def test_the_commands_check_adapt_and_predict(newcomer: Path, capsys: pytest.Cap
         assert re.findall(r"\[--.*\]$", found) == flags
 
 
-def test_the_lines_of_python_adapt_what_the_demo_leaves(newcomer: Path, few_digits: int, capsys) -> None:
+def test_the_lines_of_python_adapt_what_the_demo_leaves(newcomer, few_digits, capsys):
     write_demo_domains(Path("ancon-demo/data"))
     demo = Demo(Path("ancon-demo"), (0,), source_epochs=1, epochs=1, jobs=1)
     source = demo.runs()[0]
@@ -74,10 +73,10 @@ def test_the_lines_of_python_adapt_what_the_demo_leaves(newcomer: Path, few_digi
     assert shown[-1].startswith("N images")
 
 
-def test_the_loop_gives_a_loss_with_a_gradient(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_loop_gives_a_loss_with_a_gradient(capsys):
     code = block("python", "from tllib_ancon import AnchoredConfidence")
     model = torch.nn.Linear(8, 10)
-    names: dict[str, Any] = {
+    names = {
         "target_images": range(12),
         "device": "cpu",
         "model": model,
@@ -91,7 +90,7 @@ def test_the_loop_gives_a_loss_with_a_gradient(capsys: pytest.CaptureFixture[str
     assert re.sub(r"[0-9.]+", "N", capsys.readouterr().out) == re.sub(r"[0-9.]+", "N", shown)
 
 
-def test_it_is_short_and_names_its_host_first() -> None:
+def test_it_is_short_and_names_its_host_first():
     assert len(README.splitlines()) <= 120
     sentence = README.split("\n\n")[1]
     assert "TLLib" in sentence.partition(". ")[0]
@@ -100,13 +99,13 @@ def test_it_is_short_and_names_its_host_first() -> None:
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
-def test_links_of_a_page_lead_to_files_of_the_repository(page: Path) -> None:
+def test_links_of_a_page_lead_to_files_of_the_repository(page):
     """Each page is read on the repository's page, too, where nothing is generated."""
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     links = [link for link in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in link]
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
-def test_its_links_lead_to_files() -> None:
+def test_its_links_lead_to_files():
     links = re.findall(r"\]\(([^)#]+)", README)
     assert [link for link in links if "://" not in link and not (ROOT / link).exists()] == []

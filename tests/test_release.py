@@ -19,13 +19,13 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 CONDA_NAMES = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
 
 
-def test_every_file_has_the_version() -> None:
+def test_every_file_has_the_version():
     assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == __version__
     assert yaml.safe_load((ROOT / "recipe" / "recipe.yaml").read_text())["context"]["version"] == __version__
     assert re.findall(r"^## \[(\d.*?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0] == __version__
 
 
-def test_the_recipe_requires_what_the_package_requires() -> None:
+def test_the_recipe_requires_what_the_package_requires():
     lines = PROJECT["dependencies"]
     needed = {CONDA_NAMES.get(one.name, one.name): str(one.specifier) for one in map(Requirement, lines)}
     recipe = yaml.safe_load((ROOT / "recipe" / "recipe.yaml").read_text())["requirements"]["run"]
@@ -34,7 +34,7 @@ def test_the_recipe_requires_what_the_package_requires() -> None:
     assert named == needed
 
 
-def test_every_file_of_the_package_is_installed() -> None:
+def test_every_file_of_the_package_is_installed():
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
     patterns = setup["options.package_data"]["tllib_ancon"].split()
@@ -63,13 +63,13 @@ def links_of(page: str) -> list[str]:
     return re.findall(r"""(?:\]\(|src="|href=")([^)"\s]+)""", page)
 
 
-def test_without_an_address_of_the_repository_the_packages_page_names_none(tmp_path: Path) -> None:
+def test_without_an_address_of_the_repository_the_packages_page_names_none(tmp_path):
     page = metadata(tmp_path, None)
     assert [line for line in page.splitlines() if line.startswith("Project-URL: Repository")] == []
     assert links_of(page) == links_of((ROOT / "README.md").read_text())
 
 
-def test_no_text_holds_a_placeholder_for_the_repository() -> None:
+def test_no_text_holds_a_placeholder_for_the_repository():
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
     texts = [
         ROOT / name for name in tracked if name.endswith((".md", ".toml", ".py", ".yml", ".yaml", ".cff", ".ipynb"))
@@ -81,7 +81,7 @@ def test_no_text_holds_a_placeholder_for_the_repository() -> None:
 REPOSITORY = "https://github.com/somebody/something"
 
 
-def test_the_links_of_the_packages_page_lead_to_files_of_the_release(tmp_path: Path) -> None:
+def test_the_links_of_the_packages_page_lead_to_files_of_the_release(tmp_path):
     page = metadata(tmp_path, REPOSITORY)
     links = links_of(page)
     assert [link for link in links if not link.startswith(("https://", "#"))] == []
@@ -90,7 +90,7 @@ def test_the_links_of_the_packages_page_lead_to_files_of_the_release(tmp_path: P
     assert [path for _, path in ours if not (ROOT / path).exists()] == []
 
 
-def test_one_file_has_the_address_of_the_repository() -> None:
+def test_one_file_has_the_address_of_the_repository():
     address = PROJECT["urls"].get("Repository", REPOSITORY).removeprefix("https://")
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
     texts = (

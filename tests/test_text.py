@@ -14,7 +14,7 @@ from tllib_ancon.runtime.text import LONGEST, cell, csv_text, html, markdown, sh
 HOSTILE_NAMES = REFUSED["hostile names"]
 
 
-def assert_safe(text: str) -> None:
+def assert_safe(text: str):
     """No character but a newline that acts and shows nothing, no forged line."""
     hidden = [character for character in text if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")]
     assert set(hidden) <= {"\n"}
@@ -22,7 +22,7 @@ def assert_safe(text: str) -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES, ids=range(len(HOSTILE_NAMES)))
-def test_a_hostile_name_is_one_line_of_text_on_every_medium(name: str) -> None:
+def test_a_hostile_name_is_one_line_of_text_on_every_medium(name):
     for shown in (terminal(name), showable(name), html(name), markdown(name), yaml(name), cell(name)):
         assert_safe(shown)
         assert "\n" not in shown
@@ -47,16 +47,16 @@ def test_a_hostile_name_is_one_line_of_text_on_every_medium(name: str) -> None:
         ("one\n# two\r\n| three", r"one\\n# two\\r\\n\| three"),
     ],
 )
-def test_what_markdown_would_take_for_its_own_is_escaped(text: str, shown: str) -> None:
+def test_what_markdown_would_take_for_its_own_is_escaped(text, shown):
     assert markdown(text) == shown
 
 
-def test_numbers_and_ordinary_names_stay_as_they_are() -> None:
+def test_numbers_and_ordinary_names_stay_as_they_are():
     assert csv_text([["a.jpg", "-1.5", 3, None, "- 1"]]) == "a.jpg,-1.5,3,,'- 1\n"
     assert showable("Größe 3") == "Größe 3"
 
 
-def test_a_long_text_is_shortened_in_its_middle() -> None:
+def test_a_long_text_is_shortened_in_its_middle():
     line = terminal("a" + "x" * 300_000 + "b")
     assert len(line) < LONGEST + 100
     assert line.startswith("ax")

@@ -3,7 +3,6 @@
 import re
 import warnings
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,7 +14,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", PAGE[PAGE.index("## Hugging Face") :
 IMAGES = torch.randn(24, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 
 
-def run(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **names: Any) -> dict[str, Any]:
+def run(code: str, tmp_path: Path, monkeypatch, **names):
     assert len([line for line in code.splitlines() if line]) <= 25
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
@@ -45,7 +44,7 @@ def vit() -> nn.Module:
 QUIET = ('optim="sgd"', 'optim="sgd", report_to="none", save_strategy="no", disable_tqdm=True, use_cpu=True')
 
 
-def test_hugging_face_trainer(vit: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hugging_face_trainer(vit, tmp_path, monkeypatch):
     before = {name: value.clone() for name, value in vit.state_dict().items()}
     code = changed(BLOCKS[0], QUIET, ("batch_size=64", "batch_size=8"), ("Trainer(model,", "trainer = Trainer(model,"))
     code = changed(code, (").train()\n", ")\ntrainer.train()\n"))
@@ -69,7 +68,7 @@ class Logits(nn.Module):
         return self.model(pixel_values=images).logits
 
 
-def test_lightning(vit: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lightning(vit, tmp_path, monkeypatch):
     pytest.importorskip("lightning", reason="lightning is not installed")
     loader = DataLoader(TensorDataset(torch.arange(24), IMAGES), batch_size=8, shuffle=True)
     quiet = '(max_epochs=3, accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False)'

@@ -11,7 +11,7 @@ from tllib_ancon.cli.main import main as command
 PAGE = Path(__file__).resolve().parents[2] / "benchmarks" / "certificate" / "README.md"
 
 
-def test_the_command_prints_the_tables_of_the_page(capsys, monkeypatch) -> None:
+def test_the_command_prints_the_tables_of_the_page(capsys, monkeypatch):
     monkeypatch.setattr(simulation, "at_random_images", lambda orders, generator: [("5 %", "1", "2", "3", "4")])
     main(["--streams", "5"])
     shown = capsys.readouterr().out.splitlines()
@@ -21,7 +21,7 @@ def test_the_command_prints_the_tables_of_the_page(capsys, monkeypatch) -> None:
     assert [line for line in headings if line not in page] == []
 
 
-def test_a_row_for_each_run_whose_models_differ(tmp_path: Path, capsys) -> None:
+def test_a_row_for_each_run_whose_models_differ(tmp_path, capsys):
     data = write_domains(tmp_path / "data")
     source, out = tmp_path / "source", tmp_path / "out"
     assert command(["pretrain", *small_arguments(data), "--epochs", "4", "--log", str(source)]) == 0

@@ -26,7 +26,7 @@ def images() -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def frost(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def frost(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("frost")
     for number in range(1, 6):
         picture = np.random.default_rng(number).integers(0, 256, size=(200, 240, 3), dtype=np.uint8)
@@ -35,7 +35,7 @@ def frost(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", CORRUPTIONS)
-def test_images_change_with_severity_and_by_the_seed_alone(images: np.ndarray, frost: Path, name: str) -> None:
+def test_images_change_with_severity_and_by_the_seed_alone(images, frost, name):
     before = images.copy()
     made = [corrupted(images, name, severity, 1, frost) for severity in range(1, 6)]
     assert all((one.shape, one.dtype) == (images.shape, np.uint8) for one in made)
@@ -48,7 +48,7 @@ def test_images_change_with_severity_and_by_the_seed_alone(images: np.ndarray, f
 
 
 @pytest.fixture
-def stored(tmp_path: Path, images: np.ndarray) -> Path:
+def stored(tmp_path, images) -> Path:
     """A folder with 24 pictures and a network of random weights under the names of the public ones."""
     np.savez(tmp_path / "test.npz", x=images, y=np.zeros(len(images), np.int64))
     torch.manual_seed(0)
@@ -57,7 +57,7 @@ def stored(tmp_path: Path, images: np.ndarray) -> Path:
     return tmp_path
 
 
-def test_the_example_of_somebody_elses_network(stored: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_the_example_of_somebody_elses_network(stored, monkeypatch, capsys):
     example = Path(__file__).parents[2] / "examples" / "somebody_elses_network.py"
     monkeypatch.chdir(stored)
     monkeypatch.delenv("CIFAR10", raising=False)

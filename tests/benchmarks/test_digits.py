@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,14 +19,14 @@ from tllib_ancon.training.source import Source
 
 
 @pytest.fixture(scope="module")
-def commands(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
+def commands(tmp_path_factory) -> list[list[str]]:
     """What ``mnist_usps.sh`` asks of ``tllib-ancon``, with its own defaults."""
     made = recorded.commands("tables/digits/mnist_usps.sh", ["digits", "out"], tmp_path_factory.mktemp("digits"))
     assert {words[0] for words in made} == {"tllib-ancon"}
     return [words[1:] for words in made]
 
 
-def configurations(command: str, commands: list[list[str]]) -> list[Any]:
+def configurations(command: str, commands: list[list[str]]):
     """Those of one command; of ``evaluate`` what its words say."""
     parsed = [parse(words) for words in commands if words[0] == command]
     if command == "evaluate":
@@ -35,12 +34,12 @@ def configurations(command: str, commands: list[list[str]]) -> list[Any]:
     return [args.command.configured(args) for args in parsed]
 
 
-def resolved(config: Any) -> Any:
+def resolved(config):
     """With every default filled in."""
     return resolve(config, facts_of(config, Source()))[0]
 
 
-def settings(config: Any, names: Iterable[str]) -> dict[str, Any]:
+def settings(config, names: Iterable[str]):
     return {name: getattr(config, name) for name in names}
 
 
@@ -60,7 +59,7 @@ OF_SOURCES = {"label_smoothing": 0.1, "arch": "shot_lenet", "bottleneck_dim": 25
 OF_ADAPTATIONS = {"rotation": 0, "train_resizing": "res.", "dropout": True, "adapted": "all-but-head"}
 
 
-def test_shots_protocol_trains_source_models(commands) -> None:
+def test_shots_protocol_trains_source_models(commands):
     sources = configurations("pretrain", commands)
     assert len(sources) == 3 * 2
     for config in sources:
@@ -71,7 +70,7 @@ def test_shots_protocol_trains_source_models(commands) -> None:
         assert (config.padding or 0, config.rotation) == augmented
 
 
-def test_shots_protocol_adapts_by_each_method_and_seed(commands) -> None:
+def test_shots_protocol_adapts_by_each_method_and_seed(commands):
     adaptations = configurations("adapt", commands)
     assert len(adaptations) == 3 * 2 * 6
     assert {config.method for config in adaptations} == {*table.METHODS[1:]}
@@ -85,7 +84,7 @@ def test_shots_protocol_adapts_by_each_method_and_seed(commands) -> None:
             assert config.to_dict()["shot_coefficient"] == 0.1
 
 
-def test_shots_protocol_evaluates_the_last_epoch_on_the_test_images(commands) -> None:
+def test_shots_protocol_evaluates_the_last_epoch_on_the_test_images(commands):
     evaluations = configurations("evaluate", commands)
     assert len(evaluations) == 3 * 2 * (1 + 6)
     for args in evaluations:
@@ -93,7 +92,7 @@ def test_shots_protocol_evaluates_the_last_epoch_on_the_test_images(commands) ->
         assert args.checkpoint.endswith("checkpoints/latest.pth")
 
 
-def test_means_over_the_seeds_that_are_there(tmp_path: Path, capsys) -> None:
+def test_means_over_the_seeds_that_are_there(tmp_path, capsys):
     runs = [("MNIST-USPS", seed, "shot", 90.0 + 2 * seed) for seed in range(3)]
     for pair, seed, method, accuracy in (*runs, ("USPS-MNIST", 0, "ancon", 80.0)):
         (tmp_path / f"{pair}-seed{seed}").mkdir()
@@ -119,7 +118,7 @@ def arrays(number: int, side: int) -> dict[str, np.ndarray]:
     return {"train_x": values[0], "train_y": labels, "test_x": values[1], "test_y": labels}
 
 
-def test_lists_of_parts_open_and_name_the_images_where_they_lie(tmp_path: Path, monkeypatch) -> None:
+def test_lists_of_parts_open_and_name_the_images_where_they_lie(tmp_path, monkeypatch):
     monkeypatch.setitem(lists.PARTS, "target", ("train", 5))
     np.savez(tmp_path / "digits.npz", **arrays(20, 4))
     source, digits, out = (str(tmp_path / name) for name in ("digits.npz", "digits", "lists"))

@@ -8,7 +8,7 @@ from benchmarks.left_out.families import Cell, Task
 from tests.training.test_statistics import source_model, stripes
 
 
-def test_one_run_gives_the_accuracies_of_each_epoch() -> None:
+def test_one_run_gives_the_accuracies_of_each_epoch():
     settings = {"epochs": 2, "seed": 0, "threads": 1, "workers": 0, "batch_size": 32, "quiet": True}
     images = {"norm_mean": (0.5,) * 3, "norm_std": (0.5,) * 3, "image_size": 32}
     task = Task(source_model(), stripes(288, 0.3, 1), np.arange(288) % 4, {})
@@ -20,7 +20,7 @@ def test_one_run_gives_the_accuracies_of_each_epoch() -> None:
     assert min(chosen) > 90
 
 
-def test_the_table_says_which_runs_lose_to_the_source_model() -> None:
+def test_the_table_says_which_runs_lose_to_the_source_model():
     cells = [Cell("digits", "a-b", "equal", 0), Cell("digits", "a-b", "equal", 1)]
     numbers = [("50.0 40.0", "50.0 52.0", "50.0 52.0"), ("50.0 47.0", "50.0 49.0", "50.0 47.0")]
     rows = [(*cell, "ancon-auto", 100, 0.01, 0.5, 50.0, *row) for cell, row in zip(cells, numbers, strict=True)]

@@ -4,7 +4,6 @@ import argparse
 import re
 import shlex
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 
@@ -21,21 +20,21 @@ class _ParsedError(Exception):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(BENCHMARKS).as_posix())
-def test_every_page_has_a_row_with_its_question(page: Path) -> None:
+def test_every_page_has_a_row_with_its_question(page):
     rows = [line for line in INDEX.splitlines() if f"]({page.relative_to(BENCHMARKS).as_posix()}" in line]
     assert rows
     assert all(re.match(r"\| [^|]+[?] \|", row) for row in rows)
 
 
 @pytest.mark.parametrize("file", LISTS, ids=lambda file: file.relative_to(BENCHMARKS).as_posix())
-def test_every_list_of_runs_is_named_by_a_page_beside_it(file: Path) -> None:
+def test_every_list_of_runs_is_named_by_a_page_beside_it(file):
     assert any(file.name in page.read_text(encoding="utf-8") for page in file.parent.glob("*.md"))
 
 
-def test_every_program_of_the_pages_takes_the_words_that_they_show(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_program_of_the_pages_takes_the_words_that_they_show(monkeypatch):
     accepts = argparse.ArgumentParser.parse_args
 
-    def parse_alone(parser: argparse.ArgumentParser, words: list[str]) -> None:
+    def parse_alone(parser, words):
         accepts(parser, words)
         raise _ParsedError
 

@@ -1,7 +1,5 @@
 """What is chosen on three families is judged on the fourth, beside the start and other packages."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 
@@ -20,7 +18,7 @@ def runs(**accuracies: dict[str, list[float]]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=grid.COLUMNS)
 
 
-def test_what_is_chosen_on_three_families_is_judged_on_the_fourth() -> None:
+def test_what_is_chosen_on_three_families_is_judged_on_the_fourth():
     made = runs(
         a={"w": [90.0], "x": [60.0], "y": [60.0], "z": [60.0]},
         b={"w": [50.0], "x": [70.0], "y": [70.0], "z": [70.0]},
@@ -30,7 +28,7 @@ def test_what_is_chosen_on_three_families_is_judged_on_the_fourth() -> None:
     assert chosen["accuracy"].tolist() == [50.0, 60.0, 60.0, 60.0]
 
 
-def test_the_table_says_how_often_a_variant_ends_below_its_start() -> None:
+def test_the_table_says_how_often_a_variant_ends_below_its_start():
     made = runs(**{"self-training": {"w": [40.0, 60.0], "x": [80.0]}, "ancon-auto": {"w": [50.0, 70.0], "x": [81.0]}})
     lines = table.markdown_of(made).splitlines()
     assert lines[2].startswith("| start | 50.0 | 50.0 | 50.0 |")
@@ -39,7 +37,7 @@ def test_the_table_says_how_often_a_variant_ends_below_its_start() -> None:
     assert lines[4] == "| ancon-auto | 60.0 | 81.0 | 70.5 | +7.0 ± 3.0 | 0 of 3, +0.0 |"
 
 
-def test_beside_methods_over_corruptions_stand_the_packages_of_the_race(tmp_path: Path, capsys) -> None:
+def test_beside_methods_over_corruptions_stand_the_packages_of_the_race(tmp_path, capsys):
     made = runs(**{"self-training": {"cifar10-c": [40.0, 60.0]}})
     made.replace({"pair0": "resnet20-fog-5", "pair1": "resnet20-snow-5"}).to_csv(tmp_path / "runs.csv", index=False)
     rows = [

@@ -12,13 +12,13 @@ PLANS = sorted((BENCHMARKS / "tables").glob("*.toml"))
 
 
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
-def test_every_run_of_a_plan_is_accepted(path: Path) -> None:
+def test_every_run_of_a_plan_is_accepted(path):
     runs = list(plan.load(str(path)).runs("ROOT", Path("OUT")))
     assert len({run.name for run in runs}) == len(runs)
     assert all(run.config.epochs > 0 for run in runs)
 
 
-def test_both_plans_of_one_folder_are_reported_apart(tmp_path: Path) -> None:
+def test_both_plans_of_one_folder_are_reported_apart(tmp_path):
     for pair in ("A-D", "D-W", "D-A"):
         (tmp_path / "out/runs/erm" / pair).mkdir(parents=True)
     words = ["office31", "weights", str(tmp_path / "out"), "--seeds", "0"]
@@ -31,7 +31,7 @@ def test_both_plans_of_one_folder_are_reported_apart(tmp_path: Path) -> None:
     assert together == ["python", "-m", "benchmarks.tables.beside", *lists]
 
 
-def test_plans_with_one_folder_share_their_source_models() -> None:
+def test_plans_with_one_folder_share_their_source_models():
     names = ("tables/office31", "tables/office31_to_amazon")
     plans = [plan.load(str(BENCHMARKS / f"{name}.toml")).runs("ROOT", Path("OUT")) for name in names]
     one, other = ({run.name: run.settings for run in runs if run.command == "pretrain"} for runs in plans)

@@ -3,7 +3,6 @@
 import multiprocessing
 import subprocess
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -15,7 +14,7 @@ from benchmarks.race import __main__ as race
 from benchmarks.race import measure, works
 
 
-def test_a_run_is_measured_a_killed_one_continues_and_what_is_not_there_is_said(tmp_path: Path, monkeypatch, capsys):
+def test_a_run_is_measured_a_killed_one_continues_and_what_is_not_there_is_said(tmp_path, monkeypatch, capsys):
     ours = works.Entry("ours", "ours_tensors", "tent", beside="ours", own={"batch_size": 8})
     entries = [ours, works.Entry("theirs", "tent", place="tent")]
     monkeypatch.setitem(works.WORKS, "cifar10-c", (entries, partial(works.cifar10_c, ("fog",))))
@@ -27,7 +26,7 @@ def test_a_run_is_measured_a_killed_one_continues_and_what_is_not_there_is_said(
     weights = {f"module.{name}": value for name, value in ResNet(blocks=1).state_dict().items()}
     torch.save({"state_dict": weights}, folder / "resnet20-0.th")
 
-    def called(words: list[str]) -> None:
+    def called(words):
         """In a fork of this process, which has imported all this."""
         process = multiprocessing.get_context("fork").Process(target=measure.main, args=words[5:])
         process.start()

@@ -2,7 +2,6 @@
 
 import json
 import time
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -16,7 +15,7 @@ from tllib_ancon.self_training import AnchoredConfidence
 SCENE = epochs.Scene("small CNN", "small_cnn", 16, 24, 8)
 
 
-def test_the_command_prints_each_measurement_and_keeps_it(tmp_path: Path, monkeypatch, capsys) -> None:
+def test_the_command_prints_each_measurement_and_keeps_it(tmp_path, monkeypatch, capsys):
     for name in MEASUREMENTS:
         monkeypatch.setitem(MEASUREMENTS, name, lambda **_: [row("speed", [1.5, 2, 2.5], "x", at_most=1)])
     main(["--out", str(tmp_path)])
@@ -29,7 +28,7 @@ def test_the_command_prints_each_measurement_and_keeps_it(tmp_path: Path, monkey
     assert list(json.loads((tmp_path / "speed.json").read_text())["figures"]) == ["step", "epochs"]
 
 
-def test_a_step_in_parts_learns_what_a_whole_step_learns() -> None:
+def test_a_step_in_parts_learns_what_a_whole_step_learns():
     parts, whole = (step.TrainingStep("ancon", "small_cnn", 16, "cpu", time.thread_time) for _ in range(2))
     start = [parameter.clone() for parameter in parts.model.parameters()]
     parts()
@@ -42,7 +41,7 @@ def test_a_step_in_parts_learns_what_a_whole_step_learns() -> None:
     assert judged.value == pytest.approx(1 + added.value / plain.value)
 
 
-def test_the_usual_loop_learns_and_counts_the_votes_that_ancon_counts(tmp_path: Path) -> None:
+def test_the_usual_loop_learns_and_counts_the_votes_that_ancon_counts(tmp_path):
     domain = images.draw_domain(tmp_path, 24)
     loop = epochs.UsualLoop(SCENE, domain, tmp_path, workers=0)
     ancon = AnchoredConfidence(24, epochs.NUM_CLASSES)
@@ -56,7 +55,7 @@ def test_the_usual_loop_learns_and_counts_the_votes_that_ancon_counts(tmp_path: 
     assert any(not torch.equal(*pair) for pair in zip(start, loop.model.parameters(), strict=True))
 
 
-def test_epochs_are_compared_image_by_image(tmp_path: Path) -> None:
+def test_epochs_are_compared_image_by_image(tmp_path):
     domain = images.draw_domain(tmp_path, 24)
     usual, adapt = epochs.compare(SCENE, domain, tmp_path, rounds=1, workers=0)
     assert (usual.unit, adapt.unit) == ("images/s", "x")
@@ -64,7 +63,7 @@ def test_epochs_are_compared_image_by_image(tmp_path: Path) -> None:
     assert adapt.value > 0
 
 
-def test_the_cost_of_an_adaptation_is_measured_and_scaled_to_other_numbers_of_images(monkeypatch) -> None:
+def test_the_cost_of_an_adaptation_is_measured_and_scaled_to_other_numbers_of_images(monkeypatch):
     monkeypatch.setitem(cost.SETTINGS, "batch_size", 16)
     case = pd.Series(cost.measure(cost.NETWORKS[0], 32))
     assert list(case.index) == list(pd.read_csv(cost.RUNS))
@@ -73,7 +72,7 @@ def test_the_cost_of_an_adaptation_is_measured_and_scaled_to_other_numbers_of_im
     assert cost.epoch_seconds(case, 4096) == pytest.approx(128 * case.training_s + 32 * case.scores_s)
 
 
-def test_the_estimates_of_check_replace_those_of_their_network_alone(tmp_path: Path, monkeypatch) -> None:
+def test_the_estimates_of_check_replace_those_of_their_network_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(cost, "estimate", lambda network: {"network": network.name, "training_ms": 2.0})
     (tmp_path / "cost.csv").write_text("network,training_ms\nResNet-18,1.0\nResNet-50,1.0\n")
     cost.main([str(tmp_path / "cost.csv"), "--check", "--only", "ResNet-50"])

@@ -1,18 +1,14 @@
 """The measurements of a teacher: a row for each pair and weight, and their tables."""
 
-from pathlib import Path
-
 import pandas as pd
-import pytest
-from torch import nn
 
 from benchmarks import teacher
 from tests.training.test_teacher import LABELS, NORMALISED, SIDE, Student, pictures
 
 
-def test_a_row_and_the_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
-    def models_of(cells: teacher.Cells, pair: teacher.Pair) -> teacher.Models:
-        models: list[nn.Module] = [Student(), Student()]
+def test_a_row_and_the_tables(tmp_path, capsys, monkeypatch):
+    def models_of(cells, pair):
+        models = [Student(), Student()]
         models[1].load_state_dict({name: 1.5 * weight for name, weight in models[0].state_dict().items()})
         order = slice(None, None, -1 if pair.student == "D" else 1)
         first, second = models[order]

@@ -1,7 +1,6 @@
 """The table of TLLib's own scripts shows each method beside the model without adaptation."""
 
 import json
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -10,7 +9,7 @@ from benchmarks.toolkit import table
 from tllib_ancon.runtime.errors import UserError
 
 
-def test_a_row_for_each_script_and_pair_with_the_differences(tmp_path: Path, capsys) -> None:
+def test_a_row_for_each_script_and_pair_with_the_differences(tmp_path, capsys):
     for method, accuracy in (("ancon", 81.25), ("self-training", 68.0)):
         folder = tmp_path / "runs" / "cdan-A-W" / method
         folder.mkdir(parents=True)
@@ -24,6 +23,6 @@ def test_a_row_for_each_script_and_pair_with_the_differences(tmp_path: Path, cap
     assert second.method == "self-training"
 
 
-def test_a_folder_without_runs_is_one_line(tmp_path: Path) -> None:
+def test_a_folder_without_runs_is_one_line(tmp_path):
     with pytest.raises(UserError, match=r"give the folder that run\.sh wrote to"):
         table.main([str(tmp_path)])

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 
 from tests.certify.examples import comparison
@@ -7,5 +5,5 @@ from tllib_ancon.certificate.session import Session
 
 
 @pytest.fixture
-def session(tmp_path: Path) -> Session:
+def session(tmp_path) -> Session:
     return Session(comparison(), log=tmp_path / "answers.jsonl")

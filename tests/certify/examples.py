@@ -25,12 +25,12 @@ def answers(models: Comparison, favouring: float = 0.9, seed: int = 1) -> dict[i
     return {int(position): int(labels[position]) for position in models.disagreements}
 
 
-def disk_is_full(descriptor: int) -> None:
+def disk_is_full(descriptor: int):
     """In place of os.fsync."""
     raise OSError(28, "No space left on device")
 
 
-def answer_as_adapted(session: Session) -> None:
+def answer_as_adapted(session: Session):
     """Answer every question by the adapted model's class."""
     while session.question is not None:
         session.answer(int(session.comparison.adapted[session.question.position]))

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPResponse
 from queue import Queue
-from typing import Any
 from urllib.parse import urlsplit
 
 from PIL import Image
@@ -39,17 +38,17 @@ class Visitor:
         finally:
             connection.close()
 
-    def post(self, path: str, body: Any) -> tuple[int, dict[str, Any]]:
+    def post(self, path: str, body):
         response, content = self.get(path, method="POST", body=json.dumps(body))
         return response.status, json.loads(content)
 
-    def state(self) -> dict[str, Any]:
+    def state(self):
         return json.loads(self.get("state")[1])
 
 
 @contextmanager
 def served(session: Session, read: Callable[[int], Image.Image] | None = example_image) -> Iterator[Visitor]:
-    addresses: Queue[str] = Queue()
+    addresses = Queue()
     session.image = read or session.image
     thread = threading.Thread(target=serve, args=(session, 0, addresses.put), daemon=True)
     thread.start()

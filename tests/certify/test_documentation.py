@@ -2,10 +2,8 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pytest
 from torch import nn
 
 import tllib_ancon
@@ -21,9 +19,9 @@ def snippets() -> list[str]:
     return re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
-def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_examples_run(tmp_path, monkeypatch, capsys):
     in_a_session, by_hand = snippets()
-    names: dict[str, Any] = {}
+    names = {}
     exec(by_hand, names)
     assert capsys.readouterr().out.startswith("better ")
     pixels = np.random.default_rng(0).integers(0, 255, (200, 8, 8, 3), dtype=np.uint8)
@@ -38,13 +36,13 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert (tmp_path / "run" / "answers.jsonl").is_file()
 
 
-def finished_at_once(address: str) -> None:
+def finished_at_once(address: str):
     import threading
 
     threading.Thread(target=lambda: Visitor(address).post("finish", {})).start()
 
 
-def test_its_numbers_are_those_of_the_table() -> None:
+def test_its_numbers_are_those_of_the_table():
     rates = [float(value) for value in re.findall(r"^\| equal models.*?\| ([\d.]+) \|", TABLE, re.MULTILINE)]
     assert f"{np.min(rates):.1f} to {np.max(rates):.1f} %" in PAGE
     ratios = [float(ratio) for ratio in re.findall(r"^\| \d+ % \|.*\| ([\d.]+) \|$", TABLE, re.MULTILINE)]

@@ -25,7 +25,7 @@ from tllib_ancon.runtime.errors import UserError
 
 
 @pytest.fixture
-def page(session: Session) -> Iterator[Visitor]:
+def page(session) -> Iterator[Visitor]:
     with served(session) as visitor:
         yield visitor
 
@@ -37,7 +37,7 @@ def header(response, name: str) -> str:
 # Who may see it
 
 
-def test_the_address_is_of_this_machine_with_a_token_of_its_own(page: Visitor) -> None:
+def test_the_address_is_of_this_machine_with_a_token_of_its_own(page):
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{22}/", page.address)
     with served(Session(comparison())) as second:
         assert second.parts.path != page.parts.path
@@ -46,7 +46,7 @@ def test_the_address_is_of_this_machine_with_a_token_of_its_own(page: Visitor) -
             socket.create_connection((address, page.parts.port), timeout=5)
 
 
-def test_nothing_without_the_token(page: Visitor, session: Session) -> None:
+def test_nothing_without_the_token(page, session):
     for path in ["/", "/state", "/image/0", "/page.js", "/wrong/", "/wrong/state", "//state", "/%00/"]:
         forbidden(page, "GET", path)
     forbidden(page, "POST", "/answer")
@@ -54,7 +54,7 @@ def test_nothing_without_the_token(page: Visitor, session: Session) -> None:
     assert session.answers == []
 
 
-def forbidden(page: Visitor, method: str, path: str) -> None:
+def forbidden(page: Visitor, method: str, path: str):
     response, content = page.get(path, method=method)
     assert response.status == 403
     assert content == b"open the address that the command printed: it ends in a token"
@@ -62,20 +62,20 @@ def forbidden(page: Visitor, method: str, path: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "evil.example:80", "", "0.0.0.0"])
-def test_another_host_is_refused(page: Visitor, host: str) -> None:
+def test_another_host_is_refused(page, host):
     response, content = page.get("state", headers={"Host": host})
     assert response.status == 400
     assert b"options" not in content
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "localhost:9000"])
-def test_a_forwarded_port_is_not_refused(page: Visitor, host: str) -> None:
+def test_a_forwarded_port_is_not_refused(page, host):
     response, content = page.get("state", headers={"Host": host})
     assert response.status == 200
     assert b"options" in content
 
 
-def test_it_serves_the_page_alone_and_forbids_other_sources(page: Visitor) -> None:
+def test_it_serves_the_page_alone_and_forbids_other_sources(page):
     for path in ("", "page.css", "page.js", "state", "image/0"):
         response, _ = page.get(path)
         assert response.status == 200
@@ -92,7 +92,7 @@ def test_it_serves_the_page_alone_and_forbids_other_sources(page: Visitor) -> No
 # Images
 
 
-def test_an_image_is_upright_small_and_without_metadata(session: Session) -> None:
+def test_an_image_is_upright_small_and_without_metadata(session):
     original = Image.new("RGB", (3000, 1000), (200, 10, 10))
     exif = original.getexif()
     exif[0x0112] = 6  # to be turned by a quarter
@@ -109,12 +109,12 @@ def test_an_image_is_upright_small_and_without_metadata(session: Session) -> Non
 
 
 @pytest.mark.parametrize("mode", ["L", "1", "RGBA", "P", "I;16", "F"])
-def test_an_image_of_any_mode_is_shown(session: Session, mode: str) -> None:
+def test_an_image_of_any_mode_is_shown(session, mode):
     with served(session, lambda position: Image.new(mode, (5, 4))) as page:
         assert page.get("image/0")[0].status == 200
 
 
-def test_files_are_read_by_their_names(tmp_path: Path) -> None:
+def test_files_are_read_by_their_names(tmp_path):
     Image.new("RGB", (8, 8), (250, 0, 0)).save(tmp_path / "a.jpg", exif=b"Exif\0\0damaged!")
     names = [str(tmp_path / "a.jpg"), str(tmp_path / "mug" / "missing.png")]
     session = Session(Comparison([0, 0], [1, 2], names, CLASSES))
@@ -130,7 +130,7 @@ def test_files_are_read_by_their_names(tmp_path: Path) -> None:
 # Questions and answers
 
 
-def test_a_click_from_another_state_changes_nothing(page: Visitor, session: Session) -> None:
+def test_a_click_from_another_state_changes_nothing(page, session):
     session.answer(ANOTHER)
     for path, seen in itertools.product(["answer", "undo"], [0, 2, None, "1"]):
         status, state = page.post(path, {"answered": seen, "answer": ANOTHER})
@@ -139,22 +139,20 @@ def test_a_click_from_another_state_changes_nothing(page: Visitor, session: Sess
 
 
 @pytest.mark.parametrize("body", ["null", "3", "[]", "{}", '{"answer": 0}', '"answered"', "", "{", "[" * 100_000])
-def test_a_request_that_is_no_answer_is_refused(page: Visitor, session: Session, body: str) -> None:
+def test_a_request_that_is_no_answer_is_refused(page, session, body):
     assert page.get("answer", method="POST", body=body)[0].status == 400
     assert session.answers == []
 
 
 @pytest.mark.parametrize("answer", [4, -1, "mug", "Another", None, [1], {"a": 1}, 0.5, 1.0, True])
-def test_an_answer_that_is_none_is_said_in_one_line_and_not_taken(page: Visitor, session: Session, answer) -> None:
+def test_an_answer_that_is_none_is_said_in_one_line_and_not_taken(page, session, answer):
     status, state = page.post("answer", {"answered": 0, "answer": answer})
     assert status == 422
     assert "an answer must be a class from 0 to 3" in state["error"]
     assert session.answers == []
 
 
-def test_an_answer_that_cannot_be_saved_is_said_in_one_line_and_not_taken(
-    page: Visitor, session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_that_cannot_be_saved_is_said_in_one_line_and_not_taken(page, session, monkeypatch):
     monkeypatch.setattr("os.fsync", disk_is_full)
     status, state = page.post("answer", {"answered": 0, "answer": ANOTHER})
     assert status == 422
@@ -163,12 +161,12 @@ def test_an_answer_that_cannot_be_saved_is_said_in_one_line_and_not_taken(
     assert session.answers == []
 
 
-def test_a_name_that_is_no_text_is_shown_by_its_code() -> None:
+def test_a_name_that_is_no_text_is_shown_by_its_code():
     with served(Session(Comparison([0, 1], [1, 0], ["a", "b\udcff"], ["=x", "\udcff"]))) as page:
         assert {option["text"] for option in page.state()["options"]} >= {"=x", r"\udcff"}
 
 
-def test_until_the_verdict_a_user_is_told_the_count_alone(page: Visitor, session: Session) -> None:
+def test_until_the_verdict_a_user_is_told_the_count_alone(page, session):
     """Whoever sees the evidence move learns which model said what, and can answer towards one of them."""
     models = session.comparison
     while session.question is not None:
@@ -194,21 +192,21 @@ def test_until_the_verdict_a_user_is_told_the_count_alone(page: Visitor, session
 # How it begins and ends
 
 
-def test_a_port_in_use_is_one_line() -> None:
+def test_a_port_in_use_is_one_line():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         with pytest.raises(UserError, match=rf"port {port} of 127.0.0.1 cannot be used \(address already in use\)"):
             serve(Session(comparison()), port=port)
 
 
-def test_without_the_framework_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_framework_it_says_what_to_install(monkeypatch):
     monkeypatch.delitem(sys.modules, "tllib_ancon.certificate.page")
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(UserError, match=r"pip install 'tllib-ancon\[page\]'"):
         from tllib_ancon.certificate.page import serve  # noqa: F401
 
 
-def label(log: Path, said: Connection) -> None:
+def label(log: Path, said: Connection):
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where this was begun in the background
     session = Session(comparison(), log=log)
     serve(session, port=0, say=said.send)
@@ -216,7 +214,7 @@ def label(log: Path, said: Connection) -> None:
 
 
 @pytest.mark.parametrize(("ending", "status"), [(signal.SIGINT, 0), (signal.SIGKILL, -signal.SIGKILL)])
-def test_control_c_or_a_kill_keeps_every_answer_that_was_acknowledged(tmp_path, ending, status) -> None:
+def test_control_c_or_a_kill_keeps_every_answer_that_was_acknowledged(tmp_path, ending, status):
     log = tmp_path / "answers.jsonl"
     said, there = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("fork").Process(target=label, args=(log, there))

@@ -2,10 +2,8 @@
 
 import shutil
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from tests.certify.examples import comparison
 from tests.certify.serving import Visitor, example_image, served
@@ -25,7 +23,7 @@ HOSTILE = [f"<img src=x onerror={OWNED}>", f"</script><script>{OWNED}</script>",
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebDriver]:
+def browser(tmp_path_factory) -> Iterator[WebDriver]:
     chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if chromium is None or driver is None:
         pytest.skip("no Chromium: apt-get install chromium chromium-driver")
@@ -41,12 +39,12 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebDriver]:
     opened.quit()
 
 
-def open_page(browser: WebDriver, page: Visitor) -> None:
+def open_page(browser: WebDriver, page: Visitor):
     browser.get(page.address)
     until(browser, lambda: browser.find_element(By.ID, "progress").text)
 
 
-def until(browser: WebDriver, condition: Callable[[], object]) -> None:
+def until(browser: WebDriver, condition: Callable[[], object]):
     """Wait for as long as the suite lets a test take: the machine may be busy."""
     WebDriverWait(browser, 600).until(lambda _: condition())
 
@@ -59,7 +57,7 @@ def options(browser: WebDriver) -> list[str]:
     return [button.text for button in browser.find_elements(By.CSS_SELECTOR, "#options button span")]
 
 
-def press(browser: WebDriver, key: str) -> None:
+def press(browser: WebDriver, key: str):
     """Press a key and wait until the page has shown what came of it."""
     before = text(browser, "progress")
     browser.find_element(By.TAG_NAME, "body").send_keys(key)
@@ -76,13 +74,13 @@ def errors(browser: WebDriver) -> list[str]:
     return [entry["message"] for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
 
 
-def test_a_session_from_the_first_image_to_the_verdict(browser: WebDriver, tmp_path: Path) -> None:  # noqa: PLR0915 (one visit, step after step)
+def test_a_session_from_the_first_image_to_the_verdict(browser, tmp_path):  # noqa: PLR0915 (one visit, step after step)
     log = tmp_path / "answers.jsonl"
     models = comparison(classes=HOSTILE)
     session = Session(models, log=log)
     unreadable = session.asked(0).position
 
-    def read(position: int) -> Image.Image:
+    def read(position):
         if position == unreadable:
             raise UserError("image a.jpg: cannot be decoded")
         return example_image(position)
@@ -139,9 +137,9 @@ def test_a_session_from_the_first_image_to_the_verdict(browser: WebDriver, tmp_p
         assert len(session.answers) == answered
 
 
-def test_everybody_can_use_it_and_it_fits_a_phone(session: Session, browser: WebDriver) -> None:
+def test_everybody_can_use_it_and_it_fits_a_phone(session, browser):
     """Names of parts and the keyboard."""
-    send = browser.execute_cdp_cmd  # type: ignore[attr-defined]
+    send = browser.execute_cdp_cmd
     with served(session) as page:
         open_page(browser, page)
         press(browser, "1")

@@ -4,7 +4,6 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from tllib_ancon.config.certify import CertifyConfig
 
 
 @pytest.fixture(scope="module")
-def finished(domains: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(domains, tmp_path_factory) -> Path:
     """A run whose adaptation changes some predictions, beside its source model."""
     log, words = tmp_path_factory.mktemp("finished") / "run", small_arguments(domains)
     source = ["--epochs", "6", "--lr", "0.01", "--log", str(log / "pretrain")]
@@ -32,7 +31,7 @@ def finished(domains: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(finished: Path, tmp_path: Path) -> Path:
+def run(finished, tmp_path) -> Path:
     copied = shutil.copytree(finished, tmp_path / "run")
     config = copied / "adapt" / "config.json"
     config.write_text(config.read_text().replace(str(finished), str(copied)))
@@ -47,7 +46,7 @@ def compared(run: Path) -> Comparison:
     return pair(run).session().comparison
 
 
-def certificate(run: Path) -> dict[str, Any]:
+def certificate(run: Path):
     return json.loads((run / "adapt" / "certificate.json").read_text())
 
 
@@ -56,10 +55,10 @@ def certified(run: Path, *more: str) -> int:
 
 
 @pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def refused(capsys) -> Callable[..., str]:
     """What is said, in one line, to a call that is refused."""
 
-    def refused(run: Path, *more: str) -> str:
+    def refused(run, *more):
         capsys.readouterr()
         assert certified(run, *more) == 2
         error = capsys.readouterr().err
@@ -70,9 +69,7 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
 
 @pytest.mark.parametrize(("adapted", "verdict", "which"), [(True, "better", "adapted"), (False, "worse", "start")])
-def test_answers_from_a_file_decide_which_model_is_kept(
-    run: Path, domains: Path, tmp_path: Path, capsys, adapted: bool, verdict: str, which: str
-) -> None:
+def test_answers_from_a_file_decide_which_model_is_kept(run, domains, tmp_path, capsys, adapted, verdict, which):
     models, file = compared(run), tmp_path / "answers.csv"
     said = models.adapted if adapted else models.start
     file.write_text("".join(f"{models.names[place]},{models.classes[said[place]]}\n" for place in models.disagreements))
@@ -90,7 +87,7 @@ def test_answers_from_a_file_decide_which_model_is_kept(
     assert json.loads(scores.read_text())["accuracy"] == pytest.approx(result["accuracy"])
 
 
-def test_predictions_are_computed_once(run: Path, monkeypatch: pytest.MonkeyPatch, refused) -> None:
+def test_predictions_are_computed_once(run, monkeypatch, refused):
     first = compared(run)
     with monkeypatch.context() as patch:
         patch.setattr(ModelPair, "predictor", None)
@@ -101,7 +98,7 @@ def test_predictions_are_computed_once(run: Path, monkeypatch: pytest.MonkeyPatc
     assert "nothing to certify: the source and the adapted model are equal on all 48 images" in refused(run)
 
 
-def test_an_overwritten_run_has_no_certificate(run: Path, domains: Path) -> None:
+def test_an_overwritten_run_has_no_certificate(run, domains):
     certified(run)
     arguments = ["--checkpoint", str(run / "pretrain" / "checkpoints" / "best.pth"), "--log", str(run / "adapt")]
     again = ["adapt", *small_arguments(domains), "-t", "dark", *arguments, "--epochs", "1", "--overwrite"]
@@ -110,7 +107,7 @@ def test_an_overwritten_run_has_no_certificate(run: Path, domains: Path) -> None
     assert not (run / "adapt" / "checkpoints" / "certified.pth").exists()
 
 
-def test_a_source_model_that_is_gone_or_another(run: Path, tmp_path: Path, refused) -> None:
+def test_a_source_model_that_is_gone_or_another(run, tmp_path, refused):
     start = run / "pretrain" / "checkpoints" / "best.pth"
     assert pair(run).checkpoints["start"] == str(start)
     kept = Path(shutil.move(start, tmp_path / "kept.pth"))
@@ -121,7 +118,7 @@ def test_a_source_model_that_is_gone_or_another(run: Path, tmp_path: Path, refus
     assert "its checksum differs" in refused(run)
 
 
-def test_what_is_no_finished_adaptation_on_disk(run: Path, tmp_path: Path, refused) -> None:
+def test_what_is_no_finished_adaptation_on_disk(run, tmp_path, refused):
     assert "holds no adaptation" in refused(tmp_path)
     assert "holds no adaptation" in refused(run / "pretrain")
     config = run / "adapt" / "config.json"

@@ -25,7 +25,7 @@ FIVE = Comparison([0, 1, 2, 3, 0], [0, 2, 3, 0, 1], NAMES, CLASSES)
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path) -> Path:
     return tmp_path / "answers.jsonl"
 
 
@@ -33,7 +33,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("wrong", "message"), REFUSED["classes"])
-def test_predictions_that_are_none(wrong: list[float], message: str) -> None:
+def test_predictions_that_are_none(wrong, message):
     with pytest.raises(UserError, match=f"the source model's predictions .*{message}"):
         Comparison(wrong, [0, 0, 0], list("abc"), CLASSES)
     with pytest.raises(UserError, match=f"the adapted model's predictions .*{message}"):
@@ -41,13 +41,13 @@ def test_predictions_that_are_none(wrong: list[float], message: str) -> None:
 
 
 @pytest.mark.parametrize("images", [0, 1200])
-def test_equal_predictions_leave_nothing_to_certify(images: int) -> None:
+def test_equal_predictions_leave_nothing_to_certify(images):
     with pytest.raises(UserError, match=rf"nothing to certify: .* equal on all {images:,} images"):
         comparison(images, 0)
 
 
-def test_the_fingerprint_is_of_all_that_both_models_predict() -> None:
-    def fingerprint(start: int = 0, adapted: int = 1, name: str = "a", classes: list[str] = CLASSES) -> str:
+def test_the_fingerprint_is_of_all_that_both_models_predict():
+    def fingerprint(start=0, adapted=1, name="a", classes=CLASSES):
         return Comparison([start], [adapted], [name], classes).fingerprint
 
     assert fingerprint() == "ffc8ee11b9e5f6fa"
@@ -77,7 +77,7 @@ def read(folder: Path, text: str, models: Comparison = FIVE, encoding: str = "ut
         (f"questions-images/000001-{opaque('b, 2.jpg')},pen\n{opaque('c.jpg')},mug\n", FIVE, {1: 2, 2: 1, 4: 1}),
     ],
 )
-def test_a_file_of_answers(tmp_path: Path, text: str, models: Comparison, expected: dict[int, Answer]) -> None:
+def test_a_file_of_answers(tmp_path, text, models, expected):
     """The name of a class comes before its number, and before a word. A copy of an image without a telling name counts
     as the image."""
     assert read(tmp_path, text, models) == expected
@@ -87,7 +87,7 @@ def test_a_file_of_answers(tmp_path: Path, text: str, models: Comparison, expect
     ("text", "message"),
     [*REFUSED["answers"], (f"c.jpg,pen\n1-{opaque('c.jpg')},mug\n", "line 2: a second answer for ")],
 )
-def test_bad_answers_name_their_line(tmp_path: Path, text: str, message: str) -> None:
+def test_bad_answers_name_their_line(tmp_path, text, message):
     with pytest.raises(UserError) as error:
         read(tmp_path, text.replace("DIGITS", "9" * 5000), encoding="latin-1" if "\xff" in text else "utf-8")
     assert str(error.value).startswith(str(tmp_path / "answers.csv"))
@@ -98,7 +98,7 @@ def test_bad_answers_name_their_line(tmp_path: Path, text: str, message: str) ->
 # Answers on disk
 
 
-def test_entries_are_on_disk_when_append_returns(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_are_on_disk_when_append_returns(path, monkeypatch):
     flushed = []
     fsync = os.fsync
     monkeypatch.setattr(os, "fsync", lambda descriptor: (flushed.append(1), fsync(descriptor)))
@@ -113,7 +113,7 @@ def test_entries_are_on_disk_when_append_returns(path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("cut", [2, 3, 20, 53])
-def test_a_line_that_was_cut_off_is_left_out_and_the_log_goes_on(path: Path, cut: int) -> None:
+def test_a_line_that_was_cut_off_is_left_out_and_the_log_goes_on(path, cut):
     AnswerLog(path, HEADER).append(ENTRY)
     whole = path.read_bytes()
     path.write_bytes(whole[:-cut])
@@ -126,7 +126,7 @@ def test_a_line_that_was_cut_off_is_left_out_and_the_log_goes_on(path: Path, cut
     assert HEADER.items() < json.loads(path.read_text()).items()
 
 
-def test_no_flipped_bit_and_no_lost_newline_costs_an_answer(path: Path) -> None:
+def test_no_flipped_bit_and_no_lost_newline_costs_an_answer(path):
     header = {"predictions": "abc"}
     entry = {"image": "a", "answer": 3}
     AnswerLog(path, header).append(entry)
@@ -143,7 +143,7 @@ def test_no_flipped_bit_and_no_lost_newline_costs_an_answer(path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ['{"image": "a.jpg", "answer": 3}', "{", "[1]", "[" * 100_000])
-def test_a_line_without_a_checksum_is_damaged(path: Path, line: str) -> None:
+def test_a_line_without_a_checksum_is_damaged(path, line):
     AnswerLog(path, HEADER)
     with open(path, "a") as file:
         file.write(f"{line}\n")
@@ -161,7 +161,7 @@ def test_a_line_without_a_checksum_is_damaged(path: Path, line: str) -> None:
         ("seed", 1, "begun with `seed` 0, not 1"),
     ],
 )
-def test_a_file_of_another_session_is_refused_and_kept(path: Path, name: str, value: object, message: str) -> None:
+def test_a_file_of_another_session_is_refused_and_kept(path, name, value, message):
     AnswerLog(path, HEADER)
     content = path.read_bytes()
     with pytest.raises(UserError, match=message):
@@ -169,7 +169,7 @@ def test_a_file_of_another_session_is_refused_and_kept(path: Path, name: str, va
     assert path.read_bytes() == content
 
 
-def test_a_full_disk_leaves_the_answers_before(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_answers_before(path, monkeypatch):
     log = AnswerLog(path, HEADER)
     content = path.read_bytes()
     with monkeypatch.context() as patch:
@@ -186,7 +186,7 @@ def test_a_full_disk_leaves_the_answers_before(path: Path, monkeypatch: pytest.M
 # Questions
 
 
-def test_every_disagreement_is_asked_once_in_an_order_of_the_seed() -> None:
+def test_every_disagreement_is_asked_once_in_an_order_of_the_seed():
     models = comparison()
     questions = list(map(Session(models).asked, range(60)))
     positions = [question.position for question in questions]
@@ -200,7 +200,7 @@ def test_every_disagreement_is_asked_once_in_an_order_of_the_seed() -> None:
     assert min(counts) > 70
 
 
-def test_the_order_of_a_questions_classes_does_not_tell_which_model_predicted_which() -> None:
+def test_the_order_of_a_questions_classes_does_not_tell_which_model_predicted_which():
     models = comparison(1000, 500)
     adapted_first = 0
     for position, _, options in map(Session(models).asked, range(500)):
@@ -209,7 +209,7 @@ def test_the_order_of_a_questions_classes_does_not_tell_which_model_predicted_wh
     assert 200 < adapted_first < 300
 
 
-def test_a_question_that_is_asked_again_has_its_classes_in_a_new_order(path: Path) -> None:
+def test_a_question_that_is_asked_again_has_its_classes_in_a_new_order(path):
     session = Session(comparison(), log=path)
     orders = set()
     for _ in range(20):
@@ -224,7 +224,7 @@ def test_a_question_that_is_asked_again_has_its_classes_in_a_new_order(path: Pat
 # Answers
 
 
-def test_outcomes_reach_the_test() -> None:
+def test_outcomes_reach_the_test():
     session = Session(comparison(), delta=0.2, margin=0.01, side="both")
     models = session.comparison
     first, second = (session.asked(number).position for number in range(2))
@@ -243,9 +243,7 @@ def test_outcomes_reach_the_test() -> None:
 
 @settings(max_examples=15)
 @given(st.lists(st.sampled_from([0, 1, 2, 3, ANOTHER, CANNOT_TELL, "undo"]), max_size=15), st.integers(0, 10))
-def test_a_session_that_is_restarted_after_every_answer_is_the_same(
-    tmp_path_factory: pytest.TempPathFactory, actions: list[Answer], seed: int
-) -> None:
+def test_a_session_that_is_restarted_after_every_answer_is_the_same(tmp_path_factory, actions, seed):
     """Against a list on which "undo" pops."""
     log = tmp_path_factory.mktemp("session") / "answers.jsonl"
     models = comparison(400, 300)
@@ -272,7 +270,7 @@ def test_a_session_that_is_restarted_after_every_answer_is_the_same(
     assert getattr(restarted.question, "position", None) == getattr(in_one_go.question, "position", None)
 
 
-def test_answers_after_a_gap_are_not_used(path: Path) -> None:
+def test_answers_after_a_gap_are_not_used(path):
     """Which images are labelled may not depend on what their labels are; answers may grow, but not change."""
     models = comparison()
     session = Session(models, log=path)
@@ -283,14 +281,14 @@ def test_answers_after_a_gap_are_not_used(path: Path) -> None:
     assert session.question == gap
     session = Session(models, log=path)
     position, name, _ = session.asked(0)
-    before = CLASSES[labels[position]]  # type: ignore[index]
+    before = CLASSES[labels[position]]
     with pytest.raises(UserError, match=f"two answers for '{name}': '{before}' before, now 'another'"):
         session.answer_all({**labels, position: ANOTHER})
     assert session.answer_all(labels) > 4
     assert session.test.verdict == "better"
 
 
-def test_a_log_that_this_session_did_not_write_is_refused(path: Path) -> None:
+def test_a_log_that_this_session_did_not_write_is_refused(path):
     models = comparison()
     session = Session(models, log=path)
     names = [session.asked(number).name for number in range(60)]
@@ -324,9 +322,7 @@ def test_a_log_that_this_session_did_not_write_is_refused(path: Path) -> None:
     ("images", "disagreements", "untold", "against"),
     [(400, 300, 5, "undecided"), (400, 300, 25, "worse"), (60, 10, 1, "better")],
 )
-def test_images_that_cannot_be_told_are_turned_against_the_verdict(
-    images: int, disagreements: int, untold: int, against: str
-) -> None:
+def test_images_that_cannot_be_told_are_turned_against_the_verdict(images, disagreements, untold, against):
     session = Session(comparison(images, disagreements))
     for _ in range(untold):
         session.answer(CANNOT_TELL)
@@ -340,7 +336,7 @@ def test_images_that_cannot_be_told_are_turned_against_the_verdict(
     assert in_words(certificate)[1:] == ([doubt] if against != "better" else [])
 
 
-def test_what_further_labels_cannot_decide() -> None:
+def test_what_further_labels_cannot_decide():
     certificate = Session(comparison(1000, 5), margin=0.01).certificate
     assert (certificate["settled"], certificate["labels_needed"], certificate["verdict"]) == (True, [], "undecided")
     assert in_words(certificate)[1] == "further labels decide nothing: the difference is within the margin of 0.01"

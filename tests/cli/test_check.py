@@ -14,20 +14,20 @@ Check = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Check:
-    def run(data: str, *words: str, root: Path = tmp_path) -> tuple[int, str]:
+def check(tmp_path, capsys) -> Check:
+    def run(data, *words, root=tmp_path):
         status = main(["check", str(root), "-d", data, "-j", "0", *words])
         return status, "".join(capsys.readouterr())
 
     return run
 
 
-def pictures(root: Path, *places: str) -> None:
+def pictures(root: Path, *places: str):
     for place in places:
         write_classes(root / place, CLASSES, images=2)
 
 
-LAYOUTS: dict[str, Callable[[Path], object]] = {
+LAYOUTS = {
     "ImageList": write_domains,
     "ImageFolder": lambda root: pictures(root, "web", "photos"),
     "Folder": lambda root: pictures(root, "web/of/any/depth", "photos"),
@@ -44,7 +44,7 @@ SHOWN = {
 
 
 @pytest.mark.parametrize("data", LAYOUTS)
-def test_each_layout_complete_and_with_a_damaged_and_a_missing_picture(data: str, check: Check, tmp_path: Path) -> None:
+def test_each_layout_complete_and_with_a_damaged_and_a_missing_picture(data, check, tmp_path):
     LAYOUTS[data](tmp_path)
     some = ("-t", "q") if data == "DomainNet" else ()
     status, said = check(data, *some)
@@ -62,13 +62,13 @@ def test_each_layout_complete_and_with_a_damaged_and_a_missing_picture(data: str
         assert (status, str(damaged) in said) == (1, True)
 
 
-def test_class_folders_are_found_in_the_root_itself(check: Check, tmp_path: Path) -> None:
+def test_class_folders_are_found_in_the_root_itself(check, tmp_path):
     pictures(tmp_path, ".")
     status, said = check("ImageFolder")
     assert (status, "6 images" in said, "3 classes, label 0 is blue and the last red" in said) == (0, True, True)
 
 
-def test_a_dataset_of_tllib_lacks_a_domain_and_images(check: Check, tmp_path: Path) -> None:
+def test_a_dataset_of_tllib_lacks_a_domain_and_images(check, tmp_path):
     for name in ("amazon", "webcam"):
         write_list(tmp_path, name, 6, classes=31)
     status, said = check("Office31", "--json", str(tmp_path / "found.json"))
@@ -87,11 +87,11 @@ def test_a_dataset_of_tllib_lacks_a_domain_and_images(check: Check, tmp_path: Pa
     assert (len(found["classes"]), len(found["problems"])) == (31, 3)
 
 
-def test_the_domains_of_visda_are_not_listed_twice(check: Check) -> None:
+def test_the_domains_of_visda_are_not_listed_twice(check):
     assert check("VisDA2017")[1].count("cannot be opened") == 2
 
 
-def test_class_orders_that_differ(check: Check, tmp_path: Path) -> None:
+def test_class_orders_that_differ(check, tmp_path):
     write_list(tmp_path, "dslr", 6, classes=31)
     listed = tmp_path / "image_list" / "dslr.txt"
     for name in ("class1", "class2"):

@@ -16,13 +16,13 @@ from tllib_ancon.measures.selection import CRITERIA
 from tllib_ancon.training.resolve import USUAL_IMAGES, USUAL_NETWORK
 
 
-def test_what_is_assumed_is_said() -> None:
+def test_what_is_assumed_is_said():
     texts = {**settings_of(ImageConfig), **settings_of(ModelConfig)}
     for name, value in {"arch": USUAL_NETWORK["arch"], **USUAL_IMAGES}.items():
         assert str(texts[name].description).endswith(f" {value}")
 
 
-def test_the_list_of_commands_needs_nothing_heavy() -> None:
+def test_the_list_of_commands_needs_nothing_heavy():
     code = (
         "import sys\nfrom tllib_ancon.cli.main import main\n"
         "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
@@ -33,13 +33,13 @@ def test_the_list_of_commands_needs_nothing_heavy() -> None:
     assert set(COMMANDS) <= set(shown.split())
 
 
-def test_the_criteria_that_a_run_records() -> None:
+def test_the_criteria_that_a_run_records():
     assert tuple(CRITERIA) == CRITERIA_OF_AN_EPOCH
 
 
 @pytest.mark.parametrize("words", [["adapt"], ["script", "cdan.py", "--method", "ancon"]], ids=" ".join)
 @pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
-def test_help_is_shown_in_any_encoding(words: list[str], encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_is_shown_in_any_encoding(words, encoding, monkeypatch):
     read, write = os.pipe()
     os.set_blocking(write, False)
     with os.fdopen(read, encoding=encoding) as reader, os.fdopen(write, "w", encoding=encoding) as stdout:

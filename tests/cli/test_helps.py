@@ -23,13 +23,13 @@ def shown(parser: Parser) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", PARSERS)
-def test_a_flag_has_one_default(name: str) -> None:
+def test_a_flag_has_one_default(name):
     texts = shown(PARSERS[name])
     assert [text for text in texts.values() if len(re.findall(r"\bdefault: |\bby default\b", text, re.I)) > 1] == []
 
 
 @pytest.mark.parametrize("name", PARSERS)
-def test_help_names_flags_that_the_command_has_and_nothing_as_python_spells_it(name: str) -> None:
+def test_help_names_flags_that_the_command_has_and_nothing_as_python_spells_it(name):
     parser = PARSERS[name]
     flags = set(parser._option_string_actions)
     spelled_as_python = {*settings_of(AdaptConfig), *methods.settings()}
@@ -39,18 +39,18 @@ def test_help_names_flags_that_the_command_has_and_nothing_as_python_spells_it(n
         assert {setting for setting in re.findall(r"\b(\w+)=", text) if setting in spelled_as_python} == set(), flag
 
 
-def test_the_help_of_method_lists_every_method() -> None:
+def test_the_help_of_method_lists_every_method():
     text = shown(PARSERS["adapt"])["--method"]
     parts = {part for name in methods.names() for part in name.split("+")}
     assert [part for part in parts if not re.search(rf"(?<![\w-]){part}(?![\w-])", text)] == []
 
 
-def test_the_help_of_data_lists_every_layout() -> None:
+def test_the_help_of_data_lists_every_layout():
     text = shown(PARSERS["adapt"])["--data"]
     assert [name for name, layout in LAYOUTS.items() if not layout.classes and name not in text] == []
 
 
-def test_the_defaults_of_the_default_method_are_in_the_help() -> None:
+def test_the_defaults_of_the_default_method_are_in_the_help():
     default = str(AdaptConfig.model_fields["method"].default)
     texts = shown(PARSERS["adapt"])
     for name, value in methods.training_defaults(default).items():
@@ -59,7 +59,7 @@ def test_the_defaults_of_the_default_method_are_in_the_help() -> None:
 
 
 @pytest.mark.parametrize("words", ["adapt photos", "evaluate photos -t .", "predict photos"])
-def test_a_model_with_weights_needs_no_checkpoint_as_the_help_says(words: str) -> None:
+def test_a_model_with_weights_needs_no_checkpoint_as_the_help_says(words):
     command, *more = words.split()
     help_text = " ".join(PARSERS[command].format_help().split())
     assert "{--checkpoint FILE | -a hf:NAME}" in help_text

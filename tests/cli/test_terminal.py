@@ -8,7 +8,7 @@ import pytest
 
 
 @pytest.mark.parametrize("word", ["--help", "--version"])
-def test_a_reader_that_has_gone_ends_the_command_without_a_word(word: str) -> None:
+def test_a_reader_that_has_gone_ends_the_command_without_a_word(word):
     words = [sys.executable, "-m", "tllib_ancon", word]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdout.close()
@@ -17,7 +17,7 @@ def test_a_reader_that_has_gone_ends_the_command_without_a_word(word: str) -> No
 
 
 @pytest.mark.parametrize("module", ["cli.main", "toolkit.compat", "cli.commands"])
-def test_ctrl_c_while_a_module_is_imported_ends_the_command_without_a_traceback(module: str) -> None:
+def test_ctrl_c_while_a_module_is_imported_ends_the_command_without_a_traceback(module):
     code = (
         "import os, runpy, signal, sys\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
@@ -50,7 +50,7 @@ print("all was said", end=" ")
 
 
 @pytest.mark.parametrize(("status", "more"), [([0], ""), ([3], ""), ([], "the interpreter ended\n")])
-def test_one_of_many_ends_after_its_handlers_and_before_the_interpreter(status: list[int], more: str) -> None:
+def test_one_of_many_ends_after_its_handlers_and_before_the_interpreter(status, more):
     words = [sys.executable, "-c", PROGRAM.format(status=status)]
     process = subprocess.run(words, capture_output=True, text=True, check=False)
     said = f"all was said handlers ran\n{more}"

@@ -13,9 +13,8 @@ precision; a wait for the device; random numbers of the device; ``torch.compile`
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
-from typing import Any
 from unittest import mock
 
 import torch
@@ -27,20 +26,20 @@ from torch.utils._python_dispatch import TorchDispatchMode
 CPU, DEVICE = torch.device("cpu"), torch.device("cuda:0")
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
 INDEXING = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put")
-_ENGINE: Any = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
+_ENGINE = torch.autograd._engine_run_backward
 
 
 def device_of(tensor: Tensor) -> torch.device:
     """The device that the tensor stands for."""
     if tensor.device.type != "cpu":
         return tensor.device
-    device: torch.device = getattr(tensor.untyped_storage(), "stands_for", CPU)
+    device = getattr(tensor.untyped_storage(), "stands_for", CPU)
     return device
 
 
-def on_device(tensor: Tensor, device: torch.device, dtype: torch.dtype | None = None, **layout: Any) -> Tensor:
+def on_device(tensor: Tensor, device: torch.device, dtype: torch.dtype | None = None, **layout) -> Tensor:
     """A copy of the tensor on another device, through which gradients flow back."""
-    copied: Tensor = _Moved.apply(tensor, _numbered(device), dtype, layout)
+    copied = _Moved.apply(tensor, _numbered(device), dtype, layout)
     return copied
 
 
@@ -59,7 +58,7 @@ def StandIn() -> Iterator[None]:
             yield
 
 
-def tensors_in(values: Any) -> list[Tensor]:
+def tensors_in(values) -> list[Tensor]:
     """The tensors in nested lists, tuples and dicts."""
     if isinstance(values, Tensor):
         return [values]
@@ -70,7 +69,7 @@ def tensors_in(values: Any) -> list[Tensor]:
     return [tensor for value in values for tensor in tensors_in(value)]
 
 
-def _device_of_result(operation: OpOverload, args: Any, kwargs: Mapping[str, Any]) -> torch.device | None:
+def _device_of_result(operation: OpOverload, args, kwargs) -> torch.device | None:
     """Where the operation runs on these arguments; None if there is no tensor among them."""
     name, given = operation.overloadpacket.__name__, [*args, *kwargs.values()]
     tensors = tensors_in(given)
@@ -98,13 +97,11 @@ class _Names(TorchFunctionMode):
             made that come from no other tensor
     """
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.current = CPU
 
-    def __torch_function__(
-        self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
         if function in _ANSWERS:
             return _ANSWERS[function](*args, **kwargs)
@@ -122,7 +119,7 @@ class _Names(TorchFunctionMode):
                     _mark(tensor, self.current)
         return results
 
-    def backward(self, roots: Any, *args: Any, **kwargs: Any) -> Any:
+    def backward(self, roots, *args, **kwargs):
         """PyTorch's engine, which calls backward passes that are written in Python: this mode is on in them too."""
         with self._on(next(map(device_of, tensors_in(roots)), CPU)), self:
             return _ENGINE(roots, *args, **kwargs)
@@ -140,18 +137,16 @@ class _Operations(TorchDispatchMode):
     """Refuses operations on tensors of two devices, and marks what comes out of the others."""
 
     def __init__(self, names: _Names):
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.names = names
         self.process = os.getpid()
         self.has_cublas_workspace: bool | None = None  # None before the first product of matrices
 
-    def __torch_dispatch__(
-        self, operation: OpOverload, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+    def __torch_dispatch__(self, operation: OpOverload, types, args=(), kwargs=None):
         with torch._C.DisableTorchFunction():
             return self._run(operation, args, kwargs or {})
 
-    def _run(self, operation: OpOverload, args: Any, kwargs: Mapping[str, Any]) -> Any:
+    def _run(self, operation: OpOverload, args, kwargs):
         if _is_composite(operation):
             with self:  # in inference mode these come here as they are
                 return operation.decompose(*args, **kwargs)
@@ -170,7 +165,7 @@ class _Operations(TorchDispatchMode):
                 _mark(tensor, device)
         return results
 
-    def _multiply(self) -> None:
+    def _multiply(self):
         """PyTorch reads the variable at the first product of a process, and requires it of a deterministic one."""
         if self.has_cublas_workspace is None:
             self.has_cublas_workspace = os.environ.get("CUBLAS_WORKSPACE_CONFIG") in (":4096:8", ":16:8")
@@ -180,9 +175,7 @@ class _Operations(TorchDispatchMode):
 
 class _Moved(torch.autograd.Function):
     @staticmethod
-    def forward(
-        context: Any, tensor: Tensor, device: torch.device, dtype: torch.dtype | None, layout: dict[str, Any]
-    ) -> Tensor:
+    def forward(context, tensor: Tensor, device: torch.device, dtype: torch.dtype | None, layout) -> Tensor:
         context.origin = device_of(tensor), tensor.dtype
         with torch._C.DisableTorchFunction():
             copied = tensor.detach().to(dtype or tensor.dtype, copy=True, **layout)
@@ -190,32 +183,32 @@ class _Moved(torch.autograd.Function):
         return copied
 
     @staticmethod
-    def backward(context: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(context, gradient: Tensor) -> tuple[Tensor | None, ...]:
         return on_device(gradient, *context.origin), None, None, None
 
 
-def _to(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+def _to(tensor: Tensor, *args, **kwargs) -> Tensor:
     copy = kwargs.pop("copy", False)
     if args and isinstance(args[0], Tensor):
         args = (device_of(args[0]), args[0].dtype)
     device, dtype, non_blocking, memory_format = torch._C._nn._parse_to(*args, **kwargs)
-    layout: dict[str, Any] = {} if memory_format is None else {"memory_format": memory_format}
+    layout = {} if memory_format is None else {"memory_format": memory_format}
     known = device is not None and device.type in ("cpu", DEVICE.type)
     if not known or _numbered(device) == device_of(tensor):
-        stays: Tensor = tensor.to(device=None if known else device, dtype=dtype, copy=copy, **layout)
+        stays = tensor.to(device=None if known else device, dtype=dtype, copy=copy, **layout)
         return stays
     if device.type == "cpu" and non_blocking:
         raise RuntimeError("a copy to the CPU that does not wait has no values yet when the call returns")
     return on_device(tensor, device, dtype, **layout)
 
 
-def _as_tensor(data: Any, dtype: torch.dtype | None = None, device: Any = None) -> Tensor:
+def _as_tensor(data, dtype: torch.dtype | None = None, device=None) -> Tensor:
     tensor = data if isinstance(data, Tensor) else torch.as_tensor(data, dtype=dtype)
     return _to(tensor, device_of(tensor) if device is None else torch.device(device), dtype)
 
 
-def _of_cpu_alone(function: Callable[..., Any]) -> Callable[..., Any]:
-    def call(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
+def _of_cpu_alone(function):
+    def call(tensor: Tensor, *args, **kwargs):
         if device_of(tensor) != CPU:
             raise TypeError(f"can't convert a tensor of {device_of(tensor)} to numpy; use Tensor.cpu() first")
         return function(tensor, *args, **kwargs)
@@ -223,15 +216,15 @@ def _of_cpu_alone(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _deepcopy(tensor: Tensor, memo: dict[int, Any]) -> Any:
-    copied: Tensor = tensor.__deepcopy__(memo)  # type: ignore[no-untyped-call]
+def _deepcopy(tensor: Tensor, memo):
+    copied = tensor.__deepcopy__(memo)
     _mark(copied, device_of(tensor))
     return copied
 
 
-_ANSWERS: dict[Callable[..., Any], Callable[..., Any]] = {
+_ANSWERS = {
     torch.Tensor.device.__get__: lambda tensor, *_: device_of(tensor),
-    torch.Tensor.is_cuda.__get__: lambda tensor, *_: device_of(tensor) != CPU,  # type: ignore[attr-defined]
+    torch.Tensor.is_cuda.__get__: lambda tensor, *_: device_of(tensor) != CPU,
     torch.Tensor.to: _to,
     torch.Tensor.cpu: lambda tensor, **layout: _to(tensor, CPU, **layout),
     torch.Tensor.numpy: _of_cpu_alone(torch.Tensor.numpy),
@@ -244,13 +237,13 @@ _ANSWERS: dict[Callable[..., Any], Callable[..., Any]] = {
 class _Autocast(torch.autocast):
     """``torch.autocast`` whose ``cuda`` is the CPU, with CUDA's default precision."""
 
-    def __init__(self, device_type: str, dtype: torch.dtype | None = None, **options: Any):
+    def __init__(self, device_type: str, dtype: torch.dtype | None = None, **options):
         stands_for_gpu = device_type == DEVICE.type
         default = torch.float16 if stands_for_gpu else None
         super().__init__("cpu" if stands_for_gpu else device_type, dtype or default, **options)
 
 
-_PATCHES: dict[str, Any] = {
+_PATCHES = {
     "torch.autocast": _Autocast,
     "torch.cuda.is_available": lambda: True,
     "torch.cuda.is_bf16_supported": lambda **_: True,
@@ -273,7 +266,7 @@ _PATCHES: dict[str, Any] = {
 @cache
 def _is_composite(operation: OpOverload) -> bool:
     """Whether it is made of other operations."""
-    name = operation.name()  # type: ignore[no-untyped-call]
+    name = operation.name()
     return torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd")
 
 
@@ -289,5 +282,5 @@ def _is_marked(tensor: Tensor) -> bool:
     return hasattr(tensor.untyped_storage(), "stands_for")
 
 
-def _mark(tensor: Tensor, device: torch.device) -> None:
-    tensor.untyped_storage().stands_for = device  # type: ignore[attr-defined]
+def _mark(tensor: Tensor, device: torch.device):
+    tensor.untyped_storage().stands_for = device

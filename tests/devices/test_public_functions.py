@@ -4,9 +4,6 @@ Two workers read the images in every case. What comes back is on the device of t
 the CPU alone returns.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -19,14 +16,14 @@ from tests.test_defaults import IMAGES, LABELS, PIXELS, network
 from tllib_ancon.runtime.errors import UserError
 
 ROUNDING = 1e-3
-QUICK: dict[str, Any] = {"epochs": 2, "mixed_precision": "no", "quiet": True}
+QUICK = {"epochs": 2, "mixed_precision": "no", "quiet": True}
 Device = torch.device
 
 
 class Named(nn.Module):
     """A network that takes two arrays by their names."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         torch.manual_seed(0)
         self.embedding, self.norm, self.head = nn.Embedding(9, 6), nn.BatchNorm1d(6), nn.Linear(6, 3)
@@ -42,7 +39,7 @@ FLOATS = torch.from_numpy(PIXELS).movedim(-1, 1) / 127.5 - 1
 BYTES = torch.from_numpy(PIXELS).movedim(-1, 1).contiguous()
 
 
-def images(kind: str, device: Device) -> Any:
+def images(kind: str, device: Device):
     """The images as each type that holds tensors, on a device."""
     if kind == "mapping":
         return {name: array.to(device) for name, array in ARRAYS.items()}
@@ -62,7 +59,7 @@ def model_on(kind: str, device: Device) -> nn.Module:
     return (Named().eval() if kind == "mapping" else network()).to(device)
 
 
-def adapt(kind: str, device: Device, **settings: Any) -> tllib_ancon.AdaptationResult:
+def adapt(kind: str, device: Device, **settings) -> tllib_ancon.AdaptationResult:
     return tllib_ancon.adapt(model_on(kind, device), images(kind, device), **{**QUICK, **settings})
 
 
@@ -70,7 +67,7 @@ def parameters(model: nn.Module) -> list[Tensor]:
     return [tensor.detach().cpu() for tensor in model.state_dict().values()]
 
 
-def adapted(kind: str, device: Device, **settings: Any) -> list[Tensor]:
+def adapted(kind: str, device: Device, **settings) -> list[Tensor]:
     result = adapt(kind, device, **settings)
     assert {device_of(tensor) for tensor in result.model.state_dict().values()} == {device}
     assert {device_of(tensor) for tensor in result.model.parameters()} == {device}
@@ -110,7 +107,7 @@ def streamed(kind: str, device: Device) -> list[Tensor]:
 
 def of_another_output(kind: str, device: Device) -> list[Tensor]:
     class Pairs(Named):
-        def forward(self, tokens: Tensor, weights: Tensor) -> Any:
+        def forward(self, tokens: Tensor, weights: Tensor):
             return {"scores": [super().forward(tokens, weights)]}
 
     result = tllib_ancon.adapt(Pairs().eval().to(device), images("mapping", device), method="adabn", quiet=True)
@@ -118,7 +115,7 @@ def of_another_output(kind: str, device: Device) -> list[Tensor]:
     return parameters(result.model)
 
 
-CALLS: dict[str, tuple[Callable[[str, Device], list[Tensor]], tuple[str, ...]]] = {
+CALLS = {
     "adapt": (adapted, ("bytes", "mapping")),
     "predict": (predicted, KINDS),
     "teach": (taught, ("mapping",)),
@@ -131,7 +128,7 @@ CASES = [(name, kind) for name, (_, kinds) in CALLS.items() for kind in kinds]
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
-def test_a_module_on_either_device_gives_what_the_cpu_gives(name: str, kind: str) -> None:
+def test_a_module_on_either_device_gives_what_the_cpu_gives(name, kind):
     call = CALLS[name][0]
     expected = call(kind, CPU)
     for device in (CPU, DEVICE):
@@ -140,7 +137,7 @@ def test_a_module_on_either_device_gives_what_the_cpu_gives(name: str, kind: str
         torch.testing.assert_close(found, expected, rtol=ROUNDING, atol=ROUNDING)
 
 
-def test_deterministic_needs_a_variable_before_the_first_product(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deterministic_needs_a_variable_before_the_first_product(monkeypatch):
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     with StandIn():
         tllib_ancon.predict(network().to(DEVICE), FLOATS)

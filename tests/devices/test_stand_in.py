@@ -1,18 +1,15 @@
 """What the stand-in refuses is what CUDA refuses."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tests.devices.stand_in import DEVICE, StandIn
 
 ROWS = torch.ones(4, 3)
 INDICES = torch.tensor([0, 2])
 
-REFUSED: dict[str, Callable[[Tensor], Any]] = {
+REFUSED = {
     "rows of the CPU": lambda table: table + ROWS,
     "into a scalar of the CPU": lambda table: torch.tensor(1.0).add_(table.sum()),
     "into the CPU": lambda table: torch.ones(4, 3).add_(table),
@@ -32,19 +29,19 @@ REFUSED: dict[str, Callable[[Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_refused(case: str) -> None:
+def test_what_is_refused(case):
     with StandIn(), pytest.raises((RuntimeError, TypeError)):
         REFUSED[case](torch.zeros(4, 3).to(DEVICE))
 
 
-def test_a_backward_pass_is_watched_too() -> None:
+def test_a_backward_pass_is_watched_too():
     class Forgets(torch.autograd.Function):
         @staticmethod
-        def forward(context: Any, values: Tensor) -> Tensor:
+        def forward(context, values):
             return values.clone()
 
         @staticmethod
-        def backward(context: Any, gradient: Tensor) -> Tensor:
+        def backward(context, gradient):
             return gradient * torch.ones(3)
 
     with StandIn(), pytest.raises(RuntimeError, match=r"aten\.mul\.Tensor expects all tensors to be on the same"):

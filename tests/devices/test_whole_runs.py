@@ -6,9 +6,7 @@ ways they take.
 """
 
 import contextlib
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -42,7 +40,7 @@ FIXED = {
 
 
 class Network(nn.Sequential):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(
             nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
             nn.Dropout(0.1), nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, CLASSES),
@@ -50,21 +48,21 @@ class Network(nn.Sequential):
 
 
 @pytest.fixture(scope="module")
-def domains(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def domains(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("domains")
     for seed, name in enumerate(("dark", "bright")):
         write_domain(root, name, IMAGES, seed=seed, side=SIDE)
     return root
 
 
-def run(domains: Path, log: Path | None = None, **settings: Any) -> AdaptationResult:
+def run(domains: Path, log: Path | None = None, **settings) -> AdaptationResult:
     torch.manual_seed(0)
     given = {**FIXED, "root": str(domains), "norm_mean": (0.4,) * 3, "norm_std": (0.2,) * 3}
     given |= few_neighbors(settings.get("method", "ancon"), 2, 2) | ({} if log is None else {"log": str(log)})
     return adapt(Network(), **{**given, **settings})
 
 
-def same(one: AdaptationResult, other: AdaptationResult, tolerance: float = ROUNDING) -> None:
+def same(one: AdaptationResult, other: AdaptationResult, tolerance: float = ROUNDING):
     expected, found = ({k: v.cpu() for k, v in result.model.state_dict().items()} for result in (one, other))
     torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
     for line in (*one.metrics, *other.metrics):
@@ -72,16 +70,16 @@ def same(one: AdaptationResult, other: AdaptationResult, tolerance: float = ROUN
     torch.testing.assert_close(other.metrics, one.metrics, rtol=tolerance, atol=tolerance)
 
 
-def on_device(domains: Path, **settings: Any) -> AdaptationResult:
+def on_device(domains: Path, **settings) -> AdaptationResult:
     with StandIn():
         found = run(domains, **settings)
     assert {device_of(tensor) for tensor in found.model.state_dict().values()} == {CPU}  # where the caller's model lay
     return found
 
 
-def choices() -> dict[str, dict[str, Any]]:
+def choices():
     """Each value of an option that is no number with the first method that takes it."""
-    found: dict[tuple[str, Any], str] = {}
+    found = {}
     for method in methods.names():
         for option, field in methods.settings(method).items():
             for value in choices_of(field) or ((True, False) if field.annotation is bool else ()):
@@ -94,7 +92,7 @@ def choices() -> dict[str, dict[str, Any]]:
 
 
 NRC = {"method": "nrc+ancon"}
-RUNS: dict[str, dict[str, Any]] = {
+RUNS = {
     **{method: {"method": method} for method in methods.names()},
     **choices(),
     "dropout": {**NRC, "confidence": "mc-dropout"},
@@ -107,7 +105,7 @@ RUNS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_every_method_option_and_way_to_train(domains: Path, name: str) -> None:
+def test_every_method_option_and_way_to_train(domains, name):
     same(run(domains, **RUNS[name]), on_device(domains, **RUNS[name]), ROUNDING)
 
 
@@ -115,7 +113,7 @@ def test_every_method_option_and_way_to_train(domains: Path, name: str) -> None:
     ("method", "precision"),
     [("gce+ancon", "fp16"), ("nrc+ancon-auto", "bf16"), ("shot+elr", "fp16"), ("aad+ancon", "bf16")],
 )
-def test_autocast(domains: Path, method: str, precision: str, monkeypatch, recwarn: pytest.WarningsRecorder) -> None:
+def test_autocast(domains, method, precision, monkeypatch, recwarn):
     monkeypatch.setattr(loop, "MANY_CONVOLUTIONS", 0)
     found = on_device(domains, method=method, mixed_precision=precision).model.state_dict()
     expected = run(domains, method=method).model.state_dict()
@@ -125,7 +123,7 @@ def test_autocast(domains: Path, method: str, precision: str, monkeypatch, recwa
     assert not [str(warning.message) for warning in recwarn if "lr_scheduler" in str(warning.message)]
 
 
-def test_predictions_and_models_are_kept(domains: Path, tmp_path: Path) -> None:
+def test_predictions_and_models_are_kept(domains, tmp_path):
     kept = {"method": "nrc+ancon", "save_predictions": True}
     run(domains, tmp_path / "cpu", **kept)
     on_device(domains, log=tmp_path / "device", **kept)
@@ -137,7 +135,7 @@ def test_predictions_and_models_are_kept(domains: Path, tmp_path: Path) -> None:
         assert (tmp_path / "device" / "checkpoints" / name).is_file()
 
 
-DEVICES: dict[str, Callable[[], Any]] = {"cpu": contextlib.nullcontext, "device": StandIn}
+DEVICES = {"cpu": contextlib.nullcontext, "device": StandIn}
 
 
 @pytest.mark.parametrize(
@@ -150,9 +148,7 @@ DEVICES: dict[str, Callable[[], Any]] = {"cpu": contextlib.nullcontext, "device"
         ("device", "device", {"method": "ancon", "mixed_precision": "fp16"}),
     ],
 )
-def test_a_run_continues_on_another_device(
-    domains: Path, tmp_path: Path, first: str, second: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_continues_on_another_device(domains, tmp_path, first, second, settings, monkeypatch):
     settings = {**settings, "epochs": 2}
     with DEVICES[first](), monkeypatch.context() as patch:
         counting(patch, cut=2)
@@ -168,11 +164,11 @@ def test_a_run_continues_on_another_device(
 
 
 @pytest.mark.parametrize("fused", [False, True])
-def test_a_step_that_fp16_leaves_out_is_none_of_the_schedule(domains: Path, fused: bool, monkeypatch, recwarn) -> None:
+def test_a_step_that_fp16_leaves_out_is_none_of_the_schedule(domains, fused, monkeypatch, recwarn):
     steps: list[tuple[bool, int]] = []
     step = Adaptation._step
 
-    def with_a_first_gradient_too_large(self: Adaptation, *args: Any) -> Any:
+    def with_a_first_gradient_too_large(self, *args):
         if not steps:
             self.accelerator.scaler._init_scale = 1e38
         before = copy_to_cpu(self.network.state_dict())
@@ -190,7 +186,7 @@ def test_a_step_that_fp16_leaves_out_is_none_of_the_schedule(domains: Path, fuse
     assert not [str(warning.message) for warning in recwarn if "lr_scheduler" in str(warning.message)]
 
 
-TRAININGS: dict[str, dict[str, Any]] = {
+TRAININGS = {
     "erm": {"label_smoothing": 0.1},
     "belief matching": {"loss": "belief-matching"},
     "cdan": {"method": "cdan"},
@@ -204,7 +200,7 @@ TRAININGS: dict[str, dict[str, Any]] = {
 }
 
 
-def train(domains: Path, log: Path, **settings: Any) -> dict[str, Tensor]:
+def train(domains: Path, log: Path, **settings) -> dict[str, Tensor]:
     network = {"arch": "small_cnn", "scratch": True, "bottleneck_dim": 8, "image_size": 16, "resize_size": 16}
     more = {"root": str(domains), "source": ("bright",), "log": str(log), "iters_per_epoch": 3, "batch_size": 4}
     result = pretrain(PretrainConfig(**{**FIXED, "no_hflip": True, **network, **more, **settings}))
@@ -212,7 +208,7 @@ def train(domains: Path, log: Path, **settings: Any) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("name", TRAININGS)
-def test_source_trainings_and_predictions(domains: Path, tmp_path: Path, name: str) -> None:
+def test_source_trainings_and_predictions(domains, tmp_path, name):
     with StandIn():
         found = train(domains, tmp_path / "device", **TRAININGS[name])
     assert all(tensor.isfinite().all() for tensor in found.values())
@@ -225,14 +221,14 @@ def test_source_trainings_and_predictions(domains: Path, tmp_path: Path, name: s
 
 
 @pytest.mark.parametrize("method", methods.names())
-def test_steps_with_indices_on_the_device(method: str) -> None:
+def test_steps_with_indices_on_the_device(method):
     """As a training loop of one's own gives them."""
     samples, classes, width, steps = 20, 12, 5, 12
 
-    def losses(device: torch.device) -> tuple[list[Tensor], list[Tensor]]:
+    def losses(device):
         torch.manual_seed(0)
         options = few_neighbors(method, 3, 2)
-        sizes: dict[str, Any] = {"num_samples": samples, "num_classes": classes, "feature_dim": width}
+        sizes = {"num_samples": samples, "num_classes": classes, "feature_dim": width}
         made = methods.create(method, **sizes, total_steps=steps, **options).to(device)
         made.begin_epoch(
             0, torch.arange(samples), torch.randn(samples, width).to(device), torch.randn(20, 12).to(device)

@@ -7,7 +7,6 @@ import shlex
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -135,7 +134,7 @@ def contract(world: World) -> Iterator[str]:
         yield f"DisagreementTest: {number} answers, {test.verdict}, {test.settled}, {test.interval}"
 
 
-def _signature(part: Any) -> str:
+def _signature(part) -> str:
     shown = []
     for parameter in inspect.signature(part).parameters.values():
         name = str(parameter).partition(":")[0]

@@ -22,7 +22,7 @@ def told(name: str, world: World) -> list[str]:
     return world.steady(SCENES[name](world))
 
 
-def main(names: list[str]) -> None:
+def main(names: list[str]):
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         world = World(Path(folder))

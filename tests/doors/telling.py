@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterable, Iterator
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +17,7 @@ TOLERANCE = 3e-3
 """Relative: the last bits of a number depend on the processor and on PyTorch's version, and training enlarges them."""
 
 
-def values(value: Any, name: str = "") -> Iterator[str]:
+def values(value, name: str = "") -> Iterator[str]:
     """``name.key[2] = value`` for every value of nested dicts and lists, in the order of the names; of a run's metrics
     all on one line."""
     if isinstance(value, dict) and "epoch" in value and name:
@@ -34,7 +33,7 @@ def values(value: Any, name: str = "") -> Iterator[str]:
         yield f"{name} = {shown(value)}"
 
 
-def shown(value: Any) -> str:
+def shown(value) -> str:
     """Of a tensor or an array its type and shape alone: numbers of weights change with the machine."""
     if isinstance(value, torch.Tensor | np.ndarray):
         array = np.asarray(value)

@@ -56,26 +56,26 @@ def filled(text: str) -> str:
 
 
 @pytest.mark.parametrize("line", REFUSED["lines"])
-def test_bad_input_is_refused_in_one_line_and_nothing_is_written(line: str, world: World) -> None:
+def test_bad_input_is_refused_in_one_line_and_nothing_is_written(line, world):
     message = refused(world, line)
     assert [word for word in REFUSED["lines"][line] if word not in message] == [], message
 
 
 @pytest.mark.parametrize("line", REFUSED["paths"])
-def test_a_path_that_the_system_refuses(line: str, world: World) -> None:
+def test_a_path_that_the_system_refuses(line, world):
     for path in BAD_PATHS:
         refused(world, line.replace("PATH", path))
 
 
 @pytest.mark.parametrize("text", REFUSED["files of settings"])
-def test_a_file_of_settings(text: str, world: World) -> None:
+def test_a_file_of_settings(text, world):
     line = "adapt IMAGES -t dark --checkpoint SOURCE --log run --config settings.toml"
     message = refused(world, line, settings=text)
     assert [word for word in REFUSED["files of settings"][text] if word not in message] == [], message
 
 
 @pytest.mark.parametrize(("old", "new", "message"), REFUSED["plans"])
-def test_a_plan(old: str, new: str, message: str, world: World) -> None:
+def test_a_plan(old, new, message, world):
     plan = PLAN.replace(old, new)
     assert message in refused(world, "benchmark plan.toml DOMAINS --out out --print-commands", plan=plan)
     refused(world, "benchmark plan.toml DOMAINS --out out", plan=plan)

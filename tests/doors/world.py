@@ -30,7 +30,7 @@ class Said:
         return [f"status = {self.status}", *printed]
 
 
-def command(*words: object, said: Said | None = None) -> Said:
+def command(*words, said: Said | None = None) -> Said:
     """``tllib-ancon WORDS``"""
     said = said or Said()
     with contextlib.redirect_stdout(said.out), contextlib.redirect_stderr(said.err):
@@ -41,7 +41,7 @@ def command(*words: object, said: Said | None = None) -> Said:
     return said
 
 
-def finished(*words: object) -> Said:
+def finished(*words) -> Said:
     said = command(*words)
     assert said.status == 0, said.err.getvalue()
     return said

@@ -12,13 +12,13 @@ KEPT = ("--epochs", "3", "--method", "ancon", "--weighting", "uniform", "-b", "4
 
 
 @pytest.fixture
-def copied(domains: Path, tmp_path: Path) -> Path:
+def copied(domains, tmp_path) -> Path:
     """The domains, which a test may change."""
     return Path(shutil.copytree(domains, tmp_path / "domains"))
 
 
 @pytest.fixture(scope="session")
-def kept(domains: Path, source_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def kept(domains, source_checkpoint, tmp_path_factory) -> Path:
     """A finished adaptation of three epochs that kept all it can, of which the first is selected."""
     log = tmp_path_factory.mktemp("kept") / "run"
     assert main(adapt_arguments(domains, source_checkpoint, log, *KEPT)) == 0
@@ -26,20 +26,20 @@ def kept(domains: Path, source_checkpoint: Path, tmp_path_factory: pytest.TempPa
 
 
 @pytest.fixture
-def adapt(domains: Path, source_checkpoint: Path, tmp_path: Path) -> Callable[..., list[str]]:
+def adapt(domains, source_checkpoint, tmp_path) -> Callable[..., list[str]]:
     """The words of an adaptation of two epochs with these words besides."""
 
-    def words(log: str = "run", *more: str, root: Path = domains, checkpoint: Path = source_checkpoint) -> list[str]:
+    def words(log="run", *more, root=domains, checkpoint=source_checkpoint):
         return adapt_arguments(root, checkpoint, tmp_path / log, *more)
 
     return words
 
 
 @pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str]) -> Callable[[list[str]], str]:
+def refused(capsys) -> Callable[[list[str]], str]:
     """The one line that a command writes to standard error before it exits with status 2."""
 
-    def refused(words: list[str]) -> str:
+    def refused(words):
         capsys.readouterr()
         assert main(words) == 2
         lines = capsys.readouterr().err.strip().splitlines()

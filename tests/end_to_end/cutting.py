@@ -2,16 +2,12 @@
 
 import signal
 
-import pytest
-
 from tllib_ancon.cli.main import main
 from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.loop import TrainingLoop
 
 
-def counting(
-    monkeypatch: pytest.MonkeyPatch, loop: type[TrainingLoop] = Adaptation, cut: int | None = None
-) -> list[int]:
+def counting(monkeypatch, loop: type[TrainingLoop] = Adaptation, cut: int | None = None) -> list[int]:
     """The epochs that are trained from here on, up to one that is ``cut``."""
     train_epoch = loop._train_epoch
     epochs: list[int] = []
@@ -26,9 +22,7 @@ def counting(
     return epochs
 
 
-def cut_in_the_second_epoch(
-    monkeypatch: pytest.MonkeyPatch, words: list[str], loop: type[TrainingLoop] = Adaptation
-) -> None:
+def cut_in_the_second_epoch(monkeypatch, words: list[str], loop: type[TrainingLoop] = Adaptation):
     """Run a command until its adaptation, or its training of a source model, has one epoch behind it."""
     with monkeypatch.context() as patch:
         counting(patch, loop, cut=2)

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
 
 import accelerate  # noqa: F401
 import timm  # noqa: F401
@@ -77,11 +76,11 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def finish_in_two(arguments: list[str]) -> None:
+def finish_in_two(arguments: list[str]):
     _finish(start_in_two(arguments))
 
 
-def results_in_two(function: Callable[..., Any], *args: Any, folder: Path) -> list[Any]:
+def results_in_two(function, *args, folder: Path):
     """What ``function(*args)`` returns in each of two processes that are joined: a value that ``torch.save`` takes."""
     files = [folder / f"{rank}.pt" for rank in (0, 1)]
     launches = zip(launched_in_two(), files, strict=True)
@@ -92,14 +91,14 @@ def results_in_two(function: Callable[..., Any], *args: Any, folder: Path) -> li
     return [torch.load(file, weights_only=False) for file in files]
 
 
-def _keep_result(launch: dict[str, str], file: Path, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+def _keep_result(launch: dict[str, str], file: Path, function, args):
     os.environ.update(launch)
     join()
     torch.save(function(*args), file)
     leave()
 
 
-def _finish(processes: list[BaseProcess]) -> None:
+def _finish(processes: list[BaseProcess]):
     for process in processes:
         process.join()
     assert [process.exitcode for process in processes] == [0, 0]
@@ -110,7 +109,7 @@ def run(
     events_until_kill: int | None,
     errors: Path | None,
     launch: dict[str, str] | None,
-) -> None:
+):
     os.environ.update(launch or {})
     if errors is not None:
         os.setsid()
@@ -120,7 +119,7 @@ def run(
     if events_until_kill is not None:
         events = itertools.count(1)
 
-        def event() -> None:
+        def event():
             if next(events) == events_until_kill:
                 os.kill(os.getpid(), signal.SIGKILL)
 
@@ -130,11 +129,11 @@ def run(
     sys.exit(main(arguments))
 
 
-def _before(event: Callable[[], object], function: Callable[..., Any]) -> Callable[..., Any]:
+def _before(event: Callable[[], object], function):
     return lambda *args: (event(), function(*args))[1]
 
 
-def wait_for(happened: Callable[[], bool]) -> None:
+def wait_for(happened: Callable[[], bool]):
     """Without a deadline of its own: the machine may be busy, and the suite ends a test that takes too long."""
     while not happened():
         time.sleep(0.005)
@@ -148,7 +147,7 @@ def last_epoch(run: Path) -> int:
     return len(metrics.read_text().splitlines()) - 1
 
 
-def outcome(run: Path) -> dict[str, Any]:
+def outcome(run: Path):
     """All that a finished run holds except how fast it was, and its settings, which name its folder."""
     return outcomes.outcome(run, "checkpoints/*.pth", "metrics.jsonl", "result.json", "**/*.npz")
 

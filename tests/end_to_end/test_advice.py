@@ -1,7 +1,6 @@
 """Where a message advises a flag, taking the advice leads on: the same command with that flag ends well."""
 
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +36,7 @@ class Place:
 
 
 @pytest.fixture
-def place(source_checkpoint: Path, tmp_path: Path) -> Place:
+def place(source_checkpoint, tmp_path) -> Place:
     shutil.copytree(source_checkpoint.parent.parent, tmp_path / "source")
     write_domains(tmp_path / "domains")
     return Place(tmp_path, tmp_path / "source")
@@ -133,7 +132,7 @@ def a_source_model_that_is_gone(place: Place) -> list[str]:
     return ["certify", str(place.folder / "run"), "-j", "0", "--quiet"]
 
 
-CASES: dict[Callable[[Place], list[str]], tuple[str, ...]] = {
+CASES = {
     another_size: ("--override",),
     no_target: ("--target", "dark"),
     no_layout: ("--data", "ImageList"),
@@ -156,7 +155,7 @@ CASES: dict[Callable[[Place], list[str]], tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-def test_the_flag_that_a_message_advises_leads_on(case, place: Place, monkeypatch, capsys) -> None:
+def test_the_flag_that_a_message_advises_leads_on(case, place, monkeypatch, capsys):
     monkeypatch.chdir(place.folder)
     words, (flag, *value) = case(place), CASES[case]
     capsys.readouterr()

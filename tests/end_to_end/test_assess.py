@@ -25,7 +25,7 @@ LABELS = np.arange(60) % 3
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def root(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("assessed")
     write_domain(folder, "bright", 150, seed=0)
     write_domain(folder, "dark", 60, seed=1, brightness=0.4)
@@ -33,19 +33,19 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def trained(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(root, tmp_path_factory) -> Path:
     log = tmp_path_factory.mktemp("trained") / "run"
     assert main(["pretrain", *small_arguments(root), "--epochs", "4", "--lr", "0.02", "--log", str(log)]) == 0
     return log
 
 
 @pytest.fixture
-def dark(root: Path) -> Domain:
+def dark(root) -> Domain:
     return open_domain(root, "ImageList", ["dark"])
 
 
 @pytest.fixture
-def words(root: Path, trained: Path) -> list[str]:
+def words(root, trained) -> list[str]:
     return ["assess", str(trained), str(root), "-d", "ImageList", "-t", "dark", "-j", "0", "--quiet"]
 
 
@@ -53,7 +53,7 @@ def accuracy_on(model: Path, dark: Domain) -> float:
     return float((tllib_ancon.predict(model, dark, workers=0).labels == LABELS).mean())
 
 
-def test_what_pretrain_recorded_is_what_its_hold_out_tells(root: Path, trained: Path, dark: Domain) -> None:
+def test_what_pretrain_recorded_is_what_its_hold_out_tells(root, trained, dark):
     recorded = SourceStatistics(**json.loads((trained / "source.json").read_text()))
     bright = open_domain(root, "ImageList", ["bright"])
     held_out = bright.subset(hold_out(len(bright), 0.1, 0)[1])
@@ -77,7 +77,7 @@ def promises_nothing(text: str) -> bool:
     return needed is not None and "o reliable estimate of the accuracy without labels" in text
 
 
-def test_the_command_prints_and_writes_indicators_without_an_interval(words: list[str], tmp_path: Path, capsys) -> None:
+def test_the_command_prints_and_writes_indicators_without_an_interval(words, tmp_path, capsys):
     """The lines themselves are recorded in ``tests/doors``."""
     assert main([*words, "--json", str(tmp_path / "found.json")]) == 0
     printed = capsys.readouterr().out
@@ -99,8 +99,8 @@ WRONG_MODELS = {
 
 @pytest.mark.parametrize("kind", WRONG_MODELS)
 def test_an_untrained_network_and_a_collapsed_one_get_no_interval_and_no_advice(
-    kind: str, trained: Path, root: Path, dark: Domain, tmp_path: Path, capsys
-) -> None:
+    kind, trained, root, dark, tmp_path, capsys
+):
     source = trained
     if kind == "untrained":
         source = tmp_path / "source"
@@ -119,9 +119,7 @@ def test_an_untrained_network_and_a_collapsed_one_get_no_interval_and_no_advice(
         assert promises_nothing(text)
 
 
-def test_answers_in_the_order_of_the_questions_give_an_interval(
-    words: list[str], dark: Domain, trained: Path, tmp_path: Path, capsys
-) -> None:
+def test_answers_in_the_order_of_the_questions_give_an_interval(words, dark, trained, tmp_path, capsys):
     questions = tmp_path / "questions.csv"
     answers = tmp_path / "answers.csv"
     found = tmp_path / "found.json"
@@ -146,9 +144,7 @@ def test_answers_in_the_order_of_the_questions_give_an_interval(
 
 
 @pytest.mark.parametrize("method", ["ancon-auto", "tent"])
-def test_adapt_tells_what_assess_tells_of_its_source_model(
-    trained: Path, root: Path, dark: Domain, tmp_path: Path, method: str
-) -> None:
+def test_adapt_tells_what_assess_tells_of_its_source_model(trained, root, dark, tmp_path, method):
     """Without an influence on the run; the report and the model card have the same lines."""
     settings = {"method": method, "epochs": 1, "batch_size": 20, "workers": 0, "quiet": True, "hold_out": 0.5}
     before = tllib_ancon.assess(trained, dark, workers=0)
@@ -177,7 +173,7 @@ def test_adapt_tells_what_assess_tells_of_its_source_model(
         assert value.equal(unknown.model.state_dict()[name])
 
 
-def test_a_model_in_python_is_left_as_it_is() -> None:
+def test_a_model_in_python_is_left_as_it_is():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 3))
     images = torch.randn(80, 3, 2, 2)
@@ -206,7 +202,7 @@ def test_a_model_in_python_is_left_as_it_is() -> None:
         ("dark/red/000.png,red", "label 10 or more"),
     ],
 )
-def test_bad_files_of_answers_are_refused(words: list[str], tmp_path: Path, refused, text: str, message: str) -> None:
+def test_bad_files_of_answers_are_refused(words, tmp_path, refused, text, message):
     (tmp_path / "answers.csv").write_text(text)
     assert message in refused([*words, "--answers", str(tmp_path / "answers.csv")])
 
@@ -218,16 +214,14 @@ def test_bad_files_of_answers_are_refused(words: list[str], tmp_path: Path, refu
         (np.zeros(60), "pass whole numbers"),
     ],
 )
-def test_bad_answers_and_too_few_source_images_are_refused(
-    trained: Path, dark: Domain, answers: np.ndarray, message: str
-) -> None:
+def test_bad_answers_and_too_few_source_images_are_refused(trained, dark, answers, message):
     with pytest.raises(tllib_ancon.UserError, match=message):
         tllib_ancon.assess(trained, dark, answers=answers, workers=0)
     with pytest.raises(tllib_ancon.UserError, match="`source` has 6 images"):
         tllib_ancon.assess(trained, dark, source=dark.subset(range(6)), workers=0)
 
 
-def test_images_that_may_have_taught_are_not_assessed(trained: Path, dark: Domain, tmp_path: Path) -> None:
+def test_images_that_may_have_taught_are_not_assessed(trained, dark, tmp_path):
     teaches = {"teach": 0.5, "answers": LABELS, "epochs": 1, "batch_size": 8, "workers": 0, "quiet": True}
     tllib_ancon.adapt(trained, dark.without_labels(), log=tmp_path / "taught", **teaches)
     found = tllib_ancon.assess(tmp_path / "taught", dark, answers=LABELS, workers=0)
@@ -235,8 +229,8 @@ def test_images_that_may_have_taught_are_not_assessed(trained: Path, dark: Domai
 
 
 def test_the_accuracy_on_the_source_is_that_of_a_run_and_of_the_run_that_it_started_from(
-    root: Path, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    root, trained, tmp_path, capsys
+):
     run = str(tmp_path / "run")
     images = [str(root), "-d", "ImageList", "-t", "dark", "-j", "0", "--quiet"]
     assert main(["adapt", *images, "--checkpoint", str(trained), "--epochs", "1", "--log", run]) == 0

@@ -3,7 +3,6 @@
 import re
 import resource
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,18 +12,18 @@ from tllib_ancon.cli.main import main
 from tllib_ancon.runtime.errors import UserError
 
 
-def without_labels(root: Path) -> None:
+def without_labels(root: Path):
     listed = root / "image_list" / "bright.txt"
     paths = [line.split()[0] for line in listed.read_text().splitlines()]
     listed.write_text("\n".join(paths) + "\n")
 
 
-def with_a_class_more(root: Path) -> None:
+def with_a_class_more(root: Path):
     with open(root / "image_list" / "classes.txt", "a") as file:
         file.write("black\n")
 
 
-def with_a_damaged_image(root: Path) -> None:
+def with_a_damaged_image(root: Path):
     (root / "dark/red/003.png").write_bytes(b"no image")
 
 
@@ -37,33 +36,31 @@ def with_a_damaged_image(root: Path) -> None:
         (shutil.rmtree, "0", "is not a folder"),
     ],
 )
-def test_images_that_cannot_be_adapted_to(
-    copied: Path, adapt, refused, change: Callable[[Path], object], workers: str, message: str
-) -> None:
+def test_images_that_cannot_be_adapted_to(copied, adapt, refused, change, workers, message):
     change(copied)
     shown = refused(adapt("run", "-j", workers, root=copied))
     assert re.search(message, shown), shown
 
 
-def test_a_run_refused_at_an_image_starts_with_the_corrected_command(copied: Path, adapt, refused) -> None:
+def test_a_run_refused_at_an_image_starts_with_the_corrected_command(copied, adapt, refused):
     with_a_damaged_image(copied)
     assert "cannot be decoded" in refused(adapt(root=copied))
     assert main(adapt("run", "--skip-corrupt", root=copied)) == 0
 
 
 @pytest.mark.parametrize("more", [(), ("--method", "cdan", "-t", "dark", "-i", "2")])
-def test_a_source_without_labels_trains_nothing(copied: Path, tmp_path: Path, refused, more: tuple[str, ...]) -> None:
+def test_a_source_without_labels_trains_nothing(copied, tmp_path, refused, more):
     without_labels(copied)
     assert "no labels" in refused(["pretrain", *small_arguments(copied), *more, "--log", str(tmp_path / "run")])
     assert not (tmp_path / "run" / "checkpoints" / "best.pth").exists()
 
 
-def test_a_batch_of_one_trains_no_source_with_batch_norm(domains: Path, tmp_path: Path, refused) -> None:
+def test_a_batch_of_one_trains_no_source_with_batch_norm(domains, tmp_path, refused):
     words = ["pretrain", *small_arguments(domains), "-b", "1", "--log", str(tmp_path / "run")]
     assert "batch-norm" in refused(words)
 
 
-def test_a_bug_still_shows_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_still_shows_its_traceback(monkeypatch):
     monkeypatch.setattr("tllib_ancon.cli.main.parse", lambda words: int("a bug of ours"))
     with pytest.raises(ValueError, match="a bug of ours"):
         main(["adapt"])
@@ -80,8 +77,8 @@ def test_a_bug_still_shows_its_traceback(monkeypatch: pytest.MonkeyPatch) -> Non
         ("checkpoint x.pth cannot be read (first\n\n\tsecond)\n", "checkpoint x.pth cannot be read (first second)"),
     ],
 )
-def test_an_error_of_many_lines_is_shown_in_one_with_its_file(text: str, shown: str, monkeypatch, refused) -> None:
-    def fail(words: list[str]) -> None:
+def test_an_error_of_many_lines_is_shown_in_one_with_its_file(text, shown, monkeypatch, refused):
+    def fail(words):
         raise UserError(text)
 
     monkeypatch.setattr("tllib_ancon.cli.main.parse", fail)
@@ -107,7 +104,7 @@ def test_runs_of_a_plan_lie_in_its_folder_whatever_its_variants_are_called(domai
 
 
 @pytest.mark.parametrize("form", ["torch-export", "state-dict"])
-def test_an_export_without_room_keeps_what_was_there(source_checkpoint, tmp_path, refused, form: str) -> None:
+def test_an_export_without_room_keeps_what_was_there(source_checkpoint, tmp_path, refused, form):
     (tmp_path / "model.pt").write_bytes(b"before")
     words = ["export", str(source_checkpoint), "--format", form, "--out", str(tmp_path / "model.pt")]
     assert "pass --overwrite" in refused(words)
@@ -121,9 +118,7 @@ def test_an_export_without_room_keeps_what_was_there(source_checkpoint, tmp_path
 
 
 @pytest.mark.parametrize("content", ["[" * 100_000, "[]"])
-def test_a_checkpoint_in_a_run_whose_record_is_damaged(
-    domains, source_checkpoint, tmp_path, adapt, refused, content: str
-) -> None:
+def test_a_checkpoint_in_a_run_whose_record_is_damaged(domains, source_checkpoint, tmp_path, adapt, refused, content):
     (tmp_path / "checkpoints").mkdir()
     copy = Path(shutil.copy(source_checkpoint, tmp_path / "checkpoints" / "best.pth"))
     (tmp_path / "config.json").write_text(content)
@@ -132,7 +127,7 @@ def test_a_checkpoint_in_a_run_whose_record_is_damaged(
     assert "config.json" in refused(adapt("run", checkpoint=copy))
 
 
-def test_the_source_of_an_adaptation_is_a_domain_but_needs_no_image(copied: Path, adapt, refused) -> None:
+def test_the_source_of_an_adaptation_is_a_domain_but_needs_no_image(copied, adapt, refused):
     shutil.rmtree(copied / "bright")
     words = adapt("run", root=copied)
     misspelt = ["brihgt" if word == "bright" else word for word in words]

@@ -49,7 +49,7 @@ def made() -> Iterator[list[list[str]]]:
 
 
 @pytest.fixture(scope="module")
-def office_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def office_home(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("officehome")
     for name in ("Art", "Clipart"):
         write_list(root, name, images=70, classes=65)
@@ -64,8 +64,8 @@ def rows(report: Path, title: str) -> dict[str, dict[str, str]]:
 
 
 def test_a_run_fails_the_others_are_made_and_the_same_command_makes_it_alone(
-    office_home: Path, tmp_path: Path, made, capsys, monkeypatch
-) -> None:
+    office_home, tmp_path, made, capsys, monkeypatch
+):
     out = tmp_path / "runs"
     few = ["--pairs", "Ar-Cl", "--methods", "ancon", "gce", "--seeds", "0", "--out", str(out)]
     command = ["benchmark", tiny(tmp_path, "officehome"), str(office_home), *few]
@@ -95,7 +95,7 @@ def test_a_run_fails_the_others_are_made_and_the_same_command_makes_it_alone(
     assert table["ancon (paper)"]["Ar-Cl"] == "48.06"
 
 
-def test_imagenet_c_from_its_own_head(tmp_path: Path) -> None:
+def test_imagenet_c_from_its_own_head(tmp_path):
     for code in ("frost/1", "frost/5"):
         names = write_classes(tmp_path / "imagenet-c" / code, ["n01440764", "n01443537"], images=10)
     (tmp_path / "subset.txt").write_text("\n".join(names))
@@ -117,14 +117,14 @@ def test_imagenet_c_from_its_own_head(tmp_path: Path) -> None:
     assert (tmp_path / "report" / "severity.png").is_file()
 
 
-def hold(folder: Path, connection: Connection) -> None:
+def hold(folder: Path, connection: Connection):
     lock = lock_folder(folder)
     connection.send(None)
     connection.recv()
     lock.close()
 
 
-def test_another_benchmark_in_the_same_folder_is_refused(office_home: Path, tmp_path: Path, refused) -> None:
+def test_another_benchmark_in_the_same_folder_is_refused(office_home, tmp_path, refused):
     here, there = multiprocessing.Pipe()
     other = multiprocessing.get_context("fork").Process(target=hold, args=(tmp_path, there))
     other.start()

@@ -1,7 +1,6 @@
 """Each design choice of the paper's Section 5 is reached by its flag: it is recorded, and it changes the model."""
 
 import json
-from pathlib import Path
 
 import torch
 
@@ -39,13 +38,13 @@ CHOICES = [
 ]
 
 
-def test_every_choice_is_recorded_makes_another_model_and_repeats_with_the_seed(domains: Path, tmp_path: Path) -> None:
+def test_every_choice_is_recorded_makes_another_model_and_repeats_with_the_seed(domains, tmp_path):
     """From a source model of one epoch, which is not sure of anything yet."""
     source = tmp_path / "source"
     assert main(["pretrain", *small_arguments(domains), "--epochs", "1", "--log", str(source)]) == 0
     found: dict[str, torch.Tensor] = {}
 
-    def adapted(choice: str, log: Path) -> torch.Tensor:
+    def adapted(choice, log):
         more = f"--epochs 3 -b 8 --lr 0.1 --method ancon {choice}".split()
         assert main(adapt_arguments(domains, source / "checkpoints" / "best.pth", log, *more)) == 0
         return weights(log)["bottleneck.0.weight"]

@@ -5,7 +5,6 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,12 +19,12 @@ from tllib_ancon.training.devices import make_reproducible
 TESTED = ("self-training", "elr", "ancon", "gce", "nrc+ancon", "shot+ancon", "aad+ancon")
 
 
-def rewrite(path: Path, change: Callable[[list[str]], list[str]]) -> None:
+def rewrite(path: Path, change: Callable[[list[str]], list[str]]):
     lines = change(path.read_text().splitlines())
     path.write_text("\n".join(lines) + "\n")
 
 
-def adapted(words: list[str]) -> dict[str, Any]:
+def adapted(words: list[str]):
     """The result of a run whose every number is finite."""
     assert main(words) == 0
     log = Path(words[words.index("--log") + 1])
@@ -36,7 +35,7 @@ def adapted(words: list[str]) -> dict[str, Any]:
     return json.loads((log / "result.json").read_text())
 
 
-def assert_equal(tmp_path: Path, first: str, second: str) -> None:
+def assert_equal(tmp_path: Path, first: str, second: str):
     for name in ("best.pth", "latest.pth"):
         assert differences(weights(tmp_path / first, name), weights(tmp_path / second, name)) == []
 
@@ -45,7 +44,7 @@ def assert_equal(tmp_path: Path, first: str, second: str) -> None:
 
 
 @pytest.mark.parametrize("workers", ["0", "2"])
-def test_corrupt_images_are_skipped_counted_and_listed(copied, adapt, tmp_path, capsys, workers: str) -> None:
+def test_corrupt_images_are_skipped_counted_and_listed(copied, adapt, tmp_path, capsys, workers):
     broken = ("red/003.png", "green/010.png", "blue/020.png")
     (copied / "dark" / broken[0]).write_bytes(b"no picture")
     (copied / "dark" / broken[1]).write_bytes(b"")
@@ -66,7 +65,7 @@ def test_corrupt_images_are_skipped_counted_and_listed(copied, adapt, tmp_path, 
     assert_equal(tmp_path, "skipped", "listed")
 
 
-def test_class_orders_that_differ_are_matched_by_name_and_without_names_refused(copied: Path, adapt, refused) -> None:
+def test_class_orders_that_differ_are_matched_by_name_and_without_names_refused(copied, adapt, refused):
     lists = copied / "image_list"
     swapped = str.maketrans("01", "10")
     rewrite(lists / "dark.txt", lambda lines: [line[:-1] + line[-1].translate(swapped) for line in lines])
@@ -78,9 +77,7 @@ def test_class_orders_that_differ_are_matched_by_name_and_without_names_refused(
     assert "'green' has label 0 in dark and 1 in the run" in refused(adapt("run", root=copied))
 
 
-def test_a_run_whose_list_or_start_model_changed_is_refused(
-    copied: Path, source_checkpoint: Path, tmp_path: Path, adapt, refused
-) -> None:
+def test_a_run_whose_list_or_start_model_changed_is_refused(copied, source_checkpoint, tmp_path, adapt, refused):
     start = Path(shutil.copy(source_checkpoint, tmp_path / "start.pth"))
     words = adapt("run", root=copied, checkpoint=start)
     assert main(words) == 0
@@ -95,9 +92,7 @@ def test_a_run_whose_list_or_start_model_changed_is_refused(
 @pytest.mark.parametrize(
     ("images", "batch", "message"), [(1, 1, "batch-norm"), (1, 2, "fewer than one batch of 2"), (48, 1, "2 or more")]
 )
-def test_one_image_is_fewer_than_a_batch_that_batch_norm_needs(
-    copied: Path, adapt, refused, images: int, batch: int, message: str
-) -> None:
+def test_one_image_is_fewer_than_a_batch_that_batch_norm_needs(copied, adapt, refused, images, batch, message):
     rewrite(copied / "image_list" / "dark.txt", lambda lines: lines[:images])
     assert message in refused(adapt("run", "-b", str(batch), root=copied))
 
@@ -112,7 +107,7 @@ def source_of(root: Path, classes: int, log: Path) -> Path:
     return log / "checkpoints" / "best.pth"
 
 
-def test_two_classes_are_adapted_and_one_logit_is_refused(copied: Path, tmp_path: Path, adapt, refused) -> None:
+def test_two_classes_are_adapted_and_one_logit_is_refused(copied, tmp_path, adapt, refused):
     start = source_of(copied, 2, tmp_path / "two")
     for method in TESTED:
         adapted(adapt(method, "-b", "8", "--method", method, root=copied, checkpoint=start))
@@ -122,7 +117,7 @@ def test_two_classes_are_adapted_and_one_logit_is_refused(copied: Path, tmp_path
 
 
 @pytest.mark.parametrize("method", TESTED)
-def test_a_target_without_one_class(copied: Path, adapt, method: str) -> None:
+def test_a_target_without_one_class(copied, adapt, method):
     rewrite(copied / "image_list" / "dark.txt", lambda lines: [line for line in lines if not line.endswith(" 2")])
     result = adapted(adapt("two of three", "-b", "8", "--method", method, root=copied))
     assert result["last"]["per_class_accuracy"][2] is None
@@ -132,7 +127,7 @@ def test_a_target_without_one_class(copied: Path, adapt, method: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["ancon", "gce+ancon", "nrc+ancon"])
-def test_no_confident_sample_and_full_smoothing(adapt, method: str) -> None:
+def test_no_confident_sample_and_full_smoothing(adapt, method):
     never = ("--weighting", "fixed", "--fixed-threshold", "1", "--lr", "1e-4")
     assert adapted(adapt("never", "--method", method, *never))["last"]["votes"] == 0
     adapted(adapt("full", "--method", method, "--smoothing", "1"))
@@ -141,9 +136,7 @@ def test_no_confident_sample_and_full_smoothing(adapt, method: str) -> None:
 @pytest.mark.parametrize(
     ("method", "anchored"), [("self-training", "ancon"), *((name, f"{name}+ancon") for name in ("gce", "nrc", "shot"))]
 )
-def test_no_smoothing_equals_the_base_method_bit_for_bit(
-    source_checkpoint: Path, tmp_path: Path, adapt, method: str, anchored: str
-) -> None:
+def test_no_smoothing_equals_the_base_method_bit_for_bit(source_checkpoint, tmp_path, adapt, method, anchored):
     assert main(adapt(method, "--method", method)) == 0
     assert main(adapt(anchored, "--method", anchored, "--smoothing", "0")) == 0
     assert_equal(tmp_path, method, anchored)
@@ -155,14 +148,14 @@ def test_no_smoothing_equals_the_base_method_bit_for_bit(
 
 @pytest.mark.parametrize("method", ["ancon", "nrc+ancon"])
 def test_a_loss_that_is_not_finite_stops_with_its_step_and_the_state_before_it_is_good(
-    adapt, refused, tmp_path: Path, monkeypatch, method: str
-) -> None:
+    adapt, refused, tmp_path, monkeypatch, method
+):
     more = ("--method", method, "-b", "8", "-p", "1")
     assert main(adapt("whole", *more)) == 0
     forward = Method.forward
     losses = []
 
-    def faulty(self: Method, *args: torch.Tensor) -> torch.Tensor:
+    def faulty(self, *args):
         losses.append(forward(self, *args))
         return losses[-1] * (torch.nan if len(losses) == 8 else 1)
 
@@ -176,9 +169,7 @@ def test_a_loss_that_is_not_finite_stops_with_its_step_and_the_state_before_it_i
     assert_equal(tmp_path, "whole", "cut")
 
 
-def test_weights_that_are_not_finite_are_refused_before_the_first_epoch(
-    source_checkpoint: Path, tmp_path: Path, adapt, refused
-) -> None:
+def test_weights_that_are_not_finite_are_refused_before_the_first_epoch(source_checkpoint, tmp_path, adapt, refused):
     state = torch.load(source_checkpoint, weights_only=True)
     state["bottleneck.0.bias"][0] = torch.inf
     torch.save(state, tmp_path / "inf.pth")
@@ -189,13 +180,13 @@ def test_weights_that_are_not_finite_are_refused_before_the_first_epoch(
 
 
 @pytest.mark.parametrize("more", [(), ("-t", "dark", "--method", "cdan", "-i", "5")], ids=["erm", "cdan"])
-def test_a_source_loss_that_is_not_finite_stops_with_its_step(domains, tmp_path, refused, more) -> None:
+def test_a_source_loss_that_is_not_finite_stops_with_its_step(domains, tmp_path, refused, more):
     words = ["pretrain", *small_arguments(domains), "--lr", "1e30", "-p", "1", "--log", str(tmp_path / "run")]
     assert "not finite at epoch 1, step" in refused([*words, *more, "--epochs", "2"])
 
 
-def test_the_seed_reaches_every_generator() -> None:
-    def draw(seed: int) -> list[Any]:
+def test_the_seed_reaches_every_generator():
+    def draw(seed):
         make_reproducible(seed)
         return [random.random(), np.random.rand(), float(torch.rand(()))]
 
@@ -203,7 +194,7 @@ def test_the_seed_reaches_every_generator() -> None:
     assert not set(draw(5)) & set(draw(6))
 
 
-def test_deterministic_chooses_deterministic_algorithms(adapt, tmp_path: Path, modes_of_steps: set[bool]) -> None:
+def test_deterministic_chooses_deterministic_algorithms(adapt, tmp_path, modes_of_steps):
     for method in TESTED:
         assert main(adapt(method, "--deterministic", "--epochs", "1", "--method", method)) == 0
     assert modes_of_steps == {True}

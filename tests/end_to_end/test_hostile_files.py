@@ -40,7 +40,7 @@ PASS_ON = {"benchmark"}
 """Commands whose files are flags of the commands that they start."""
 
 
-def write_bomb(path: Path, victim: Path, form: str) -> None:
+def write_bomb(path: Path, victim: Path, form: str):
     bomb = {"backbone.weight": Bomb(victim)}
     if form == "torch":
         torch.save(bomb, path)
@@ -56,7 +56,7 @@ def file_flags(command: str) -> set[tuple[str, str]]:
     return {(command, strings[-1]) for strings in flags if strings}
 
 
-def test_every_flag_with_a_file_is_tested_here() -> None:
+def test_every_flag_with_a_file_is_tested_here():
     found = {flag for command in set(COMMANDS) - PASS_ON for flag in file_flags(command)}
     assert found - OTHER_FLAGS == READ_FLAGS
 
@@ -78,7 +78,7 @@ def words_of(command: str, flag: str, domains: Path, out: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(("command", "flag"), sorted(READ_FLAGS))
-def test_a_pickle_is_refused_and_does_not_run(domains, tmp_path, refused, command: str, flag: str) -> None:
+def test_a_pickle_is_refused_and_does_not_run(domains, tmp_path, refused, command, flag):
     victim = tmp_path / "victim"
     words = words_of(command, flag, domains, tmp_path)
     for name, form in (("bomb.pth", "torch"), ("bomb.pth", "old torch"), ("bomb.safetensors", "pickle")):
@@ -88,7 +88,7 @@ def test_a_pickle_is_refused_and_does_not_run(domains, tmp_path, refused, comman
 
 
 @pytest.mark.parametrize("option", ["checkpoint_path={}", "pretrained_cfg_overlay={{'file': '{}'}}"])
-def test_an_option_of_a_network_reads_no_file(domains, tmp_path, refused, option: str) -> None:
+def test_an_option_of_a_network_reads_no_file(domains, tmp_path, refused, option):
     victim, log = tmp_path / "victim", tmp_path / "run"
     write_bomb(tmp_path / "bomb.pth", victim, "torch")
     words = ["-a", "test_resnet", "--arch-option", option.format(tmp_path / "bomb.pth"), "--log", str(log)]
@@ -121,7 +121,7 @@ def is_unsafe(call: ast.Call, file: str) -> bool:
     return name in FORBIDDEN and file not in MAY_RUN_A_SCRIPT
 
 
-def test_nothing_in_the_package_runs_or_unpacks_what_a_file_says() -> None:
+def test_nothing_in_the_package_runs_or_unpacks_what_a_file_says():
     root = Path(tllib_ancon.__file__).parent
     unsafe = []
     for path in sorted(root.rglob("*.py")):
@@ -143,7 +143,7 @@ def test_nothing_in_the_package_runs_or_unpacks_what_a_file_says() -> None:
         "eval(text)",
     ],
 )
-def test_what_would_run_a_file_is_seen(code: str) -> None:
+def test_what_would_run_a_file_is_seen(code):
     assert is_unsafe(ast.parse(code).body[0].value, "a.py")
 
 

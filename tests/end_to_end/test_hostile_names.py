@@ -18,7 +18,7 @@ CLASSES = [*HOSTILE_NAMES[24:], *("".join(HOSTILE_NAMES[first:24:4]) for first i
 NETWORK = ["-a", "small_cnn", "--scratch", "--bottleneck-dim", "8", "--image-size", "16", "--resize-size", "16"]
 
 
-def write_classes(folder: Path) -> None:
+def write_classes(folder: Path):
     """Two images of each hostile class, and a damaged one."""
     generator = np.random.default_rng(0)
     for name in CLASSES:
@@ -29,7 +29,7 @@ def write_classes(folder: Path) -> None:
         (folder / name / f"damaged{name}.png").write_bytes(b"no image")
 
 
-def check_files(folder: Path) -> None:
+def check_files(folder: Path):
     for path in folder.rglob("*"):
         if path.suffix not in (".md", ".csv", ".html", ".json", ".jsonl"):
             continue
@@ -46,10 +46,10 @@ def check_files(folder: Path) -> None:
 
 
 @pytest.fixture
-def shown(capsys: pytest.CaptureFixture[str]):
+def shown(capsys):
     """What a command shows, which ends with this status."""
 
-    def shown(*words: object, status: int = 0) -> str:
+    def shown(*words, status=0):
         capsys.readouterr()
         assert main([str(word) for word in words]) == status
         text = "".join(capsys.readouterr())
@@ -59,7 +59,7 @@ def shown(capsys: pytest.CaptureFixture[str]):
     return shown
 
 
-def test_every_command_shows_text(shown, tmp_path: Path) -> None:
+def test_every_command_shows_text(shown, tmp_path):
     write_classes(tmp_path / "data" / DOMAIN)
     data = [tmp_path / "data", "-d", "ImageFolder", "-j", "0"]
     target = [*data, "-t", DOMAIN]
@@ -93,7 +93,7 @@ def test_every_command_shows_text(shown, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flag", ["-t", "--checkpoint", "--log", "--config", "-a", "--seed", "--no-such-flag"])
-def test_a_hostile_or_long_value_is_one_line_of_an_error(flag: str, tmp_path: Path, capsys) -> None:
+def test_a_hostile_or_long_value_is_one_line_of_an_error(flag, tmp_path, capsys):
     (tmp_path / "data").mkdir()
     for value in ("".join(HOSTILE_NAMES), "x" * 300_000):
         assert main(["adapt", str(tmp_path / "data"), "-d", "ImageFolder", "-t", "dark", flag, value]) == 2

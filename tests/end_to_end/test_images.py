@@ -17,7 +17,7 @@ SIZES = ["--train-resizing", "res.", "--val-resizing", "res.", "--resize-size", 
 SHORT = ["--epochs", "2", "-b", "16", "-j", "0", "--quiet"]
 
 
-def test_a_run_depends_on_neither_cache_nor_workers(adapt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_depends_on_neither_cache_nor_workers(adapt, tmp_path, monkeypatch):
     """An adaptation has as many workers as it was told, for all its loaders."""
     started: list[int] = []
     start = Workers._start
@@ -32,7 +32,7 @@ def test_a_run_depends_on_neither_cache_nor_workers(adapt, tmp_path: Path, monke
 
 
 @pytest.fixture
-def lists(domains: Path, tmp_path: Path) -> Path:
+def lists(domains, tmp_path) -> Path:
     """The dark domain with a list in the order of its class folders."""
     (tmp_path / "dark").symlink_to(domains / "dark")
     (tmp_path / "image_list").mkdir()
@@ -45,9 +45,7 @@ def lists(domains: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_same_images_are_the_same_run_as_every_kind_of_dataset(
-    domains: Path, lists: Path, source_checkpoint: Path, tmp_path: Path
-) -> None:
+def test_the_same_images_are_the_same_run_as_every_kind_of_dataset(domains, lists, source_checkpoint, tmp_path):
     linked = ["-t", "dark", "--allow-outside-root"]
     more = ["--cache", str(tmp_path / "cache"), "--skip-corrupt", "-j", "1", "--save-predictions"]
     kinds = {
@@ -71,7 +69,7 @@ def test_the_same_images_are_the_same_run_as_every_kind_of_dataset(
         assert config["inputs"]["classes"] == list(CLASSES)
 
 
-def test_class_folders_of_another_dataset_are_refused(source_checkpoint: Path, tmp_path: Path, refused) -> None:
+def test_class_folders_of_another_dataset_are_refused(source_checkpoint, tmp_path, refused):
     for name in ("mug", "bike", "car"):
         (tmp_path / "other" / name).mkdir(parents=True)
         (tmp_path / "other" / name / "a.png").touch()

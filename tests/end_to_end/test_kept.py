@@ -1,7 +1,6 @@
 """The predictions that a run stores are those of the selected model on the whole target, in the target's order."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from tllib_ancon.training.run import RunDirectory
 
 
 @pytest.mark.parametrize("method", ["self-training", "gce+ancon", "shot"])
-def test_the_file_holds_the_selected_model_on_the_whole_target(adapt, tmp_path: Path, method: str) -> None:
+def test_the_file_holds_the_selected_model_on_the_whole_target(adapt, tmp_path, method):
     run = tmp_path / "run"
     assert main(adapt("run", "--save-predictions", "--method", method)) == 0
     saved = read_predictions(run)
@@ -35,7 +34,7 @@ def test_the_file_holds_the_selected_model_on_the_whole_target(adapt, tmp_path: 
     np.testing.assert_allclose(saved.features.astype(np.float32) @ weight.T, saved.logits, rtol=5e-3, atol=5e-3)
 
 
-def test_the_selected_model_and_its_votes_are_those_reported(kept: Path, domains: Path, tmp_path: Path) -> None:
+def test_the_selected_model_and_its_votes_are_those_reported(kept, domains, tmp_path):
     result = RunDirectory(kept).result()
     words = [word for word in small_arguments(domains) if word not in ("-s", "bright", "--quiet")]
     evaluated = ["-t", "dark", "--checkpoint", str(kept), "--json", str(tmp_path / "scores.json")]
@@ -52,9 +51,9 @@ def test_the_selected_model_and_its_votes_are_those_reported(kept: Path, domains
 
 
 def test_a_run_that_stops_before_it_keeps_its_predictions_keeps_them_when_it_continues(
-    kept: Path, adapt, tmp_path: Path, monkeypatch
-) -> None:
-    def stop(*_: object) -> None:
+    kept, adapt, tmp_path, monkeypatch
+):
+    def stop(*_):
         raise KeyError("stop")
 
     with monkeypatch.context() as patch:
@@ -66,8 +65,8 @@ def test_a_run_that_stops_before_it_keeps_its_predictions_keeps_them_when_it_con
 
 
 def test_positions_are_those_of_the_list_where_images_were_left_out_and_soft_votes_stay_fractions(
-    copied: Path, adapt, tmp_path: Path
-) -> None:
+    copied, adapt, tmp_path
+):
     """Of a target without labels."""
     (copied / "dark" / "red" / "003.png").write_bytes(b"no picture")
     target = copied / "image_list" / "dark.txt"

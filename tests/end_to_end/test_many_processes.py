@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -35,21 +34,19 @@ def arguments(domains: Path, checkpoint: Path, log: Path) -> list[str]:
     return adapt_arguments(domains, checkpoint, log, *more)
 
 
-def content(run: Path) -> dict[str, Any]:
+def content(run: Path):
     """All that a finished run holds."""
     return outcome(run, "checkpoints/[!s]*.pth", "metrics.jsonl", "*.npz")
 
 
 @pytest.fixture(scope="module")
-def whole(domains: Path, source_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
+def whole(domains, source_checkpoint, tmp_path_factory) -> tuple[Path, str, str]:
     """A finished run, its output and its errors."""
     log = tmp_path_factory.mktemp("whole") / "run"
     return log, *launched([word for word in arguments(domains, source_checkpoint, log) if word != "--quiet"])
 
 
-def test_one_run_directory_with_the_layout_of_one_process_and_one_summary(
-    domains: Path, source_checkpoint: Path, tmp_path: Path, whole: tuple[Path, str, str]
-) -> None:
+def test_one_run_directory_with_the_layout_of_one_process_and_one_summary(domains, source_checkpoint, tmp_path, whole):
     log, out, errors = whole
     words = arguments(domains, source_checkpoint, tmp_path / "alone")
     words.remove("--quiet")  # a quiet run draws no picture
@@ -69,8 +66,8 @@ def files(folder: Path) -> list[str]:
 
 
 def test_a_run_whose_one_process_is_killed_ends_and_continues_in_as_many(
-    domains: Path, source_checkpoint: Path, tmp_path: Path, whole: tuple[Path, str, str], refused
-) -> None:
+    domains, source_checkpoint, tmp_path, whole, refused
+):
     log = tmp_path / "cut"
     words = arguments(domains, source_checkpoint, log)
     first, second = start_in_two(words, tmp_path, events_until_second_is_killed=STEPS_UNTIL_KILL)
@@ -88,7 +85,7 @@ def test_a_run_whose_one_process_is_killed_ends_and_continues_in_as_many(
     assert differences(content(whole[0]), content(log)) == []
 
 
-def test_an_error_of_one_process_is_said_once_and_ends_all(source_checkpoint: Path, tmp_path: Path) -> None:
+def test_an_error_of_one_process_is_said_once_and_ends_all(source_checkpoint, tmp_path):
     domains = write_domains(tmp_path)
     (domains / "dark" / "green" / "001.png").write_bytes(b"no image")
     both = start_in_two(arguments(domains, source_checkpoint, tmp_path / "run"), tmp_path)
@@ -100,7 +97,7 @@ def test_an_error_of_one_process_is_said_once_and_ends_all(source_checkpoint: Pa
 
 
 @pytest.mark.parametrize("words", ["demo --out out", "script cdan.py", "benchmark office31 . --out out"])
-def test_commands_of_one_process_refuse_many(words: str, tmp_path: Path, monkeypatch, refused) -> None:
+def test_commands_of_one_process_refuse_many(words, tmp_path, monkeypatch, refused):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "0")

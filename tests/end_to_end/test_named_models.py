@@ -7,7 +7,6 @@ import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +21,7 @@ from tllib_ancon.cli.main import main
 transformers = pytest.importorskip("transformers", reason="the extra foundation is not installed")
 open_clip = pytest.importorskip("open_clip", reason="the extra foundation is not installed")
 TEXT = {"context_length": 77, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 1}
-CLIP: dict[str, Any] = {
+CLIP = {
     "embed_dim": 16,
     "vision_cfg": {"image_size": 32, "layers": 1, "width": 64, "patch_size": 8, "head_width": 32},
     "text_cfg": TEXT,
@@ -34,7 +33,7 @@ SELF_TRAINING = ["--method", "self-training", "--epochs", "3", "--lr", "0.03"]
 
 
 @pytest.fixture
-def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def data(tmp_path, monkeypatch) -> Path:
     """``data/dark/<class>/*`` of twelve images, beside which the models lie."""
     (tmp_path / "data").mkdir()
     write_domain(tmp_path / "data", "dark", 12, seed=1, side=40)
@@ -43,7 +42,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def write(folder: Path, kind: str, settings: dict[str, Any], size: dict[str, int]) -> nn.Module:
+def write(folder: Path, kind: str, settings, size: dict[str, int]) -> nn.Module:
     torch.manual_seed(0)
     config = getattr(transformers, f"{kind}Config")(**{"id2label": NAMES, **settings})
     model = getattr(transformers, f"{kind}ForImageClassification")(config)
@@ -54,7 +53,7 @@ def write(folder: Path, kind: str, settings: dict[str, Any], size: dict[str, int
     return model.eval()
 
 
-def vit(folder: Path, **settings: Any) -> nn.Module:
+def vit(folder: Path, **settings) -> nn.Module:
     tiny = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
     shape = {"image_size": 32, "patch_size": 8, **settings}
     return write(folder, "ViT", {**tiny, **shape}, {"height": 32, "width": 32})
@@ -81,7 +80,7 @@ def rows(path: str) -> dict[str, list[float]]:
         return {row["path"]: [float(row[f"probability_{name}"]) for name in CLASSES] for row in csv.DictReader(file)}
 
 
-def told(images: list[str], prepare: Callable[[Image.Image], Tensor], logits: Callable[[Tensor], Tensor]) -> Any:
+def told(images: list[str], prepare: Callable[[Image.Image], Tensor], logits: Callable[[Tensor], Tensor]):
     """The probabilities by the library's own processing and model."""
     batch = torch.stack([prepare(Image.open(path)) for path in images])
     with torch.no_grad():
@@ -89,7 +88,7 @@ def told(images: list[str], prepare: Callable[[Image.Image], Tensor], logits: Ca
 
 
 @pytest.mark.parametrize("make", [vit, convnext], ids=["vit", "convnext"])
-def test_a_folder_of_transformers_predicts_what_its_library_predicts(make: Callable[[Path], Any], data: Path) -> None:
+def test_a_folder_of_transformers_predicts_what_its_library_predicts(make, data):
     model = make(data / "model")
     assert main(["predict", "data", "-a", "hf:model", "-j", "0", "--probabilities", "--out", "start.csv"]) == 0
     processor = transformers.AutoImageProcessor.from_pretrained("model")
@@ -100,7 +99,7 @@ def test_a_folder_of_transformers_predicts_what_its_library_predicts(make: Calla
     np.testing.assert_allclose(list(found.values()), expected, atol=0.06)  # they resize by other code
 
 
-def test_a_folder_of_transformers_is_the_source_model(data: Path, capsys) -> None:
+def test_a_folder_of_transformers_is_the_source_model(data, capsys):
     model = vit(data / "model")
     assert main(["adapt", "data", *DATA, "-a", "hf:model", *SELF_TRAINING, "--log", "run"]) == 0
     for path in (data / "model").iterdir():  # the run does not need it any more
@@ -113,7 +112,7 @@ def test_a_folder_of_transformers_is_the_source_model(data: Path, capsys) -> Non
     assert all(torch.equal(start[name], tensor) for name, tensor in model.state_dict().items())
 
 
-def goes_on(data: Path, capsys) -> None:
+def goes_on(data: Path, capsys):
     """Every command takes the run directory, and all say the same."""
     words = ["predict", "data", "--checkpoint", "run", "-j", "0", "--quiet", "--probabilities", "--out", "run.csv"]
     assert main(words) == 0
@@ -140,8 +139,8 @@ TEMPLATES = {
 
 
 @pytest.mark.parametrize("prompts", TEMPLATES)
-def test_open_clip_starts_zero_shot(prompts: int, data: Path, capsys) -> None:
-    model: Any = clip(data / "model")
+def test_open_clip_starts_zero_shot(prompts, data, capsys):
+    model = clip(data / "model")
     spoken = ["red", "dark green", "blue"]
     (data / "names.txt").write_text("red\ndark_green\nblue\n")
     chosen = ["-a", "open_clip:model", "--class-names", "names.txt", "--prompts", str(prompts)]
@@ -155,14 +154,14 @@ def test_open_clip_starts_zero_shot(prompts: int, data: Path, capsys) -> None:
     written = np.load("start.npz")
     assert written["classes"].tolist() == ["red", "dark_green", "blue"]
 
-    def logits(images: Tensor) -> Tensor:
+    def logits(images):
         return model.logit_scale.exp() * model.encode_image(images, normalize=True) @ embeddings.T
 
     expected = told(written["paths"].tolist(), open_clip.image_transform(32, False, **resized), logits)
     np.testing.assert_allclose(written["probabilities"], expected, atol=1e-5)
 
 
-def test_named_models_are_teachers(data: Path, capsys) -> None:
+def test_named_models_are_teachers(data, capsys):
     vit(data / "model")
     convnext(data / "other")
     clip(data / "clip")
@@ -177,7 +176,7 @@ def test_named_models_are_teachers(data: Path, capsys) -> None:
     assert any(not torch.equal(first[name], second[name]) for name in first)
 
 
-def test_a_zero_shot_run_goes_on_from_its_directory(data: Path, capsys) -> None:
+def test_a_zero_shot_run_goes_on_from_its_directory(data, capsys):
     model = clip(data / "model")
     open_clip.add_model_config(data / "model")  # a folder of configurations, by their names
     (data / "tiny-for-a-test.json").write_text(json.dumps(CLIP))
@@ -197,7 +196,7 @@ def test_a_zero_shot_run_goes_on_from_its_directory(data: Path, capsys) -> None:
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def models(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("models")
     clip(folder / "clip")
     vit(folder / "vit")
@@ -215,9 +214,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("words", "message"), REFUSED["named models"], ids=str)
-def test_what_cannot_be_used_is_refused_in_one_line(
-    words: list[str], message: str, models: Path, monkeypatch: pytest.MonkeyPatch, capsys, caplog
-) -> None:
+def test_what_cannot_be_used_is_refused_in_one_line(words, message, models, monkeypatch, capsys, caplog):
     monkeypatch.chdir(models)
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: pytest.fail("it asks for an address"))
     assert main(["adapt", "data", *DATA, *words, "--log", "never"]) == 2
@@ -259,9 +256,7 @@ def with_code(data: Path, kind: str) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["hf", "hf, processor", "open_clip", "open_clip, tokenizer"])
-def test_no_code_of_a_folder_runs_whatever_the_user_types(
-    kind: str, data: Path, capsys, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_code_of_a_folder_runs_whatever_the_user_types(kind, data, capsys, monkeypatch):
     words = with_code(data, kind)
     capsys.readouterr()  # transformers shows how it writes
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n" * 9))
@@ -275,15 +270,13 @@ def test_no_code_of_a_folder_runs_whatever_the_user_types(
     assert not (data / "never").exists()
 
 
-def test_pretrain_takes_no_network_with_a_head_of_its_own(models: Path, capsys) -> None:
+def test_pretrain_takes_no_network_with_a_head_of_its_own(models, capsys):
     words = ["pretrain", str(models / "data"), "-d", "ImageFolder", "-s", "dark", "-a", f"hf:{models / 'vit'}"]
     assert main([*words, "--log", str(models / "never")]) == 2
     assert "comes with its own weights and head" in capsys.readouterr().err
 
 
-def test_other_words_for_the_classes_are_fine_in_their_order_and_the_same_words_in_any(
-    models: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_words_for_the_classes_are_fine_in_their_order_and_the_same_words_in_any(models, monkeypatch):
     monkeypatch.chdir(models)
     words = ["evaluate", "data", "-d", "ImageList", "-t", "dark", "-j", "0", "-a", "open_clip:clip", "--quiet"]
     for names in ("rose red\nleaf green\nsky blue", "green\nred\nblue"):

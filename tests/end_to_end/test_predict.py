@@ -17,14 +17,14 @@ Words = Callable[..., list[str]]
 
 
 @pytest.fixture
-def pictures(domains: Path, tmp_path: Path) -> Path:
+def pictures(domains, tmp_path) -> Path:
     """A tree of any depth."""
     return Path(shutil.copytree(domains / "dark", tmp_path / "pictures" / "deep" / "er")).parents[1]
 
 
 @pytest.fixture
-def words(source_checkpoint: Path, pictures: Path, tmp_path: Path) -> Words:
-    def words(out: str = "out.csv", *more: str, checkpoint: Path = source_checkpoint) -> list[str]:
+def words(source_checkpoint, pictures, tmp_path) -> Words:
+    def words(out="out.csv", *more, checkpoint=source_checkpoint):
         rest = ["--checkpoint", str(checkpoint), "-j", "0", "--quiet", "--out", str(tmp_path / out)]
         return ["predict", str(pictures), *rest, *more]
 
@@ -36,7 +36,7 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_a_row_a_picture_and_no_flag_again(source_checkpoint: Path, domains: Path, tmp_path: Path, capsys) -> None:
+def test_a_row_a_picture_and_no_flag_again(source_checkpoint, domains, tmp_path, capsys):
     run = source_checkpoint.parents[1]
     out = tmp_path / "out.csv"
     rest = ["--checkpoint", str(run), "--out", str(out), "-j", "0"]
@@ -57,7 +57,7 @@ def test_a_row_a_picture_and_no_flag_again(source_checkpoint: Path, domains: Pat
     assert [(row["path"], row["class"]) for row in rows(out)] == [(first["path"], first["class"])]
 
 
-def test_every_format_says_the_same(words: Words, tmp_path: Path) -> None:
+def test_every_format_says_the_same(words, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed: pip install '.[parquet]'")
     for ending in ("csv", "parquet", "npz"):
         assert main(words(f"out.{ending}", "--probabilities")) == 0
@@ -76,7 +76,7 @@ def test_every_format_says_the_same(words: Words, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", ["0", "1"])
-def test_a_picture_that_cannot_be_read_has_a_row(words: Words, pictures: Path, tmp_path: Path, workers: str) -> None:
+def test_a_picture_that_cannot_be_read_has_a_row(words, pictures, tmp_path, workers):
     assert main(words("whole.csv", "-j", workers)) == 0
     paths = sorted(map(str, pictures.rglob("*.png")))
     broken = [paths[0], paths[13]]
@@ -92,9 +92,7 @@ def test_a_picture_that_cannot_be_read_has_a_row(words: Words, pictures: Path, t
     assert readable == [row for row in rows(tmp_path / "whole.csv") if row["path"] not in broken]
 
 
-def test_a_checkpoint_without_its_run_needs_its_architecture(
-    words: Words, source_checkpoint: Path, tmp_path: Path, capsys
-) -> None:
+def test_a_checkpoint_without_its_run_needs_its_architecture(words, source_checkpoint, tmp_path, capsys):
     alone = Path(shutil.copy(source_checkpoint, tmp_path / "alone.pth"))
     resizing = words("out.csv", "-a", "small_cnn", "--val-resizing", "res.", "--overwrite", checkpoint=alone)
     resizing.remove("--quiet")
@@ -105,7 +103,7 @@ def test_a_checkpoint_without_its_run_needs_its_architecture(
     assert {row["class"] for row in rows(tmp_path / "out.csv")} <= {"0", "1", "2"}
 
 
-def test_a_file_that_exists_and_an_unknown_ending_are_refused(words: Words, tmp_path: Path, refused) -> None:
+def test_a_file_that_exists_and_an_unknown_ending_are_refused(words, tmp_path, refused):
     (tmp_path / "there.csv").write_text("before")
     assert "pass --overwrite to replace it" in refused(words("there.csv"))
     assert "its ending decides the format" in refused(words("out.txt"))
@@ -113,7 +111,7 @@ def test_a_file_that_exists_and_an_unknown_ending_are_refused(words: Words, tmp_
     assert list(tmp_path.glob(".*")) == []
 
 
-def test_two_processes_write_what_one_writes(words: Words, tmp_path: Path) -> None:
+def test_two_processes_write_what_one_writes(words, tmp_path):
     assert main(words("one.csv")) == 0
     finish_in_two(words("two.csv"))
     assert (tmp_path / "two.csv").read_text() == (tmp_path / "one.csv").read_text()

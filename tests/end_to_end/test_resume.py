@@ -8,7 +8,6 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -30,10 +29,10 @@ EVENTS = 80
 
 
 @pytest.fixture
-def training(adapt, domains: Path, tmp_path: Path) -> Callable[..., list[str]]:
+def training(adapt, domains, tmp_path) -> Callable[..., list[str]]:
     """The words that adapt by a method, or that train a source model by it, with its options."""
 
-    def words(name: str, method: str, *more: str) -> list[str]:
+    def words(name, method, *more):
         if method not in SOURCE_MODELS:
             return adapt(name, "--method", *method.split(), *more)
         log = ["--log", str(tmp_path / name)]
@@ -60,9 +59,7 @@ def ended(command: list[str], seconds: float | None = None, **when: int) -> int:
 
 
 @pytest.mark.parametrize(("method", "kills"), [("nrc+ancon", 6), (CROPS, 3), ("erm", 3), ("cdan", 3)])
-def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(
-    training, tmp_path: Path, method: str, kills: int
-) -> None:
+def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(training, tmp_path, method, kills):
     """Every other kill comes at a time, the others where the run takes a step or writes."""
     length = ("-b", "8", "--epochs", "4")
     generator = random.Random(method)
@@ -87,7 +84,7 @@ def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(
 ENDLESS = ("-b", "8", "--epochs", "100000")
 
 
-def assert_resumes(command: list[str], run: Path) -> None:
+def assert_resumes(command: list[str], run: Path):
     """The command adds an epoch to those of the run."""
     before = last_epoch(run)
     process = start(command)
@@ -97,7 +94,7 @@ def assert_resumes(command: list[str], run: Path) -> None:
     process.join()
 
 
-def test_another_process_that_writes_there_is_refused_until_it_is_dead(adapt, tmp_path: Path, refused) -> None:
+def test_another_process_that_writes_there_is_refused_until_it_is_dead(adapt, tmp_path, refused):
     command = adapt("run", *ENDLESS, "-j", "1")
     first = start(command)
     wait_for(lambda: last_epoch(tmp_path / "run") >= 0)
@@ -107,7 +104,7 @@ def test_another_process_that_writes_there_is_refused_until_it_is_dead(adapt, tm
     assert_resumes(command, tmp_path / "run")
 
 
-def test_a_lost_worker_is_one_line_that_says_what_to_do(adapt, tmp_path: Path) -> None:
+def test_a_lost_worker_is_one_line_that_says_what_to_do(adapt, tmp_path):
     command = adapt("run", *ENDLESS, "-j", "2")
     process = start(command, errors=tmp_path / "errors.txt")
     wait_for(lambda: last_epoch(tmp_path / "run") > 0)
@@ -128,8 +125,8 @@ def test_a_lost_worker_is_one_line_that_says_what_to_do(adapt, tmp_path: Path) -
     ("number", "send"), [(signal.SIGTERM, os.killpg), (signal.SIGINT, os.killpg), (signal.SIGTERM, os.kill)]
 )
 def test_a_signal_to_all_processes_of_a_run_or_to_the_first_is_one_line_and_the_run_continues(
-    adapt, tmp_path: Path, number: signal.Signals, send: Callable[[int, int], None]
-) -> None:
+    adapt, tmp_path, number, send
+):
     """Twice, each at a moment by chance; a run that was quicker than the signal has ended well."""
     generator = random.Random(number)
     errors = tmp_path / "errors.txt"
@@ -155,7 +152,7 @@ def test_a_signal_to_all_processes_of_a_run_or_to_the_first_is_one_line_and_the_
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_before_the_first_step_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys, number: int) -> None:
+def test_a_signal_before_the_first_step_is_one_line(monkeypatch, capsys, number):
     monkeypatch.setattr("tllib_ancon.cli.main.parse", lambda words: signal.raise_signal(number))
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where this was begun in the background
     assert main(["adapt"]) == 128 + number
@@ -165,11 +162,11 @@ def test_a_signal_before_the_first_step_is_one_line(monkeypatch: pytest.MonkeyPa
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
-def test_a_signal_while_the_last_epoch_is_saved_is_not_swallowed(adapt, tmp_path: Path, monkeypatch) -> None:
+def test_a_signal_while_the_last_epoch_is_saved_is_not_swallowed(adapt, tmp_path, monkeypatch):
     save = RunDirectory.save_epoch
     words = adapt("run")
 
-    def save_and_signal(run: RunDirectory, snapshot: Any, metrics: list[dict[str, Any]], selected: bool) -> None:
+    def save_and_signal(run, snapshot, metrics, selected):
         save(run, snapshot, metrics, selected)
         if metrics[-1]["epoch"] == 2:
             signal.raise_signal(signal.SIGTERM)
@@ -200,9 +197,7 @@ CHOICES = (
 
 
 @pytest.mark.parametrize("method", [*methods.names(), *CHOICES])
-def test_every_method_continues_after_an_epoch_as_if_it_had_not_stopped(
-    training, tmp_path: Path, monkeypatch, method: str
-) -> None:
+def test_every_method_continues_after_an_epoch_as_if_it_had_not_stopped(training, tmp_path, monkeypatch, method):
     more = () if method == "adabn" else ("--lr", "0.1")
     loop = TrainingLoop if method in SOURCE_MODELS else Adaptation
     assert main(training("whole", method, "--epochs", "2", *more)) == 0
@@ -211,7 +206,7 @@ def test_every_method_continues_after_an_epoch_as_if_it_had_not_stopped(
     assert same(tmp_path)
 
 
-def test_threads_are_recorded_and_others_are_said(adapt, tmp_path: Path, monkeypatch, capsys) -> None:
+def test_threads_are_recorded_and_others_are_said(adapt, tmp_path, monkeypatch, capsys):
     before = torch.get_num_threads()
     config = tmp_path / "run" / "config.json"
     words = [word for word in adapt() if word != "--quiet"]
@@ -232,7 +227,7 @@ def test_threads_are_recorded_and_others_are_said(adapt, tmp_path: Path, monkeyp
 # Finished, overwritten
 
 
-def test_a_finished_run_says_so(adapt, tmp_path: Path, capsys) -> None:
+def test_a_finished_run_says_so(adapt, tmp_path, capsys):
     words = [word for word in adapt() if word != "--quiet"]
     assert main(words) == 0
     path = tmp_path / "run" / "result.json"
@@ -248,7 +243,7 @@ def test_a_finished_run_says_so(adapt, tmp_path: Path, capsys) -> None:
     assert capsys.readouterr().out == first
 
 
-def test_what_a_command_with_overwrite_began_is_continued(adapt, tmp_path: Path, monkeypatch) -> None:
+def test_what_a_command_with_overwrite_began_is_continued(adapt, tmp_path, monkeypatch):
     words = adapt("cut", "--epochs", "3")
     assert main(adapt("whole", "--epochs", "3")) == 0
     assert main(words) == 0
@@ -261,7 +256,7 @@ def test_what_a_command_with_overwrite_began_is_continued(adapt, tmp_path: Path,
     assert epochs == [2, 3, 1, 2, 3]
 
 
-def test_what_began_otherwise_is_not_and_without_overwrite_it_is_continued_too(adapt, tmp_path, monkeypatch) -> None:
+def test_what_began_otherwise_is_not_and_without_overwrite_it_is_continued_too(adapt, tmp_path, monkeypatch):
     epochs = counting(monkeypatch)
     cut_in_the_second_epoch(monkeypatch, adapt())
     cut_in_the_second_epoch(monkeypatch, adapt("run", "--overwrite"))
@@ -277,7 +272,7 @@ def test_what_began_otherwise_is_not_and_without_overwrite_it_is_continued_too(a
 
 
 @pytest.mark.parametrize("name", ["checkpoints/best.pth", ""])
-def test_a_run_does_not_write_over_its_start(adapt, tmp_path: Path, refused, name: str) -> None:
+def test_a_run_does_not_write_over_its_start(adapt, tmp_path, refused, name):
     assert main(adapt()) == 0
     best = tmp_path / "run" / "checkpoints" / "best.pth"
     before = best.read_bytes()

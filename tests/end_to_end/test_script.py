@@ -41,7 +41,7 @@ with open(pathlib.Path(args.log) / "trained.txt", "a") as file:
 
 
 @pytest.fixture
-def script(source_checkpoint: Path, tmp_path: Path) -> Path:
+def script(source_checkpoint, tmp_path) -> Path:
     """Stands for one of TLLib's: leaves a source model as ``latest.pth`` and counts how often it has trained."""
     shutil.copy(source_checkpoint, tmp_path / "start.pth")
     (tmp_path / "cdan.py").write_text(SCRIPT)
@@ -49,10 +49,10 @@ def script(source_checkpoint: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def words(script: Path, domains: Path, tmp_path: Path) -> Callable[..., list[str]]:
+def words(script, domains, tmp_path) -> Callable[..., list[str]]:
     """The script's command with these flags after ``--method ancon``."""
 
-    def words(*ours: str, epochs: int = 7, left: str = "model", adapts: bool = True) -> list[str]:
+    def words(*ours, epochs=7, left="model", adapts=True):
         second = ["--method", "ancon", "--epochs", "2", "--batch-size", "8", "--quiet", *ours]
         return [
             *("script", str(script), str(domains), "-d", "ImageList", "-s", "bright", "-t", "dark", "-a", "small_cnn"),
@@ -74,7 +74,7 @@ def epochs_kept(tmp_path: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("start", ["latest", "best"])
-def test_script_then_adaptation(words, tmp_path, capsys, start: str) -> None:
+def test_script_then_adaptation(words, tmp_path, capsys, start):
     (tmp_path / "own.toml").write_text("smoothing = 0.2\nquiet = true\n")
     given = words("--start", start, "--config", str(tmp_path / "own.toml"))
     assert main([word for word in given if word != "--quiet"]) == 0
@@ -89,33 +89,33 @@ def test_script_then_adaptation(words, tmp_path, capsys, start: str) -> None:
 
 
 @pytest.mark.parametrize("resizing", ["res.", "default"])
-def test_the_script_decides_the_size_of_images(words, capsys, resizing: str) -> None:
+def test_the_script_decides_the_size_of_images(words, capsys, resizing):
     given = [resizing if word == "res." else word for word in words("--epochs", "1") if word != "--quiet"]
     assert main(given) == 0
     assert "assumed: image_size" not in capsys.readouterr().err
 
 
-def test_script_without_method_only_runs_it(words, tmp_path) -> None:
+def test_script_without_method_only_runs_it(words, tmp_path):
     assert main(words(adapts=False)) == 0
     assert (trained(tmp_path), (tmp_path / "log" / "adapt").exists()) == (1, False)
 
 
 @pytest.mark.parametrize(("left", "more", "status", "message"), REFUSED["adaptations of scripts"])
-def test_what_ends_it(words, tmp_path, capsys, left: str, more, status: int, message: str) -> None:
+def test_what_ends_it(words, tmp_path, capsys, left, more, status, message):
     """Bad settings of the adaptation before the script runs."""
     assert main(words(*more, left=left)) == status
     assert message in capsys.readouterr().err
     assert (tmp_path / "log").exists() == (left == "nothing")
 
 
-def test_a_script_of_another_kind(tmp_path, capsys) -> None:
+def test_a_script_of_another_kind(tmp_path, capsys):
     (tmp_path / "other.py").write_text("print('hello')\n")
     assert main(["script", str(tmp_path / "other.py"), "--method", "ancon"]) == 2
     assert "is for TLLib's image classification scripts" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("more", [(), ("--overwrite",)])
-def test_the_same_command_goes_on_with_the_second_stage(words, tmp_path, monkeypatch, capsys, more) -> None:
+def test_the_same_command_goes_on_with_the_second_stage(words, tmp_path, monkeypatch, capsys, more):
     cut_in_the_second_epoch(monkeypatch, words(*more))
     assert (trained(tmp_path), epochs_kept(tmp_path)) == (1, [0, 1])
     epochs = counting(monkeypatch)
@@ -125,7 +125,7 @@ def test_the_same_command_goes_on_with_the_second_stage(words, tmp_path, monkeyp
     assert "has run here before; going on from" in capsys.readouterr().err
 
 
-def test_a_finished_one_says_so_and_the_default_log_is_known_too(words, tmp_path, monkeypatch, capsys) -> None:
+def test_a_finished_one_says_so_and_the_default_log_is_known_too(words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     without = words()
     del without[without.index("--log") : without.index("--method")]
@@ -142,7 +142,7 @@ def test_a_finished_one_says_so_and_the_default_log_is_known_too(words, tmp_path
 
 
 @pytest.mark.parametrize("cut", [True, False])
-def test_overwrite_starts_both_stages_anew(words, tmp_path, monkeypatch, cut: bool) -> None:
+def test_overwrite_starts_both_stages_anew(words, tmp_path, monkeypatch, cut):
     if cut:
         cut_in_the_second_epoch(monkeypatch, words())
     else:
@@ -152,7 +152,7 @@ def test_overwrite_starts_both_stages_anew(words, tmp_path, monkeypatch, cut: bo
     assert (trained(tmp_path), epochs) == (2, [1, 2])
 
 
-def test_a_used_log_is_refused_before_training(words, tmp_path, refused) -> None:
+def test_a_used_log_is_refused_before_training(words, tmp_path, refused):
     assert main(words()) == 0
     for file, content in (
         (None, "other arguments"),
@@ -169,7 +169,7 @@ def test_a_used_log_is_refused_before_training(words, tmp_path, refused) -> None
         assert trained(tmp_path) == 1
 
 
-def test_a_script_that_was_cut_off_runs_again(script, words, tmp_path, capsys) -> None:
+def test_a_script_that_was_cut_off_runs_again(script, words, tmp_path, capsys):
     whole = script.read_text()
     script.write_text(whole.replace("folder = ", "raise RuntimeError('cut')\nfolder = "))
     assert main(words()) == 1

@@ -1,7 +1,6 @@
 """TLLib's own unmodified example scripts, from their training to the adaptation of the model that they left."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +16,7 @@ SMALL = [
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+def data(tmp_path_factory) -> dict[str, list[str]]:
     """The words for Office-31, with two of its classes (the scripts fail where no epoch has an accuracy above 0), and
     for a user's own folders, whose classes are not in the order of their numbers."""
     office31 = tmp_path_factory.mktemp("office31")
@@ -42,7 +41,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         ("erm", "ImageFolder", "test_resnet"),
     ],
 )
-def test_script_to_adaptation(data: dict[str, list[str]], tmp_path: Path, name: str, dataset: str, arch: str) -> None:
+def test_script_to_adaptation(data, tmp_path, name, dataset, arch):
     """The adaptation starts from the accuracy that the script printed of its last epoch, which is latest.pth."""
     words = ["script", str(EXAMPLES / f"{name}.py"), *data[dataset], "-a", arch, *SMALL, "--log", str(tmp_path)]
     assert main([*words, "--method", "ancon", "--epochs", "1", "--batch-size", "4", "--quiet"]) == 0

@@ -8,7 +8,6 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -27,13 +26,13 @@ def main(words: Sequence[str] | None = None) -> int:
     return int(bool(found))
 
 
-def outcome(folder: Path, *patterns: str) -> dict[str, Any]:
+def outcome(folder: Path, *patterns: str):
     """Path below the folder -> content of every file, or of those of these patterns."""
     paths = sorted(path for pattern in patterns or ("**/*",) for path in folder.glob(pattern) if path.is_file())
     return {path.relative_to(folder).as_posix(): _read(path) for path in paths}
 
 
-def differences(first: Any, second: Any, name: str = "") -> list[str]:
+def differences(first, second, name: str = "") -> list[str]:
     """Where two nested values differ by a bit: NaN equals NaN, and -0 differs from 0."""
     if isinstance(first, dict) and isinstance(second, dict):
         alone = [f"{name}/{key} (missing)" for key in first.keys() ^ second.keys()]
@@ -52,14 +51,14 @@ def differences(first: Any, second: Any, name: str = "") -> list[str]:
     return [] if type(first) is type(second) and first == second else [name]
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path):
     try:
         return _content(path)
     except Exception:  # a damaged file, of which every reader says something else
         return path.read_bytes()
 
 
-def _content(path: Path) -> Any:
+def _content(path: Path):
     if path.suffix == ".pth":
         return _without_speed(torch.load(path, map_location="cpu", weights_only=True))
     if path.suffix == ".json":
@@ -75,7 +74,7 @@ def _content(path: Path) -> Any:
     return None if path.suffix in WITHOUT_CONTENT else path.read_bytes()
 
 
-def _without_speed(value: Any) -> Any:
+def _without_speed(value):
     if isinstance(value, dict):
         return {str(name): _without_speed(entry) for name, entry in value.items() if name not in SPEED}
     return [_without_speed(entry) for entry in value] if isinstance(value, list | tuple) else value

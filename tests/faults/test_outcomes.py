@@ -1,14 +1,12 @@
 """Two runs are the same only where every file of theirs has the same content, to the bit."""
 
-from pathlib import Path
-
 import numpy as np
 import torch
 
 from tests.faults.outcomes import differences, outcome
 
 
-def test_any_bit_and_any_file_is_compared(tmp_path: Path) -> None:
+def test_any_bit_and_any_file_is_compared(tmp_path):
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
         torch.save({"weight": torch.zeros(3), "step": 1}, tmp_path / name / "model.pth")

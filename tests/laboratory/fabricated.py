@@ -1,9 +1,7 @@
 """Run directories written by hand, for tests of what reads them."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,7 +28,7 @@ def write_run(
     accuracies: tuple[float, ...] = (40.0, 50.0, 60.0),
     labelled: bool = True,
     votes: bool = False,
-    **changed: Any,
+    **changed,
 ) -> Path:
     """An adaptation in ``out/erm/pair/method-seed`` whose epochs have these accuracies; the last is selected. Where the
     target has no labels, they are not in the record; epochs have votes and δ where they are asked for."""
@@ -55,14 +53,14 @@ def write_run(
     return run
 
 
-def write_source(out: Path, source: str, seed: int, **changed: Any) -> Path:
+def write_source(out: Path, source: str, seed: int, **changed) -> Path:
     run = out / "source" / f"erm-{source}-seed{seed}"
     config = PretrainConfig(root="ROOT", source=(source,), seed=seed, log=str(run))
     _write(run, "pretrain", config, changed, {"selected": {"accuracy": 99.0}})
     return run
 
 
-def write_predictions(run: Path, images: int = 60, classes: int = 3, **changed: np.ndarray | None) -> None:
+def write_predictions(run: Path, images: int = 60, classes: int = 3, **changed: np.ndarray | None):
     generator = np.random.default_rng(0)
     labels = np.arange(images) % classes
     logits = generator.normal(size=(images, classes)).astype(np.float32)
@@ -74,18 +72,18 @@ def write_predictions(run: Path, images: int = 60, classes: int = 3, **changed: 
     np.savez(run / "predictions.npz", **{name: array for name, array in arrays.items() if array is not None})
 
 
-def change_metrics(run: Path, change: Callable[[list[dict[str, Any]]], object]) -> None:
+def change_metrics(run: Path, change):
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     change(lines)
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def without_scores(epoch: int) -> Callable[[list[dict[str, Any]]], object]:
+def without_scores(epoch: int):
     """The change of a run that recorded no accuracy of this epoch."""
     return lambda lines: [lines[epoch].pop(name) for name in ("accuracy", "ece")]
 
 
-def _write(run: Path, command: str, config: Any, changed: dict[str, Any], result: dict[str, Any]) -> None:
+def _write(run: Path, command: str, config, changed, result):
     run.mkdir(parents=True, exist_ok=True)
     content = {"command": command, **config.to_dict(), "versions": VERSIONS, **changed}
     (run / "config.json").write_text(json.dumps(content))

@@ -1,7 +1,6 @@
 """The demo computes means and paired differences over its seeds; ``--overwrite`` makes every run again."""
 
 import signal
-from pathlib import Path
 
 import psutil
 import pytest
@@ -27,7 +26,7 @@ def numbers(seeds: int) -> dict[str, list[dict[str, float]]]:
     }
 
 
-def test_means_deviations_and_paired_differences() -> None:
+def test_means_deviations_and_paired_differences():
     row = summarize(numbers(3))["ancon"]
     assert row["accuracy"] == pytest.approx(77.0)
     assert row["accuracy_deviation"] == pytest.approx(((9 + 16 + 49) / 2) ** 0.5)
@@ -37,16 +36,16 @@ def test_means_deviations_and_paired_differences() -> None:
     assert [run["accuracy"] for run in row["per_seed"]] == [74.0, 73.0, 84.0]
 
 
-def test_one_seed_has_no_spread() -> None:
+def test_one_seed_has_no_spread():
     summary = summarize(numbers(1))
     assert summary["ancon"]["accuracy_deviation"] is None
     assert "±" not in table(summary, "")
 
 
-def test_a_demo_with_overwrite_makes_every_run_again(tmp_path: Path, monkeypatch) -> None:
+def test_a_demo_with_overwrite_makes_every_run_again(tmp_path, monkeypatch):
     made: list[bool] = []
 
-    def run_all(self: Demo, say: object) -> None:
+    def run_all(self, say):
         made[:] = [not RunDirectory(self.out / run.name).finished for run in self.runs()]
         raise Interrupted(signal.SIGINT)
 
@@ -61,7 +60,7 @@ def test_a_demo_with_overwrite_makes_every_run_again(tmp_path: Path, monkeypatch
         assert set(made) == {anew}
 
 
-def test_its_processes_end_with_it(tmp_path: Path) -> None:
+def test_its_processes_end_with_it(tmp_path):
     for seed, name in enumerate(("rendered", "handwritten")):
         write_domain(tmp_path / "data", name, 96, seed=seed, side=32)
     words = ["demo", "--out", str(tmp_path), "--jobs", "1", "--source-epochs", "100000"]

@@ -23,7 +23,7 @@ def names(folder: Path, *varied: str) -> list[str]:
     return [picture.name for picture in drawn]
 
 
-def test_several_runs_give_boxes_of_the_selection_where_each_chosen_epoch_is_on_record(tmp_path: Path) -> None:
+def test_several_runs_give_boxes_of_the_selection_where_each_chosen_epoch_is_on_record(tmp_path):
     """The runs that are left would be those whose criteria choose one epoch."""
     write_run(tmp_path, "ancon", accuracies=(1.0, 3.0, 2.0))
     assert names(tmp_path) == ["epochs"]
@@ -33,14 +33,14 @@ def test_several_runs_give_boxes_of_the_selection_where_each_chosen_epoch_is_on_
     assert names(tmp_path) == ["epochs"]
 
 
-def test_a_sweep_has_a_figure_for_each_axis_that_was_run(tmp_path: Path) -> None:
+def test_a_sweep_has_a_figure_for_each_axis_that_was_run(tmp_path):
     for seed in (0, 1):
         for smoothing, beta in ((0.3, 0.9), (0.1, 0.9), (0.3, 0.1)):
             write_run(tmp_path, "ancon", seed=seed, smoothing=smoothing, beta=beta)
     assert names(tmp_path, "smoothing", "beta", "schedule") == ["sweep-smoothing", "sweep-beta"]
 
 
-def test_a_box_holds_runs_that_leave_no_other_usual_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_box_holds_runs_that_leave_no_other_usual_setting(tmp_path, monkeypatch):
     accuracies = {(0.3, "relative"): 60.0, (0.1, "relative"): 50.0, (0.3, "entropy"): 40.0}
     for (smoothing, weighting), accuracy in accuracies.items():
         write_run(tmp_path, "ancon", accuracies=(1, accuracy), smoothing=smoothing, weighting=weighting)
@@ -55,7 +55,7 @@ def test_a_box_holds_runs_that_leave_no_other_usual_setting(tmp_path: Path, monk
     }
 
 
-def test_the_title_of_a_figure_is_its_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_title_of_a_figure_is_its_result(tmp_path, monkeypatch):
     titles: list[str] = []
     monkeypatch.setattr(Figure, "suptitle", lambda figure, text, **style: titles.append(text))
     for method, accuracy in (("self-training", 50.0), ("ancon", 60.0)):
@@ -78,7 +78,7 @@ def test_the_title_of_a_figure_is_its_result(tmp_path: Path, monkeypatch: pytest
     assert titles == ["λ = 0.5 has the highest mean accuracy: 90.5 %"]
 
 
-def test_long_names_leave_the_boxes_their_place() -> None:
+def test_long_names_leave_the_boxes_their_place():
     values = [(f"a name as long as those of settings are, {number % 14}", 1.0 + number) for number in range(28)]
     picture = _boxes("name", "title", values, "accuracy (%)")
     assert picture is not None
@@ -95,12 +95,12 @@ def test_long_names_leave_the_boxes_their_place() -> None:
         ({"labels": None}, set()),
     ],
 )
-def test_a_figure_that_lacks_its_arrays_is_left_out(tmp_path: Path, changed: dict, drawn: set[str]) -> None:
+def test_a_figure_that_lacks_its_arrays_is_left_out(tmp_path, changed, drawn):
     write_predictions(write_run(tmp_path, "ancon"), **changed)
     assert set(names(tmp_path)) & OF_PREDICTIONS == drawn
 
 
-def test_classes_have_their_names_also_where_these_are_mathematics(tmp_path: Path, monkeypatch) -> None:
+def test_classes_have_their_names_also_where_these_are_mathematics(tmp_path, monkeypatch):
     write_predictions(write_run(tmp_path, "ancon", inputs={"classes": ["mug", "$bike$", "a" * 40]}))
     panels = []
 
@@ -114,7 +114,7 @@ def test_classes_have_their_names_also_where_these_are_mathematics(tmp_path: Pat
         assert [label.get_text() for label in labels] == ["mug", r"\$bike\$", "a" * 23 + "…"]
 
 
-def test_predictions_that_cannot_be_read_are_noted_and_the_next_run_takes_their_place(tmp_path: Path) -> None:
+def test_predictions_that_cannot_be_read_are_noted_and_the_next_run_takes_their_place(tmp_path):
     damaged = write_run(tmp_path, "ancon", seed=0)
     (damaged / "predictions.npz").write_bytes(b"PK")
     write_predictions(write_run(tmp_path, "ancon", seed=1))
@@ -123,7 +123,7 @@ def test_predictions_that_cannot_be_read_are_noted_and_the_next_run_takes_their_
     assert str(damaged / "predictions.npz") in note
 
 
-def test_methods_are_compared_where_all_of_them_were_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_methods_are_compared_where_all_of_them_were_run(tmp_path, monkeypatch):
     for method, other_pair in (("self-training", "A-W"), ("ancon", "W-D")):
         write_run(tmp_path, method, "A-D", accuracies=(1.0, 2.0))
         write_run(tmp_path, method, other_pair, accuracies=(90.0, 91.0))
@@ -138,7 +138,7 @@ def test_methods_are_compared_where_all_of_them_were_run(tmp_path: Path, monkeyp
     assert names(tmp_path / "apart") == []
 
 
-def test_a_figure_of_curves_can_be_read_600_pixels_wide() -> None:
+def test_a_figure_of_curves_can_be_read_600_pixels_wide():
     metrics = [{"epoch": epoch, "infomax": 1.0, "votes": 0.5, "threshold": 0.7} for epoch in range(3)]
     file = io.BytesIO()
     draw_curves([("ancon", 0, metrics)], file, WITHOUT_LABELS)
@@ -157,5 +157,5 @@ def test_a_figure_of_curves_can_be_read_600_pixels_wide() -> None:
         ({}, "no numbers by epoch"),
     ],
 )
-def test_the_title_says_the_result(curves: dict, title: str) -> None:
+def test_the_title_says_the_result(curves, title):
     assert _result(curves) == title

@@ -1,7 +1,6 @@
 """The page of a report loads nothing from elsewhere."""
 
 import re
-from pathlib import Path
 
 from tests.laboratory.fabricated import frame_of, write_run
 from tllib_ancon.laboratory.figures import figures
@@ -9,7 +8,7 @@ from tllib_ancon.laboratory.formats import rendered
 from tllib_ancon.laboratory.tables import ACCURACY, table
 
 
-def test_nothing_is_loaded_from_elsewhere(tmp_path: Path) -> None:
+def test_nothing_is_loaded_from_elsewhere(tmp_path):
     write_run(tmp_path, "ancon")
     runs = frame_of(tmp_path)
     page = rendered("page.html", title="", remarks=[], tables=[table(ACCURACY, runs)], pictures=figures(runs, [])[0])

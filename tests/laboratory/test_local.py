@@ -45,7 +45,7 @@ class Commands(list):
 
 
 @pytest.fixture
-def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
+def commands(tmp_path, monkeypatch) -> Commands:
     made = Commands()
     runs = {tuple(run.words): run for run in RUNS}
 
@@ -63,7 +63,7 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
-def test_sources_come_first_and_everything_is_made_once(commands, tmp_path: Path, jobs: int) -> None:
+def test_sources_come_first_and_everything_is_made_once(commands, tmp_path, jobs):
     said: list[str] = []
     assert execute(RUNS, tmp_path, jobs, said.append) == {}
     assert sorted(words[-1] for words in commands[:2]) == ["a", "b"]
@@ -73,7 +73,7 @@ def test_sources_come_first_and_everything_is_made_once(commands, tmp_path: Path
     assert all(finished(run, tmp_path) for run in RUNS)
 
 
-def test_a_failed_run_stops_only_what_starts_from_it(commands, tmp_path: Path) -> None:
+def test_a_failed_run_stops_only_what_starts_from_it(commands, tmp_path):
     commands.broken = frozenset("a13")
     (tmp_path / "erm/1").mkdir(parents=True)
     (tmp_path / "erm/1" / LOG).write_text("of an earlier attempt\n")
@@ -88,7 +88,7 @@ def test_a_failed_run_stops_only_what_starts_from_it(commands, tmp_path: Path) -
     assert "earlier attempt\na traceback" in (tmp_path / "erm/1" / LOG).read_text()
 
 
-def test_a_full_disk_fails_the_run_and_names_its_log(commands, tmp_path: Path, monkeypatch) -> None:
+def test_a_full_disk_fails_the_run_and_names_its_log(commands, tmp_path, monkeypatch):
     def refuse(file, *_, **__):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file))
 
@@ -101,13 +101,13 @@ def test_a_full_disk_fails_the_run_and_names_its_log(commands, tmp_path: Path, m
 # Signals
 
 
-def start_and_wait(words: list[str], out: Path, started: Connection) -> None:
+def start_and_wait(words: list[str], out: Path, started: Connection):
     command = Command(SimpleNamespace(name="run", words=words), out, {})
     started.send(command.process.pid)
     signal.pause()
 
 
-def test_a_command_ends_when_its_parent_is_killed_and_lets_go_of_its_folder(tmp_path: Path) -> None:
+def test_a_command_ends_when_its_parent_is_killed_and_lets_go_of_its_folder(tmp_path):
     log = tmp_path / "run"
     words = ["pretrain", *small_arguments(write_domains(tmp_path)), "-j", "1", "--epochs", "100000", "--log", str(log)]
     here, there = multiprocessing.Pipe()
@@ -129,10 +129,10 @@ STUBBORN = (
 
 
 @pytest.fixture
-def sleeping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[subprocess.Popen[bytes]]]:
+def sleeping(tmp_path, monkeypatch) -> Callable[..., list[subprocess.Popen[bytes]]]:
     """Make three runs, two at a time, whose commands sleep, and send this process signals, one after the other."""
 
-    def sleeping(numbers: Sequence[int], code: str, said: list[str]) -> list[subprocess.Popen[bytes]]:
+    def sleeping(numbers, code, said):
         start = subprocess.Popen
         started = []
 
@@ -142,7 +142,7 @@ def sleeping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., l
                 threading.Thread(target=send).start()
             return started[-1]
 
-        def send() -> None:
+        def send():
             """A signal when both commands have printed as many lines as signals came before, and one."""
             for lines, number in enumerate(numbers, start=1):
                 wait_for(lambda lines=lines: sum(log.stat().st_size == lines for log in tmp_path.rglob(LOG)) == 2)
@@ -160,14 +160,14 @@ def sleeping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., l
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_driver_that_gets_a_signal_alone_ends_its_commands_and_says_so(sleeping, number: signal.Signals) -> None:
+def test_a_driver_that_gets_a_signal_alone_ends_its_commands_and_says_so(sleeping, number):
     said: list[str] = []
     started = sleeping([number], ASLEEP, said)
     assert [process.poll() for process in started] == [-signal.SIGTERM] * 2
     assert said[-1] == f"{number.name}: the running commands end their step; once more ends them at once"
 
 
-def test_a_second_signal_kills_the_commands(sleeping) -> None:
+def test_a_second_signal_kills_the_commands(sleeping):
     started = sleeping([signal.SIGINT, signal.SIGINT], STUBBORN, [])
     assert [process.poll() for process in started] == [-signal.SIGKILL] * 2
 
@@ -193,19 +193,19 @@ def test_a_second_signal_kills_the_commands(sleeping) -> None:
         ({"cpus_per_run": 17}, [], [None]),
     ],
 )
-def test_each_run_has_gpus_and_threads_of_its_own(settings, visible: list[str], expected: list[str | None]) -> None:
+def test_each_run_has_gpus_and_threads_of_its_own(settings, visible, expected):
     found = environments(EngineConfig(**settings), visible, cores=16)
     assert [share.get("CUDA_VISIBLE_DEVICES") for share in found] == expected
     assert {share["OMP_NUM_THREADS"] for share in found} == {str(settings.get("cpus_per_run", 1))}
 
 
 @pytest.mark.parametrize(("settings", "gpus", "message"), REFUSED["engines"])
-def test_settings_that_are_refused(settings, gpus: int, message: str) -> None:
+def test_settings_that_are_refused(settings, gpus, message):
     with pytest.raises(UserError, match=message):
         environments(EngineConfig(**settings), EIGHT[:gpus], 16)
 
 
-def test_the_gpus_of_this_process_have_the_names_that_it_sees(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gpus_of_this_process_have_the_names_that_it_sees(monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert visible_gpus() == ["0", "1"]
@@ -213,12 +213,12 @@ def test_the_gpus_of_this_process_have_the_names_that_it_sees(monkeypatch: pytes
     assert visible_gpus() == ["5", "GPU-b"]
 
 
-def test_a_share_is_given_to_one_run_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_share_is_given_to_one_run_at_a_time(tmp_path, monkeypatch):
     in_use: list[str] = []
     seen: list[str] = []
 
     class Running(Ended):
-        def poll(self) -> int:
+        def poll(self):
             in_use.remove(self.gpu)
             return 0
 

@@ -22,7 +22,7 @@ OUT = Path("out")
 
 
 @pytest.mark.parametrize("table", plan.tables())
-def test_every_command_of_a_plan_parses_and_its_names_are_known(table: str) -> None:
+def test_every_command_of_a_plan_parses_and_its_names_are_known(table):
     loaded = plan.load(table)
     one_pair = loaded.select(pairs=[loaded.pairs[0]], seeds=[1])
     for run in one_pair.runs("ROOT", OUT):
@@ -46,7 +46,7 @@ def configured_by(words: list[str]) -> AdaptConfig | PretrainConfig:
 
 
 @pytest.mark.parametrize("table", [name for name in plan.tables() if plan.load(name).published])
-def test_published_columns_are_the_columns_of_the_runs(table: str) -> None:
+def test_published_columns_are_the_columns_of_the_runs(table):
     loaded = plan.load(table)
     for quantity, name in loaded.published.items():
         for severity in (1, 5):
@@ -59,7 +59,7 @@ def test_published_columns_are_the_columns_of_the_runs(table: str) -> None:
 
 @requires_checkout
 @pytest.mark.parametrize("start", ["cdan", "mdd"])
-def test_cdan_and_mdd_are_trained_as_tllibs_scripts_train_them(start: str) -> None:
+def test_cdan_and_mdd_are_trained_as_tllibs_scripts_train_them(start):
     """Every argument that the scripts give is the plan's; what they leave out is compared where scripts are run."""
     own = {"root", "seed", "log", "image_size", "module", "mixed_precision"}
     runs = plan.load("uda").select(seeds=[0]).runs("ROOT", OUT)
@@ -78,7 +78,7 @@ def test_cdan_and_mdd_are_trained_as_tllibs_scripts_train_them(start: str) -> No
     assert compared == set(planned)
 
 
-def test_a_plan_that_names_an_engine_says_where_to_pass_it(tmp_path: Path, capsys) -> None:
+def test_a_plan_that_names_an_engine_says_where_to_pass_it(tmp_path, capsys):
     (tmp_path / "plan.toml").write_text('extends = "office31"\nengine = "slurm"\n')
     assert main(["benchmark", str(tmp_path / "plan.toml"), "DATA"]) == 2
     assert "--engine is no setting of a plan; remove it, and pass it to benchmark" in capsys.readouterr().err
@@ -87,7 +87,7 @@ def test_a_plan_that_names_an_engine_says_where_to_pass_it(tmp_path: Path, capsy
     assert tuple(EngineConfig.model_fields) == plan._OF_THE_ENGINE
 
 
-def test_pairs_are_selected_by_name_pattern_and_group() -> None:
+def test_pairs_are_selected_by_name_pattern_and_group():
     loaded = plan.load("imagenet-c")
     assert loaded.select(pairs=["frost/5"]).pairs == ("frost/5",)
     assert loaded.select(pairs=["frost/*", "frost/5"]).pairs == tuple(f"frost/{severity}" for severity in range(1, 6))

@@ -59,7 +59,7 @@ def mean_is(cells: list[Decimal], printed: str) -> bool:
 
 
 @pytest.mark.parametrize("table", METHODS)
-def test_every_cell_is_the_one_printed(table: str) -> None:
+def test_every_cell_is_the_one_printed(table):
     """Columns stand in the printed order."""
     path = SHARED / "paper" / "ancon.tex"
     if not path.is_file():
@@ -77,7 +77,7 @@ def test_every_cell_is_the_one_printed(table: str) -> None:
 
 
 @pytest.mark.parametrize("table", METHODS)
-def test_rows_are_the_papers_methods_and_are_read_as_they_stand(table: str) -> None:
+def test_rows_are_the_papers_methods_and_are_read_as_they_stand(table):
     transcribed = records(table)
     assert [record["method"] for record in transcribed] == METHODS[table]
     for record, row in zip(transcribed, numbers.published(table), strict=True):
@@ -87,7 +87,7 @@ def test_rows_are_the_papers_methods_and_are_read_as_they_stand(table: str) -> N
 
 
 @pytest.mark.parametrize("table", OTHER_TABLES)
-def test_other_projects_rows_have_a_source_and_average_their_cells(table: str) -> None:
+def test_other_projects_rows_have_a_source_and_average_their_cells(table):
     rows = numbers.other(table)
     assert rows
     off = []
@@ -99,7 +99,7 @@ def test_other_projects_rows_have_a_source_and_average_their_cells(table: str) -
     assert off == [entry for entry in OTHERS_OFF_THEIR_MEAN if entry[0] == table]
 
 
-def test_starts_seeds_and_tables_that_are_none() -> None:
+def test_starts_seeds_and_tables_that_are_none():
     assert [row.start for row in numbers.published("uda")] == ["cdan"] * 4 + ["mdd"] * 4
     digits = numbers.other("digits")
     means = {row.method: (*row.values.values(), row.average) for row in digits if not row.seed}
@@ -111,7 +111,7 @@ def test_starts_seeds_and_tables_that_are_none() -> None:
             read("ofice31")
 
 
-def test_the_files_are_package_data_and_each_is_read() -> None:
+def test_the_files_are_package_data_and_each_is_read():
     setup = configparser.ConfigParser()
     setup.read(Path(__file__).resolve().parents[2] / "setup.cfg")
     assert "laboratory/paper/*.csv" in setup["options.package_data"]["tllib_ancon"].split()
@@ -119,7 +119,7 @@ def test_the_files_are_package_data_and_each_is_read() -> None:
     assert {Path(entry.name).stem for entry in FOLDER.iterdir() if entry.name.endswith(".csv")} == read
 
 
-def test_mean_corruption_error_is_the_mean_over_corruptions_of_ratios_to_alexnet() -> None:
+def test_mean_corruption_error_is_the_mean_over_corruptions_of_ratios_to_alexnet():
     half = {name: dict.fromkeys(range(1, 6), 50.0) for name in numbers.ALEXNET_ERRORS}
     expected = sum(100 * 50 / error for error in numbers.ALEXNET_ERRORS.values()) / 15
     assert numbers.mean_corruption_error(pd.DataFrame(half)) == pytest.approx(expected)

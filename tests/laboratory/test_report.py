@@ -17,11 +17,11 @@ from tllib_ancon.laboratory.report import write_report
 from tllib_ancon.runtime.errors import UserError
 
 
-def refuse(folder: Path, *varied: str) -> None:
+def refuse(folder: Path, *varied: str):
     refuse_mixed_settings(read_runs([folder])[0], varied)
 
 
-def test_finished_adaptations_are_found_wherever_they_lie(tmp_path: Path) -> None:
+def test_finished_adaptations_are_found_wherever_they_lie(tmp_path):
     write_run(tmp_path / "a", "ancon", "A-D", seed=1)
     write_run(tmp_path / "b/c", "self-training", "gaussian_noise/3", labelled=False)
     (write_run(tmp_path / "b", "elr") / "result.json").unlink()
@@ -41,7 +41,7 @@ def test_finished_adaptations_are_found_wherever_they_lie(tmp_path: Path) -> Non
     assert (run.dataset, run.target, run.column, run.start) == ("photos", "photos", "photos", "checkpoint")
 
 
-def test_the_source_is_found_after_the_folder_was_moved(tmp_path: Path) -> None:
+def test_the_source_is_found_after_the_folder_was_moved(tmp_path):
     write_run(tmp_path / "made", "ancon")
     shutil.move(tmp_path / "made", tmp_path / "moved")
     (run,) = read_runs([tmp_path / "moved"])[0].itertuples()
@@ -51,7 +51,7 @@ def test_the_source_is_found_after_the_folder_was_moved(tmp_path: Path) -> None:
     assert (run.start, run.source) == ("checkpoint", {})
 
 
-def test_nothing_to_report(tmp_path: Path) -> None:
+def test_nothing_to_report(tmp_path):
     with pytest.raises(UserError, match="is not a folder"):
         read_runs([tmp_path / "none"])
     write_source(tmp_path, "A", 0)
@@ -66,7 +66,7 @@ def test_nothing_to_report(tmp_path: Path) -> None:
         write_report([tmp_path], out=tmp_path / "report")
 
 
-def test_the_list_of_runs_has_the_settings_that_vary_and_gaps_without_labels(tmp_path: Path) -> None:
+def test_the_list_of_runs_has_the_settings_that_vary_and_gaps_without_labels(tmp_path):
     for smoothing in (0.1, 0.3):
         write_run(tmp_path, "ancon", "clean-fog/3", labelled=False, smoothing=smoothing)
     made = list(csv.DictReader(runs_csv(frame_of(tmp_path, "smoothing"), ["smoothing"]).splitlines()))
@@ -74,7 +74,7 @@ def test_the_list_of_runs_has_the_settings_that_vary_and_gaps_without_labels(tmp
     assert [(line["pair"], line["accuracy"], line["last_ece"]) for line in made] == [("fog/3", "", "")] * 2
 
 
-def test_runs_of_one_table_may_differ_in_what_tells_them_apart_and_no_other_settings(tmp_path: Path) -> None:
+def test_runs_of_one_table_may_differ_in_what_tells_them_apart_and_no_other_settings(tmp_path):
     for seed, method in ((0, "ancon"), (1, "ancon"), (0, "elr")):
         write_run(tmp_path, method, "A-D", seed)
     write_run(tmp_path, "ancon", "D-A", workers=9, root="elsewhere", record_every=5, inputs={"target": "abc"})
@@ -87,7 +87,7 @@ def test_runs_of_one_table_may_differ_in_what_tells_them_apart_and_no_other_sett
         assert f"{json.dumps(value)} in {other}" in str(refused.value)
 
 
-def test_settings_are_compared_within_their_source_stage_start_and_method(tmp_path: Path) -> None:
+def test_settings_are_compared_within_their_source_stage_start_and_method(tmp_path):
     for seed in (0, 1):
         write_run(tmp_path / "stage", "ancon", "A-D", seed)
     write_source(tmp_path / "stage", "A", 1, epochs=7)
@@ -111,13 +111,13 @@ def test_settings_are_compared_within_their_source_stage_start_and_method(tmp_pa
         refuse(tmp_path / "method")
 
 
-def test_a_method_without_training_stands_beside_methods_that_train(tmp_path: Path) -> None:
+def test_a_method_without_training_stands_beside_methods_that_train(tmp_path):
     write_run(tmp_path, "self-training")
     write_run(tmp_path, "adabn", optimizer=None, lr=None)
     refuse(tmp_path)
 
 
-def test_what_the_table_compares_may_vary(tmp_path: Path) -> None:
+def test_what_the_table_compares_may_vary(tmp_path):
     for smoothing in (0.1, 0.9):
         write_run(tmp_path, "ancon", smoothing=smoothing)
     refuse(tmp_path, "smoothing")
@@ -130,7 +130,7 @@ def test_what_the_table_compares_may_vary(tmp_path: Path) -> None:
         refuse(tmp_path / "many")
 
 
-def test_a_method_may_have_its_own_default_and_the_report_says_so(tmp_path: Path) -> None:
+def test_a_method_may_have_its_own_default_and_the_report_says_so(tmp_path):
     for method in ("ancon", "ancon-auto", "adabn"):
         write_run(tmp_path, method)
     text = write_report([tmp_path], out=tmp_path / "report")
@@ -164,7 +164,7 @@ DAMAGES = {
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> tuple[Path, Path]:
+def runs(tmp_path) -> tuple[Path, Path]:
     """A run to damage, and one beside it that starts from another source model."""
     return write_run(tmp_path / "runs", "ancon", "A-D"), write_run(tmp_path / "runs", "ancon", "D-A")
 
@@ -176,9 +176,7 @@ def reported(tmp_path: Path, *more: str) -> str:
 
 
 @pytest.mark.parametrize(("name", "damage"), [(name, damage) for name, own in DAMAGES.items() for damage in own])
-def test_a_damaged_run_is_left_out_with_a_note_that_names_it(
-    runs: tuple[Path, Path], tmp_path: Path, name: str, damage: str | tuple[str, str]
-) -> None:
+def test_a_damaged_run_is_left_out_with_a_note_that_names_it(runs, tmp_path, name, damage):
     damaged, good = runs
     file = damaged / name
     before = file.read_text()
@@ -192,7 +190,7 @@ def test_a_damaged_run_is_left_out_with_a_note_that_names_it(
     assert all(any(place in note for place in places) and "\n" not in note and len(note) < 600 for note in left_out)
 
 
-def test_a_damaged_run_is_noted_in_every_form_of_the_report(runs, tmp_path: Path, monkeypatch, capsys) -> None:
+def test_a_damaged_run_is_noted_in_every_form_of_the_report(runs, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("tllib_ancon.laboratory.report.figures", lambda *_: ([], []))
     (runs[0] / "result.json").write_text("[]")
     text = reported(tmp_path)
@@ -201,7 +199,7 @@ def test_a_damaged_run_is_noted_in_every_form_of_the_report(runs, tmp_path: Path
         assert "left out: " in shown
 
 
-def test_the_record_of_a_benchmark_names_the_table_and_what_failed(tmp_path: Path) -> None:
+def test_the_record_of_a_benchmark_names_the_table_and_what_failed(tmp_path):
     write_run(
         tmp_path / "runs", "ancon", "Synthetic-Real", data="VisDA2017", inputs={"classes": ["truck", "bus", "car"]}
     )
@@ -217,7 +215,7 @@ def test_the_record_of_a_benchmark_names_the_table_and_what_failed(tmp_path: Pat
     assert "(paper)" not in text
 
 
-def test_without_labels_and_with_labels_in_one_folder(runs, tmp_path: Path) -> None:
+def test_without_labels_and_with_labels_in_one_folder(runs, tmp_path):
     write_run(tmp_path / "runs", "ancon", "A-D", labelled=False, votes=True)
     assert "1 adaptation without labels" in reported(tmp_path)
     made = {path.name for path in (tmp_path / "report").iterdir()}
@@ -229,7 +227,7 @@ def test_without_labels_and_with_labels_in_one_folder(runs, tmp_path: Path) -> N
     assert "D-A" not in infomax
 
 
-def test_a_domain_whose_name_is_markup_stays_text(tmp_path: Path) -> None:
+def test_a_domain_whose_name_is_markup_stays_text(tmp_path):
     """A hostile name of any kind, and in any record of the run."""
     hostile = "".join(HOSTILE_NAMES)
     run = write_run(tmp_path / "runs", "ancon", "A-D")
@@ -245,8 +243,8 @@ def test_a_domain_whose_name_is_markup_stays_text(tmp_path: Path) -> None:
         assert "&lt;img src=x" in shown
 
 
-def test_a_full_disk_is_one_line_that_names_the_file(runs, tmp_path: Path, monkeypatch, capsys) -> None:
-    def full(*_: object) -> None:
+def test_a_full_disk_is_one_line_that_names_the_file(runs, tmp_path, monkeypatch, capsys):
+    def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)

@@ -19,7 +19,7 @@ def imports_of_the_laboratory(nodes: list[ast.AST]) -> list[str]:
 
 
 @pytest.mark.parametrize("path", OUTSIDE, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_other_rooms_import_nothing_of_the_laboratory_and_commands_when_they_run(path: Path) -> None:
+def test_other_rooms_import_nothing_of_the_laboratory_and_commands_when_they_run(path):
     tree = ast.parse(path.read_text(encoding="utf-8"))
     if path != COMMANDS:
         assert imports_of_the_laboratory(list(tree.body)) == []

@@ -32,7 +32,7 @@ echo 17
 """A Slurm that makes the tasks of an array one after another."""
 
 
-def test_the_arrays_make_every_printed_run_with_its_words(tmp_path: Path) -> None:
+def test_the_arrays_make_every_printed_run_with_its_words(tmp_path):
     (tmp_path / "array.sh").write_text(ARRAY_SCRIPT)
     for name, text in (("tllib-ancon", TLLIB_ANCON), ("sbatch", SBATCH)):
         (tmp_path / name).write_text(text)
@@ -51,7 +51,7 @@ def test_the_arrays_make_every_printed_run_with_its_words(tmp_path: Path) -> Non
     assert set(chosen) == {"pretrain", "adapt"}
 
 
-def test_a_signal_to_the_batch_shell_reaches_the_run(tmp_path: Path) -> None:
+def test_a_signal_to_the_batch_shell_reaches_the_run(tmp_path):
     """Slurm sends it to the shell of the script: the command has taken its place."""
     (tmp_path / "commands.txt").write_text("bash -c 'echo $PPID $$'\n")
     (tmp_path / "array.sh").write_text(f"echo $$\n{ARRAY_SCRIPT}")

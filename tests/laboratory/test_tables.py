@@ -48,7 +48,7 @@ def noted(made: Table, words: str) -> bool:
     return any(words in note for note in made.notes)
 
 
-def write_accuracies(folder: Path, of_method: dict[str, float]) -> None:
+def write_accuracies(folder: Path, of_method: dict[str, float]):
     """Two seeds of each method with these last accuracies."""
     for method, accuracy in of_method.items():
         for seed in (0, 1):
@@ -56,7 +56,7 @@ def write_accuracies(folder: Path, of_method: dict[str, float]) -> None:
 
 
 @pytest.fixture
-def two_seeds(tmp_path: Path) -> pd.DataFrame:
+def two_seeds(tmp_path) -> pd.DataFrame:
     for method, gain in (("self-training", 0), ("ancon", 5)):
         for seed in (0, 1):
             for pair, accuracy in (("A-D", 60.0), ("D-A", 40.0)):
@@ -68,7 +68,7 @@ def two_seeds(tmp_path: Path) -> pd.DataFrame:
 # Means and published rows
 
 
-def test_mean_and_deviation_over_seeds(two_seeds: pd.DataFrame) -> None:
+def test_mean_and_deviation_over_seeds(two_seeds):
     made = table(ACCURACY, two_seeds)
     spread = f"± {stdev([65.0, 69.0]):.2f} †2"
     assert list(made.cells) == ["A-D", "D-A", AVERAGE]
@@ -77,7 +77,7 @@ def test_mean_and_deviation_over_seeds(two_seeds: pd.DataFrame) -> None:
     assert noted(made, "†n")
 
 
-def test_three_seeds_need_no_note(tmp_path: Path) -> None:
+def test_three_seeds_need_no_note(tmp_path):
     for seed in range(3):
         write_run(tmp_path, "ancon", seed=seed)
     made = table(ACCURACY, frame_of(tmp_path))
@@ -85,7 +85,7 @@ def test_three_seeds_need_no_note(tmp_path: Path) -> None:
     assert not noted(made, "†n")
 
 
-def test_the_best_method_of_each_start_is_marked_and_the_start_is_not(two_seeds, tmp_path: Path) -> None:
+def test_the_best_method_of_each_start_is_marked_and_the_start_is_not(two_seeds, tmp_path):
     assert bold(table(ACCURACY, two_seeds)) == ["ancon"]
     calibration = table(ECE, two_seeds)
     assert bold(calibration) == ["self-training"]
@@ -99,7 +99,7 @@ def test_the_best_method_of_each_start_is_marked_and_the_start_is_not(two_seeds,
     assert bold(table(ACCURACY, frame_of(tmp_path / "starts"))) == ["cdan: ancon", "mdd: ancon"]
 
 
-def test_the_published_rows_of_methods_that_were_run_and_the_difference_to_them(two_seeds: pd.DataFrame) -> None:
+def test_the_published_rows_of_methods_that_were_run_and_the_difference_to_them(two_seeds):
     averages = {"self-training": 61.0, "ancon": 62.0, "gce": 63.0}
     printed = [Row(method, {"D-A": mean - 11, "A-D": mean + 9}, mean, "paper") for method, mean in averages.items()]
     made = table(ACCURACY, two_seeds, printed, [Row("shot", {}, 88.0, "elsewhere")])
@@ -111,7 +111,7 @@ def test_the_published_rows_of_methods_that_were_run_and_the_difference_to_them(
     assert made.notes[-1] == "shot (others): elsewhere"
 
 
-def test_a_published_average_is_over_the_columns_shown(two_seeds: pd.DataFrame) -> None:
+def test_a_published_average_is_over_the_columns_shown(two_seeds):
     printed = [Row("ancon", {"A-D": 70.0, "A-W": 10.0, "D-A": 60.0}, 46.67, "paper")]
     made = table(ACCURACY, two_seeds, printed, [Row("shot", {}, 88.0, "elsewhere")])
     assert numbers(made, "ancon (paper)", AVERAGE, kind="published") == [65]
@@ -119,13 +119,13 @@ def test_a_published_average_is_over_the_columns_shown(two_seeds: pd.DataFrame) 
     assert noted(made, "over the columns shown")
 
 
-def test_a_published_calibration_error_in_percent_is_shown_as_a_fraction(two_seeds: pd.DataFrame) -> None:
+def test_a_published_calibration_error_in_percent_is_shown_as_a_fraction(two_seeds):
     made = table(ECE, two_seeds, [Row("ancon", {"A-D": 7.0, "D-A": 5.0}, 6.0, "paper")])
     assert texts(made, "ancon (paper)", "published") == ["0.0700", "0.0500", "0.0600"]
     assert texts(made, "ancon (difference)", "difference")[0] == "-0.0030"
 
 
-def test_a_row_with_a_hole_has_no_average_and_one_without_some_seeds_no_deviation(two_seeds, tmp_path: Path) -> None:
+def test_a_row_with_a_hole_has_no_average_and_one_without_some_seeds_no_deviation(two_seeds, tmp_path):
     write_run(tmp_path, "elr", "A-D")
     for pair, seed in (("A-D", 0), ("D-A", 0), ("D-A", 1)):
         write_run(tmp_path, "gce", pair, seed, accuracies=(30.0, 50.0 + 10 * seed))
@@ -134,7 +134,7 @@ def test_a_row_with_a_hole_has_no_average_and_one_without_some_seeds_no_deviatio
     assert texts(made, "gce")[-1] == "50.00 †1"  # of the one seed that has all columns
 
 
-def test_accuracy_by_class(two_seeds: pd.DataFrame) -> None:
+def test_accuracy_by_class(two_seeds):
     runs = two_seeds[two_seeds.column == "A-D"]
     printed = [Row("ancon", {"mug": 60.0, "bike": 61.0, "desk": 62.0}, 61.0, "paper")]
     made = table(CLASS_ACCURACY, runs, printed)
@@ -143,14 +143,14 @@ def test_accuracy_by_class(two_seeds: pd.DataFrame) -> None:
     assert list(table(CLASS_ACCURACY, runs).cells) == ["0", "1", AVERAGE]
 
 
-def test_rows_of_a_sweep_say_where_they_leave_the_usual_settings(tmp_path: Path) -> None:
+def test_rows_of_a_sweep_say_where_they_leave_the_usual_settings(tmp_path):
     write_run(tmp_path, "ancon", smoothing=0.3)
     write_run(tmp_path, "ancon", smoothing=0.9, accuracies=(1.0, 2.0))
     made = table(ACCURACY, frame_of(tmp_path, "smoothing", "beta"))
     assert names(made) == ["source-only", "ancon", "ancon (smoothing 0.9)"]
 
 
-def test_runs_without_labels_have_tables_of_what_needs_none(tmp_path: Path) -> None:
+def test_runs_without_labels_have_tables_of_what_needs_none(tmp_path):
     write_run(tmp_path, "self-training", labelled=False)
     write_run(tmp_path, "ancon", labelled=False, votes=True)
     runs = frame_of(tmp_path)
@@ -167,14 +167,14 @@ def test_runs_without_labels_have_tables_of_what_needs_none(tmp_path: Path) -> N
 # Selection
 
 
-def test_selection_by_each_criterion(tmp_path: Path) -> None:
+def test_selection_by_each_criterion(tmp_path):
     write_run(tmp_path, "ancon", accuracies=(10.0, 30.0, 20.0))
     made = selection_table(frame_of(tmp_path))
     assert list(made.cells) == ["infomax", "corr_c", "mean_entropy", "largest change"]
     assert numbers(made, "ancon", *made.cells) == [20.0, 30.0, 20.0, 10.0]
 
 
-def test_an_epoch_that_is_not_on_record_is_selected_all_the_same(tmp_path: Path) -> None:
+def test_an_epoch_that_is_not_on_record_is_selected_all_the_same(tmp_path):
     run = write_run(tmp_path, "ancon", accuracies=(10.0, 30.0, 20.0))
     change_metrics(run, without_scores(1))
     made = selection_table(frame_of(tmp_path))
@@ -185,7 +185,7 @@ def test_an_epoch_that_is_not_on_record_is_selected_all_the_same(tmp_path: Path)
     assert selection_table(frame_of(tmp_path)) is None
 
 
-def test_where_nothing_can_be_compared_there_is_no_table(tmp_path: Path) -> None:
+def test_where_nothing_can_be_compared_there_is_no_table(tmp_path):
     write_run(tmp_path / "short", "ancon", accuracies=(10.0, 20.0))
     assert selection_table(frame_of(tmp_path / "short")) is None
     write_run(tmp_path / "apart", "self-training", "A-D")
@@ -196,7 +196,7 @@ def test_where_nothing_can_be_compared_there_is_no_table(tmp_path: Path) -> None
     assert paired_table(frame_of(tmp_path / "single")) is None
 
 
-def test_mce_needs_all_corruptions(tmp_path: Path) -> None:
+def test_mce_needs_all_corruptions(tmp_path):
     for corruption, error in ALEXNET_ERRORS.items():
         for severity in range(1, 6):
             write_run(tmp_path, "ancon", f"{corruption}/{severity}", accuracies=(0.0, 100 - error / 2))
@@ -209,16 +209,16 @@ def test_mce_needs_all_corruptions(tmp_path: Path) -> None:
 
 
 @given(differences=st.lists(st.floats(-50, 50), min_size=2, max_size=8).filter(lambda values: stdev(values) > 0.01))
-def test_the_t_test_is_scipys(differences: list[float]) -> None:
+def test_the_t_test_is_scipys(differences):
     assert _t_test(pd.Series(differences)) == pytest.approx(ttest_1samp(differences, 0).pvalue)
 
 
-def test_holms_correction_by_hand() -> None:
+def test_holms_correction_by_hand():
     assert _holm(pd.Series([0.01, 0.04, 0.03, 0.005])).tolist() == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert _holm(pd.Series([0.6, 0.5])).tolist() == [1.0, 1.0]
 
 
-def test_the_pair_is_the_unit_and_its_seeds_are_averaged(tmp_path: Path) -> None:
+def test_the_pair_is_the_unit_and_its_seeds_are_averaged(tmp_path):
     gains = {"self-training": (0, 0, 0, 0), "elr": (1, 2, 3, 4), "ancon": (5, -1, 3, 8), "ancon-auto": (0, 0, 0, 0)}
     places = [("A-D", 0), ("A-D", 1), ("D-A", 0), ("D-A", 1)]
     for method, of_method in gains.items():
@@ -238,7 +238,7 @@ def test_the_pair_is_the_unit_and_its_seeds_are_averaged(tmp_path: Path) -> None
     assert "self-training − self-training" not in labels
 
 
-def test_refiners_are_compared_over_all_bases_that_have_them(tmp_path: Path) -> None:
+def test_refiners_are_compared_over_all_bases_that_have_them(tmp_path):
     gains = {"self-training": 0, "ancon": 1, "elr": 4, "gce": 10, "gce+ancon": 13, "gce+elr": 12, "nrc": 7}
     for method, gain in {**gains, "aad+ancon": 0}.items():
         for seed in (0, 1, 2):
@@ -252,7 +252,7 @@ def test_refiners_are_compared_over_all_bases_that_have_them(tmp_path: Path) -> 
     assert not [name for name in names(made) if "ancon-auto" in name]
 
 
-def test_a_gain_over_one_base_does_not_hide_a_loss_over_another(tmp_path: Path) -> None:
+def test_a_gain_over_one_base_does_not_hide_a_loss_over_another(tmp_path):
     """Counts are of runs, not of means over bases, whose rounding error is no gain either."""
     right = {"self-training": 200, "ancon": 201, "gce": 260, "gce+ancon": 259}
     percent = {method: 100 * images / 498 for method, images in right.items()}
@@ -263,7 +263,7 @@ def test_a_gain_over_one_base_does_not_hide_a_loss_over_another(tmp_path: Path) 
     assert pooled == [2, 2, 1]
 
 
-def test_starts_are_compared_each_with_its_own(tmp_path: Path) -> None:
+def test_starts_are_compared_each_with_its_own(tmp_path):
     for start, accuracy in (("cdan", 50.0), ("mdd", 60.0)):
         write_accuracies(tmp_path / start, {"ancon": accuracy})
         for seed in (0, 1):
@@ -277,7 +277,7 @@ def test_starts_are_compared_each_with_its_own(tmp_path: Path) -> None:
     assert numbers(made, "ancon − source-only, mean over 2 starts", "runs above") == [4]
 
 
-def test_variants_are_compared_with_the_usual_settings(tmp_path: Path) -> None:
+def test_variants_are_compared_with_the_usual_settings(tmp_path):
     for seed in (0, 1):
         for smoothing, accuracy in ((0.3, 50.0), (0.5, 48.0)):
             write_run(tmp_path, "ancon", seed=seed, accuracies=(40.0, accuracy), smoothing=smoothing)

@@ -16,7 +16,7 @@ from tllib_ancon.models.batch_norm import BatchNormPolicy, estimated_statistics,
 
 
 @pytest.mark.parametrize("sizes", [(64, 2), (5, 5, 3), (1, 1, 1)])
-def test_statistics_are_those_of_all_images_at_once(sizes: tuple[int, ...]) -> None:
+def test_statistics_are_those_of_all_images_at_once(sizes):
     """Of the first layer's inputs; the second one sees what a batch's own statistics normalise."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.5), nn.Conv2d(4, 2, 3))
@@ -42,7 +42,7 @@ def test_statistics_are_those_of_all_images_at_once(sizes: tuple[int, ...]) -> N
 
 
 @pytest.mark.parametrize("model", [nn.Linear(2, 2), nn.BatchNorm1d(2, track_running_stats=False)])
-def test_a_model_without_statistics(model: nn.Module) -> None:
+def test_a_model_without_statistics(model):
     assert not has_statistics(model)
     with refused("the model has no batch-norm with running statistics; choose another method or `batch_norm`"):
         estimated_statistics(model).__enter__()
@@ -73,7 +73,7 @@ def naive_mixture(layer: nn.BatchNorm2d, inputs: torch.Tensor, share: float) -> 
 
 @pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 1.0])
 @pytest.mark.parametrize("kind", [nn.BatchNorm2d, BatchNormAct2d])
-def test_the_network_takes_up_a_share_of_the_sources_statistics(share: float, kind: type[nn.Module]) -> None:
+def test_the_network_takes_up_a_share_of_the_sources_statistics(share, kind):
     torch.manual_seed(0)
     source = network(kind(4))
     images = 2 * torch.randn(40, 3, 8, 8) + 1
@@ -90,7 +90,7 @@ def test_the_network_takes_up_a_share_of_the_sources_statistics(share: float, ki
 
 
 @pytest.mark.parametrize("layer", [nn.BatchNorm2d(3, affine=False), nn.BatchNorm2d(3).requires_grad_(False)])
-def test_a_layer_whose_scale_and_shift_cannot_absorb_the_source_has_the_targets_statistics(layer: nn.Module) -> None:
+def test_a_layer_whose_scale_and_shift_cannot_absorb_the_source_has_the_targets_statistics(layer):
     before = {name: parameter.clone() for name, parameter in layer.named_parameters()}
     images = 2 * torch.randn(40, 3, 2, 2) + 1
     with estimated_statistics(layer.eval(), 0.5):
@@ -100,7 +100,7 @@ def test_a_layer_whose_scale_and_shift_cannot_absorb_the_source_has_the_targets_
 
 
 @pytest.mark.parametrize("size", [1, 3, 5])
-def test_images_after_the_counted_ones_change_nothing(size: int) -> None:
+def test_images_after_the_counted_ones_change_nothing(size):
     layer = nn.BatchNorm1d(2).eval()
     values = torch.randn(11, 2)
     with BatchNormPolicy(num_images=7).estimated(layer):
@@ -111,7 +111,7 @@ def test_images_after_the_counted_ones_change_nothing(size: int) -> None:
     assert int(layer.num_batches_tracked) == -(-7 // size)
 
 
-def test_a_layer_that_sees_nothing_stays_as_it_is() -> None:
+def test_a_layer_that_sees_nothing_stays_as_it_is():
     layer = nn.BatchNorm1d(2).eval()
     layer.running_mean.fill_(3)
     with estimated_statistics(layer):
@@ -121,9 +121,9 @@ def test_a_layer_that_sees_nothing_stays_as_it_is() -> None:
 
 @pytest.mark.parametrize("statistics", ["target", "source", "mixed"])
 @pytest.mark.parametrize("dropout", [False, True])
-def test_in_a_step_batch_norm_follows_the_policy_and_dropout_its_flag(statistics: str, dropout: bool) -> None:
+def test_in_a_step_batch_norm_follows_the_policy_and_dropout_its_flag(statistics, dropout):
     model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Dropout())
-    assert BatchNormPolicy(statistics).set_mode(model, dropout) is model  # type: ignore[arg-type]
+    assert BatchNormPolicy(statistics).set_mode(model, dropout) is model
     assert [layer.training for layer in (model, *model)] == [True, dropout, statistics != "source", dropout]
     BatchNormPolicy().set_mode(model)
     assert [layer.training for layer in (model, *model)] == [True, False, True, False]
@@ -138,7 +138,7 @@ def test_in_a_step_batch_norm_follows_the_policy_and_dropout_its_flag(statistics
 @example([0] * 25 + [1] * 25 + [2] * 25 + [3] * 25, 0)
 @example([0] * 33 + [1] * 25 + [2] * 25 + [3] * 17, 0)
 @example([0] * 34 + [1] * 25 + [2] * 25 + [3] * 16, 0)
-def test_the_weight_is_that_of_the_formula(classes: list[int], agreeing: int) -> None:
+def test_the_weight_is_that_of_the_formula(classes, agreeing):
     agreement = agreeing / 50
     imbalance = sum(abs(classes.count(k) / len(classes) - 1 / 4) for k in range(4))
     deviation = math.sqrt(1 / 4 * 3 / 4 / len(classes))
@@ -154,7 +154,7 @@ def test_the_weight_is_that_of_the_formula(classes: list[int], agreeing: int) ->
     assert mixing_weight(logits, agreement) == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_small_sample_of_balanced_classes_counts_as_balanced() -> None:
+def test_a_small_sample_of_balanced_classes_counts_as_balanced():
     """Of 200 images of ten classes every second sample is more than 0.08 from equal frequencies."""
     generator = torch.Generator().manual_seed(0)
     samples = torch.randint(10, (200, 200), generator=generator)
@@ -182,7 +182,7 @@ def passes(model: nn.Module, images: torch.Tensor) -> tuple[Callable[[], torch.T
 
 @pytest.mark.parametrize("favour", [-0.3, 0.0, 0.5])
 @pytest.mark.parametrize("are_labels_known", [True, False])
-def test_preparing_mixes_by_the_weight_of_the_formula(favour: float, are_labels_known: bool) -> None:
+def test_preparing_mixes_by_the_weight_of_the_formula(favour, are_labels_known):
     source, images = classifier(favour)
     source_labels = source(images).argmax(1)
     half_mixed = copy.deepcopy(source)
@@ -203,7 +203,7 @@ def test_preparing_mixes_by_the_weight_of_the_formula(favour: float, are_labels_
         torch.testing.assert_close(model.state_dict()[name], tensor)
 
 
-def test_preparing_mixes_by_the_weight_that_is_set() -> None:
+def test_preparing_mixes_by_the_weight_that_is_set():
     source, images = classifier(0.0)
     for weight in (0.0, 0.7):
         expected = copy.deepcopy(source)

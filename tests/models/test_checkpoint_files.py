@@ -18,7 +18,7 @@ ADVICE = "save the weights alone: torch.save"
 ONE = {"w": torch.zeros(1)}
 
 
-def write(path: Path, content: object) -> Path:
+def write(path: Path, content) -> Path:
     torch.save(content, path)
     return path
 
@@ -98,7 +98,7 @@ def test_peculiar_tensors_are_named(tensor, nested, tmp_path):
 
 
 def test_dicts_that_hold_each_other_or_themselves_are_refused_at_once(tmp_path):
-    shared: dict[str, object] = {"weight": torch.zeros(1)}
+    shared = {"weight": torch.zeros(1)}
     for _ in range(200):
         shared = {"left": shared, "right": shared}
     itself: dict[str, object] = {}

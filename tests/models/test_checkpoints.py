@@ -2,7 +2,7 @@
 
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -63,7 +63,7 @@ def logits_of(model: Classifier) -> Tensor:
         return model.eval()(images())
 
 
-def logits_after_saving(state: object, folder: Path, **options: bool) -> Tensor:
+def logits_after_saving(state, folder: Path, **options: bool) -> Tensor:
     torch.save(state, folder / "latest.pth")
     return logits_of(start(load_state_dict(folder / "latest.pth"), Backbone(), **options))
 
@@ -142,7 +142,7 @@ def cdan() -> dict[str, Tensor]:
     return randomise(rebuilt(block(), nn.Linear(9, K), 9)).state_dict()
 
 
-MODELS: list[Callable[[], nn.Module]] = [
+MODELS = [
     *(
         pytest.param(partial(of_tllib, module, bottleneck_dim=9, **options), marks=requires_tllib, id=f"tllib-{module}")
         for module, options in [

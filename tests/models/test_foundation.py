@@ -1,7 +1,5 @@
 """Images are prepared as transformers' processors do, and the cosine head is CLIP's similarity."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -17,7 +15,7 @@ transformers = pytest.importorskip("transformers", minversion="5")
 
 SQUARE = {"height": 32, "width": 32}
 LARGER = {"height": 40, "width": 40}
-PROCESSORS: dict[str, tuple[str, dict[str, Any], tuple[int, float, str]]] = {
+PROCESSORS = {
     "square": ("ViTImageProcessor", {"size": SQUARE}, (32, 1, "default")),
     "its centre": ("DeiTImageProcessor", {"size": LARGER, "crop_size": SQUARE}, (32, 0.8, "default")),
     "ratio": ("CLIPImageProcessor", {"size": {"shortest_edge": 43}, "crop_size": SQUARE}, (32, 32 / 43, KEEP_RATIO)),

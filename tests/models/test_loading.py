@@ -2,9 +2,7 @@
 
 import argparse
 from collections import OrderedDict
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +19,7 @@ from tllib_ancon.runtime.errors import UserError
 
 K = 5
 
-FAMILIES: dict[str, dict[str, Any]] = {
+FAMILIES = {
     **{
         f"timm/test_{name}": {}
         for name in ("vit", "resnet", "byobnet", "convnext", "efficientnet", "mambaout", "nfnet")
@@ -49,7 +47,7 @@ def randomised(model: nn.Module) -> nn.Module:
     return model.eval()
 
 
-def saved(content: object, folder: Path, name: str = "model.pth") -> Path:
+def saved(content, folder: Path, name: str = "model.pth") -> Path:
     torch.save(content, folder / name)
     return folder / name
 
@@ -94,7 +92,7 @@ def averages(state: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor + 1 if tensor.is_floating_point() else tensor for name, tensor in state.items()}
 
 
-PROGRAMS: dict[str, Callable[[dict[str, Tensor]], object]] = {
+PROGRAMS = {
     "plain": lambda state: state,
     "DataParallel": lambda state: under("module.", state),
     "torch.compile": lambda state: under("_orig_mod.", state),

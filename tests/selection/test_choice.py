@@ -26,11 +26,11 @@ METRICS = [{"infomax": 1.0}, {"infomax": 3.0}, {"infomax": 2.0}]
         ([-math.inf, math.nan], "infomax", 0),
     ],
 )
-def test_best_epoch_is_the_first_best(scores: list[float], criterion: str, expected: int) -> None:
+def test_best_epoch_is_the_first_best(scores, criterion, expected):
     assert best_epoch(scores, criterion) == expected
 
 
-def test_an_adaptation_chooses_by_a_score_or_takes_the_last_epoch() -> None:
+def test_an_adaptation_chooses_by_a_score_or_takes_the_last_epoch():
     assert {*get_args(Criterion)} == {*CRITERIA, "last", "none"}
     assert [chosen(METRICS, name) for name in ("infomax", "last", "none")] == [1, 2, 2]
     assert [better_than_start(METRICS[0], METRICS[1], name) for name in ("infomax", "last")] == [True, None]
@@ -38,6 +38,6 @@ def test_an_adaptation_chooses_by_a_score_or_takes_the_last_epoch() -> None:
 
 
 @pytest.mark.parametrize(("function", "arguments", "message"), REFUSED["choices"])
-def test_what_nothing_can_be_chosen_from(function: str, arguments: list[object], message: str) -> None:
+def test_what_nothing_can_be_chosen_from(function, arguments, message):
     with refused(message):
         getattr(selection, function)(*arguments)

@@ -30,7 +30,7 @@ def random_probabilities(samples: int, classes: int, seed: int) -> torch.Tensor:
 
 
 @given(shape=st.tuples(st.integers(2, 12), st.integers(2, 6), st.integers(0, 10**6)))
-def test_a_score_is_that_of_the_formula_in_any_order_and_precision(shape: tuple[int, int, int]) -> None:
+def test_a_score_is_that_of_the_formula_in_any_order_and_precision(shape):
     assert set(ORACLES) == set(CRITERIA)
     probabilities = random_probabilities(*shape)
     expected = {name: oracle(probabilities.double().tolist()) for name, oracle in ORACLES.items()}
@@ -46,14 +46,14 @@ def test_a_score_is_that_of_the_formula_in_any_order_and_precision(shape: tuple[
 
 
 @given(shape=st.tuples(st.integers(1, 6), st.integers(7, 12), st.integers(0, 10**6)))
-def test_few_samples_of_many_classes_have_the_scores_of_the_formula(shape: tuple[int, int, int]) -> None:
+def test_few_samples_of_many_classes_have_the_scores_of_the_formula(shape):
     probabilities = random_probabilities(*shape)
     expected = {name: oracle(probabilities.double().tolist()) for name, oracle in ORACLES.items()}
     assert score_all(probabilities) == {name: pytest.approx(score, rel=1e-10) for name, score in expected.items()}
 
 
 @pytest.mark.posix
-def test_memory_grows_with_samples_times_classes_and_not_with_classes_squared() -> None:
+def test_memory_grows_with_samples_times_classes_and_not_with_classes_squared():
     num_samples, num_classes = 8, 20_000  # 8 bytes for each pair of classes would take 3.2 GB
     probabilities = torch.softmax(torch.randn(num_samples, num_classes), 1)
     labels = torch.arange(num_samples) * 2_000
@@ -65,7 +65,7 @@ def test_memory_grows_with_samples_times_classes_and_not_with_classes_squared() 
 
 
 @given(problem=st.tuples(st.integers(1, 5), st.integers(2, 12), st.integers(2, 6), st.integers(0, 10**6)))
-def test_aetta_equals_its_definition(problem: tuple[int, int, int, int]) -> None:
+def test_aetta_equals_its_definition(problem):
     logits = random_logits(problem[0] + 1, *problem[1:])
     probabilities = logits[0].softmax(1)
     passes = logits[1:].softmax(2)
@@ -85,12 +85,12 @@ def test_aetta_equals_its_definition(problem: tuple[int, int, int, int]) -> None
         (torch.tensor([[0.5, 0.25, 0.25]] * 2).bfloat16(), {"mean_entropy": 1.5 * math.log(2)}),
     ],
 )
-def test_the_ends_of_the_ranges(probabilities: torch.Tensor, scores: dict[str, float]) -> None:
+def test_the_ends_of_the_ranges(probabilities, scores):
     found = score_all(probabilities)
     assert {name: found[name] for name in scores} == pytest.approx(scores, abs=1e-12)
 
 
-def test_no_criterion_keeps_a_graph_and_one_sample_is_enough() -> None:
+def test_no_criterion_keeps_a_graph_and_one_sample_is_enough():
     probabilities = random_probabilities(9, 3, seed=2).requires_grad_()
     kept = []
     with torch.autograd.graph.saved_tensors_hooks(kept.append, lambda tensor: tensor):
@@ -123,7 +123,7 @@ SOFTMAX = "apply softmax, in float32 or better, to logits first"
         (torch.tensor([[0.5, 0.502]]), f"row 0 of the probabilities (1 of 1 rows) does not sum to 1; {SOFTMAX}"),
     ],
 )
-def test_bad_probabilities_are_named(probabilities: torch.Tensor, message: str) -> None:
+def test_bad_probabilities_are_named(probabilities, message):
     for score in (infomax, corr_c, mean_entropy, score_all):
         with refused(message):
             score(probabilities)
@@ -139,6 +139,6 @@ def test_bad_probabilities_are_named(probabilities: torch.Tensor, message: str) 
         (2 * UNIFORM[None], f"row 0 of the probabilities (2 of 2 rows) does not sum to 1; {SOFTMAX}"),
     ],
 )
-def test_what_aetta_cannot_take(dropout: torch.Tensor, message: str) -> None:
+def test_what_aetta_cannot_take(dropout, message):
     with refused(message):
         aetta(UNIFORM, dropout)

@@ -63,7 +63,7 @@ class NaiveMemory:
         self.scores: dict[int, list[float]] = {}
         self.update(indices, features, logits)
 
-    def update(self, indices: Tensor, features: Tensor, logits: Tensor) -> None:
+    def update(self, indices: Tensor, features: Tensor, logits: Tensor):
         for index, feature, row in zip(indices.tolist(), features.tolist(), logits.tolist(), strict=True):
             self.features[index] = unit(feature)
             self.scores[index] = softmax(row)

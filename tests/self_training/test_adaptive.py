@@ -1,7 +1,5 @@
 """The targets of ``ancon-auto`` and its class prior are those of the equations, and do no harm to a good model."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from hypothesis import given
@@ -50,7 +48,7 @@ class Naive(NaiveAnCon):
     st.sampled_from([0.0, 0.5, 0.9]),
     st.sampled_from([None, [0.7, 0.2, 0.1], [0.5, 0.5, 0.0]]),
 )
-def test_against_a_naive_transcription(draws: list[int], beta: float, prior: list[float] | None) -> None:
+def test_against_a_naive_transcription(draws, beta, prior):
     adaptive = AdaptiveSmoothing(SAMPLES, CLASSES, beta=beta, class_prior=prior or "uniform")
     naive = Naive(beta, prior)
     for draw in draws:
@@ -61,7 +59,7 @@ def test_against_a_naive_transcription(draws: list[int], beta: float, prior: lis
         torch.testing.assert_close(adaptive(indices, logits), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_a_class_that_takes_over_loses_its_weight_and_a_rare_one_gains_none() -> None:
+def test_a_class_that_takes_over_loses_its_weight_and_a_rare_one_gains_none():
     adaptive = AdaptiveSmoothing(SAMPLES, CLASSES, beta=0.5, class_prior="uniform")
     indices = torch.arange(SAMPLES)
     logits = torch.tensor([[5.0, 0.0, 0.0]]).repeat(SAMPLES, 1)
@@ -76,7 +74,7 @@ def test_a_class_that_takes_over_loses_its_weight_and_a_rare_one_gains_none() ->
     assert targets.isfinite().all()
 
 
-def test_labels_of_missing_classes_do_not_harm_a_good_classifier() -> None:
+def test_labels_of_missing_classes_do_not_harm_a_good_classifier():
     """Four of ten classes, without a shift. With a mass of up to 3 two of the four lost up to 1.6 points."""
     means = 2 * torch.randn(10, 16, generator=torch.Generator().manual_seed(0))
     for seed in range(4):
@@ -108,7 +106,7 @@ def accuracies_on_four_of_ten_classes(means: Tensor, seed: int, noise: float = 2
     return before, float((network(inputs).argmax(1) == labels).float().mean())
 
 
-def test_the_estimate_comes_from_the_first_pass_and_is_part_of_the_state() -> None:
+def test_the_estimate_comes_from_the_first_pass_and_is_part_of_the_state():
     generator = torch.Generator().manual_seed(0)
     logits = 3 * torch.randn(SAMPLES, CLASSES, generator=generator) + torch.tensor([2.0, 0.0, 0.0])
     method, twin = (methods.create("ancon-auto", **SIZES) for _ in range(2))
@@ -125,7 +123,7 @@ def test_the_estimate_comes_from_the_first_pass_and_is_part_of_the_state() -> No
         method.begin_epoch(0, indices, features, torch.randn(SAMPLES, CLASSES + 1))
 
 
-def test_in_a_loop_of_its_own_the_prior_is_estimated_as_in_the_method() -> None:
+def test_in_a_loop_of_its_own_the_prior_is_estimated_as_in_the_method():
     """The first call says what the default needs, and what it says leads on."""
     logits = 3 * torch.randn(SAMPLES, CLASSES, generator=torch.Generator().manual_seed(0))
     indices = torch.arange(SAMPLES)
@@ -143,7 +141,7 @@ def test_in_a_loop_of_its_own_the_prior_is_estimated_as_in_the_method() -> None:
     assert AdaptiveSmoothing(SAMPLES, CLASSES, class_prior="uniform")(indices, logits).shape == (SAMPLES, CLASSES)
 
 
-def test_a_prior_from_a_file(tmp_path: Path) -> None:
+def test_a_prior_from_a_file(tmp_path):
     file = tmp_path / "prior.txt"
     file.write_text("10, 30\n60\n")
     resolved = methods.resolve("gce+ancon-auto", {"class_prior": str(file)})
@@ -153,7 +151,7 @@ def test_a_prior_from_a_file(tmp_path: Path) -> None:
     torch.testing.assert_close(method.prior, torch.tensor([0.1, 0.3, 0.6]))
 
 
-def test_shots_predictions_are_as_diverse_as_the_prior_says() -> None:
+def test_shots_predictions_are_as_diverse_as_the_prior_says():
     prior = (0.6, 0.3, 0.1)
     logits = torch.randn(SAMPLES, CLASSES)
     features = torch.randn(SAMPLES, 2)
@@ -167,7 +165,7 @@ def test_shots_predictions_are_as_diverse_as_the_prior_says() -> None:
 
 
 @pytest.mark.parametrize(("content", "message"), REFUSED["priors"])
-def test_bad_files(tmp_path: Path, content: str | None, message: str) -> None:
+def test_bad_files(tmp_path, content, message):
     file = tmp_path / "prior.txt"
     if content is not None:
         file.write_text(content)
@@ -183,7 +181,7 @@ def test_bad_files(tmp_path: Path, content: str | None, message: str) -> None:
     seed=st.integers(0, 99),
     shrinkage=st.floats(0, 1),
 )
-def test_the_estimate_lies_between_the_counts_and_equal_classes(counts: list[int], seed: int, shrinkage: float) -> None:
+def test_the_estimate_lies_between_the_counts_and_equal_classes(counts, seed, shrinkage):
     """However sure the predictions are, and whatever the order of samples and classes."""
     labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
     generator = torch.Generator().manual_seed(seed)
@@ -198,7 +196,7 @@ def test_the_estimate_lies_between_the_counts_and_equal_classes(counts: list[int
 
 
 @pytest.mark.parametrize("num_classes", [31, 345, 1000])
-def test_perfect_predictions_keep_nearly_all_of_their_mass_among_many_classes(num_classes: int) -> None:
+def test_perfect_predictions_keep_nearly_all_of_their_mass_among_many_classes(num_classes):
     adaptive = AdaptiveSmoothing(5 * num_classes, num_classes, class_prior="uniform")
     generator = torch.Generator().manual_seed(0)
     order = torch.randperm(5 * num_classes, generator=generator)
@@ -224,6 +222,6 @@ HALF = torch.tensor([[0.5, 0.5]])
         (HALF, {"shrinkage": 1.5}, "`shrinkage` must be at least 0 and at most 1, got 1.5"),
     ],
 )
-def test_bad_predictions(probabilities, options, message: str) -> None:
+def test_bad_predictions(probabilities, options, message):
     with refused(message):
         estimate_class_prior(probabilities, **options)

@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import assume, given
@@ -36,7 +35,7 @@ def visit_sequences(draw: st.DrawFn) -> tuple[int, int, list[tuple[list[int], li
     st.sampled_from([0.0, 0.3, 1.0]),
     st.sampled_from([0.0, 0.5, 0.9]),
 )
-def test_against_the_naive_transcription(sequence, convention, normalize, smoothing, beta) -> None:
+def test_against_the_naive_transcription(sequence, convention, normalize, smoothing, beta):
     samples, classes, batches = sequence
     ancon = AnchoredConfidence(samples, classes, smoothing, beta=beta, convention=convention, normalize=normalize)
     naive = NaiveAnCon(classes, smoothing, beta, convention, normalize)
@@ -56,7 +55,7 @@ def _decides_by_rounding(threshold: float, logits: list[list[float]]) -> bool:
     return bool(((confidences - threshold).abs() < 1e-6).any())
 
 
-def test_values_recorded_from_the_authors_code(golden: dict[str, np.ndarray]) -> None:
+def test_values_recorded_from_the_authors_code(golden):
     ancon = AnchoredConfidence(int(golden["N"]), int(golden["K"]))
     for step in range(int(golden["steps"])):
         indices = torch.from_numpy(golden["idx"][step])
@@ -73,7 +72,7 @@ def test_values_recorded_from_the_authors_code(golden: dict[str, np.ndarray]) ->
     ("schedule", "expected"),
     [("constant", [0.3] * 5), ("full", [0.0, 0.25, 0.5, 0.75, 1.0]), ("half", [0.0, 0.5, 1.0, 1.0, 1.0])],
 )
-def test_schedules(schedule: str, expected: list[float]) -> None:
+def test_schedules(schedule, expected):
     ancon = AnchoredConfidence(1, 2, schedule=schedule, total_steps=4)
     smoothings = []
     for _ in expected:
@@ -82,7 +81,7 @@ def test_schedules(schedule: str, expected: list[float]) -> None:
     assert smoothings == pytest.approx(expected)
 
 
-def test_pseudo_labels_may_be_given_and_an_empty_batch_changes_nothing() -> None:
+def test_pseudo_labels_may_be_given_and_an_empty_batch_changes_nothing():
     ancon = AnchoredConfidence(2, 3)
     targets = ancon(torch.arange(2), torch.tensor([[5.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), torch.tensor([2, 1]))
     assert targets.argmax(1).tolist() == [2, 1]
@@ -110,7 +109,7 @@ SURE = [max(row) for row in ROWS]
         ({"weighting": "relative"}, [float(c >= sum(SURE) / 3) for c in SURE]),
     ],
 )
-def test_weightings(options: dict[str, object], weights: list[float]) -> None:
+def test_weightings(options, weights):
     ensemble = TemporalEnsemble(3, 3, **options)
     normal = TemporalEnsemble(3, 3, normalize=True, **options)
     for _ in range(2):
@@ -122,7 +121,7 @@ def test_weightings(options: dict[str, object], weights: list[float]) -> None:
     torch.testing.assert_close(normal.read(INDICES), torch.eye(3) * (expected > 0)[:, None])
 
 
-def test_soft_predictions_are_summed_with_their_temperature() -> None:
+def test_soft_predictions_are_summed_with_their_temperature():
     ensemble = TemporalEnsemble(3, 3, weighting="uniform", prediction="soft", temperature=0.5)
     ensemble(INDICES, LOGITS)
     expected = [softmax([value / 0.5 for value in row]) for row in LOGITS.tolist()]

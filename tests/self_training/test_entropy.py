@@ -40,7 +40,7 @@ class NaiveETA:
         return sum(math.exp(largest - entropy(row)) * entropy(row) for row in chosen) / len(chosen), chosen
 
 
-def test_entropy_where_a_probability_underflows() -> None:
+def test_entropy_where_a_probability_underflows():
     logits = torch.tensor([[0.0, 300.0], [2.0, 2.0]], requires_grad=True)
     found = softmax_entropy(logits)
     torch.testing.assert_close(found.detach(), torch.tensor([0.0, math.log(2)]))
@@ -48,7 +48,7 @@ def test_entropy_where_a_probability_underflows() -> None:
 
 
 @given(st.lists(ROWS, min_size=1, max_size=4), st.floats(0.3, 0.95))
-def test_selected_entropy_against_a_naive_transcription(batches, margin) -> None:
+def test_selected_entropy_against_a_naive_transcription(batches, margin):
     naive = NaiveETA(margin)
     module = SampleEfficientEntropy(3, similarity_margin=margin)
     for logits in batches:
@@ -63,7 +63,7 @@ def test_selected_entropy_against_a_naive_transcription(batches, margin) -> None
         torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-5)
 
 
-def test_a_row_that_is_not_finite_and_evaluation_mode_leave_the_average() -> None:
+def test_a_row_that_is_not_finite_and_evaluation_mode_leave_the_average():
     given = SampleEfficientEntropy(3)
     alone = SampleEfficientEntropy(3)
     bad = [[math.nan, 0.0, 0.0], [math.inf, 0.0, 0.0]]
@@ -76,13 +76,13 @@ def test_a_row_that_is_not_finite_and_evaluation_mode_leave_the_average() -> Non
 
 
 @pytest.mark.parametrize(("classes", "margin"), [(10, 0.4), (1000, 0.04), (2, 0.8944), (1, 1.0)])
-def test_the_default_margin_is_above_the_cosine_of_a_certain_prediction_and_equal_classes(classes, margin) -> None:
+def test_the_default_margin_is_above_the_cosine_of_a_certain_prediction_and_equal_classes(classes, margin):
     found = SampleEfficientEntropy(classes).similarity_margin
     assert found == pytest.approx(margin, abs=1e-4)
     assert found >= 1 / math.sqrt(classes)
 
 
-def test_tent_leaves_out_rows_that_are_not_finite() -> None:
+def test_tent_leaves_out_rows_that_are_not_finite():
     tent = methods.create("tent", num_samples=5, num_classes=3, feature_dim=2, total_steps=1)
     rows = [CERTAIN, UNCERTAIN]
     bad = [[math.nan, 0.0, 0.0], [math.inf, 0.0, 0.0]]

@@ -1,10 +1,8 @@
 """Every method passes the public checks, and its state depends on which samples a batch holds."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tests.self_training.neighborhoods import few_neighbors
 from tllib_ancon import methods, testing
@@ -25,20 +23,20 @@ CHOICES = {
 EVERY = pytest.mark.parametrize("choice", CHOICES)
 
 
-def create(choice: str, **more: object) -> methods.Method:
+def create(choice: str, **more) -> methods.Method:
     name, options = CHOICES[choice]
     return testing.create(name, **few_neighbors(name, 3, 2), **{**options, **more})
 
 
 @EVERY
 @pytest.mark.parametrize("check", testing.CHECKS, ids=lambda check: check.__name__)
-def test_every_method_passes_every_check(choice: str, check: Callable[[testing.Create], None]) -> None:
+def test_every_method_passes_every_check(choice, check):
     check(lambda: create(choice))
 
 
-def test_a_method_that_reads_its_index_as_a_number_fails_a_check() -> None:
+def test_a_method_that_reads_its_index_as_a_number_fails_a_check():
     class Wrong(methods.Method):
-        def objective(self, visit: methods.Visit, targets: Tensor) -> Tensor:
+        def objective(self, visit, targets):
             return (visit.logits.sum(1) * visit.indices).sum()
 
     with pytest.raises(AssertionError):
@@ -47,7 +45,7 @@ def test_a_method_that_reads_its_index_as_a_number_fails_a_check() -> None:
 
 
 @EVERY
-def test_what_a_sample_is_told_depends_on_which_sample_it_is(choice: str) -> None:
+def test_what_a_sample_is_told_depends_on_which_sample_it_is(choice):
     """The opposite check: an index that changes from visit to visit does matter to a method with a memory."""
     method = create(choice)
     generator = torch.Generator().manual_seed(2)
@@ -59,15 +57,15 @@ def test_what_a_sample_is_told_depends_on_which_sample_it_is(choice: str) -> Non
     assert all(torch.allclose(one, other) for one, other in pairs) != memory
 
 
-def test_what_a_method_sees_of_a_batch() -> None:
+def test_what_a_method_sees_of_a_batch():
     seen = {}
 
     class Seeing(methods.Method):
-        def objective(self, visit: methods.Visit, targets: Tensor) -> Tensor:
+        def objective(self, visit, targets):
             seen.update(visit=visit, targets=targets)
             return visit.logits.sum()
 
-        def regularizer(self, visit: methods.Visit) -> Tensor:
+        def regularizer(self, visit):
             return visit.features.mean()
 
     logits = torch.tensor([[0.0, 2.0], [3.0, 0.0]], requires_grad=True)
@@ -82,7 +80,7 @@ def test_what_a_method_sees_of_a_batch() -> None:
     assert not visit.probabilities.requires_grad
 
 
-def test_votes_are_weighed_by_the_distribution_that_dropout_gives() -> None:
+def test_votes_are_weighed_by_the_distribution_that_dropout_gives():
     """The head is sure of class 0 where the first feature is large, whatever is dropped elsewhere."""
     logits = 3 * torch.randn(SAMPLES, CLASSES)
     features = torch.zeros(SAMPLES, WIDTH)

@@ -2,14 +2,12 @@
 
 import math
 import re
-from collections.abc import Callable
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 
 from tests.self_training.naive import dot, softmax
 from tllib_ancon import methods
@@ -53,7 +51,7 @@ def rows(low: float, high: float) -> st.SearchStrategy[list[list[float]]]:
 
 
 @given(rows(-20, 20), rows(0, 5), st.floats(0.05, 1))
-def test_gce_against_a_naive_transcription(logits, targets, q) -> None:
+def test_gce_against_a_naive_transcription(logits, targets, q):
     expected = torch.tensor([naive_gce(*row, q) for row in zip(logits, targets, strict=True)])
     for reduction, reduce in (("none", torch.clone), ("mean", torch.mean), ("sum", torch.sum)):
         found = generalized_cross_entropy(torch.tensor(logits), torch.tensor(targets), q, reduction)
@@ -61,7 +59,7 @@ def test_gce_against_a_naive_transcription(logits, targets, q) -> None:
 
 
 @pytest.mark.parametrize("name", ["ce", "gce", "elr", "nrc", "nrc_ancon"])
-def test_losses_as_recorded_from_the_authors_code(golden: dict[str, np.ndarray], name: str) -> None:
+def test_losses_as_recorded_from_the_authors_code(golden, name):
     num_samples, num_classes, feature_dim = (int(golden[size]) for size in "NKD")
     elr = EarlyLearningRegularization(num_samples, num_classes)
     nrc = NeighborhoodReciprocity(num_samples, num_classes, feature_dim, reciprocal=False)
@@ -84,7 +82,7 @@ def test_losses_as_recorded_from_the_authors_code(golden: dict[str, np.ndarray],
 
 
 @pytest.mark.parametrize("q", [0.01, 0.8, 1.0])
-def test_gce_of_an_agreement_that_underflows(q: float) -> None:
+def test_gce_of_an_agreement_that_underflows(q):
     logits = torch.tensor([[0.0, 200.0]], requires_grad=True)
     loss = generalized_cross_entropy(logits, torch.tensor([[1.0, 0.0]]), q)
     assert float(loss.detach()) == pytest.approx((1 - math.exp(-200 * q)) / q, rel=1e-5)
@@ -97,14 +95,14 @@ def test_gce_of_an_agreement_that_underflows(q: float) -> None:
 
 
 @given(rows(-4, 5), rows(0, 2), st.floats(0, 1))
-def test_belief_matching_against_a_naive_transcription(logits, targets, coefficient) -> None:
+def test_belief_matching_against_a_naive_transcription(logits, targets, coefficient):
     expected = sum(naive_belief_matching(*row, coefficient) for row in zip(logits, targets, strict=True)) / 4
     found = belief_matching_loss(torch.tensor(logits), torch.tensor(targets), coefficient)
     assert float(found) == pytest.approx(expected, rel=1e-4, abs=1e-3)
 
 
 @pytest.mark.parametrize("size", [30.0, 1e3, 6e4])
-def test_belief_matching_is_finite_for_any_logits(size: float) -> None:
+def test_belief_matching_is_finite_for_any_logits(size):
     logits = torch.tensor([[size, -size, 0.0]], requires_grad=True)
     for classes in (0, 1, 2):
         loss = belief_matching_loss(logits, torch.tensor([classes]))
@@ -113,7 +111,7 @@ def test_belief_matching_is_finite_for_any_logits(size: float) -> None:
 
 
 @pytest.mark.parametrize(("name", "options"), [("self-training", {}), ("ancon", {"smoothing": 0.0})])
-def test_belief_matching_replaces_the_cross_entropy(name: str, options: dict[str, float]) -> None:
+def test_belief_matching_replaces_the_cross_entropy(name, options):
     given = {"confidence": "belief-matching", "belief_coefficient": 0.5, **options}
     logits = torch.randn(5, 3)
     method = methods.create(name, num_samples=5, num_classes=3, **given)
@@ -122,7 +120,7 @@ def test_belief_matching_replaces_the_cross_entropy(name: str, options: dict[str
 
 
 @pytest.mark.parametrize("loss", [generalized_cross_entropy, belief_matching_loss])
-def test_targets_are_weights_without_gradient_or_classes(loss: Callable[..., Tensor]) -> None:
+def test_targets_are_weights_without_gradient_or_classes(loss):
     logits = torch.randn(5, 4, requires_grad=True)
     classes = torch.tensor([3, 0, 1, 1, 2])
     weights = nn.functional.one_hot(classes, 4).float().requires_grad_()
@@ -137,8 +135,8 @@ def test_targets_are_weights_without_gradient_or_classes(loss: Callable[..., Ten
 
 
 @given(st.lists(st.lists(st.floats(-20, 20, width=32), min_size=3, max_size=3), min_size=1, max_size=6))
-def test_information_maximization_against_a_naive_transcription(logits: list[list[float]]) -> None:
-    def entropy(row: list[float]) -> float:
+def test_information_maximization_against_a_naive_transcription(logits):
+    def entropy(row):
         return -sum(p * math.log(p + 1e-5) for p in row)
 
     predictions = [softmax(row) for row in logits]
@@ -156,7 +154,7 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def test_dropout_is_the_mean_over_few_passes_whose_generator_leaves_the_global_one_alone() -> None:
+def test_dropout_is_the_mean_over_few_passes_whose_generator_leaves_the_global_one_alone():
     features = torch.randn(4, 3)
     head = nn.Linear(3, 5)
     masks = generator(7)
@@ -202,6 +200,6 @@ CLASSES = torch.tensor([0, 1])
         (mc_dropout_probabilities, (torch.zeros(2, 3, 1, 1), nn.Linear(3, 5)), {}, "features have shape"),
     ],
 )
-def test_what_is_refused(loss: Callable[..., Tensor], arguments, options, message: str) -> None:
+def test_what_is_refused(loss, arguments, options, message):
     with pytest.raises(UserError, match=re.escape(message)):
         loss(*arguments, **options)

@@ -60,7 +60,7 @@ def naive_aad(visits: Visits, mixing: str | None, beta: float, total_steps: int,
 
 @pytest.mark.parametrize("reciprocal", [True, False])
 @pytest.mark.parametrize("mixing", MIXINGS)
-def test_nrc_against_a_naive_transcription(mixing: str | None, reciprocal: bool) -> None:
+def test_nrc_against_a_naive_transcription(mixing, reciprocal):
     visits = random_visits(seed=3)
     nrc = NeighborhoodReciprocity(N, K, D, 4, 3, reciprocal=reciprocal, mixing=mixing or "authors", anchor_weight=0.4)
     found = losses(nrc, visits, mixing is not None)
@@ -70,7 +70,7 @@ def test_nrc_against_a_naive_transcription(mixing: str | None, reciprocal: bool)
 
 @pytest.mark.parametrize(("beta", "total_steps", "weight"), [(5.0, 8, 0.3), (0.75, 3, 0.6), (0.0, None, 0.3)])
 @pytest.mark.parametrize("mixing", MIXINGS)
-def test_aad_against_a_naive_transcription(mixing: str | None, beta: float, total_steps, weight: float) -> None:
+def test_aad_against_a_naive_transcription(mixing, beta, total_steps, weight):
     visits = random_visits(seed=6)
     aad = AttractingDispersing(N, K, D, 4, beta, total_steps, mixing=mixing or "normalized", anchor_weight=weight)
     found = losses(aad, visits, mixing is not None)
@@ -78,7 +78,7 @@ def test_aad_against_a_naive_transcription(mixing: str | None, beta: float, tota
     torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-5, atol=1e-6)
 
 
-def test_the_gradient_of_aad_against_finite_differences() -> None:
+def test_the_gradient_of_aad_against_finite_differences():
     """The memory holds the batch already, and has to stand still."""
     visits = random_visits(seed=3, num_steps=1)
     indices, features, logits, anchors = visits.steps[0]
@@ -94,7 +94,7 @@ def test_the_gradient_of_aad_against_finite_differences() -> None:
         assert float(logits.grad[i, k]) == pytest.approx((up - down) / 2e-2, abs=2e-4)
 
 
-def test_as_many_neighbours_as_there_are() -> None:
+def test_as_many_neighbours_as_there_are():
     with pytest.warns(UserWarning, match="neighbors=5 but a sample has only 2 others") as warned:
         nrc = NeighborhoodReciprocity(3, K, D, neighbors=5, expanded_neighbors=2)
     assert len(warned) == 1
@@ -102,7 +102,7 @@ def test_as_many_neighbours_as_there_are() -> None:
     assert nrc(torch.tensor([2]), torch.randn(1, D), torch.randn(1, K)).isfinite()
 
 
-def test_a_bad_first_pass() -> None:
+def test_a_bad_first_pass():
     for count, shift, width, message in [
         (N - 1, 0, D, f"{N - 1} of {N} samples"),
         (0, 0, D, f"0 of {N} samples"),
@@ -115,7 +115,7 @@ def test_a_bad_first_pass() -> None:
 
 
 @pytest.mark.parametrize("make", [NeighborhoodReciprocity, AttractingDispersing])
-def test_a_bad_step(make) -> None:
+def test_a_bad_step(make):
     part = make(N, K, D)
     with pytest.raises(UserError, match="initialize"):
         part(torch.arange(2), torch.randn(2, D), torch.randn(2, K))
@@ -139,7 +139,7 @@ def random_bank(num_samples: int, feature_dim: int, seed: int = 0) -> Tensor:
 
 
 @pytest.mark.parametrize("memory_budget", [1, 10_000, 2**30])
-def test_neighbours_of_neighbours_also_where_each_counts_as_distinct(memory_budget: int, monkeypatch) -> None:
+def test_neighbours_of_neighbours_also_where_each_counts_as_distinct(memory_budget, monkeypatch):
     """As it does on an accelerator."""
     bank = random_bank(700, 16)
     indices = torch.randperm(700)[:32]
@@ -153,7 +153,7 @@ def test_neighbours_of_neighbours_also_where_each_counts_as_distinct(memory_budg
         monkeypatch.setattr(neighbors, "_distinct", every_one)
 
 
-def test_products_stay_within_the_memory_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_products_stay_within_the_memory_budget(monkeypatch):
     sizes = []
     mm = torch.mm
     monkeypatch.setattr(torch, "mm", lambda *args, out: sizes.append(out.nbytes) or mm(*args, out=out))
@@ -163,7 +163,7 @@ def test_products_stay_within_the_memory_budget(monkeypatch: pytest.MonkeyPatch)
     assert max(sizes) <= 30_000
 
 
-def test_a_copy_is_a_neighbour_and_the_sample_itself_never_is() -> None:
+def test_a_copy_is_a_neighbour_and_the_sample_itself_never_is():
     bank = random_bank(70, 8)
     bank[:3] = bank[0]
     bank[5] = 0

@@ -1,7 +1,6 @@
 """What the parts do in a loop of one's own: bad numbers, casts, evaluation mode, wrong arguments."""
 
 import warnings
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -48,7 +47,7 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
     ],
     ids=str,
 )
-def test_a_row_that_is_not_finite_changes_nothing_and_is_counted(make, options: dict[str, str], bad: float) -> None:
+def test_a_row_that_is_not_finite_changes_nothing_and_is_counted(make, options, bad):
     """The other rows of the batch go on as if it were not there, and so does a batch without any."""
     given = make(6, 3, **options)
     alone = make(6, 3, **options)
@@ -70,7 +69,7 @@ def test_a_row_that_is_not_finite_changes_nothing_and_is_counted(make, options: 
         assert (int(given.ignored), int(alone.ignored)) == (9, 0)
 
 
-def test_which_rows_are_not_finite() -> None:
+def test_which_rows_are_not_finite():
     """One whose predictive distribution is not, but not one where a class has the logit -infinity."""
     ancon = AnchoredConfidence(2, 3, weighting="uniform")
     probabilities = torch.full((2, 3), 1 / 3)
@@ -80,7 +79,7 @@ def test_which_rows_are_not_finite() -> None:
     assert int(ancon.ignored) == 1
 
 
-def test_a_row_that_is_not_finite_stays_out_of_the_memory() -> None:
+def test_a_row_that_is_not_finite_stays_out_of_the_memory():
     visits = random_visits(seed=3)
     nrc = NeighborhoodReciprocity(N, K, D, 4, 3)
     nrc.initialize(*visits.first)
@@ -97,7 +96,7 @@ def test_a_row_that_is_not_finite_stays_out_of_the_memory() -> None:
 
 # Casts
 
-CASTS: dict[str, Callable[[nn.Module], nn.Module]] = {
+CASTS = {
     "half": lambda module: module.half(),
     "double": lambda module: module.double(),
     "within another": lambda module: nn.Sequential(module).to(torch.float16)[0],
@@ -105,7 +104,7 @@ CASTS: dict[str, Callable[[nn.Module], nn.Module]] = {
 
 
 @pytest.mark.parametrize("cast", CASTS)
-def test_the_memory_and_targets_of_early_learning_keep_their_precision(cast: str) -> None:
+def test_the_memory_and_targets_of_early_learning_keep_their_precision(cast):
     visits = random_visits(seed=3)
     given, exact = (NeighborhoodReciprocity(N, K, D, 4, 3) for _ in range(2))
     assert torch.equal(losses(CASTS[cast](given), visits), losses(exact, visits))
@@ -116,7 +115,7 @@ def test_the_memory_and_targets_of_early_learning_keep_their_precision(cast: str
 @pytest.mark.parametrize("cast", CASTS)
 @pytest.mark.parametrize("options", [{}, {"weighting": "entropy"}, {"prediction": "soft"}], ids=str)
 @pytest.mark.parametrize("make", PARTS[:2])
-def test_votes_keep_their_precision_whatever_the_module_is_cast_to(make, options, cast: str) -> None:
+def test_votes_keep_their_precision_whatever_the_module_is_cast_to(make, options, cast):
     given, exact = (make(4, 3, **options) for _ in range(2))
     given = CASTS[cast](given)
     assert {tensor.dtype for tensor in given.buffers()} <= {torch.float32, torch.int16, torch.int64}
@@ -138,7 +137,7 @@ def test_votes_keep_their_precision_whatever_the_module_is_cast_to(make, options
         (EarlyLearningRegularization, {}),
     ],
 )
-def test_in_evaluation_mode_a_visit_reads_and_changes_nothing(make, options) -> None:
+def test_in_evaluation_mode_a_visit_reads_and_changes_nothing(make, options):
     generator = torch.Generator().manual_seed(0)
     module = make(5, 3, **options)
     indices = torch.arange(5)
@@ -156,7 +155,7 @@ def test_in_evaluation_mode_a_visit_reads_and_changes_nothing(make, options) -> 
 # Wrong arguments
 
 
-def test_probabilities_in_place_of_logits_are_told_once() -> None:
+def test_probabilities_in_place_of_logits_are_told_once():
     ancon = AnchoredConfidence(4, 3)
     indices = torch.arange(4)
     probabilities = torch.randn(4, 3).softmax(1)
@@ -194,7 +193,7 @@ POSITIONS = "num_samples must be the size of the whole target set and every inde
         (FIRST.short(), LOGITS, "indices have dtype torch.int16; expected int64 or int32"),
     ],
 )
-def test_visits_of_other_types(indices, logits, message: str) -> None:
+def test_visits_of_other_types(indices, logits, message):
     for make in PARTS:
         with refused(message):
             make(4, 3)(indices, logits)
@@ -204,14 +203,14 @@ NEIGHBORHOODS = ("NeighborhoodReciprocity", "AttractingDispersing")
 
 
 @pytest.mark.parametrize(("makes", "options", "message"), REFUSED["parts"])
-def test_what_no_part_is_made_with(makes, options, message: str) -> None:
+def test_what_no_part_is_made_with(makes, options, message):
     for make in makes:
         sizes = {"num_samples": 4, "num_classes": 3} | ({"feature_dim": 2} if make in NEIGHBORHOODS else {})
         with refused(message):
             getattr(self_training, make)(**{**sizes, **options})
 
 
-def test_other_arguments_of_a_visit() -> None:
+def test_other_arguments_of_a_visit():
     with refused("probabilities have shape (2, 4); expected (2, 3)"):
         AnchoredConfidence(2, 3)(torch.arange(2), torch.zeros(2, 3), probabilities=torch.zeros(2, 4))
 
@@ -219,7 +218,7 @@ def test_other_arguments_of_a_visit() -> None:
 # States
 
 
-def test_a_state_of_another_number_of_classes_is_refused() -> None:
+def test_a_state_of_another_number_of_classes_is_refused():
     large = AnchoredConfidence(4, 300)
     small = AnchoredConfidence(4, 40)
     with pytest.raises(RuntimeError, match="size mismatch"):

@@ -8,7 +8,7 @@ from tllib_ancon.runtime.processes import Shard
 
 
 @given(st.integers(1, 40), st.integers(1, 5))
-def test_shards_hold_each_sample_once_and_number_their_own(num_samples: int, world_size: int) -> None:
+def test_shards_hold_each_sample_once_and_number_their_own(num_samples, world_size):
     """Padded, they are as long as each other and interleave to all samples."""
     shards = [Shard(num_samples, rank, world_size) for rank in range(world_size)]
     assert sorted(position for shard in shards for position in shard.positions) == list(range(num_samples))

@@ -36,7 +36,7 @@ def random_pass(seed: int) -> tuple[Tensor, Tensor, Tensor]:
     return torch.arange(N), features, logits
 
 
-def test_labels_of_each_pass_against_a_naive_transcription() -> None:
+def test_labels_of_each_pass_against_a_naive_transcription():
     """Stored in any order and precision; a batch may repeat a sample."""
     labels = CentroidPseudoLabels(N, K, D)
     batch = torch.tensor([5, 0, 5])
@@ -51,7 +51,7 @@ def test_labels_of_each_pass_against_a_naive_transcription() -> None:
         assert expected != logits.argmax(1).tolist()
 
 
-def test_a_class_lost_in_the_first_round_stays_out() -> None:
+def test_a_class_lost_in_the_first_round_stays_out():
     """Class 1 is predicted once, but most of its mass, and so its centroid, lies among class 2."""
     features = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.9, 0.0], [-1.0, 0.0], [-1.0, 0.1], [-1.0, -0.1]])
     logits = torch.tensor([[5.0, 0, 0], [5, 0, 0], [1.0, 1.1, 1.0], *[[0.0, 2.0, 2.1]] * 3])
@@ -61,7 +61,7 @@ def test_a_class_lost_in_the_first_round_stays_out() -> None:
     assert naive_labels(features.tolist(), logits.tolist()) == [0, 0, 0, 2, 2, 2]
 
 
-def test_bad_input() -> None:
+def test_bad_input():
     labels = CentroidPseudoLabels(N, K, D)
     unseen = "the whole target set has not been seen yet"
     call = "call initialize(indices, features, logits) with one evaluation pass before the first step"

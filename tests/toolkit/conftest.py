@@ -19,7 +19,7 @@ requires_checkout = pytest.mark.skipif(
 
 
 @pytest.fixture(params=["dalib", pytest.param("tllib", marks=requires_tllib)])
-def toolkit(request: pytest.FixtureRequest) -> Toolkit:
+def toolkit(request) -> Toolkit:
     """Each toolkit in turn."""
     return find(request.param)
 
@@ -28,7 +28,7 @@ def toolkit(request: pytest.FixtureRequest) -> Toolkit:
 def python() -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run code in a fresh interpreter that finds this checkout; ``paths`` come first on its path."""
 
-    def run(code: str, *flags: str, paths: tuple[Path, ...] = (), cwd: Path | None = None):
+    def run(code, *flags, paths=(), cwd=None):
         search = os.pathsep.join(map(str, (*paths, ROOT, *filter(None, [os.environ.get("PYTHONPATH")]))))
         environment = {**os.environ, "PYTHONPATH": search, "OMP_NUM_THREADS": "1"}
         command = [sys.executable, *flags, "-c", code]

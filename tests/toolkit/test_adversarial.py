@@ -23,7 +23,7 @@ def outputs(features_dim: int = D) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("margin", [1.0, 4.0])
-def test_mdd_is_the_formula_with_the_sign_of_a_loss(toolkit, margin: float) -> None:
+def test_mdd_is_the_formula_with_the_sign_of_a_loss(toolkit, margin):
     """Zhang et al., ICML 2019, with TLLib's shift of the logarithm; what is minimised."""
     source, adversarial_source, target, adversarial_target = outputs(features_dim=K)
     on_source = adversarial_source.softmax(1).gather(1, source.argmax(1, keepdim=True))
@@ -34,7 +34,7 @@ def test_mdd_is_the_formula_with_the_sign_of_a_loss(toolkit, margin: float) -> N
 
 
 @pytest.mark.parametrize(("entropy_conditioning", "randomized"), [(False, False), (True, False), (False, True)])
-def test_cdan_is_the_formula(toolkit, entropy_conditioning: bool, randomized: bool) -> None:
+def test_cdan_is_the_formula(toolkit, entropy_conditioning, randomized):
     """Long et al., NeurIPS 2018: the discriminator's loss on the products of features and predictions. The randomised
     map of dalib multiplies from the wrong side, and fails for every batch."""
     options = {"randomized": randomized, "randomized_dim": 16}
@@ -57,7 +57,7 @@ def test_cdan_is_the_formula(toolkit, entropy_conditioning: bool, randomized: bo
     torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_a_resumed_randomised_loss_is_the_same_loss(toolkit) -> None:
+def test_a_resumed_randomised_loss_is_the_same_loss(toolkit):
     options = {"randomized": True, "randomized_dim": 16}
     first = toolkit.cdan(K, D, **options)
     second = toolkit.cdan(K, D, **options)
@@ -68,9 +68,7 @@ def test_a_resumed_randomised_loss_is_the_same_loss(toolkit) -> None:
 
 @pytest.mark.parametrize("flat", [True, False])
 @pytest.mark.parametrize(("method", "width"), [("cdan", 8), ("mdd", K)])
-def test_classifiers_pool_return_two_outputs_in_training_only_and_have_tllibs_rates(
-    toolkit, method: str, width: int, flat: bool
-) -> None:
+def test_classifiers_pool_return_two_outputs_in_training_only_and_have_tllibs_rates(toolkit, method, width, flat):
     backbone = Backbone()
     if flat:
         backbone.layers.extend([nn.AdaptiveAvgPool2d(1), nn.Flatten()])

@@ -27,7 +27,7 @@ def test_enabling_is_cheap(python):
 def install(tmp_path, monkeypatch) -> Iterator[Callable[[dict[str, str]], None]]:
     """Put a package in the place of tllib."""
 
-    def install(files: dict[str, str]) -> None:
+    def install(files):
         for name, text in {"tllib/__init__.py": "", **files}.items():
             path = tmp_path / name
             path.parent.mkdir(parents=True, exist_ok=True)

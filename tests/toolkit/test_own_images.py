@@ -5,9 +5,7 @@ import gc
 import pickle
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -60,13 +58,13 @@ FILES = {
 }
 
 
-def _forget_tllib() -> None:
+def _forget_tllib():
     for name in [name for name in sys.modules if name.partition(".")[0] == "tllib"]:
         del sys.modules[name]
 
 
 @pytest.fixture
-def datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def datasets(tmp_path, monkeypatch):
     """``tllib.vision.datasets`` of the stand-in, as a user's own script gets it."""
     for name, text in FILES.items():
         path = tmp_path / "packages" / name
@@ -84,7 +82,7 @@ def datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 @pytest.fixture
-def photos(tmp_path: Path) -> Path:
+def photos(tmp_path) -> Path:
     root = tmp_path / "photos"
     write_classes(root / "summer", ["class_1", "class_2", "class_10"], images=2)
     write_classes(root / "winter", ["class_1", "class_2", "class_10"], images=3)
@@ -93,11 +91,11 @@ def photos(tmp_path: Path) -> Path:
     return root
 
 
-def _size(image: Any) -> Any:
+def _size(image):
     return image.size
 
 
-def opened(dataset_class: Any, root: Path, task: str) -> Any:
+def opened(dataset_class, root: Path, task: str):
     """As TLLib's scripts open a domain."""
     return dataset_class(root=str(root), task=task, download=True, transform=_size)
 

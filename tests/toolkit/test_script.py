@@ -39,7 +39,7 @@ def write(tmp_path, monkeypatch) -> Callable[[str], Path]:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
 
-    def write(code: str, name: str = "cdan.py") -> Path:
+    def write(code, name="cdan.py"):
         folder = tmp_path / "examples"
         folder.mkdir(exist_ok=True)
         (folder / "utils.py").write_text("WHERE = __file__\n")
@@ -77,7 +77,7 @@ def test_everything_is_as_before_afterwards(write, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "utils", theirs)
     monkeypatch.delenv("MPLBACKEND", raising=False)
 
-    def state() -> list[object]:
+    def state():
         patched = argparse.ArgumentParser.parse_args, VisionTransformer.reset_classifier
         return [list(sys.argv), list(sys.path), sys.stdout, sys.stderr, sys.modules["__main__"], *patched]
 
@@ -130,7 +130,7 @@ def test_what_is_not_run_to_its_end(write, capsys, tmp_path):
 def test_a_failed_download_is_a_failure(write, tmp_path, capsys, monkeypatch, module):
     """The toolkits print a message and exit with status 0."""
 
-    def unreachable(*args: object, **options: object) -> None:
+    def unreachable(*args, **options):
         raise OSError("no route to host")
 
     util = importlib.import_module(f"{module}._util")

@@ -13,7 +13,7 @@ from tllib_ancon.toolkit import toolkit as toolkits
 from tllib_ancon.toolkit.toolkit import find
 
 
-def test_the_best_toolkit_there_is_found(monkeypatch) -> None:
+def test_the_best_toolkit_there_is_found(monkeypatch):
     assert find().name == ("tllib" if toolkits.is_installed("tllib") else "dalib")
     monkeypatch.setattr(toolkits, "is_installed", lambda name: name == "dalib")
     assert find().name == "dalib"
@@ -28,7 +28,7 @@ def test_the_best_toolkit_there_is_found(monkeypatch) -> None:
     "content",
     ["import a_library_that_is_not_there", "x = 1", "raise SyntaxError('another program')", "1 / 0", "def"],
 )
-def test_a_file_of_another_program_is_named(tmp_path, monkeypatch, content) -> None:
+def test_a_file_of_another_program_is_named(tmp_path, monkeypatch, content):
     (tmp_path / "tllib.py").write_text(content + "\n")
     for name in ["tllib", *sys.modules]:
         if name.partition(".")[0] == "tllib":
@@ -42,7 +42,7 @@ def test_a_file_of_another_program_is_named(tmp_path, monkeypatch, content) -> N
     assert "\n" not in str(refusal.value)
 
 
-def test_the_tables_of_datasets_are_the_toolkits(toolkit) -> None:
+def test_the_tables_of_datasets_are_the_toolkits(toolkit):
     theirs = import_module(f"{toolkit.name}.vision.datasets")
     for name in {"DomainNet", "ImageNetR", "Office31", "OfficeHome", "PACS", "VisDA2017"} & vars(theirs).keys():
         table, dataset = TABLES[name], getattr(theirs, name)
@@ -53,7 +53,7 @@ def test_the_tables_of_datasets_are_the_toolkits(toolkit) -> None:
             assert table.folders[code] == [entry[0] for entry in dataset.download_list]
 
 
-def test_resnets_say_whether_they_pool(toolkit) -> None:
+def test_resnets_say_whether_they_pool(toolkit):
     network = toolkit.create_backbone("resnet18")
     features = network(torch.randn(2, 3, 64, 64))
     assert "resnet50" in toolkit.backbone_names()

@@ -19,7 +19,7 @@ AnchoredConfidenceLoss = runpy.run_path(str(OFFERED / "ancon_loss.py"))["Anchore
 
 
 @pytest.mark.parametrize(("smoothing", "beta"), [(0.3, 0.9), (0.0, 0.5), (1.0, 0.0)])
-def test_ten_steps_of_the_loss_are_those_of_anchored_confidence(smoothing: float, beta: float) -> None:
+def test_ten_steps_of_the_loss_are_those_of_anchored_confidence(smoothing, beta):
     torch.manual_seed(0)
     ours = AnchoredConfidence(30, 5, smoothing=smoothing, beta=beta)
     theirs = AnchoredConfidenceLoss(30, 5, smoothing=smoothing, beta=beta)
@@ -35,7 +35,7 @@ def test_ten_steps_of_the_loss_are_those_of_anchored_confidence(smoothing: float
     assert theirs.votes.sum() > 40
 
 
-def test_evaluation_and_the_state_of_the_loss() -> None:
+def test_evaluation_and_the_state_of_the_loss():
     torch.manual_seed(0)
     loss, indices, logits = AnchoredConfidenceLoss(8, 3), torch.arange(8), torch.randn(8, 3)
     loss(logits, indices)
@@ -48,7 +48,7 @@ def test_evaluation_and_the_state_of_the_loss() -> None:
     torch.testing.assert_close(again(logits, indices), loss.train()(logits, indices))
 
 
-def test_what_its_example_shows_runs() -> None:
+def test_what_its_example_shows_runs():
     names = {"torch": torch, "AnchoredConfidenceLoss": AnchoredConfidenceLoss}
     exec("\n".join(re.findall(r">>> (.*)", AnchoredConfidenceLoss.__doc__)), names)
     assert names["y_t"].grad.abs().sum() > 0
@@ -56,7 +56,7 @@ def test_what_its_example_shows_runs() -> None:
 
 @requires_tllib
 @requires_checkout
-def test_the_script_in_a_checkout(tmp_path: Path) -> None:
+def test_the_script_in_a_checkout(tmp_path):
     checkout, data, log = tmp_path / "checkout", tmp_path / "data", tmp_path / "log"
     folder = checkout / EXAMPLES.relative_to(EXAMPLES.parents[2])
     shutil.copytree(EXAMPLES.parents[2] / "tllib", checkout / "tllib")
@@ -73,7 +73,7 @@ def test_the_script_in_a_checkout(tmp_path: Path) -> None:
         *("--train-resizing", "res.", "--val-resizing", "res.", "--resize-size", "32", "--bottleneck-dim", "16"),
     ]
 
-    def run(*more: str) -> str:
+    def run(*more):
         code = "import sys; from tllib_ancon.cli.main import main; sys.exit(main())"
         environment = {"PYTHONPATH": f"{checkout}:{ROOT}", "OMP_NUM_THREADS": "1", "PATH": ""}
         command = [sys.executable, "-c", code, *words, *more]

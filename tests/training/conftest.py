@@ -1,7 +1,5 @@
 """What tests of the training loop observe."""
 
-from typing import Any
-
 import pytest
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
@@ -9,7 +7,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 @pytest.fixture
 def steps():
     """The groups of the optimiser at each of its steps: learning rate, weight decay, kernel and parameters."""
-    taken: list[list[dict[str, Any]]] = []
+    taken = []
 
     def observe(optimizer, *_):
         taken.append([dict(group) for group in optimizer.param_groups])

@@ -1,7 +1,6 @@
 """A small network and a few images: adaptations of a tenth of a second."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +28,7 @@ def adapt(
     return tllib_ancon.adapt(model or network(), TensorDataset(images), labels=labels, **{**quick, **settings})
 
 
-def without(metrics: Sequence[Mapping[str, Any]], *names: str) -> list[dict[str, Any]]:
+def without(metrics, *names: str):
     """The metrics of each epoch but for these, and for how fast it was."""
     left_out = ("images_per_second", *names)
     return [{name: value for name, value in line.items() if name not in left_out} for line in metrics]

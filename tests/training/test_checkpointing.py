@@ -4,7 +4,6 @@ import copy
 import pickle
 import random
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +30,7 @@ from tllib_ancon.training.inference import Outputs
 from tllib_ancon.training.run import RunDirectory
 
 
-def parts(width: int = 2) -> dict[str, Any]:
+def parts(width: int = 2):
     model = nn.Linear(width, 3)
     return {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=width, momentum=0.9)}
 
@@ -92,7 +91,7 @@ class Bomb:
     def __init__(self, victim: Path):
         self.victim = victim
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self):
         return Path.touch, (self.victim,)
 
 

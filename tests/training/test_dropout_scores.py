@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tests.selection import naive
 from tests.training.small import adapt
@@ -34,12 +34,12 @@ def test_against_a_naive_transcription_that_draws_nothing_else():
 def test_many_samples_are_represented_by_some(monkeypatch):
     taken: list[int] = []
 
-    def head(features: Tensor) -> Tensor:
+    def head(features):
         taken.append(len(features))
         return HEAD(features)
 
     monkeypatch.setattr(inference, "MOST_SAMPLES", 50)
-    few = scores_under_dropout(predictions(200), head)["aetta"]  # type: ignore[arg-type]
+    few = scores_under_dropout(predictions(200), head)["aetta"]
     monkeypatch.setattr(inference, "MOST_SAMPLES", 200)
     assert few == pytest.approx(scores_under_dropout(predictions(200), HEAD)["aetta"], abs=0.2)
     assert taken == [50] * PASSES

@@ -1,7 +1,5 @@
 """Models of transformers, timm and open_clip get images as their libraries prepare them; what cannot learn is said."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -18,8 +16,8 @@ from tllib_ancon.runtime.errors import UserError
 
 transformers = pytest.importorskip("transformers", minversion="5")
 
-QUICK: dict[str, Any] = {"epochs": 1, "batch_size": 4, "workers": 0, "quiet": True, "seed": 3}
-NEIGHBOURS: dict[str, Any] = {"neighbors": 2, "expanded_neighbors": 2}
+QUICK = {"epochs": 1, "batch_size": 4, "workers": 0, "quiet": True, "seed": 3}
+NEIGHBOURS = {"neighbors": 2, "expanded_neighbors": 2}
 
 
 @pytest.fixture(scope="module")

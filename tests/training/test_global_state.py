@@ -3,9 +3,7 @@
 import ctypes
 import os
 import random
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +18,7 @@ from tests.training.small import network
 from tllib_ancon.runtime.errors import UserError
 
 IMAGES = torch.randn(24, 3, 4, 4, generator=torch.Generator().manual_seed(0))
-QUICK: dict[str, Any] = {"epochs": 1, "workers": 0, "quiet": True}
+QUICK = {"epochs": 1, "workers": 0, "quiet": True}
 
 
 class Broken(nn.Module):
@@ -31,7 +29,7 @@ class Broken(nn.Module):
         self.network = network()
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = self.network(images)
+        logits = self.network(images)
         return logits * torch.nan if torch.is_grad_enabled() and len(images) > 2 else logits
 
 
@@ -46,7 +44,7 @@ def pretrain(root: Path):
     tllib_ancon.pretrain(tllib_ancon.PretrainConfig(**QUICK, **small, **where, deterministic=True))
 
 
-CALLS: dict[str, Callable[[Path], Any]] = {
+CALLS = {
     "adapt": lambda root: adapt(),
     "adapt in one thread": lambda root: adapt(threads=1, deterministic=True, seed=3),
     "adapt with a run directory": lambda root: adapt(log=root / "run"),
@@ -55,15 +53,15 @@ CALLS: dict[str, Callable[[Path], Any]] = {
     "certify": lambda root: adapt(lr=1.0, epochs=9, method="ancon", adapted="all").certify(workers=0),
     "pretrain": pretrain,
 }
-FAILING: dict[str, Callable[[], Any]] = {
+FAILING = {
     "adapt before its first step": lambda: adapt(batch_size=25),
     "adapt in a step": lambda: tllib_ancon.adapt(Broken(), IMAGES, **QUICK, deterministic=True),
     "predict": lambda: tllib_ancon.predict(network(), IMAGES * torch.nan, workers=0),
 }
 
 
-def shared_state(accelerator: Accelerator) -> dict[str, Any]:
-    numpy_state: Any = np.random.get_state()
+def shared_state(accelerator: Accelerator):
+    numpy_state = np.random.get_state()
     return {
         "python": random.getstate(),
         "numpy": (numpy_state[1].tolist(), numpy_state[2:]),
@@ -130,7 +128,7 @@ def test_the_callers_deterministic_mode_stays_on_in_a_run(accelerator, modes_of_
 
 
 def test_memory_of_the_process_is_left_to_its_allocator(monkeypatch):
-    opened: list[Any] = []
+    opened = []
     monkeypatch.setattr(ctypes, "CDLL", lambda *args, **options: opened.append(args))
     tllib_ancon.predict(adapt().model, IMAGES, workers=0)
     assert (None,) not in opened  # the C library, to which its allocator belongs

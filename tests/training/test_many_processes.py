@@ -8,7 +8,6 @@ import contextlib
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -55,7 +54,7 @@ SAME = 1e-5
 COMMON = re.compile(r"\.(memory|lists|shares|relative_prior|average)\b")
 """State of a method that is of all samples in every process."""
 
-VARIANTS: dict[str, dict[str, Any]] = {
+VARIANTS = {
     **{name: {"method": name} for name in ("elr", "shot+ancon", "aad", "tent")},
     "eta": {"method": "eta", "options": {"entropy_margin": 0.8, "similarity_margin": 0.95}},
     "ancon-auto, estimated prior": {"method": "ancon-auto", "options": {"class_prior": "estimate"}},
@@ -63,7 +62,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 STEPS = 5
 """Of CDAN and MDD, in an epoch."""
-ADVERSARIAL: dict[str, dict[str, Any]] = {
+ADVERSARIAL = {
     "cdan, entropy": {"method": "cdan", "entropy": True},
     "cdan, randomized": {"method": "cdan", "entropy": True, "randomized": True, "randomized_dim": 12},
     "mdd": {"method": "mdd"},
@@ -136,7 +135,7 @@ def in_their_order(loader: ImageLoader, a_step: int, length: int | None = None) 
     return ImageLoader(images, WORLD_SIZE * BATCH, 0, Interleaved(samplers, BATCH), drop_last=True)
 
 
-def outcome(adaptation: Adaptation) -> dict[str, Any]:
+def outcome(adaptation: Adaptation):
     """δ after each step; what the method keeps of each sample and of all, the parameters and the metrics in the end."""
     thresholds: list[Tensor] = []
     step = adaptation._step
@@ -170,7 +169,7 @@ def source_only(source: Domain, folder: Path, batch_size: int) -> _SourceOnly:
     return _SourceOnly(model, source, options, run, Transforms(contrasting, contrasting), Progress(quiet=True))
 
 
-def trained(training: _SourceOnly) -> dict[str, Any]:
+def trained(training: _SourceOnly):
     training.make({})
     return {"parameters": training.network.state_dict(), "metrics": without(training.metrics)}
 
@@ -217,7 +216,7 @@ def without_batches_and_noise(model: nn.Module):
         without_batches_and_noise(module)
 
 
-def adversarial_state(training: _AdversarialTraining) -> dict[str, Any]:
+def adversarial_state(training: _AdversarialTraining):
     """Of a run that is finished here."""
     training.make({})
     return {
@@ -241,7 +240,7 @@ def double_precision() -> Iterator[None]:
         torch.set_default_dtype(torch.float32)
 
 
-def one_of_many(root: Path, out: Path) -> dict[str, Any]:
+def one_of_many(root: Path, out: Path):
     domains = [open_domain(root, "ImageList", [name]) for name in ("bright", "dark")]
     target = domains[1]
     with double_precision():

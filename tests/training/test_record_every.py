@@ -1,8 +1,5 @@
 """A record of some epochs has their scores, costs no other pass and changes nothing else."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import pytest
 
 from tests.end_to_end.killable import differences
@@ -10,7 +7,7 @@ from tests.training.small import EPOCHS, adapt, without
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training.adaptation import Adaptation
 
-BETWEEN: dict[str, Any] = {"lr": 1.0}
+BETWEEN = {"lr": 1.0}
 """With which epoch 2 of 4 is selected."""
 WITH_LABELS = {"accuracy", "mean_class_accuracy", "ece", "per_class_accuracy"}
 
@@ -21,7 +18,7 @@ def passes(monkeypatch):
     predict = Adaptation._predict
     epochs = []
 
-    def counted(self: Adaptation, loader, epoch: int, view=None):
+    def counted(self, loader, epoch, view=None):
         if loader is self.images.target:
             epochs.append(epoch)
         return predict(self, loader, epoch, view)
@@ -30,7 +27,7 @@ def passes(monkeypatch):
     return epochs
 
 
-def recorded(metrics: list[Mapping[str, Any]]) -> list[int]:
+def recorded(metrics) -> list[int]:
     assert all(line.keys() >= WITH_LABELS or not WITH_LABELS & line.keys() for line in metrics)
     return [line["epoch"] for line in metrics if "accuracy" in line]
 

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -40,7 +39,7 @@ def save(run: RunDirectory, epoch: int):
     run.save_epoch({"parts": {"model": weights(epoch)}}, metrics, epoch in SELECTED)
 
 
-def train(path: Path, config: dict[str, Any] = CONFIG, epochs: int | None = None, **options: bool):
+def train(path: Path, config=CONFIG, epochs: int | None = None, **options: bool):
     """A run whose model is its epoch; it continues what is there, and is cut off after so many epochs."""
     with closing(RunDirectory(path)) as run:
         run.begin(config, **options)
@@ -91,7 +90,7 @@ def no_waiting_for_the_disk(monkeypatch):
     monkeypatch.setattr(files.os, "fsync", lambda descriptor: None)
 
 
-def after(events: int, monkeypatch: pytest.MonkeyPatch, error: BaseException) -> Callable[[], int]:
+def after(events: int, monkeypatch, error: BaseException) -> Callable[[], int]:
     """Raise at one of the flushes and renames to come; gives how many are left until then."""
     left = [events]
 
@@ -192,7 +191,7 @@ def test_an_epoch_is_written_while_the_caller_changes_its_weights_and_what_follo
 @pytest.mark.parametrize("call", ["wait", "save_epoch", "finish", "load"])
 def test_an_error_of_the_writer_is_that_of_the_next_call(tmp_path, monkeypatch, call):
     epoch = ({"parts": {"model": weights(0)}}, [{"epoch": 0}], True)
-    arguments: dict[str, Any] = {"save_epoch": epoch, "finish": [{}], "load": [LATEST]}
+    arguments = {"save_epoch": epoch, "finish": [{}], "load": [LATEST]}
     run = RunDirectory(tmp_path)
     run.begin(CONFIG)
     with monkeypatch.context() as patch:

@@ -100,7 +100,7 @@ def run(domains, source_checkpoint, tmp_path):
     """Adapt into a run directory of this name."""
     common = [word for word in small_arguments(domains) if word not in ("-s", "bright")]
 
-    def run(log: str, *words: str, start=source_checkpoint) -> int:
+    def run(log, *words, start=source_checkpoint):
         places = ["-t", "dark", "--checkpoint", str(start), "--log", str(tmp_path / log)]
         return main(["adapt", *common, *places, "--epochs", "4", "--lr", "0.3", *words])
 

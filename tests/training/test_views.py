@@ -105,7 +105,7 @@ def test_a_step_at_the_fitted_rate_changes_predictions_by_a_part_of_what_two_vie
     layer = nn.Linear(4, CLASSES)
     batches = [*torch.randn(2, 8, 4)]
 
-    def predict(batch: torch.Tensor) -> torch.Tensor:
+    def predict(batch):
         return torch.stack([layer(batch), layer(batch.flip(1))]).softmax(2)
 
     rate = fitted_rate(1e-3, batches, [*layer.parameters()], lambda batch: layer(batch).square().sum(), predict)

@@ -25,9 +25,7 @@ TINY = {
 }
 
 
-def test_its_commands_are_commands_of_this_package_and_its_page_is_of_what_they_made(
-    tmp_path: Path, monkeypatch, capsys
-) -> None:
+def test_its_commands_are_commands_of_this_package_and_its_page_is_of_what_they_made(tmp_path, monkeypatch, capsys):
     for name in ("amazon", "dslr", "webcam"):
         write_list(tmp_path / "data" / "office31", name, images=40, classes=31)
     (tmp_path / "data" / "weights.safetensors").touch()
