@@ -1,4 +1,5 @@
 import json
+import random
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -24,6 +25,14 @@ hypothesis.settings.register_profile(
     "suite", max_examples=40, deadline=None, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture]
 )
 hypothesis.settings.load_profile("suite")
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    """No test depends on what the tests before it have drawn."""
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
 
 
 @pytest.fixture(scope="session")

@@ -1,13 +1,14 @@
 """Every public function and class with its default settings: two workers, two views, mixed batch-norm statistics."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import tllib_ancon
 from tests.domains_on_disk import write_domain
-from tllib_ancon import methods
 from tllib_ancon.cli.main import main
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.training.assess import Assessment
@@ -71,10 +72,6 @@ def test_adapt_with_labels_that_teach(taught):
     assert 0 < taught.summary["taught"] < IMAGES
 
 
-def test_predict(adapted):
-    assert tllib_ancon.predict(adapted.model, PIXELS).probabilities.shape == (IMAGES, CLASSES)
-
-
 def test_evaluate(adapted):
     scored = tllib_ancon.evaluate(adapted.model, PIXELS, labels=LABELS)
     predicted = tllib_ancon.predict(adapted.model, PIXELS).labels
@@ -111,15 +108,6 @@ def test_save_pretrained_and_the_run_directory(tmp_path):
     assert len(tllib_ancon.predict(network(), PIXELS, checkpoint=str(tmp_path / "run")).labels) == IMAGES
 
 
-@pytest.mark.parametrize("method", ["roid", "tent", "adabn", "eta", "ancon-auto"])
-def test_online(method):
-    stream = tllib_ancon.online(network(), method)
-    for batch in torch.randn(2, 8, 3, SIDE, SIDE):
-        assert stream(batch).shape == (8, CLASSES)
-    stream.reset()
-    assert isinstance(tllib_ancon.online(network()), tllib_ancon.Online)
-
-
 @pytest.mark.parametrize("method", ["erm", "cdan", "mdd"])
 def test_pretrain_then_adapt_then_evaluate(method, domains, tmp_path):
     steps = {} if method == "erm" else {"iters_per_epoch": 2, "batch_size": 8}
@@ -135,68 +123,15 @@ def test_pretrain_then_adapt_then_evaluate(method, domains, tmp_path):
         assert main(["evaluate", str(domains), "-d", "ImageList", "-t", "dark", "--checkpoint", str(run)]) == 0
 
 
-def own_loop(*arguments: Tensor, loss: nn.Module):
-    indices, features, logits = arguments
-    takes_features = isinstance(loss, tllib_ancon.NeighborhoodReciprocity)
-    if isinstance(loss, tllib_ancon.NeighborhoodReciprocity | tllib_ancon.AdaptiveSmoothing):
-        loss.initialize(torch.arange(IMAGES), torch.randn(IMAGES, WIDTH), torch.randn(IMAGES, CLASSES))
-    return loss(indices, features, logits) if takes_features else loss(indices, logits)
-
-
-INDICES = torch.arange(8)
-FEATURES = torch.randn(8, WIDTH, generator=torch.Generator().manual_seed(0))
-LOGITS = torch.randn(8, CLASSES, generator=torch.Generator().manual_seed(1))
-PROBABILITIES = LOGITS.softmax(1)
-STEP = INDICES, FEATURES, LOGITS
-OWN_LOOP = {
-    "AnchoredConfidence": lambda: own_loop(*STEP, loss=tllib_ancon.AnchoredConfidence(IMAGES, CLASSES)),
-    "AdaptiveSmoothing": lambda: own_loop(*STEP, loss=tllib_ancon.AdaptiveSmoothing(IMAGES, CLASSES)),
-    "EarlyLearningRegularization": lambda: own_loop(
-        *STEP, loss=tllib_ancon.EarlyLearningRegularization(IMAGES, CLASSES)
-    ),
-    "NeighborhoodReciprocity": lambda: own_loop(
-        *STEP, loss=tllib_ancon.NeighborhoodReciprocity(IMAGES, CLASSES, WIDTH)
-    ),
-    "TemporalEnsemble": lambda: tllib_ancon.TemporalEnsemble(IMAGES, CLASSES).votes(INDICES),
-    "generalized_cross_entropy": lambda: tllib_ancon.generalized_cross_entropy(LOGITS, PROBABILITIES),
-    "infomax": lambda: tllib_ancon.infomax(PROBABILITIES),
-    "corr_c": lambda: tllib_ancon.corr_c(PROBABILITIES),
-    "mean_entropy": lambda: tllib_ancon.mean_entropy(PROBABILITIES),
-    "expected_calibration_error": lambda: tllib_ancon.expected_calibration_error(PROBABILITIES, INDICES % CLASSES),
-}
-
-
-@pytest.mark.parametrize("name", OWN_LOOP)
-def test_in_a_loop_of_ones_own(name):
-    assert torch.as_tensor(OWN_LOOP[name]()).isfinite().all()
-
-
-@pytest.mark.parametrize("name", methods.names())
-def test_create(name):
-    sizes = {"num_samples": IMAGES, "num_classes": CLASSES, "feature_dim": WIDTH}
-    method = methods.create(name, **sizes, total_steps=4)
-    everything = torch.arange(IMAGES), torch.randn(IMAGES, WIDTH), torch.randn(IMAGES, CLASSES)
-    method.begin_epoch(0, *everything)
-    assert method(INDICES, LOGITS.clone().requires_grad_(), FEATURES).isfinite()
-
-
 def test_check(tmp_path):
     result = tllib_ancon.check(network(), PIXELS, out=tmp_path)
     assert not result.is_wrong
     assert (tmp_path / "images.png").is_file()
 
 
-def test_every_public_name_is_called_here():
-    results = {
-        "AdaptationResult",
-        "Assessment",
-        "CheckResult",
-        "Evaluation",
-        "Predictions",
-        "Online",
-        "UserError",
-        "__version__",
-    }
-    configurations = {"AdaptConfig", "PretrainConfig"}
-    functions = {"adapt", "assess", "certify", "check", "evaluate", "methods", "online", "predict", "pretrain"}
-    assert set(tllib_ancon.__all__) == results | configurations | functions | set(OWN_LOOP)
+def test_every_public_name_is_used_here_or_with_the_losses():
+    """``every_loss.py`` takes a step with each loss and part, with their default settings."""
+    texts = Path(__file__).read_text() + Path(__file__).with_name("every_loss.py").read_text()
+    results = {"AdaptationResult", "CheckResult", "Evaluation", "Online", "Predictions"}
+    of_other_tests = {"AdaptConfig", "UserError", "__version__", "expected_calibration_error", "online"}
+    assert {name for name in tllib_ancon.__all__ if name not in texts} - results - of_other_tests == set()

@@ -98,14 +98,12 @@ def test_it_is_short_and_names_its_host_first():
     assert "gallery/" not in README
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_of_a_page_lead_to_files_of_the_repository(page):
     """Each page is read on the repository's page, too, where nothing is generated."""
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     links = [link for link in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in link]
     assert [link for link in links if not (page.parent / link).exists()] == []
-
-
-def test_its_links_lead_to_files():
-    links = re.findall(r"\]\(([^)#]+)", README)
-    assert [link for link in links if "://" not in link and not (ROOT / link).exists()] == []

@@ -16,6 +16,7 @@ from tllib_ancon.config.toml import tomllib
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+REPOSITORY = "https://github.com/somebody/something"
 CONDA_NAMES = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
 
 
@@ -45,6 +46,16 @@ def test_every_file_of_the_package_is_installed():
     assert [str(path) for path in others if not any(path.match(pattern) for pattern in patterns)] == []
 
 
+def test_one_file_has_the_address_of_the_repository():
+    """And no file has a placeholder for it."""
+    address = PROJECT["urls"].get("Repository", REPOSITORY).removeprefix("https://")
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
+    texts = [ROOT / name for name in tracked if name.endswith((".md", ".toml", ".yml", ".yaml", ".cff", ".ipynb"))]
+    contents = {path.name: path.read_text(encoding="utf-8") for path in texts if path.is_file()}
+    assert [name for name, content in contents.items() if address in content] in ([], ["pyproject.toml"])
+    assert [name for name, content in contents.items() if "OWNER/NAME" in content] == []
+
+
 def metadata(folder: Path, repository: str | None) -> str:
     """What the package's page shows, with this address of the repository."""
     pytest.importorskip("setuptools", "77")
@@ -69,18 +80,6 @@ def test_without_an_address_of_the_repository_the_packages_page_names_none(tmp_p
     assert links_of(page) == links_of((ROOT / "README.md").read_text())
 
 
-def test_no_text_holds_a_placeholder_for_the_repository():
-    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
-    texts = [
-        ROOT / name for name in tracked if name.endswith((".md", ".toml", ".py", ".yml", ".yaml", ".cff", ".ipynb"))
-    ]
-    owner = "OWNER" + "/NAME"
-    assert [str(path) for path in texts if path.is_file() and owner in path.read_text(encoding="utf-8")] == []
-
-
-REPOSITORY = "https://github.com/somebody/something"
-
-
 def test_the_links_of_the_packages_page_lead_to_files_of_the_release(tmp_path):
     page = metadata(tmp_path, REPOSITORY)
     links = links_of(page)
@@ -88,12 +87,3 @@ def test_the_links_of_the_packages_page_lead_to_files_of_the_release(tmp_path):
     ours = re.findall(rf"{re.escape(REPOSITORY)}/(raw|blob)/v{re.escape(__version__)}/([^#\n]+)", "\n".join(links))
     assert {kind for kind, _ in ours} == {"raw", "blob"}
     assert [path for _, path in ours if not (ROOT / path).exists()] == []
-
-
-def test_one_file_has_the_address_of_the_repository():
-    address = PROJECT["urls"].get("Repository", REPOSITORY).removeprefix("https://")
-    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
-    texts = (
-        path for name in tracked if (path := ROOT / name).suffix in (".md", ".cff", ".yml", ".yaml", ".ipynb", ".toml")
-    )
-    assert [path.name for path in texts if path.is_file() and address in path.read_text()] in ([], ["pyproject.toml"])

@@ -9,12 +9,12 @@ from benchmarks.left_out.families import Cell
 
 def runs(**accuracies: dict[str, list[float]]) -> pd.DataFrame:
     """Of each variant, by family, the last accuracies of its cells from a start of 50."""
-    rows = [
-        (*Cell(family, f"pair{at}", "equal"), variant, 800, 50.0, last, last, f"50.0 {last} {last}", last, 1.0)
-        for variant, families_ in accuracies.items()
-        for family, values in families_.items()
-        for at, last in enumerate(values)
-    ]
+    rows = []
+    for variant, accuracies_of_family in accuracies.items():
+        for family, values in accuracies_of_family.items():
+            for number, last in enumerate(values):
+                cell = Cell(family, f"pair{number}", "equal")
+                rows.append((*cell, variant, 800, 50.0, last, last, f"50.0 {last} {last}", last, 1.0))
     return pd.DataFrame(rows, columns=grid.COLUMNS)
 
 

@@ -1,6 +1,5 @@
 """The labelling page: who may see it, what it shows and takes, and that every answer it acknowledged is kept."""
 
-import io
 import itertools
 import json
 import multiprocessing
@@ -8,7 +7,6 @@ import os
 import re
 import signal
 import socket
-import sys
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -90,22 +88,6 @@ def test_it_serves_the_page_alone_and_forbids_other_sources(page):
 
 
 # Images
-
-
-def test_an_image_is_upright_small_and_without_metadata(session):
-    original = Image.new("RGB", (3000, 1000), (200, 10, 10))
-    exif = original.getexif()
-    exif[0x0112] = 6  # to be turned by a quarter
-    exif[0x010E] = "mug"
-    content = io.BytesIO()
-    original.save(content, "JPEG", exif=exif)
-    with served(session, lambda position: Image.open(io.BytesIO(content.getvalue()))) as page:
-        response, sent = page.get("image/0")
-    image = Image.open(io.BytesIO(sent))
-    assert header(response, "content-type") == "image/jpeg"
-    assert image.size == (533, 1600)
-    assert not image.getexif()
-    assert b"mug" not in sent
 
 
 @pytest.mark.parametrize("mode", ["L", "1", "RGBA", "P", "I;16", "F"])
@@ -197,13 +179,6 @@ def test_a_port_in_use_is_one_line():
         port = server.getsockname()[1]
         with pytest.raises(UserError, match=rf"port {port} of 127.0.0.1 cannot be used \(address already in use\)"):
             serve(Session(comparison()), port=port)
-
-
-def test_without_the_framework_it_says_what_to_install(monkeypatch):
-    monkeypatch.delitem(sys.modules, "tllib_ancon.certificate.page")
-    monkeypatch.setitem(sys.modules, "uvicorn", None)
-    with pytest.raises(UserError, match=r"pip install 'tllib-ancon\[page\]'"):
-        from tllib_ancon.certificate.page import serve  # noqa: F401
 
 
 def label(log: Path, said: Connection):

@@ -235,10 +235,6 @@ def test_outcomes_reach_the_test():
         reference.update(outcome)
     assert session.test.outcomes == reference.outcomes
     assert (session.test.interval, session.test.threshold) == (reference.interval, 10)
-    with pytest.raises(UserError, match="`delta`"):
-        Session(models, delta=1)
-    with pytest.raises(UserError, match="`margin`"):
-        Session(models, margin=-0.1)
 
 
 @settings(max_examples=15)

@@ -136,9 +136,3 @@ def test_nothing_is_downloaded_unless_allowed(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(UserError, match=message):
         open_domain(tmp_path, "hf:nobody/nothing", ["train"])
     assert not datasets.config.HF_HUB_OFFLINE
-
-
-def test_without_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "datasets", None)
-    with pytest.raises(UserError, match=r"hf:x needs datasets: pip install 'tllib-ancon\[huggingface\]'"):
-        open_domain(tmp_path, "hf:x", ["train"])

@@ -26,8 +26,9 @@ class Said:
     status: int | str | None = None
 
     def lines(self) -> list[str]:
-        printed = [f"{name}: {line}" for name in ("out", "err") for line in getattr(self, name).getvalue().splitlines()]
-        return [f"status = {self.status}", *printed]
+        printed = [f"out: {line}" for line in self.out.getvalue().splitlines()]
+        complaints = [f"err: {line}" for line in self.err.getvalue().splitlines()]
+        return [f"status = {self.status}", *printed, *complaints]
 
 
 def command(*words, said: Said | None = None) -> Said:

@@ -42,12 +42,6 @@ def test_images_that_cannot_be_adapted_to(copied, adapt, refused, change, worker
     assert re.search(message, shown), shown
 
 
-def test_a_run_refused_at_an_image_starts_with_the_corrected_command(copied, adapt, refused):
-    with_a_damaged_image(copied)
-    assert "cannot be decoded" in refused(adapt(root=copied))
-    assert main(adapt("run", "--skip-corrupt", root=copied)) == 0
-
-
 @pytest.mark.parametrize("more", [(), ("--method", "cdan", "-t", "dark", "-i", "2")])
 def test_a_source_without_labels_trains_nothing(copied, tmp_path, refused, more):
     without_labels(copied)
@@ -115,16 +109,6 @@ def test_an_export_without_room_keeps_what_was_there(source_checkpoint, tmp_path
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("model.pt", b"before")]
-
-
-@pytest.mark.parametrize("content", ["[" * 100_000, "[]"])
-def test_a_checkpoint_in_a_run_whose_record_is_damaged(domains, source_checkpoint, tmp_path, adapt, refused, content):
-    (tmp_path / "checkpoints").mkdir()
-    copy = Path(shutil.copy(source_checkpoint, tmp_path / "checkpoints" / "best.pth"))
-    (tmp_path / "config.json").write_text(content)
-    for words in (["predict", str(domains), "--checkpoint"], ["export", "--out", str(tmp_path / "out.pt")]):
-        assert "config.json" in refused([*words, str(tmp_path)])
-    assert "config.json" in refused(adapt("run", checkpoint=copy))
 
 
 def test_the_source_of_an_adaptation_is_a_domain_but_needs_no_image(copied, adapt, refused):

@@ -169,16 +169,6 @@ def test_a_loss_that_is_not_finite_stops_with_its_step_and_the_state_before_it_i
     assert_equal(tmp_path, "whole", "cut")
 
 
-def test_weights_that_are_not_finite_are_refused_before_the_first_epoch(source_checkpoint, tmp_path, adapt, refused):
-    state = torch.load(source_checkpoint, weights_only=True)
-    state["bottleneck.0.bias"][0] = torch.inf
-    torch.save(state, tmp_path / "inf.pth")
-    shown = refused(adapt("run", checkpoint=tmp_path / "inf.pth"))
-    assert "the source model's logits" in shown
-    assert "not finite" in shown
-    assert not (tmp_path / "run" / "checkpoints" / "latest.pth").exists()
-
-
 @pytest.mark.parametrize("more", [(), ("-t", "dark", "--method", "cdan", "-i", "5")], ids=["erm", "cdan"])
 def test_a_source_loss_that_is_not_finite_stops_with_its_step(domains, tmp_path, refused, more):
     words = ["pretrain", *small_arguments(domains), "--lr", "1e30", "-p", "1", "--log", str(tmp_path / "run")]

@@ -157,36 +157,33 @@ DAMAGES = {
     "numbers as texts": lambda content: content.replace(b": 1", b': "x"'),
     "repeated": lambda content: content[:20] + content,
 }
-READERS = {
-    "run/config.json": "adapt",
-    "run/result.json": "adapt",
-    "run/metrics.jsonl": "adapt",
-    "run/checkpoints/best.pth": "evaluate",
-    "domains/image_list/dark.txt": "predict",
-    "domains/image_list/classes.txt": "predict",
-    "domains/dark/red/003.png": "predict",
-}
-"""File -> the command that reads it."""
+FILES = (
+    *("run/config.json", "run/result.json", "run/metrics.jsonl", "run/checkpoints/best.pth"),
+    *("domains/image_list/dark.txt", "domains/image_list/classes.txt", "domains/dark/red/003.png"),
+)
 
 
-@pytest.mark.parametrize("file", READERS)
+@pytest.mark.parametrize("file", FILES)
 def test_a_damaged_file_is_one_line_or_an_answer(file, kept, copied, source_checkpoint, tmp_path, capsys):
     run = tmp_path / "run"
     without_epochs = [word for word in small_arguments(copied) if word not in ("-s", "bright", "--quiet")]
     selected = ["-t", "dark", "--checkpoint", str(run)]
-    commands = {
-        "adapt": adapt_arguments(copied, source_checkpoint, run, *KEPT),
-        "evaluate": ["evaluate", *without_epochs, *selected],
-        "predict": ["predict", *without_epochs, *selected, "--out", str(tmp_path / "out.csv")],
-    }
-    words = commands[READERS[file]]
+    commands = [
+        adapt_arguments(copied, source_checkpoint, run, *KEPT),
+        ["evaluate", *without_epochs, *selected],
+        ["predict", *without_epochs, *selected, "--overwrite", "--out", str(tmp_path / "out.csv")],
+        ["export", str(run), "--format", "state-dict", "--overwrite", "--out", str(tmp_path / "out.pth")],
+    ]
+    shutil.copytree(kept, run)
+    whole = (tmp_path / file).read_bytes()
+    shutil.rmtree(run)
     for damage in DAMAGES.values():
-        shutil.copytree(kept, run)
-        whole = (tmp_path / file).read_bytes()
-        (tmp_path / file).write_bytes(damage(whole))
-        capsys.readouterr()
-        status = main(words)
-        errors = [line for line in capsys.readouterr().err.splitlines() if "error: " in line]
-        assert (status, len(errors)) in ((0, 0), (2, 1))
-        (tmp_path / file).write_bytes(whole)
-        shutil.rmtree(run)
+        for words in commands:
+            shutil.copytree(kept, run, dirs_exist_ok=True)
+            (tmp_path / file).write_bytes(damage(whole))
+            capsys.readouterr()
+            status = main(words)
+            errors = [line for line in capsys.readouterr().err.splitlines() if "error: " in line]
+            assert (status, len(errors)) in ((0, 0), (2, 1)), words
+            (tmp_path / file).write_bytes(whole)
+            shutil.rmtree(run)

@@ -103,14 +103,6 @@ def test_a_checkpoint_without_its_run_needs_its_architecture(words, source_check
     assert {row["class"] for row in rows(tmp_path / "out.csv")} <= {"0", "1", "2"}
 
 
-def test_a_file_that_exists_and_an_unknown_ending_are_refused(words, tmp_path, refused):
-    (tmp_path / "there.csv").write_text("before")
-    assert "pass --overwrite to replace it" in refused(words("there.csv"))
-    assert "its ending decides the format" in refused(words("out.txt"))
-    assert (tmp_path / "there.csv").read_text() == "before"
-    assert list(tmp_path.glob(".*")) == []
-
-
 def test_two_processes_write_what_one_writes(words, tmp_path):
     assert main(words("one.csv")) == 0
     finish_in_two(words("two.csv"))

@@ -28,27 +28,38 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def outcome(folder: Path, *patterns: str):
     """Path below the folder -> content of every file, or of those of these patterns."""
-    paths = sorted(path for pattern in patterns or ("**/*",) for path in folder.glob(pattern) if path.is_file())
-    return {path.relative_to(folder).as_posix(): _read(path) for path in paths}
+    contents = {}
+    for pattern in patterns or ("**/*",):
+        for path in sorted(folder.glob(pattern)):
+            if path.is_file():
+                contents[path.relative_to(folder).as_posix()] = _read(path)
+    return contents
 
 
 def differences(first, second, name: str = "") -> list[str]:
     """Where two nested values differ by a bit: NaN equals NaN, and -0 differs from 0."""
+    places = []
     if isinstance(first, dict) and isinstance(second, dict):
-        alone = [f"{name}/{key} (missing)" for key in first.keys() ^ second.keys()]
-        common = first.keys() & second.keys()
-        return alone + [place for key in common for place in differences(first[key], second[key], f"{name}/{key}")]
-    if isinstance(first, list) and isinstance(second, list) and len(first) == len(second):
-        pairs = enumerate(zip(first, second, strict=True))
-        return [place for number, pair in pairs for place in differences(*pair, f"{name}[{number}]")]
-    if isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor):
-        if first.dtype == second.dtype == torch.bfloat16:  # NumPy has no such type
-            first, second = first.view(torch.int16), second.view(torch.int16)
-        first, second = first.numpy(), second.numpy()
-    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
-        same = first.dtype == second.dtype and first.shape == second.shape and first.tobytes() == second.tobytes()
-        return [] if same else [name]
-    return [] if type(first) is type(second) and first == second else [name]
+        places += [f"{name}/{key} (missing)" for key in first.keys() ^ second.keys()]
+        for key in first.keys() & second.keys():
+            places += differences(first[key], second[key], f"{name}/{key}")
+    elif isinstance(first, list) and isinstance(second, list) and len(first) == len(second):
+        for number, pair in enumerate(zip(first, second, strict=True)):
+            places += differences(*pair, f"{name}[{number}]")
+    elif _comparable(first) != _comparable(second):
+        places.append(name)
+    return places
+
+
+def _comparable(value) -> tuple:
+    """What is equal for values of one type that are the same to the bit."""
+    if isinstance(value, torch.Tensor):
+        if value.dtype == torch.bfloat16:  # NumPy has no such type
+            return torch.bfloat16, _comparable(value.view(torch.int16))
+        value = value.numpy()
+    if isinstance(value, np.ndarray):
+        return value.dtype, value.shape, value.tobytes()
+    return type(value), value
 
 
 def _read(path: Path):

@@ -7,7 +7,7 @@ import pytest
 
 from tests.toolkit.conftest import EXAMPLES, requires_checkout
 from tllib_ancon import methods
-from tllib_ancon.cli.main import main, parse
+from tllib_ancon.cli.main import parse
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.settings import settings_of
@@ -15,7 +15,6 @@ from tllib_ancon.data.layouts.corrupted_images import ImageNetC
 from tllib_ancon.data.layouts.tllib import TABLES
 from tllib_ancon.laboratory import plan
 from tllib_ancon.laboratory import published as numbers
-from tllib_ancon.laboratory.local import EngineConfig
 from tllib_ancon.runtime.errors import UserError
 
 OUT = Path("out")
@@ -76,15 +75,6 @@ def test_cdan_and_mdd_are_trained_as_tllibs_scripts_train_them(start):
             }
             compared.add((theirs.source[0], theirs.target[0]))
     assert compared == set(planned)
-
-
-def test_a_plan_that_names_an_engine_says_where_to_pass_it(tmp_path, capsys):
-    (tmp_path / "plan.toml").write_text('extends = "office31"\nengine = "slurm"\n')
-    assert main(["benchmark", str(tmp_path / "plan.toml"), "DATA"]) == 2
-    assert "--engine is no setting of a plan; remove it, and pass it to benchmark" in capsys.readouterr().err
-    assert main(["benchmark", "office31", "DATA", "--engine", "slurm"]) == 2
-    assert "unknown value of --engine: 'slurm'. Valid names: local, ray" in capsys.readouterr().err
-    assert tuple(EngineConfig.model_fields) == plan._OF_THE_ENGINE
 
 
 def test_pairs_are_selected_by_name_pattern_and_group():

@@ -142,16 +142,17 @@ def cdan() -> dict[str, Tensor]:
     return randomise(rebuilt(block(), nn.Linear(9, K), 9)).state_dict()
 
 
+OF_TLLIB = [
+    *((f"alignment.{name}", {}) for name in ("cdan", "dann", "bsp", "adda", "jan", "dan")),
+    *((f"self_training.{name}", {}) for name in ("mcc", "self_ensemble")),
+    ("alignment.mdd", {"width": 11}),
+    ("normalization.afn", {}),
+    ("normalization.afn", {"num_blocks": 3}),
+]
 MODELS = [
     *(
         pytest.param(partial(of_tllib, module, bottleneck_dim=9, **options), marks=requires_tllib, id=f"tllib-{module}")
-        for module, options in [
-            *((f"alignment.{name}", {}) for name in ("cdan", "dann", "bsp", "adda", "jan", "dan")),
-            *((f"self_training.{name}", {}) for name in ("mcc", "self_ensemble")),
-            ("alignment.mdd", {"width": 11}),
-            ("normalization.afn", {}),
-            ("normalization.afn", {"num_blocks": 3}),
-        ]
+        for module, options in OF_TLLIB
     ),
     pytest.param(partial(of_tllib, "modules.classifier"), marks=requires_tllib, id="tllib-erm"),
     pytest.param(of_tllibs_fixmatch, marks=requires_tllib, id="tllib-fixmatch"),

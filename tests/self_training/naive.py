@@ -59,10 +59,9 @@ class NaiveAnCon:
                 self.history.setdefault(index, []).append(argmax(row))
         after = [self.ensemble(index) for index in indices]
         read = before if self.convention == "authors" else after
-        return [
-            [
-                (1 - self.smoothing) * (1.0 if k == argmax(row) else 0.0) + self.smoothing * anchor[k]
-                for k in range(self.num_classes)
-            ]
-            for row, anchor in zip(probabilities, read, strict=True)
-        ]
+        targets = []
+        for row, anchor in zip(probabilities, read, strict=True):
+            target = [self.smoothing * votes for votes in anchor]
+            target[argmax(row)] += 1 - self.smoothing
+            targets.append(target)
+        return targets

@@ -28,19 +28,21 @@ class Naive(NaiveAnCon):
     def __call__(self, indices: list[int], logits: list[list[float]]) -> list[list[float]]:
         votes = [self.ensemble(index) for index in indices]
         predictions = self.visit(indices, logits)  # one-hot, without smoothing
-        targets = [
-            [(v + p) / (1 + sum(counted)) for v, p in zip(counted, prediction, strict=True)]
-            for counted, prediction in zip(votes, predictions, strict=True)
-        ]
+        targets = []
+        for counted, prediction in zip(votes, predictions, strict=True):
+            total = 1 + sum(counted)
+            targets.append([(v + p) / total for v, p in zip(counted, prediction, strict=True)])
         decay = max(self.beta, 1 - len(indices) / (10 * CLASSES))
         for k in range(CLASSES):
             mean_target = sum(target[k] for target in targets) / len(targets)
             self.shares[k] = decay * self.shares[k] + (1 - decay) * mean_target
-        weighted = [
-            [t * p / share if t else 0.0 for t, p, share in zip(target, self.prior, self.shares, strict=True)]
-            for target in targets
-        ]
-        return [[value * min(sum(row), 1.0) / (sum(row) or 1) for value in row] for row in weighted]
+        weights = [prior / share if share else 0.0 for prior, share in zip(self.prior, self.shares, strict=True)]
+        weighted = []
+        for target in targets:
+            row = [t * weight for t, weight in zip(target, weights, strict=True)]
+            mass = sum(row) or 1.0
+            weighted.append([value * min(mass, 1.0) / mass for value in row])
+        return weighted
 
 
 @given(

@@ -17,10 +17,9 @@ def naive_labels(features: list[list[float]], logits: list[list[float]]) -> list
     for _ in range(2):
         centroids = {}
         for k in sorted(set(labels)):
-            mass = sum(a[k] for a in affinities)
-            centroids[k] = [
-                sum(a[k] * row[d] for a, row in zip(affinities, rows, strict=True)) / mass for d in range(len(rows[0]))
-            ]
+            weights = [affinity[k] for affinity in affinities]
+            columns = zip(*rows, strict=True)
+            centroids[k] = [dot(weights, column) / sum(weights) for column in columns]
         labels = [max(centroids, key=lambda k: dot(row, unit(centroids[k]))) for row in rows]
         affinities = [[float(k == label) for k in range(len(logits[0]))] for label in labels]
     return labels

@@ -96,17 +96,7 @@ def test_predict_refuses_settings_of_a_checkpoints_network(name, value):
         tllib_ancon.predict(net(), TARGET, workers=0, **{name: value})
 
 
-def test_predict_refuses_what_is_no_model():
-    with pytest.raises(UserError, match=STATE_DICT):
-        tllib_ancon.predict(net().state_dict(), TARGET)
-
-
 # What images a network sees that nothing is known of
-
-
-def test_without_normalisation_nothing_is_assumed(domains):
-    with pytest.raises(UserError, match="pass `evaluation_transform`, to adapt also `train_transform`"):
-        tllib_ancon.adapt(net(), domains / "dark", **QUICK)
 
 
 @pytest.mark.parametrize(("side", "in_training"), [(16, "shifted by up to 4 pixels"), (64, "cropped at random")])

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import nn
 
-from tests.domains_on_disk import write_domains
 from tests.end_to_end.killable import differences
 from tests.toolkit.conftest import toolkit  # noqa: F401 (a fixture)
 from tllib_ancon.config.pretrain import PretrainConfig
@@ -38,10 +37,9 @@ RANDOMIZED = PretrainConfig(method="cdan", **SMALL, randomized=True, randomized_
 METHODS = pytest.mark.parametrize("method", [CDAN, MDD, RANDOMIZED], ids=["cdan", "mdd", "randomized"])
 
 
-@pytest.fixture(scope="module")
-def domains(tmp_path_factory):
-    root = write_domains(tmp_path_factory.mktemp("domains"))
-    return open_domain(root, "ImageList", ["bright"]), open_domain(root, "ImageList", ["dark"])
+@pytest.fixture
+def both(domains):
+    return [open_domain(domains, "ImageList", [name]) for name in ("bright", "dark")]
 
 
 def training(
@@ -95,8 +93,8 @@ def naive_training(run: _AdversarialTraining, options) -> dict[str, torch.Tensor
 
 
 @METHODS
-def test_training_is_that_of_tllibs_scripts_and_selects_nothing(toolkit, method, domains, tmp_path):  # noqa: F811
-    run = training(toolkit, method, domains, tmp_path)
+def test_training_is_that_of_tllibs_scripts_and_selects_nothing(toolkit, method, both, tmp_path):  # noqa: F811
+    run = training(toolkit, method, both, tmp_path)
     torch.manual_seed(1)  # of MDD's dropout
     expected = naive_training(run, method)
     torch.manual_seed(1)
@@ -110,8 +108,8 @@ def test_training_is_that_of_tllibs_scripts_and_selects_nothing(toolkit, method,
 
 
 @METHODS
-def test_labels_of_the_target_change_nothing_and_are_not_seen(toolkit, method, domains, tmp_path):  # noqa: F811
-    source, target = domains
+def test_labels_of_the_target_change_nothing_and_are_not_seen(toolkit, method, both, tmp_path):  # noqa: F811
+    source, target = both
     relabelled = replace(target, labels=np.zeros(len(target), dtype=int))
     weights = []
     for number, domain in enumerate((target, relabelled, target.without_labels())):

@@ -50,16 +50,6 @@ def test_features_are_adapted_to_and_accuracy_rises(method):
     assert tllib_ancon.predict(result.model, SHIFTED).class_prior.sum() == pytest.approx(1, abs=1e-5)
 
 
-def test_one_logit_is_adapted_and_certified():
-    binary = (LABELS >= 5).astype(int)
-    model = trained(1)
-    result = tllib_ancon.adapt(model, SHIFTED, labels=binary, augment=jitter, **LONGER)
-    assert result.metrics[-1]["accuracy"] > result.metrics[0]["accuracy"]
-    assert tllib_ancon.predict(result.model, SHIFTED).probabilities.shape == (len(SHIFTED), 2)
-    assert result.certify(labels=binary).certificate["verdict"] in ("better", "undecided")
-    assert tllib_ancon.assess(model, SHIFTED, batch_size=64).indicators["class_frequencies"]
-
-
 def test_arrays_by_name_keep_their_types_in_augmentation_labels_that_teach_and_streams(tmp_path):
     torch.manual_seed(0)
     model = Masked().eval()
@@ -93,16 +83,6 @@ def test_a_run_on_tokens_takes_sequences_of_another_length(tmp_path):
 
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 3), dtype=np.uint8)
-
-
-@pytest.mark.parametrize("pixels", [PIXELS, PIXELS[..., 0], PIXELS / 255])
-def test_arrays_of_pixels_are_images(pixels):
-    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
-    sizes = []
-    network.register_forward_pre_hook(lambda module, inputs: sizes.append(inputs[0].shape))
-    unread = {"train_resizing": "keep-ratio"}  # it is of training
-    tllib_ancon.predict(network, pixels, image_size=16, **HALVES, **unread)
-    assert sizes == [(40, 3, 16, 16)]
 
 
 def test_a_line_says_that_nothing_augments(capsys):
@@ -168,24 +148,6 @@ def test_agreement_without_batch_norm_is_of_two_views():
 
 DAMAGED = np.zeros((20, 64), np.float32)
 DAMAGED[[3, 11], 5] = np.nan, np.inf
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (torch.from_numpy(DAMAGED), r"NaN or infinity in 2 rows \(3, 11\)"),
-        ({"x": [[1.0], [1.0, 2.0]]}, "pad all rows to one length"),
-        (np.array([["a"] * 4] * 20, dtype=object), "is no image"),
-        (np.zeros((20, 8, 8), np.int32), "images are int32; convert pixels from 0 to 255 to uint8, other values"),
-        (torch.zeros(20, 3, 8, 8, dtype=torch.bool), "images are bool; convert pixels"),
-    ],
-)
-def test_arrays_that_no_model_takes(data, message, tmp_path):
-    with pytest.raises(UserError, match=message):
-        tllib_ancon.adapt(trained(), data, log=tmp_path / "run", **QUICK)
-    with pytest.raises(UserError, match=message):
-        tllib_ancon.predict(trained(), data)
-    assert not [*tmp_path.iterdir()]
 
 
 def test_a_bad_row_of_a_large_array_cannot_be_skipped(monkeypatch):

@@ -1,6 +1,7 @@
 """What the owner of a model froze stays frozen, and adapters alone learn."""
 
 import copy
+from functools import partial
 
 import pytest
 import timm
@@ -9,6 +10,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import tllib_ancon
+from tests.networks import transformer as any_transformer
 from tests.training.small import adapt, network
 from tllib_ancon.runtime.errors import UserError
 
@@ -86,14 +88,7 @@ def test_mixed_statistics_leave_frozen_scales_and_shifts(method):
     assert not torch.equal(model[2].running_mean, result.model[2].running_mean)
 
 
-def of_transformers() -> nn.Module:
-    transformers = pytest.importorskip("transformers")
-    size = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-    torch.manual_seed(0)
-    config = transformers.ViTConfig(**size, image_size=16, patch_size=8, num_labels=3)
-    return transformers.ViTForImageClassification(config)
-
-
+of_transformers = partial(any_transformer, image_size=16, num_hidden_layers=2)
 ADAPTED = [(transformer, "qkv", None), (transformer, "qkv", ["head"]), (of_transformers, "q_proj", ["classifier"])]
 
 

@@ -1,7 +1,6 @@
 """A user is told of an adaptation what its result holds, and a tracker gets every number."""
 
 import json
-import warnings
 from pathlib import Path
 
 import pytest
@@ -68,20 +67,6 @@ def adapt(run: Path, **settings):
     model = nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 3))
     images = TensorDataset(torch.randn(40, 3, 2, 2))
     return tllib_ancon.adapt(model, images, labels=[0] * 40, epochs=2, workers=0, log=run, **settings)
-
-
-@pytest.mark.parametrize("views", [1, 2])
-def test_probabilities_in_place_of_logits_are_one_line_before_the_table(capsys, views):
-    model = nn.Sequential(small.network(), nn.Softmax(1))
-    mirrored = torch.randint(256, (24, 3, 4, 4), dtype=torch.uint8)
-    settings = {"no_hflip": False, "image_size": 4, "norm_mean": [0.5] * 3, "norm_std": [0.5] * 3}
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        tllib_ancon.adapt(model, mirrored, method="ancon", views=views, epochs=1, batch_size=4, workers=0, **settings)
-    said = capsys.readouterr().err.splitlines()
-    told = [number for number, line in enumerate(said) if line.startswith("the model returns probabilities")]
-    assert len(told) == 1
-    assert told[0] < next(number for number, line in enumerate(said) if line.startswith("epoch  "))
 
 
 @pytest.mark.parametrize(("images", "warns"), [(1, True), (15, True), (16, False)])

@@ -140,14 +140,3 @@ def test_one_stream_of_labels_teaches_and_certifies(run, domains, tmp_path, caps
     assert "labels taught this source model with --teach 0.5 and --seed 0" in capsys.readouterr().err
     assert run("after", start=first) == 0
     assert recorded(tmp_path / "after")["taught"] == recorded(first)["taught"]
-
-
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [("nowhere.png,red", "is none of the 48 images"), ("dark/red/000.png,pink", "unknown class 'pink'")],
-)
-def test_a_bad_file_of_answers_is_one_line(run, answer, message, tmp_path, capsys):
-    file = tmp_path / "answers.csv"
-    file.write_text(answer)
-    assert run("bad", "--answers", str(file), *TEACH) == 2
-    assert message in capsys.readouterr().err
