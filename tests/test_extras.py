@@ -8,6 +8,7 @@ import sys
 import pytest
 from packaging.requirements import Requirement
 
+from tests.test_package import names_of_imports, packages
 from tests.test_release import PROJECT, ROOT
 from tllib_ancon.cli.main import main
 from tllib_ancon.runtime.errors import UserError
@@ -149,13 +150,9 @@ def test_every_extra_that_an_error_names_exists():
 
 
 def test_outside_the_laboratory_only_packages_of_the_core_are_imported_with_a_module():
-    core = {Requirement(line).name.lower().replace("-", "_") for line in PROJECT["dependencies"]}
-    modules_of_core = {"PIL" if name == "pillow" else name for name in core}
+    modules_of_core = {Requirement(line).name.lower().replace("-", "_") for line in PROJECT["dependencies"]} | {"PIL"}
     package = ROOT / "tllib_ancon"
     exceptions = [*package.glob("laboratory/**/*.py"), package / "certificate" / "page.py"]
     for path in sorted({*package.rglob("*.py")} - {*exceptions}):
         body = ast.parse(path.read_text(encoding="utf-8")).body
-        names = [alias.name for node in body if isinstance(node, ast.Import) for alias in node.names]
-        names += [str(node.module) for node in body if isinstance(node, ast.ImportFrom)]
-        packages = {name.partition(".")[0] for name in names} - sys.stdlib_module_names - {"tllib_ancon"}
-        assert packages <= modules_of_core, path
+        assert packages(names_of_imports(body)) <= modules_of_core, path

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import tllib_ancon
 from tllib_ancon.config.toml import tomllib
@@ -16,19 +17,30 @@ from tllib_ancon.config.toml import tomllib
 HEAVY = ("torchvision", "timm", "accelerate", "torchmetrics", "sklearn", "matplotlib", "pandas", "dalib", "tllib")
 
 
+def names_of_imports(nodes) -> set[str]:
+    """Dotted names of the modules that these nodes import."""
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return names | {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+
+
+def packages(names: set[str]) -> set[str]:
+    """Packages of others among imported modules."""
+    return {name.partition(".")[0] for name in names} - sys.stdlib_module_names - {"tllib_ancon"}
+
+
 def test_everything_that_a_module_imports_is_declared():
     source = Path(tllib_ancon.__file__).parent
-    nodes = [node for path in source.rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))]
-    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
-    foreign = {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names) - {"", "tllib_ancon"}
+    imported = set()
+    for path in source.rglob("*.py"):
+        imported |= packages(names_of_imports(list(ast.walk(ast.parse(path.read_text())))))
     project = tomllib.loads((source.parent / "pyproject.toml").read_text())["project"]
     requirements = [*project["dependencies"], *chain.from_iterable(project["optional-dependencies"].values())]
-    declared = {Requirement(line).name.lower().replace("_", "-") for line in requirements}
-    shipped = {
-        module: {name.lower().replace("_", "-") for name in found} for module, found in packages_distributions().items()
-    }
-    assert {name for name in foreign if name in shipped and not shipped[name] & declared} == set()
+    declared = {canonicalize_name(Requirement(line).name) for line in requirements}
+    undeclared = []
+    for module, distributions in packages_distributions().items():
+        if module in imported and not declared & set(map(canonicalize_name, distributions)):
+            undeclared.append(module)
+    assert undeclared == []
 
 
 def test_unknown_name():

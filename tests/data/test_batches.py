@@ -1,7 +1,5 @@
 """A batch of one tensor or of several by name keeps its structure, its types and its rows."""
 
-from typing import Any
-
 import pytest
 import torch
 
@@ -28,7 +26,7 @@ NAMED = {"tokens": torch.tensor([[1, 2], [3, 4]]), "age": torch.tensor([0.5, 1.5
         (NAMED, {"tokens": ["int64", 2], "age": ["float32"]}, "{'tokens': (2, 2), 'age': (2,)}"),
     ],
 )
-def test_the_form_of_a_batch_makes_one_like_it(batch: Any, form: Any, text: str) -> None:
+def test_the_form_of_a_batch_makes_one_like_it(batch, form, text):
     assert form_of(batch) == form
     assert shape_text(batch) == text
     assert num_rows(batch) == 2
@@ -45,7 +43,7 @@ def test_the_form_of_a_batch_makes_one_like_it(batch: Any, form: Any, text: str)
         assert not part[2:].any()
 
 
-def test_only_floats_change_their_type() -> None:
+def test_only_floats_change_their_type():
     halved = with_floats_as(NAMED, torch.float16)
     assert [part.dtype for part in halved.values()] == [torch.int64, torch.float16]
     moved = to_device(NAMED, torch.device("meta"))
@@ -53,7 +51,7 @@ def test_only_floats_change_their_type() -> None:
     assert tree_map(lambda tensor: tensor.ndim, {"a": NAMED, "b": TENSOR}) == {"a": {"tokens": 2, "age": 1}, "b": 3}
 
 
-def test_images_are_one_tensor_of_four_axes() -> None:
+def test_images_are_one_tensor_of_four_axes():
     assert are_images(TENSOR[None])
     assert not are_images(TENSOR)
     assert not are_images({"images": TENSOR[None]})

@@ -34,7 +34,7 @@ Store = Callable[[Domain, Resizing], Domain]
 
 
 @pytest.fixture(params=["memory", "file"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+def store(request, tmp_path) -> Store:
     if request.param == "file":
         return lambda domain, resizing: cached(domain, tmp_path / "cache", [resizing])
     return lambda domain, resizing: kept_in_memory(domain, [resizing], 10**6, print)
@@ -53,7 +53,7 @@ def tensors(domain: Domain, transform: ImageTransform, workers: int) -> torch.Te
     ("make", "kind"),
     [(train_transform, "default"), (train_transform, "keep-ratio"), (evaluation_transform, "keep-ratio")],
 )
-def test_tensors_are_the_same_once_images_are_read(store: Store, domain: Domain, make, kind: str, workers: int) -> None:
+def test_tensors_are_the_same_once_images_are_read(store, domain, make, kind, workers):
     load_image(domain.paths[0]).resize((20, 50)).save(domain.paths[0])
     load_image(domain.paths[1]).resize((40, 30)).save(domain.paths[1])
     options = Preprocessing(train_resizing=kind, val_resizing=kind, image_size=21, scale=(0.3, 1.0))
@@ -72,7 +72,7 @@ def test_tensors_are_the_same_once_images_are_read(store: Store, domain: Domain,
     assert torch.equal(tensors(some, transform, workers), tensors(some, transform, 0))
 
 
-def test_spawned_processes_share_what_is_stored(domain: Domain) -> None:
+def test_spawned_processes_share_what_is_stored(domain):
     kept = kept_in_memory(domain, [SQUARE], 10**6, print)
     reader = multiprocessing.get_context("spawn").Process(target=_read, args=(kept,))
     reader.start()
@@ -83,12 +83,12 @@ def test_spawned_processes_share_what_is_stored(domain: Domain) -> None:
     assert kept.image(5, SQUARE).shape == (24, 24, 3)
 
 
-def _read(domain: Domain) -> None:
+def _read(domain: Domain):
     for index in range(len(domain)):
         domain.image(index, SQUARE)
 
 
-def test_whatever_decides_its_content_names_it(tmp_path: Path, domain: Domain, monkeypatch) -> None:
+def test_whatever_decides_its_content_names_it(tmp_path, domain, monkeypatch):
     folder = tmp_path / "cache"
     before = of_file(folder, domain)(0)
     of_file(folder, domain, Resizing(20))
@@ -110,7 +110,7 @@ def test_whatever_decides_its_content_names_it(tmp_path: Path, domain: Domain, m
 
 
 @pytest.mark.parametrize("damage", ["short", "one byte", "sizes", "zeros"])
-def test_an_image_whose_bytes_changed_is_decoded_again(tmp_path: Path, domain: Domain, damage: str) -> None:
+def test_an_image_whose_bytes_changed_is_decoded_again(tmp_path, domain, damage):
     images = of_file(tmp_path / "cache", domain)
     expected = [images(position).copy() for position in range(12)]
     content = bytearray(images.store.read_bytes())
@@ -126,7 +126,7 @@ def test_an_image_whose_bytes_changed_is_decoded_again(tmp_path: Path, domain: D
     assert len(pickle.dumps(again)) < 4000  # a spawned worker maps the file and gets no copy
 
 
-def test_an_image_that_cannot_be_decoded_and_a_full_disk_are_named(tmp_path: Path, domain: Domain, monkeypatch) -> None:
+def test_an_image_that_cannot_be_decoded_and_a_full_disk_are_named(tmp_path, domain, monkeypatch):
     Path(domain.paths[7]).write_bytes(b"no image")
     images = of_file(tmp_path / "cache", domain)
     with pytest.raises(UserError, match=r"7\.png: cannot be decoded"):

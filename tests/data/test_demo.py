@@ -13,7 +13,7 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("sklearn")
 
 
-def test_rendered_digits_are_the_same_on_every_run_all_different_and_like_their_class() -> None:
+def test_rendered_digits_are_the_same_on_every_run_all_different_and_like_their_class():
     digits = list(demo.rendered_digits(images_per_class=12))
     again = list(demo.rendered_digits(images_per_class=12))
     assert [label for _, label in digits] == [label for label in range(10) for _ in range(12)]
@@ -26,7 +26,7 @@ def test_rendered_digits_are_the_same_on_every_run_all_different_and_like_their_
     assert (nearest == np.repeat(np.arange(10), 12)).mean() > 0.5
 
 
-def test_handwritten_digits_are_those_of_scikit_learn() -> None:
+def test_handwritten_digits_are_those_of_scikit_learn():
     from sklearn.datasets import load_digits
 
     digits = load_digits()
@@ -37,7 +37,7 @@ def test_handwritten_digits_are_those_of_scikit_learn() -> None:
         assert np.array_equal(np.asarray(image), np.asarray(small.resize((32, 32), Image.Resampling.BILINEAR)))
 
 
-def test_both_domains_are_written_once_and_whole(tmp_path: Path, few_digits: int) -> None:
+def test_both_domains_are_written_once_and_whole(tmp_path, few_digits):
     root = tmp_path / "digits"
     demo.write_demo_domains(root)
     rendered = open_domain(root, "ImageList", ["rendered"])

@@ -19,12 +19,12 @@ WNIDS = ["n03014705", "n01440764", "n02979186"]
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path) -> Path:
     names = ("bus/a.png", "bus/B.JPG", "bike/z/1.webp", "bike/a-b/2.tif", "bike/a/3.ppm", "bike/0.jpeg", "bike/x.txt")
     return touch(tmp_path, *(f"web/{name}" for name in names), "dslr/bike/a.png", "dslr/bus/b.png")
 
 
-def test_images_order_and_labels_are_torchvisions(root: Path) -> None:
+def test_images_order_and_labels_are_torchvisions(root):
     theirs = ImageFolder(root / "web")
     for domain in (open_domain(root, "ImageFolder", ["web"]), open_domain(root / "web", "ImageFolder", ["."])):
         assert list(zip(domain.paths, domain.labels.tolist(), strict=True)) == theirs.samples
@@ -32,7 +32,7 @@ def test_images_order_and_labels_are_torchvisions(root: Path) -> None:
         assert domain.name == "web"
 
 
-def test_domains_are_joined_and_given_classes_decide(root: Path) -> None:
+def test_domains_are_joined_and_given_classes_decide(root):
     domain = open_domain(root, "ImageFolder", ["dslr", "web"])
     assert (domain.name, len(domain), domain.labels.tolist()) == ("dslr+web", 8, [0, 1, 0, 0, 0, 0, 1, 1])
     classes = ["car", "bus", "bike"]
@@ -40,7 +40,7 @@ def test_domains_are_joined_and_given_classes_decide(root: Path) -> None:
     assert (domain.classes, domain.labels.tolist()) == (classes, [2, 1])
 
 
-def test_any_tree_without_labels(root: Path) -> None:
+def test_any_tree_without_labels(root):
     domain = open_domain(root, "Folder", ["."])
     assert (len(domain), domain.labels, domain.classes) == (8, None, [])
     assert list(domain.paths) == sorted(domain.paths, key=lambda path: path.rsplit("/", 1))
@@ -53,7 +53,7 @@ RENAME = "rename or remove the folders that differ"
 
 
 @pytest.mark.parametrize(("dataset", "code", "message"), REFUSED["folders"])
-def test_what_cannot_be_opened_says_why(root: Path, dataset: str, code: str, message: str) -> None:
+def test_what_cannot_be_opened_says_why(root, dataset, code, message):
     touch(root, "cases/Bike/a.png", "cases/bike/b.png", "names/bike/a.png", "names/bike/A.PNG", "hidden/bike/a.png")
     touch(root, "gone/bike/a.png", "round/bike/a.png", "nested/dslr/bike/a.png")
     (root / "empty").mkdir()
@@ -64,7 +64,7 @@ def test_what_cannot_be_opened_says_why(root: Path, dataset: str, code: str, mes
         open_domain(root, dataset, [code])
 
 
-def test_folders_of_other_names_are_refused_with_both_lists(root: Path) -> None:
+def test_folders_of_other_names_are_refused_with_both_lists(root):
     message = (
         f"ROOT/web has other class folders than the classes, 'bus' first: bike, bus instead of bike, car; {RENAME}"
     )
@@ -80,7 +80,7 @@ def test_folders_of_other_names_are_refused_with_both_lists(root: Path) -> None:
     assert len(open_domain(root, "ImageFolder", ["dslr", "web"], classes=["bike", "bus", "car"])) == 9
 
 
-def test_links_that_lead_outside_the_root(root: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_links_that_lead_outside_the_root(root, tmp_path_factory):
     outside = touch(tmp_path_factory.mktemp("outside"), "c.png")
     (root / "dslr" / "bike" / "link").symlink_to(outside)
     for dataset in ("ImageFolder", "Folder"):
@@ -96,7 +96,7 @@ def test_links_that_lead_outside_the_root(root: Path, tmp_path_factory: pytest.T
         open_domain(root, "ImageFolder", [f"../{outside.name}"])
 
 
-def test_links_that_lead_nowhere_or_outside_are_skipped_with_the_reason(root: Path, tmp_path_factory) -> None:
+def test_links_that_lead_nowhere_or_outside_are_skipped_with_the_reason(root, tmp_path_factory):
     outside = touch(tmp_path_factory.mktemp("outside"), "c.png")
     folder = root / "dslr" / "bike"
     Image.new("RGB", (4, 4)).save(folder / "a.png")
@@ -109,7 +109,7 @@ def test_links_that_lead_nowhere_or_outside_are_skipped_with_the_reason(root: Pa
         assert [reason for reason in opened.skipped if why in reason]
 
 
-def test_files_that_are_no_images_are_counted_and_hidden_ones_left_out(root: Path) -> None:
+def test_files_that_are_no_images_are_counted_and_hidden_ones_left_out(root):
     touch(root, "dslr/bike/a.heic", "dslr/bike/README", "dslr/.cache/a.png", "dslr/bike/._a.png")
     before = len(open_domain(root, "Folder", ["web"]))
     assert before
@@ -119,7 +119,7 @@ def test_files_that_are_no_images_are_counted_and_hidden_ones_left_out(root: Pat
 
 
 @pytest.fixture
-def few_classes(tmp_path: Path) -> Path:
+def few_classes(tmp_path) -> Path:
     """Two images of three ImageNet classes, in two corruptions, and the list that names five of them."""
     for code in ("frost/5", "fog/1"):
         names = write_classes(tmp_path / code, WNIDS, images=2)
@@ -127,7 +127,7 @@ def few_classes(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_labels_follow_the_sorted_ids_of_all_classes(few_classes: Path) -> None:
+def test_labels_follow_the_sorted_ids_of_all_classes(few_classes):
     subset = str(few_classes / "subset.txt")
     domain = open_domain(few_classes, "ImageNetC", ["frost/5"], subset=subset)
     assert (domain.num_classes, domain.classes[0], domain.classes[-1]) == (1000, "n01440764", "n15075141")
@@ -140,7 +140,7 @@ def test_labels_follow_the_sorted_ids_of_all_classes(few_classes: Path) -> None:
     assert (len(both), both.name) == (10, "frost/5+fog/1")
 
 
-def test_a_complete_set_needs_no_list(tmp_path: Path) -> None:
+def test_a_complete_set_needs_no_list(tmp_path):
     names = write_classes(tmp_path / "frost/5", ["n01440764"], images=1)
     for name in sorted(ImageNetInfo("imagenet-1k").label_names())[1:]:
         (tmp_path / "frost/5" / name).mkdir()
@@ -154,7 +154,7 @@ def test_a_complete_set_needs_no_list(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("subset", "code", "message"), REFUSED["corruptions"])
-def test_faulty_corruptions(few_classes: Path, subset: str | None, code: str, message: str) -> None:
+def test_faulty_corruptions(few_classes, subset, code, message):
     file = few_classes / "subset.txt"
     if subset is not None:
         file.write_text(subset, errors="surrogateescape")
@@ -162,7 +162,7 @@ def test_faulty_corruptions(few_classes: Path, subset: str | None, code: str, me
         open_domain(few_classes, "ImageNetC", [code], subset=None if subset is None else str(file))
 
 
-def test_corruptions_that_are_not_there(few_classes: Path) -> None:
+def test_corruptions_that_are_not_there(few_classes):
     root = few_classes / "root"
     root.mkdir()
     layout = "the layout of corrupted images is corruption/severity/class/*. Name a domain that is there"
@@ -174,7 +174,7 @@ def test_corruptions_that_are_not_there(few_classes: Path) -> None:
         open_domain(few_classes, "OfficeHome", ["Ar"], subset="list.txt")
 
 
-def test_corruptions_behind_links_that_lead_outside_the_root(few_classes: Path, tmp_path: Path) -> None:
+def test_corruptions_behind_links_that_lead_outside_the_root(few_classes, tmp_path):
     root = tmp_path / "root"
     write_classes(root / "frost/5", ["bike"], images=1)
     (root / "frost/5/bike/link.JPEG").symlink_to(tmp_path / "fog" / "1" / WNIDS[0] / "000.JPEG")

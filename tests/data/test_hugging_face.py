@@ -3,7 +3,6 @@
 import io
 import socket
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,18 +20,18 @@ def images(count: int = 6) -> list[Image.Image]:
     return [Image.new("RGB", (8, 6), (10 * number, 0, 0)) for number in range(count)]
 
 
-def labelled() -> Any:
+def labelled():
     features = datasets.Features({"picture": datasets.Image(), "kind": datasets.ClassLabel(names=NAMES)})
     return datasets.Dataset.from_dict({"picture": images(), "kind": [0, 1, 2, 0, 1, 2]}, features=features)
 
 
 @pytest.fixture
-def saved(tmp_path: Path) -> Path:
+def saved(tmp_path) -> Path:
     datasets.DatasetDict({"train": labelled(), "test": labelled().select([4, 1])}).save_to_disk(tmp_path / "saved")
     return tmp_path
 
 
-def test_splits_of_a_dataset_on_disk(saved: Path) -> None:
+def test_splits_of_a_dataset_on_disk(saved):
     domain = open_domain(saved, "hf:saved", ["test", "train"])
     assert (len(domain), domain.classes, domain.paths) == (8, NAMES, None)
     assert domain.labels.tolist() == [1, 1, 0, 1, 2, 0, 1, 2]
@@ -43,7 +42,7 @@ def test_splits_of_a_dataset_on_disk(saved: Path) -> None:
     assert domain.fingerprint() != open_domain(saved, "hf:saved", ["train", "test"]).fingerprint()
 
 
-def test_a_folder_of_files_that_the_library_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_files_that_the_library_reads(tmp_path, monkeypatch):
     labelled().save_to_disk(tmp_path / "one")
     assert len(open_domain(tmp_path, "hf:one", ["train"])) == 6  # it has no splits
     labelled().to_parquet(tmp_path / "data" / "train.parquet")
@@ -51,7 +50,7 @@ def test_a_folder_of_files_that_the_library_reads(tmp_path: Path, monkeypatch: p
     assert len(open_domain(tmp_path, "hf:data", ["train"])) == 6
 
 
-def test_given_classes_decide_the_labels(saved: Path) -> None:
+def test_given_classes_decide_the_labels(saved):
     domain = open_domain(saved, "hf:saved", ["test"], classes=["car", "bus", "bike", "mug"])
     assert (domain.classes, domain.labels.tolist()) == (["car", "bus", "bike", "mug"], [1, 1])
     with pytest.raises(UserError, match="other classes, 'car' first: bike, bus, car instead of bike, bus, mug"):
@@ -69,13 +68,13 @@ def test_given_classes_decide_the_labels(saved: Path) -> None:
         ([None, 0], None, ([], None)),
     ],
 )
-def test_labels_of_every_kind(labels: list[Any], classes: list[str] | None, expected: tuple[Any, Any]) -> None:
+def test_labels_of_every_kind(labels, classes, expected):
     dataset = datasets.Dataset.from_dict({"image": images(2), "label": labels})
     domain = as_domain(dataset, classes=classes)
     assert (list(domain.classes), None if domain.labels is None else domain.labels.tolist()) == expected
 
 
-def test_columns(saved: Path) -> None:
+def test_columns(saved):
     two = labelled().add_column("other", [number % 2 for number in range(6)])
     assert open_domain(saved, "hf:saved", ["train"], image_column="picture", label_column="kind").labels is not None
     two.save_to_disk(saved / "two")
@@ -92,7 +91,7 @@ def test_columns(saved: Path) -> None:
         as_domain(labelled().remove_columns("picture"))
 
 
-def test_images_are_decoded_as_those_in_files_are(tmp_path: Path) -> None:
+def test_images_are_decoded_as_those_in_files_are(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6
     Image.effect_noise((16, 8), 50).convert("RGB").save(tmp_path / "turned.jpg", exif=exif)
@@ -103,7 +102,7 @@ def test_images_are_decoded_as_those_in_files_are(tmp_path: Path) -> None:
         assert np.array_equal(np.asarray(domain.image(index)), np.asarray(load_image(file)))
 
 
-def test_an_image_that_cannot_be_decoded_is_named(tmp_path: Path) -> None:
+def test_an_image_that_cannot_be_decoded_is_named(tmp_path):
     broken = io.BytesIO()
     images(1)[0].save(broken, "PNG")
     items = [{"bytes": broken.getvalue(), "path": None}, {"bytes": b"no image", "path": None}]
@@ -115,7 +114,7 @@ def test_an_image_that_cannot_be_decoded_is_named(tmp_path: Path) -> None:
     assert (len(left), left.positions.tolist(), len(left.skipped)) == (1, [0], 1)
 
 
-def test_what_is_not_there(saved: Path, tmp_path: Path) -> None:
+def test_what_is_not_there(saved, tmp_path):
     with pytest.raises(UserError, match=r"unknown split of .*: 'tset'; did you mean 'test'"):
         open_domain(saved, "hf:saved", ["tset"])
     with pytest.raises(UserError, match="a dataset with splits; choose one of train, test"):
@@ -126,8 +125,8 @@ def test_what_is_not_there(saved: Path, tmp_path: Path) -> None:
         as_domain(labelled().to_iterable_dataset())
 
 
-def test_nothing_is_downloaded_unless_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def connect(*_: object) -> None:
+def test_nothing_is_downloaded_unless_allowed(tmp_path, monkeypatch):
+    def connect(*_):
         raise AssertionError("the network was asked")
 
     monkeypatch.setattr(socket.socket, "connect", connect)

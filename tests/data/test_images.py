@@ -4,7 +4,6 @@ import io
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -33,19 +32,19 @@ def turned() -> Image.Exif:
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L", "P", "CMYK", "RGBA", "LA", "1", "F"])
-def test_every_kind_of_image_becomes_rgb(tmp_path: Path, mode: str) -> None:
+def test_every_kind_of_image_becomes_rgb(tmp_path, mode):
     path = str(tmp_path / ("image.tif" if mode in ("F", "CMYK") else "image.png"))
     Image.new("RGB", (8, 8), (200, 100, 50)).convert(mode).save(path)
     assert load_image(path).mode == "RGB"
 
 
-def test_an_image_stays_as_it_lies_in_its_file(tmp_path: Path) -> None:
+def test_an_image_stays_as_it_lies_in_its_file(tmp_path):
     path = str(tmp_path / "lying.jpg")
     Image.new("RGB", (16, 8)).save(path, exif=turned())
     assert load_image(path).size == (16, 8)
 
 
-def test_people_see_a_small_jpeg_that_is_upright_and_without_metadata() -> None:
+def test_people_see_a_small_jpeg_that_is_upright_and_without_metadata():
     picture = Image.new("RGB", (3200, 1000), (200, 100, 50))
     picture.paste((0, 0, 0), (0, 0, 1600, 1000))
     content = io.BytesIO()
@@ -61,7 +60,7 @@ def test_people_see_a_small_jpeg_that_is_upright_and_without_metadata() -> None:
     assert palette.getpixel((0, 0)) == pytest.approx((255, 0, 0), abs=4)
 
 
-def half(path: Path) -> None:
+def half(path: Path):
     Image.effect_noise((64, 64), 50).convert("RGB").save(path)
     path.write_bytes(path.read_bytes()[:-200])
 
@@ -95,7 +94,7 @@ NO_FORMAT = "it is no JPEG, PNG, BMP, GIF, TIFF, WEBP, PPM, JPEG2000"
         ("a.png", os.mkdir, " cannot be read as an image (Is a directory); repair it, or give another file"),
     ],
 )
-def test_what_cannot_be_decoded_is_named(tmp_path: Path, name: str, make: Any, reason: str) -> None:
+def test_what_cannot_be_decoded_is_named(tmp_path, name, make, reason):
     make(tmp_path / name)
     with refused(f"image {tmp_path / name}{reason}"):
         load_image(str(tmp_path / name))
@@ -104,7 +103,7 @@ def test_what_cannot_be_decoded_is_named(tmp_path: Path, name: str, make: Any, r
     assert _without_unreadable(domain).positions.tolist() == [1]
 
 
-def test_an_image_that_another_program_would_decode_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_that_another_program_would_decode_is_refused(tmp_path, monkeypatch):
     victim = tmp_path / "victim"
     path = tmp_path / "image.jpg"
     ghostscript = tmp_path / "gs"
@@ -125,13 +124,13 @@ def test_an_image_that_another_program_would_decode_is_refused(tmp_path: Path, m
 class Items:
     """A map-style dataset of these items."""
 
-    def __init__(self, *items: Any):
+    def __init__(self, *items):
         self.items = items
 
     def __len__(self) -> int:
         return len(self.items)
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int):
         return self.items[index]
 
 
@@ -143,14 +142,14 @@ class Items:
         *({"label": 3, "pixel_values": BYTES}, BYTES.permute(1, 2, 0), BYTES.numpy()),
     ],
 )
-def test_items_that_hold_an_image(item: Any) -> None:
+def test_items_that_hold_an_image(item):
     domain = as_domain(Items(item, item))
     assert (domain.holds_tensors, domain.labels, list(domain.classes)) == (False, None, [])
     assert np.array_equal(np.asarray(domain.image(1)), np.asarray(RED))
 
 
 @pytest.mark.parametrize(("channels", "workers"), [(1, 0), (6, 1)])
-def test_tensors_reach_the_model_as_they_are(channels: int, workers: int) -> None:
+def test_tensors_reach_the_model_as_they_are(channels, workers):
     images = torch.randn(5, channels, 6, 7)
     domain = as_domain(TensorDataset(images.double(), torch.arange(5)))
     assert (domain.name, domain.holds_tensors) == ("TensorDataset", True)
@@ -173,7 +172,7 @@ def test_tensors_reach_the_model_as_they_are(channels: int, workers: int) -> Non
         (np.full((4, 4, 3), 255.0), "ndarray (4, 4, 3) float64"),
     ],
 )
-def test_items_that_are_no_image(item: Any, shown: str) -> None:
+def test_items_that_are_no_image(item, shown):
     kinds = (
         "a PIL image, an array (H, W, 3) or (3, H, W) of bytes or of numbers from 0 to 1, a float tensor, or a tuple "
         "or dict that holds one"
@@ -182,9 +181,9 @@ def test_items_that_are_no_image(item: Any, shown: str) -> None:
         as_domain(Items(item))
 
 
-def test_an_item_that_fails_or_is_unlike_the_first() -> None:
+def test_an_item_that_fails_or_is_unlike_the_first():
     class Failing(Items):
-        def __getitem__(self, index: int) -> Any:
+        def __getitem__(self, index):
             return RED if index == 0 else 1 / 0
 
     fault = "Failing, item 1: cannot be read (ZeroDivisionError: division by zero); repair or remove it"
@@ -200,15 +199,15 @@ def test_an_item_that_fails_or_is_unlike_the_first() -> None:
         domain.image(2)
 
 
-def test_grey_images_get_three_channels() -> None:
+def test_grey_images_get_three_channels():
     grey = np.arange(16, dtype=np.uint8).reshape(4, 4)
     for item in (grey, grey[..., None], torch.from_numpy(grey)[None], torch.from_numpy(grey), Image.fromarray(grey)):
         assert np.array_equal(np.asarray(as_domain(Items(item)).image(0)), grey[..., None].repeat(3, axis=2))
 
 
-def test_a_dataset_without_length() -> None:
+def test_a_dataset_without_length():
     class Stream(IterableDataset):
-        def __iter__(self) -> Any:
+        def __iter__(self):
             yield RED
 
     for stream, name in ((Stream(), "Stream"), (iter([RED]), "list_iterator")):
@@ -222,12 +221,12 @@ def test_a_dataset_without_length() -> None:
 
 
 @pytest.mark.parametrize(("labels", "message"), REFUSED["labels"])
-def test_labels_that_do_not_fit(labels: list[Any], message: str) -> None:
+def test_labels_that_do_not_fit(labels, message):
     with refused(message):
         as_domain(Items(RED, RED), labels=labels, classes=["a", "b", "c"])
 
 
-def test_a_domain_stays_what_it_is() -> None:
+def test_a_domain_stays_what_it_is():
     counted = as_domain(Items(RED, RED), labels=torch.tensor([2, 0]))  # classes, where nothing names them
     assert (counted.labels.tolist(), list(counted.classes)) == ([2, 0], ["0", "1", "2"])
     with pytest.raises(UserError, match="range from -1 to -1; expected for each of 2 images a class from 0 to 0"):
@@ -238,9 +237,9 @@ def test_a_domain_stays_what_it_is() -> None:
     assert as_domain(domain, labels=False).labels is None
 
 
-def test_content_tells_datasets_of_one_length_apart() -> None:
+def test_content_tells_datasets_of_one_length_apart():
     class Random(Items):
-        def __getitem__(self, index: int) -> torch.Tensor:
+        def __getitem__(self, index):
             return torch.rand(3, 2, 2)
 
     one, other = (as_domain(TensorDataset(torch.randn(20, 3, 4, 4))) for _ in range(2))
@@ -249,12 +248,12 @@ def test_content_tells_datasets_of_one_length_apart() -> None:
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path) -> Path:
     names = ("photos/a.png", "photos/b.png", "web/bike/a.png", "web/bus/b.png", "mixed/a.png", "mixed/bike/a.png")
     return touch(tmp_path, *names)
 
 
-def test_paths_of_images(root: Path) -> None:
+def test_paths_of_images(root):
     given = [root / "web" / "bus" / "b.png", str(root / "photos" / "a.png")]
     domain = as_domain(given, labels=[1, 0])
     assert (list(domain.paths), domain.labels.tolist()) == ([str(path) for path in given], [1, 0])
@@ -264,7 +263,7 @@ def test_paths_of_images(root: Path) -> None:
         as_domain([given[0], root / "none.png"])
 
 
-def test_folders_that_are_neither(root: Path) -> None:
+def test_folders_that_are_neither(root):
     (root / "empty").mkdir()
     for path, message in {
         "none": "is not a folder",

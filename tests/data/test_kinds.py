@@ -93,7 +93,7 @@ of_all = pytest.mark.parametrize("opened", KINDS)
 
 
 @of_all
-def test_a_domain_is_its_images_labels_and_classes(tmp_path: Path, opened: Opener) -> None:
+def test_a_domain_is_its_images_labels_and_classes(tmp_path, opened):
     domain = opened(tmp_path)
     numbers = list(range(COUNT))
     assert (len(domain), list(domain.classes), domain.num_classes) == (COUNT, CLASSES, 3)
@@ -113,7 +113,7 @@ def test_a_domain_is_its_images_labels_and_classes(tmp_path: Path, opened: Opene
 
 
 @of_all
-def test_a_fingerprint_tells_domains_apart(tmp_path: Path, opened: Opener) -> None:
+def test_a_fingerprint_tells_domains_apart(tmp_path, opened):
     domain = opened(tmp_path)
     sent = pickle.loads(pickle.dumps(domain))  # as to a worker that is spawned
     assert np.array_equal(np.asarray(sent.image(5)), np.asarray(domain.image(5)))
@@ -124,6 +124,6 @@ def test_a_fingerprint_tells_domains_apart(tmp_path: Path, opened: Opener) -> No
     assert len({domain.fingerprint(), *(other.fingerprint() for other in others)}) == len(others) + 1
 
 
-def test_what_a_program_holds_is_not_cached(tmp_path: Path) -> None:
+def test_what_a_program_holds_is_not_cached(tmp_path):
     with pytest.raises(UserError, match="Pairs: `cache` is for files and Hugging Face datasets"):
         cached(python(tmp_path), tmp_path / "cache", [Resizing(16)])

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.posix
 OFFICE = SHARED / "data" / "office31"
 
 
-def read(folder: Path, content: str, **options: object) -> list[tuple[str, int | None]]:
+def read(folder: Path, content: str, **options) -> list[tuple[str, int | None]]:
     (folder / "list.txt").write_text(content, errors="surrogateescape", newline="")
     paths, labels = read_image_list(folder / "list.txt", folder, **options)
     names = [Path(path).relative_to(folder).as_posix() for path in paths]
@@ -46,17 +46,17 @@ def read(folder: Path, content: str, **options: object) -> list[tuple[str, int |
         ("\ufeffa.png 0\n", [("a.png", 0)]),
     ],
 )
-def test_lists_as_people_write_them(tmp_path: Path, content: str, expected: list[tuple[str, int]]) -> None:
+def test_lists_as_people_write_them(tmp_path, content, expected):
     assert read(tmp_path, content, num_classes=4) == expected
 
 
 @pytest.mark.parametrize(("content", "message"), REFUSED["lists"])
-def test_faulty_lists_name_the_line(tmp_path: Path, content: str, message: str) -> None:
+def test_faulty_lists_name_the_line(tmp_path, content, message):
     with refused(message, ROOT=tmp_path):
         read(tmp_path, content, num_classes=4)
 
 
-def test_lists_that_count_classes_from_one(tmp_path: Path) -> None:
+def test_lists_that_count_classes_from_one(tmp_path):
     assert read(tmp_path, "a.png 1\nb.png 3\n", num_classes=3, first_label=1) == [("a.png", 0), ("b.png", 2)]
     message = "ROOT/list.txt, line 1: label 0 is out of range; it must be at least 1 and below 4: 3 classes"
     with refused(message, ROOT=tmp_path):
@@ -64,7 +64,7 @@ def test_lists_that_count_classes_from_one(tmp_path: Path) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_give_samples_or_a_clear_error(tmp_path: Path, content: bytes) -> None:
+def test_any_bytes_give_samples_or_a_clear_error(tmp_path, content):
     try:
         listed = read(tmp_path, content.decode(errors="surrogateescape"), num_classes=10)
     except UserError:
@@ -73,7 +73,7 @@ def test_any_bytes_give_samples_or_a_clear_error(tmp_path: Path, content: bytes)
     assert all(label is None or 0 <= label < 10 for _, label in listed)
 
 
-def test_links_are_followed_to_where_they_lead_and_a_folder_is_looked_at_once(tmp_path: Path, monkeypatch) -> None:
+def test_links_are_followed_to_where_they_lead_and_a_folder_is_looked_at_once(tmp_path, monkeypatch):
     root = tmp_path / "root"
     outside = tmp_path / "rooter"
     for folder in (root / "class", outside):
@@ -100,7 +100,7 @@ NAMES = st.lists(st.text(LETTERS, min_size=1, max_size=8), min_size=1, max_size=
 
 
 @given(st.lists(NAMES.map("/".join), max_size=20), st.sampled_from(["", "/data/root", "root"]), st.randoms())
-def test_paths_are_those_that_were_given(relative: list[str], root: str, random) -> None:
+def test_paths_are_those_that_were_given(relative, root, random):
     expected = [os.path.join(root, path) for path in relative]
     domain = Domain.of_files("d", expected, root=root)
     assert domain.paths == expected
@@ -127,7 +127,7 @@ def labelled(**labels_by_folder: list[int]) -> tuple[list[str], np.ndarray]:
         ((labelled(bike=[0], bus=[1])[0], None), {}),
     ],
 )
-def test_folders_name_classes_where_each_class_has_one(images, folders: dict[str, int]) -> None:
+def test_folders_name_classes_where_each_class_has_one(images, folders):
     assert class_folders(*images) == folders
 
 
@@ -142,12 +142,12 @@ def write(root: Path, **lists: str) -> Path:
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path) -> Path:
     art = "art/a.png 0\nart/b.png 2\nart/c.png 2\n"
     return write(tmp_path, art=art, photo="photo/a.png 1\n", wild="wild/a.png\nwild/b.png\n")
 
 
-def test_domains_are_joined_and_classes_named_or_counted(root: Path) -> None:
+def test_domains_are_joined_and_classes_named_or_counted(root):
     assert open_domain(root, "ImageList", ["art"]).classes == ["0", "1", "2"]
     assert open_domain(root, "ImageList", ["photo"], num_classes=3).num_classes == 3
     assert open_domain(root, "ImageList", ["wild", "art"], num_classes=3).labels is None
@@ -174,7 +174,7 @@ def test_domains_are_joined_and_classes_named_or_counted(root: Path) -> None:
         ),
     ],
 )
-def test_class_names_that_do_not_fit(root: Path, classes: bytes, more: dict[str, int], message: str) -> None:
+def test_class_names_that_do_not_fit(root, classes, more, message):
     file = root / "image_list" / "classes.txt"
     file.write_bytes(classes)
     with refused(message, CLASSES=file):
@@ -182,14 +182,14 @@ def test_class_names_that_do_not_fit(root: Path, classes: bytes, more: dict[str,
 
 
 @pytest.mark.parametrize(("dataset", "codes", "message"), REFUSED["domains"])
-def test_what_is_not_there_is_named(root: Path, dataset: str, codes: list[str], message: str) -> None:
+def test_what_is_not_there_is_named(root, dataset, codes, message):
     write(root, typo="art/a.png 0\nart/b.png 1000000000\n", gone="gone/a.png 0\ngone/b.png 1\n")
     (root / "gone" / "b.png").unlink()
     with refused(message, ROOT=root):
         open_domain(root, dataset, codes)
 
 
-def test_roots_that_hold_nothing_to_read(root: Path) -> None:
+def test_roots_that_hold_nothing_to_read(root):
     with refused("dataset root ROOT/none is not a folder; give the folder that holds the dataset", ROOT=root):
         open_domain(root / "none", "ImageList", ["a"])
     no_list = (
@@ -206,7 +206,7 @@ def test_roots_that_hold_nothing_to_read(root: Path) -> None:
         open_domain(root, "ImageList", ["art"], skip_corrupt=True)
 
 
-def test_orders_of_classes_must_agree(tmp_path: Path) -> None:
+def test_orders_of_classes_must_agree(tmp_path):
     art, photo = "art/bike/a.png 0\nart/bus/b.png 1\n", "photo/bike/a.png 1\nphoto/bus/b.png 0\n"
     write(tmp_path, art=art, photo=photo, more="more/car/a.png 2\nmore/bus/b.png 1\n")
     advice = "(2 classes differ); give every list the same labels"
@@ -219,7 +219,7 @@ def test_orders_of_classes_must_agree(tmp_path: Path) -> None:
         open_domain(tmp_path, "ImageList", ["photo"])
 
 
-def test_a_fingerprint_depends_on_paths_labels_and_order_but_not_on_the_root(tmp_path: Path) -> None:
+def test_a_fingerprint_depends_on_paths_labels_and_order_but_not_on_the_root(tmp_path):
     found = {
         name: open_domain(write(tmp_path / name, art=text), "ImageList", ["art"], num_classes=2).fingerprint()
         for name, text in {
@@ -234,7 +234,7 @@ def test_a_fingerprint_depends_on_paths_labels_and_order_but_not_on_the_root(tmp
     assert len(set(found.values())) == 4
 
 
-def test_digits_lie_in_one_folder_a_domain_and_pacs_counts_from_one(tmp_path: Path) -> None:
+def test_digits_lie_in_one_folder_a_domain_and_pacs_counts_from_one(tmp_path):
     write(tmp_path / "MNIST", mnist_train="a/1.png 7\n")
     assert open_domain(tmp_path, "Digits", ["MNIST"]).paths == [str(tmp_path / "MNIST/a/1.png")]
     missing = "missing folders: USPS/image_list, USPS/usps_train_image. Give the folder that holds it"
@@ -247,13 +247,13 @@ def test_digits_lie_in_one_folder_a_domain_and_pacs_counts_from_one(tmp_path: Pa
 
 @pytest.mark.skipif(not OFFICE.is_dir(), reason="Office-31 is not beside this checkout")
 @pytest.mark.parametrize(("code", "images"), [("A", 2817), ("D", 498), ("W", 795)])
-def test_office31(code: str, images: int) -> None:
+def test_office31(code, images):
     domain = open_domain(OFFICE, "Office31", [code])
     assert (len(domain), domain.num_classes, domain.classes[0]) == (images, 31, "back_pack")
     assert class_folders(domain.paths, domain.labels) == {name: label for label, name in enumerate(domain.classes)}
 
 
-def test_without_the_name_of_a_dataset_it_is_guessed(tmp_path: Path) -> None:
+def test_without_the_name_of_a_dataset_it_is_guessed(tmp_path):
     touch(tmp_path, "photos/a.png", "web/bike/a.png", "lists/image_list/x.txt")
     for path, guess in {"photos": "Folder", "web": "ImageFolder", "lists": "ImageList"}.items():
         assert f"looks like {guess}: pass `data` {guess}. Names: Arrays, CorruptedImages, ImageNetC, Folder" in str(
@@ -262,7 +262,7 @@ def test_without_the_name_of_a_dataset_it_is_guessed(tmp_path: Path) -> None:
     assert "looks like" not in str(missing_dataset(tmp_path / "none"))
 
 
-def test_the_default_resizing_follows_the_dataset() -> None:
+def test_the_default_resizing_follows_the_dataset():
     for name in ("Office31", "ImageList", "Digits", "ImageNetC", "CorruptedImages"):
         assert default_resizing(name) == "default"
     for name in ("ImageFolder", "Folder", "hf:uoft-cs/cifar10", None):

@@ -29,7 +29,7 @@ TRANSFORM = train_transform(Preprocessing(image_size=28, scale=(0.3, 1.0)))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_an_epoch_is_what_the_dataset_gives_whatever_the_workers(domain: Domain, workers: int) -> None:
+def test_an_epoch_is_what_the_dataset_gives_whatever_the_workers(domain, workers):
     images = UnlabelledImages(domain, TRANSFORM)
     state = torch.get_rng_state()
     sampler = EpochSampler(range(12), 12, seed=0)
@@ -41,7 +41,7 @@ def test_an_epoch_is_what_the_dataset_gives_whatever_the_workers(domain: Domain,
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_the_order_of_an_epoch_is_what_it_was_and_a_longer_one_repeats_the_images_in_new_orders() -> None:
+def test_the_order_of_an_epoch_is_what_it_was_and_a_longer_one_repeats_the_images_in_new_orders():
     sampler = EpochSampler(range(6), 6, seed=3, rank=1)
     sampler.epoch = 2
     assert list(sampler) == [12, 16, 17, 14, 13, 15]
@@ -57,7 +57,7 @@ def test_the_order_of_an_epoch_is_what_it_was_and_a_longer_one_repeats_the_image
     ("num_samples", "fraction", "held"),
     [(100, 0.0, 0), (100, 0.1, 10), (100, 0.5, 50), (100, 0.999, 99), (4, 0.1, 1), (2, 1e-9, 1), (1, 0.5, 0)],
 )
-def test_hold_out_splits_without_overlap(num_samples: int, fraction: float, held: int) -> None:
+def test_hold_out_splits_without_overlap(num_samples, fraction, held):
     kept, held_out = hold_out(num_samples, fraction, seed=0)
     assert len(held_out) == held
     assert sorted([*kept.tolist(), *held_out.tolist()]) == list(range(num_samples))
@@ -102,7 +102,7 @@ def loading_processes() -> set[BaseProcess]:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_loaders_read_through_the_same_workers_and_an_epoch_may_be_left(workers: int) -> None:
+def test_loaders_read_through_the_same_workers_and_an_epoch_may_be_left(workers):
     pool = Workers(workers)
     before = loading_processes()
     floats = UnlabelledImages(
@@ -117,7 +117,7 @@ def test_loaders_read_through_the_same_workers_and_an_epoch_may_be_left(workers:
     assert read(later) == read(loaders[0]) == list(range(90))
 
 
-def test_workers_end_with_their_pass_or_when_they_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_end_with_their_pass_or_when_they_are_closed(monkeypatch):
     killed: list[BaseProcess] = []
     monkeypatch.setattr(BaseProcess, "terminate", lambda self: killed.append(self) or self.kill())
     before = loading_processes()
@@ -130,7 +130,7 @@ def test_workers_end_with_their_pass_or_when_they_are_closed(monkeypatch: pytest
     assert (loading_processes() - before, killed) == (set(), [])
 
 
-def test_two_loaders_at_once() -> None:
+def test_two_loaders_at_once():
     for workers in (0, 1):
         pool = Workers(workers)
         first, second = (ImageLoader(numbers(), 4, pool) for _ in range(2))
@@ -144,7 +144,7 @@ def test_two_loaders_at_once() -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_an_image_that_cannot_be_read_is_named_and_other_errors_stay(workers: int) -> None:
+def test_an_image_that_cannot_be_read_is_named_and_other_errors_stay(workers):
     with pytest.raises(UserError, match=r"^mine; pass `skip_corrupt=True` to leave such images out$"):
         read(ImageLoader(numbers(fail=UserError("mine")), 4, workers))
     with pytest.raises(RuntimeError, match="yours") as error:
@@ -152,20 +152,20 @@ def test_an_image_that_cannot_be_read_is_named_and_other_errors_stay(workers: in
     assert not isinstance(error.value, _WorkersLost)
 
 
-def test_too_little_shared_memory_is_one_line() -> None:
+def test_too_little_shared_memory_is_one_line():
     full = RuntimeError("unable to allocate shared memory(shm) for file: No space left on device (28)")
     with pytest.raises(_WorkersLost, match=r"No space left on device .*make /dev/shm larger.*fewer `workers`") as error:
         read(ImageLoader(numbers(fail=full), 4, 1))
     assert "\n" not in str(error.value)
 
 
-def test_a_worker_that_is_killed_is_one_line_and_the_next_pass_starts_others() -> None:
+def test_a_worker_that_is_killed_is_one_line_and_the_next_pass_starts_others():
     before = loading_processes()
     loader = ImageLoader(numbers(), 4, Workers(2))
     batches = iter(loader)
     next(batches)
 
-    def lose_a_worker() -> None:
+    def lose_a_worker():
         with watching_workers():
             for worker in loading_processes() - before:
                 worker.kill()
@@ -178,7 +178,7 @@ def test_a_worker_that_is_killed_is_one_line_and_the_next_pass_starts_others() -
     loader.workers.close()
 
 
-def test_workers_lost_after_a_pass_that_was_left_are_one_line_too() -> None:
+def test_workers_lost_after_a_pass_that_was_left_are_one_line_too():
     before = loading_processes()
     loader = ImageLoader(numbers(), 4, Workers(2))
     next(iter(loader))  # the processes have gone ahead, so that their batches wait in the queue
@@ -191,7 +191,7 @@ def test_workers_lost_after_a_pass_that_was_left_are_one_line_too() -> None:
     loader.workers.close()
 
 
-def test_a_worker_that_is_told_to_end_twice_ends_without_an_error() -> None:
+def test_a_worker_that_is_told_to_end_twice_ends_without_an_error():
     before = loading_processes()
     for _ in range(3):
         loader = ImageLoader(numbers(), 4, Workers(2))

@@ -19,10 +19,10 @@ LABELS = np.array([0, 1, 2, 1])
 class OpenFile(Mapping[str, Any]):
     """A mapping of another library, such as an open HDF5 file, which is no dict."""
 
-    def __init__(self, **arrays: Any):
+    def __init__(self, **arrays):
         self.arrays = arrays
 
-    def __getitem__(self, key: str) -> Any:
+    def __getitem__(self, key: str):
         return self.arrays[key]
 
     def __iter__(self) -> Iterator[str]:
@@ -32,19 +32,19 @@ class OpenFile(Mapping[str, Any]):
         return len(self.arrays)
 
 
-def npz(folder: Path, **arrays: Any) -> Path:
+def npz(folder: Path, **arrays) -> Path:
     np.savez(folder / "a.NPZ", **arrays)
     return (folder / "a.NPZ.npz").rename(folder / "a.NPZ")
 
 
-def pt(folder: Path, content: Any, name: str = "a.pt") -> Path:
+def pt(folder: Path, content, name: str = "a.pt") -> Path:
     torch.save(content, folder / name)
     return folder / name
 
 
 @pytest.mark.parametrize("image_name", ["images", "image", "imgs", "IMG", "pixel_values", "data", "X", "arr_0"])
 @pytest.mark.parametrize("label_name", ["labels", "Label", "targets", "target", "y", "arr_1"])
-def test_usual_names_of_a_mapping(image_name: str, label_name: str) -> None:
+def test_usual_names_of_a_mapping(image_name, label_name):
     for mapping in (dict, OpenFile):
         images, labels = separated(mapping(**{label_name: LABELS, image_name: PIXELS}))
         assert images is PIXELS
@@ -66,7 +66,7 @@ def test_usual_names_of_a_mapping(image_name: str, label_name: str) -> None:
         lambda folder: (PIXELS, LABELS.astype(np.uint8)),
     ],
 )
-def test_files_and_pairs(tmp_path: Path, pack: Any) -> None:
+def test_files_and_pairs(tmp_path, pack):
     images, labels = separated(pack(tmp_path))
     assert np.array_equal(np.asarray(images), PIXELS)
     assert np.asarray(labels).tolist() == LABELS.tolist()
@@ -90,7 +90,7 @@ def test_files_and_pairs(tmp_path: Path, pack: Any) -> None:
     ],
     ids=str,
 )
-def test_everything_else_is_images(content: Any) -> None:
+def test_everything_else_is_images(content):
     images, labels = separated(content)
     assert images is content
     assert labels is None
@@ -114,7 +114,7 @@ def test_everything_else_is_images(content: Any) -> None:
         ({}, [], False),
     ],
 )
-def test_other_arrays_of_a_mapping_reach_the_model_by_their_names(arrays: Any, inputs: Any, has_labels: bool) -> None:
+def test_other_arrays_of_a_mapping_reach_the_model_by_their_names(arrays, inputs, has_labels):
     images, labels = separated(arrays)
     assert (labels is not None) == has_labels
     if isinstance(inputs, list):
@@ -124,7 +124,7 @@ def test_other_arrays_of_a_mapping_reach_the_model_by_their_names(arrays: Any, i
         assert np.array_equal(images, inputs)
 
 
-def test_a_file_without_labels_has_none(tmp_path: Path) -> None:
+def test_a_file_without_labels_has_none(tmp_path):
     for labels in ({}, {"labels": LABELS[:3]}, {"labels": LABELS, "y": LABELS}):
         assert separated(npz(tmp_path, images=PIXELS, **labels)).labels is None
     tensor = torch.from_numpy(PIXELS)
@@ -164,7 +164,7 @@ SEVERAL = "or save it with numpy.savez(FILE, images=..., labels=...)"
         ),
     ],
 )
-def test_a_file_that_could_mean_several_things(tmp_path: Path, arrays: Any, message: str) -> None:
+def test_a_file_that_could_mean_several_things(tmp_path, arrays, message):
     file = npz(tmp_path, **arrays)
     with refused(message, FILE=file):
         separated(file)
@@ -172,7 +172,7 @@ def test_a_file_that_could_mean_several_things(tmp_path: Path, arrays: Any, mess
         separated(np.load(file))
 
 
-def test_several_sets_in_a_mapping() -> None:
+def test_several_sets_in_a_mapping():
     for name in ("train_x", "test_x", "val_x", "validx", "validation_x", "x_validation", "Xtrain", "x_val"):
         sets = {name: PIXELS, "y_train": LABELS}
         pass_one = f"Pass one, such as images=arrays[{name!r}] with labels=arrays['y_train'], {SEVERAL}"
@@ -181,7 +181,7 @@ def test_several_sets_in_a_mapping() -> None:
     assert separated({"train": PIXELS, "y_train": LABELS}).labels is None
 
 
-def test_files_that_are_not_read(tmp_path: Path) -> None:
+def test_files_that_are_not_read(tmp_path):
     other = tmp_path / "a.H5"
     other.touch()
     message = (

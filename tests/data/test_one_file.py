@@ -1,8 +1,6 @@
 """A path to one file is an image, an array or an image list; for everything else a line says what to give."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +15,7 @@ PREPROCESSING = {"image_size": 8, "norm_mean": (0, 0, 0), "norm_std": (1, 1, 1),
 
 
 @pytest.fixture
-def photos(tmp_path: Path) -> Path:
+def photos(tmp_path) -> Path:
     for number in range(4):
         Image.new("RGB", (8, 8), (60 * number, 0, 0)).save(tmp_path / f"{number}.png")
     return tmp_path
@@ -28,7 +26,7 @@ def network() -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
 
 
-def test_an_image_list_is_read_with_its_labels(photos: Path) -> None:
+def test_an_image_list_is_read_with_its_labels(photos):
     image_list = photos / "target.txt"
     image_list.write_text("".join(f"{number}.png {number % 2}\n" for number in range(4)))
     predictions = tllib_ancon.predict(network(), image_list, **PREPROCESSING)
@@ -39,7 +37,7 @@ def test_an_image_list_is_read_with_its_labels(photos: Path) -> None:
     assert "accuracy" in result.metrics[-1]
 
 
-def test_a_list_outside_its_folder_follows_the_advice(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_list_outside_its_folder_follows_the_advice(photos, tmp_path_factory):
     image_list = tmp_path_factory.mktemp("lists") / "target.txt"
     image_list.write_text(str(photos / "0.png"))
     with pytest.raises(UserError, match="pass `allow_outside_root=True`"):
@@ -56,7 +54,7 @@ def test_a_list_outside_its_folder_follows_the_advice(photos: Path, tmp_path_fac
         ("*.png", r"in Python pass glob\.glob\(PATTERN, recursive=True\), on the command line give the folder$"),
     ],
 )
-def test_what_is_no_image_says_what_to_give(photos: Path, name: str, advice: str) -> None:
+def test_what_is_no_image_says_what_to_give(photos, name, advice):
     (photos / "labels.csv").write_text("path,label\n0.png,1\n")
     (photos / "photos.zip").write_bytes(b"PK")
     for function in (tllib_ancon.adapt, tllib_ancon.predict):
@@ -64,7 +62,7 @@ def test_what_is_no_image_says_what_to_give(photos: Path, name: str, advice: str
             function(network(), photos / name, **PREPROCESSING)
 
 
-def test_pixels_in_wide_integers_follow_the_advice() -> None:
+def test_pixels_in_wide_integers_follow_the_advice():
     pixels = torch.randint(0, 255, (4, 3, 8, 8))
     with pytest.raises(UserError, match="images are int64; convert pixels from 0 to 255 to uint8"):
         tllib_ancon.predict(network(), pixels, quiet=True)
@@ -83,26 +81,26 @@ def test_pixels_in_wide_integers_follow_the_advice() -> None:
         lambda paths: pytest.importorskip("pandas").Index(map(str, paths)),
     ],
 )
-def test_paths_in_other_forms_than_a_list(photos: Path, as_people_have_them: Callable[[list[Path]], Any]) -> None:
+def test_paths_in_other_forms_than_a_list(photos, as_people_have_them):
     paths = sorted(photos.glob("*.png"))
     predictions = tllib_ancon.predict(network(), as_people_have_them(paths), **PREPROCESSING)
     assert predictions.paths == [*map(str, paths)]
 
 
-def test_a_table_follows_the_advice(photos: Path) -> None:
+def test_a_table_follows_the_advice(photos):
     table = pytest.importorskip("pandas").DataFrame({"path": map(str, photos.glob("*.png")), "label": 0})
     with pytest.raises(UserError, match=r"pass the column of paths alone, such as table\['path'\]$"):
         tllib_ancon.predict(network(), table, **PREPROCESSING)
 
 
-def test_one_image_follows_the_advice() -> None:
+def test_one_image_follows_the_advice():
     for image in (np.zeros((8, 8, 3), np.uint8), torch.zeros(3, 8, 8, dtype=torch.uint8)):
         with pytest.raises(UserError, match=r"is the shape of one image; pass a list of images, such as \[image\]"):
             tllib_ancon.predict(network(), image, **PREPROCESSING)
         assert len(tllib_ancon.predict(network(), [image], **PREPROCESSING).labels) == 1
 
 
-def test_a_network_of_one_channel_follows_the_advice() -> None:
+def test_a_network_of_one_channel_follows_the_advice():
     pixels = np.zeros((4, 8, 8), np.uint8)
     network_of_one_channel = nn.Sequential(nn.Conv2d(1, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
     for function in (tllib_ancon.adapt, tllib_ancon.predict):

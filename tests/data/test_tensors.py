@@ -1,8 +1,5 @@
 """Inputs that are no images reach the model as rows of floats or integers, and a bad row is named."""
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -30,7 +27,7 @@ ROWS = np.linspace(-1, 1, 24).reshape(4, 6)
     ],
     ids=lambda rows: f"{type(rows).__name__} {tuple(rows.shape)} {rows.dtype}",
 )
-def test_rows_of_floats_reach_the_model_in_single_precision(rows: Any) -> None:
+def test_rows_of_floats_reach_the_model_in_single_precision(rows):
     domain = as_domain(rows)
     assert domain.holds_tensors
     assert len(domain) == 4
@@ -52,20 +49,20 @@ def test_rows_of_floats_reach_the_model_in_single_precision(rows: Any) -> None:
     ],
     ids=lambda pixels: f"{tuple(pixels.shape)} {pixels.dtype}",
 )
-def test_pixels_are_images(pixels: Any) -> None:
+def test_pixels_are_images(pixels):
     domain = as_domain(pixels)
     assert not domain.holds_tensors
     assert domain.image(0).mode == "RGB"
 
 
 @pytest.mark.parametrize("kind", ["int64", "int8", "uint8", "bool", "uint16", "int32"])
-def test_features_that_are_integers_are_refused(kind: str) -> None:
+def test_features_that_are_integers_are_refused(kind):
     advice = "convert them to float32, or reshape pixels to (N, C, H, W)"
     with refused(f"ndarray: features are integers ({kind}); {advice}"):
         as_domain(np.ones((4, 6), kind))
 
 
-def test_arrays_that_hold_no_rows(tmp_path: Path) -> None:
+def test_arrays_that_hold_no_rows(tmp_path):
     with refused("ndarray: the array has no rows, it is one float64; expected the shape (N, ...)"):
         as_domain(np.array(3.0))
     np.save(tmp_path / "a.npy", np.ones((4, 6), int))
@@ -76,7 +73,7 @@ def test_arrays_that_hold_no_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_rows_that_are_not_finite_are_named(bad: float) -> None:
+def test_rows_that_are_not_finite_are_named(bad):
     rows = np.ones((9, 2, 3))
     rows[1, 0, 2] = bad
     with refused("ndarray: NaN or infinity in 1 rows (1); remove them or fill them in"):
@@ -88,7 +85,7 @@ def test_rows_that_are_not_finite_are_named(bad: float) -> None:
         as_domain({"a": np.ones((2, 3)), "b": torch.tensor([bad, 1])})
 
 
-def test_a_large_array_is_checked_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_array_is_checked_while_it_is_read(monkeypatch):
     rows = np.ones((4, 3))
     rows[3, 1] = np.nan
     monkeypatch.setattr("tllib_ancon.data.tensors.CHECKED", rows.nbytes - 1)
@@ -101,7 +98,7 @@ def test_a_large_array_is_checked_while_it_is_read(monkeypatch: pytest.MonkeyPat
         as_domain(rows)
 
 
-def test_several_arrays_reach_the_model_by_name_in_the_types_of_layers() -> None:
+def test_several_arrays_reach_the_model_by_name_in_the_types_of_layers():
     arrays = {
         "tokens": np.array([[1, 2], [3, 4]], np.int16),
         "mask": np.array([True, False]),
@@ -122,7 +119,7 @@ def test_several_arrays_reach_the_model_by_name_in_the_types_of_layers() -> None
         as_domain({"name": ["a", "b"]})
 
 
-def test_everything_around_tensors_stays_what_it_is() -> None:
+def test_everything_around_tensors_stays_what_it_is():
     leaf = torch.ones(3, requires_grad=True)
     dataset = TensorDataset(leaf, torch.arange(3))
     moved = on_cpu({"list": [leaf, "text"], "pair": (leaf, 3), "part": Subset(dataset, [2, 0])})

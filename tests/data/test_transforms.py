@@ -2,7 +2,6 @@
 
 import importlib
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,8 +22,8 @@ from tllib_ancon.data.transforms import (
 )
 
 SIZES = [(50, 30), (30, 50), (64, 64), (17, 300), (256, 256)]
-PLAIN: dict[str, Any] = {"mean": (0.0,) * 3, "std": (1.0,) * 3}
-GREY: dict[str, Any] = {"mean": (0.0,), "std": (1 / 255,)}
+PLAIN = {"mean": (0.0,) * 3, "std": (1.0,) * 3}
+GREY = {"mean": (0.0,), "std": (1 / 255,)}
 SIDE, SIZE = 32, 28
 OPTIONS = Preprocessing(image_size=SIZE, resize_size=20, scale=(0.3, 1.0), mean=(0.0,) * 3, std=(1 / 255,) * 3)
 LEVELS = 2
@@ -36,23 +35,23 @@ def image(size: tuple[int, int]) -> Image.Image:
     return Image.fromarray(np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
-def toolkit_resizing(side: int) -> Any:
+def toolkit_resizing(side: int):
     return importlib.import_module("tllib.vision.transforms").ResizeImage(side)
 
 
-def pillow_default(side: int) -> Any:
+def pillow_default(side: int):
     return lambda image: image.resize((side, side))
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("theirs", [pillow_default, pytest.param(toolkit_resizing, marks=requires_tllib)])
-def test_the_square_is_that_of_the_toolkits_class(size: tuple[int, int], theirs: Any) -> None:
+def test_the_square_is_that_of_the_toolkits_class(size, theirs):
     assert np.array_equal(np.asarray(Resizing(40)(image(size))), np.asarray(theirs(40)(image(size))))
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(("image_size", "crop_fraction"), [(28, 0.875), (30, 0.95), (31, 1.0), (96, 0.875)])
-def test_evaluation_that_keeps_the_ratio_is_timms(size: tuple[int, int], image_size: int, crop_fraction: float) -> None:
+def test_evaluation_that_keeps_the_ratio_is_timms(size, image_size, crop_fraction):
     options = Preprocessing(val_resizing="keep-ratio", image_size=image_size, crop_fraction=crop_fraction, **PLAIN)
     theirs = timm.data.create_transform(
         image_size, interpolation="bicubic", crop_pct=crop_fraction, mean=(0, 0, 0), std=(1, 1, 1)
@@ -64,7 +63,7 @@ def test_evaluation_that_keeps_the_ratio_is_timms(size: tuple[int, int], image_s
     ("mean", "more"), [((0.5,), {}), ((0.4, 0.5, 0.6), {"padding": 3}), ((0.4, 0.5, 0.6), {"rotation": 30.0})]
 )
 @pytest.mark.parametrize(("resizing", "resized"), [("default", (24, 24)), ("keep-ratio", 24), ("ran.crop", (24, 24))])
-def test_training_is_torchvisions_steps(mean: tuple[float, ...], more: Any, resizing: str, resized: Any) -> None:
+def test_training_is_torchvisions_steps(mean, more, resizing, resized):
     std = tuple(value / 2 for value in mean)
     options = Preprocessing(train_resizing=resizing, image_size=21, scale=(0.3, 1.0), mean=mean, std=std, **more)
     steps = [
@@ -96,7 +95,7 @@ def test_training_is_torchvisions_steps(mean: tuple[float, ...], more: Any, resi
         ({"train_resizing": "res.", "resize_size": 40}, None),
     ],
 )
-def test_the_second_view_is_mirrored_as_in_training_else_shifted(options: dict[str, Any], reach: int | None) -> None:
+def test_the_second_view_is_mirrored_as_in_training_else_shifted(options, reach):
     rows = torch.arange(12.0)[:, None]
     columns = torch.arange(14.0) / 100
     images = (rows + columns).expand(2, 3, -1, -1)
@@ -123,7 +122,7 @@ def test_the_second_view_is_mirrored_as_in_training_else_shifted(options: dict[s
 
 
 @pytest.mark.parametrize("size", [(30, 41), (41, 30), (31, 31)])
-def test_a_crop_whose_corner_is_rounded_down(size: tuple[int, int]) -> None:
+def test_a_crop_whose_corner_is_rounded_down(size):
     options = Preprocessing(val_resizing="keep-ratio", image_size=28, crop_fraction=28 / 30, floor_crop=True, **PLAIN)
     pixels = np.asarray(Resizing(30, keep_ratio=True)(image(size)))
     top = (pixels.shape[0] - 28) // 2
@@ -132,7 +131,7 @@ def test_a_crop_whose_corner_is_rounded_down(size: tuple[int, int]) -> None:
     torch.testing.assert_close(evaluation_transform(options)(image(size)), expected)
 
 
-def test_a_seed_holds_inside_its_context_alone() -> None:
+def test_a_seed_holds_inside_its_context_alone():
     torch.manual_seed(5)
     expected = torch.rand(2)
     torch.manual_seed(5)
@@ -143,6 +142,6 @@ def test_a_seed_holds_inside_its_context_alone() -> None:
         assert torch.equal(torch.rand(1), first)
 
 
-def test_refusals() -> None:
+def test_refusals():
     with refused("`norm_mean` has 1 values and `norm_std` 3; give both 3, or 1 for grey"):
         Preprocessing(mean=(0.5,))

@@ -77,20 +77,6 @@ def promises_nothing(text: str) -> bool:
     return needed is not None and "o reliable estimate of the accuracy without labels" in text
 
 
-def test_the_command_prints_and_writes_indicators_without_an_interval(words, tmp_path, capsys):
-    """The lines themselves are recorded in ``tests/doors``."""
-    assert main([*words, "--json", str(tmp_path / "found.json")]) == 0
-    printed = capsys.readouterr().out
-    written = json.loads((tmp_path / "found.json").read_text())
-    assert promises_nothing(printed)
-    assert written["accuracy"] is None
-    assert written["interval"] is None
-    assert 0 < written["labels_needed"] < written["images"] == 60
-    assert written["indicators"]["drift_p"] < 0.05
-    for name in ("agreement", "aetta"):
-        assert f"{name} {100 * written['indicators'][name]:.1f} %" in printed
-
-
 def test_answers_in_the_order_of_the_questions_give_an_interval(words, dark, trained, tmp_path, capsys):
     questions = tmp_path / "questions.csv"
     answers = tmp_path / "answers.csv"

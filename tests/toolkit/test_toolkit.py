@@ -5,7 +5,6 @@ import types
 from importlib import import_module
 
 import pytest
-import torch
 
 from tllib_ancon.data.layouts.tllib import TABLES
 from tllib_ancon.runtime.errors import UserError
@@ -51,11 +50,3 @@ def test_the_tables_of_datasets_are_the_toolkits(toolkit):
         for code, pattern in dataset.image_list.items():
             assert all(pattern.format("all") in file for file in table.lists[code].values())
             assert table.folders[code] == [entry[0] for entry in dataset.download_list]
-
-
-def test_resnets_say_whether_they_pool(toolkit):
-    network = toolkit.create_backbone("resnet18")
-    features = network(torch.randn(2, 3, 64, 64))
-    assert "resnet50" in toolkit.backbone_names()
-    assert network.out_features == 512
-    assert (features.ndim == 2) == (toolkit.name == "dalib")

@@ -12,7 +12,6 @@ from tests.domains_on_disk import write_domain
 from tests.networks import HALVES, Net
 from tests.training.small import adapt, network
 from tllib_ancon.data.images import Files
-from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.self_training import elr, ensemble, memory_bank
 from tllib_ancon.training import devices, loop
 from tllib_ancon.training.adaptation import Adaptation
@@ -77,12 +76,6 @@ def test_a_large_network_has_the_fused_kernel_where_there_is_one(name, kind, ste
 # Precision
 
 
-def test_a_gpu_with_bfloat16_computes_in_it(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
-    assert adapt(epochs=1).config.mixed_precision == "bf16"
-    assert adapt(epochs=1, mixed_precision="no").config.mixed_precision == "no"
-
-
 @pytest.mark.parametrize(("precision", "is_rounded"), [("bf16", True), ("no", False)])
 def test_a_run_in_bfloat16_has_weights_in_float32_and_evaluates_in_bfloat16(precision, is_rounded, tmp_path):
     result = adapt(mixed_precision=precision, epochs=1, log=tmp_path, save_predictions=True)
@@ -90,15 +83,6 @@ def test_a_run_in_bfloat16_has_weights_in_float32_and_evaluates_in_bfloat16(prec
     logits = torch.from_numpy(np.load(tmp_path / "predictions.npz")["logits"])
     assert logits.dtype == torch.float32
     assert torch.equal(logits, logits.bfloat16().float()) == is_rounded
-
-
-def test_a_run_that_began_otherwise_goes_on_as_it_began(tmp_path):
-    call = {"log": tmp_path, "epochs": 1}
-    adapt(**call, mixed_precision="bf16")
-    assert adapt(**call).config.mixed_precision == "bf16"
-    with pytest.raises(UserError, match="mixed_precision: 'bf16' there, 'no' now"):
-        adapt(**call, mixed_precision="no")
-    assert adapt(**call, overwrite=True).config.mixed_precision == "no"
 
 
 # Images

@@ -59,17 +59,6 @@ def test_a_choice_that_thaws_says_how_much(capsys):
     assert "thaws" not in capsys.readouterr().err
 
 
-def test_without_anything_frozen_the_method_decides():
-    assert {method: adapt(method=method, epochs=1).config.adapted for method in ("ancon", "tent", "adabn")} == {
-        "ancon": "all-but-head",
-        "tent": "norm-affine",
-        "adabn": "all",
-    }
-    assert set(flags(adapt(epochs=1).model).values()) == {True}
-    given = adapt(adapted="as-given", epochs=1)
-    assert changed(network(), given.model) == set(flags(network()))
-
-
 def test_a_frozen_model_is_refused_unless_its_statistics_alone_change():
     model = frozen_but(network())
     with pytest.raises(UserError, match="All are frozen: let parameters require gradients, or pass"):

@@ -116,12 +116,6 @@ def test_accelerate_has_no_state_where_it_had_none():
     assert AcceleratorState._shared_state == {}
 
 
-def test_the_seed_decides_all_the_same():
-    first, again, other = (adapt(seed=seed).model.state_dict() for seed in (0, 0, 1))
-    assert all(torch.equal(first[name], again[name]) for name in first)
-    assert not all(torch.equal(first[name], other[name]) for name in first)
-
-
 def test_the_callers_deterministic_mode_stays_on_in_a_run(accelerator, modes_of_steps):
     adapt()
     assert modes_of_steps == {True}
