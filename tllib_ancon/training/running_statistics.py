@@ -6,8 +6,10 @@ from tllib_ancon.measures import selection
 from tllib_ancon.models.batch_norm import estimated_statistics
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.training.checkpointing import copy_to_cpu
-from tllib_ancon.training.collapse import REMAINING
 from tllib_ancon.training.passes import Passes
+
+LAGGING = 0.9
+"""Fraction of the InfoMax with estimated statistics below which the moving average lags behind the weights."""
 
 
 class RunningStatistics:
@@ -34,7 +36,7 @@ class RunningStatistics:
         moving = copy_to_cpu(self.network.state_dict())
         infomax_of_moving = self._infomax()
         self.estimate(epoch)
-        if infomax_of_moving >= REMAINING * self._infomax():
+        if infomax_of_moving >= LAGGING * self._infomax():
             self.network.load_state_dict(moving)
 
     def estimate(self, epoch: int) -> None:
