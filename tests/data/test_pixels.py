@@ -102,6 +102,15 @@ def test_a_large_tiff_and_one_of_several_pages_are_read() -> None:
     assert read(tiff(np.stack([pixels, pixels]))).has_more_pages
 
 
+@pytest.mark.parametrize("options", [{}, {"bigtiff": True}, {"compression": "zlib"}])
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16])
+def test_grey_of_a_tiff_whose_zero_is_white_is_inverted(kind: Any, options: Any) -> None:
+    pixels = (np.arange(6) * 9).reshape(SHAPE).astype(kind)
+    samples = read(tiff(np.iinfo(kind).max - pixels, photometric="miniswhite", **options))
+    stored = np.asarray(samples.image) if samples.values is None else samples.values
+    assert np.array_equal(stored, pixels)
+
+
 @pytest.mark.parametrize("planar", ["contig", "separate"])
 def test_bands_of_a_tiff_are_chosen_and_counted_from_one(planar: str) -> None:
     pixels = (np.arange(30, dtype=np.uint8) * 3).reshape(3, 2, 5)

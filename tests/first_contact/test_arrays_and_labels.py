@@ -250,6 +250,7 @@ def test_labels_that_count_from_one_are_told(capfd):
         (np.eye(CLASSES)[LABELS], r"labels are float64 of shape \(24, 4\), one-hot rows; pass .*labels\.argmax\(1\)"),
         (torch.eye(CLASSES, dtype=torch.int64)[LABELS], r"one-hot rows; pass .*labels\.argmax\(1\)"),
         (LABELS.astype(float), r"labels are float64 of shape \(24,\); pass whole numbers, labels\.astype\(int\)"),
+        (LABELS > 1, r"labels are bool of shape \(24,\); pass the number of each class, labels\.astype\(int\)"),
         (LABELS[:, None], r"pass one number for each image, labels\[:, 0\]"),
         (["cat"] * NUMBER, "labels are text, 'cat' first, and the names of the classes are not known; pass numbers"),
         (LABELS + 1, r"labels range from 1 to 4; .* if they count from 1, subtract 1"),

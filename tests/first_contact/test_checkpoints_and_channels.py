@@ -120,3 +120,32 @@ def test_metadata_of_a_part_count_where_images_enter_it_unchanged(capfd):
     assert "which images enter unchanged" in capfd.readouterr().err
     with pytest.raises(UserError, match=r"`norm_mean` and `norm_std` .0 and 1 for a model that normalises"):
         tllib_ancon.predict(nn.Sequential(nn.Softplus(), plain), IMAGES, **HOW)
+
+
+FLAT = """
+from torch import nn
+
+def build():
+    return nn.Sequential(nn.Flatten(), nn.Linear(192, 4))
+"""
+
+
+@pytest.mark.parametrize("command", ["adapt", "predict"])
+def test_a_network_of_a_function_is_tried_with_the_images(command, tmp_path, monkeypatch):
+    """It takes images of 8 pixels alone."""
+    monkeypatch.chdir(tmp_path)
+    module = {}
+    exec(FLAT, module)
+    network = module["build"]()
+    torch.save(network.state_dict(), "model.pth")
+    (tmp_path / "of_eight_pixels.py").write_text(FLAT)
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for number in range(16):
+        Image.fromarray(PIXELS[number, :8, :8]).save(photos / f"{number}.png")
+    start = ["--model", "of_eight_pixels:build", "--checkpoint", "model.pth", "--image-size", "8", *HALVES]
+    end = {"adapt": ["--epochs", "1", "--log", "run"], "predict": ["--out", "p.npz"]}
+    assert main([command, "photos", *start, *end[command]]) == 0
+    if command == "predict":
+        expected = tllib_ancon.predict(network, photos, norm_mean=(0.5,) * 3, norm_std=(0.5,) * 3, image_size=8)
+        np.testing.assert_allclose(np.load("p.npz")["probabilities"], expected.probabilities, atol=1e-6)

@@ -221,3 +221,27 @@ def test_a_run_directory_among_the_images_is_no_part_of_them(folders, tmp_path, 
     assert again.metrics == first.metrics
     predictions = tllib_ancon.predict(first.model, tmp_path, **HOW)
     assert len(predictions.paths) == 2 * len(folders)
+
+
+def test_parts_of_a_dataset_get_advice_about_parts_and_it_leads_on(tmp_path, capfd):
+    for part in ("train", "Test"):
+        write(tmp_path / part, ["0", "1", "2"], 3)
+    assert "accuracy" not in adapted(levels(3), tmp_path).metrics[0]
+    said = lines(capfd)
+    assert f"images without labels, of all its parts (Test, train); give {tmp_path}/Test for the images of one" in said
+    assert "class_names" not in said
+    assert adapted(levels(3), tmp_path / "Test").metrics[0]["accuracy"] == 100
+
+
+@pytest.mark.parametrize("command", ["adapt", "predict", "check"])
+def test_paths_that_a_shell_expands_get_a_way_that_works(command, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "photos", ["a"], 2)
+    torch.save(timm.create_model("test_resnet", num_classes=2).state_dict(), "model.pth")
+    rest = ["--checkpoint", "model.pth", "-a", "timm/test_resnet", "--image-size", "32"]
+    assert main([command, "photos/a/0.png", "photos/a/1.png", *rest]) == 2
+    said = lines(capfd)
+    assert f"tllib-ancon {command} takes one path, and photos/a/1.png is another; give the folder of the images" in said
+    Path("list.txt").write_text("photos/a/0.png\nphotos/a/1.png\n")
+    assert main(["predict", "list.txt", *rest, "--out", "p.csv"]) == 0
+    assert "2 images; predictions in p.csv" in lines(capfd)

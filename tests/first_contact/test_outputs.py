@@ -5,12 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import timm
 import torch
 import torchvision
 from torch import Tensor, nn
 
 from tests.first_contact.test_every_model import FORMS
-from tests.networks import PIXELS, PREPROCESSING, QUICK, Net, Returns, normalised, state_of, transformer
+from tests.networks import PIXELS, PREPROCESSING, QUICK, VIT, Net, Returns, normalised, state_of, transformer
 from tllib_ancon import adapt, assess, certify, online, predict
 from tllib_ancon.models.classifier import as_classifier
 from tllib_ancon.models.outputs import two_logits
@@ -244,3 +245,64 @@ def test_a_multi_label_classifier_gets_a_line(build, advice):
     assert any(
         not torch.equal(tensor, before[name]) for name, tensor in EVERYWHERE["adapt"](model).model.state_dict().items()
     )
+
+
+def headless(library: str) -> nn.Module:
+    if library == "timm":
+        return timm.create_model("test_resnet", num_classes=0).eval()
+    transformers = pytest.importorskip("transformers", minversion="5")
+    return transformers.ViTModel(transformers.ViTConfig(**VIT)).eval()
+
+
+@pytest.mark.parametrize("door", EVERYWHERE)
+@pytest.mark.parametrize(
+    ("library", "way"), [("timm", "create_model"), ("transformers", "AutoModelForImageClassification")]
+)
+def test_a_network_without_a_classifier_is_no_classifier(library, way, door):
+    with pytest.raises(UserError, match=rf"returns \d+ features and no logits, as it has no classifier; .*{way}"):
+        EVERYWHERE[door](headless(library))
+
+
+def test_a_classifier_after_a_network_without_one_counts(capfd):
+    for build in (
+        lambda: nn.Sequential(headless("timm"), nn.Linear(headless("timm").num_features, 4)),
+        lambda: torchvision.models.shufflenet_v2_x0_5(num_classes=4),
+    ):
+        torch.manual_seed(0)
+        model = build().eval()
+        assert probabilities(model).shape == (40, 4)
+    assert "nn.Identity" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("door", [door for door in EVERYWHERE if door not in ("certify", "online")])
+def test_an_identity_in_place_of_the_head_is_told(door, capfd):
+    model = Net().eval()
+    model.head = nn.Identity()
+    call = EVERYWHERE[door]
+    if door in ("adapt", "tent"):
+        adapt(model, PIXELS, **{**FAST, "quiet": False, "method": "tent" if door == "tent" else "ancon"})
+    else:
+        call(model)
+    line = "the model's last module head is an nn.Identity, and its output is taken for logits of 8 classes"
+    assert line in capfd.readouterr().err
+    with pytest.warns(UserWarning, match=line):
+        EVERYWHERE["online"](model)
+
+
+def pooled(features: Tensor, logits: Tensor) -> Tensor:
+    return logits[:, :, None, None]
+
+
+def percentages(features: Tensor, logits: Tensor) -> Tensor:
+    return 100 * logits.softmax(1)
+
+
+@pytest.mark.parametrize("form", [pooled, percentages])
+def test_logits_of_one_pixel_and_percentages_are_read(form, capfd):
+    np.testing.assert_allclose(probabilities(Returns(form)), probabilities(Net()), atol=1e-5)
+    assert ("percentages that sum to 100" in capfd.readouterr().err) == (form is percentages)
+    adapted = adapt(Returns(form), PIXELS, method="ancon", **FAST)
+    expected = adapt(Net(), PIXELS, method="ancon", **FAST)
+    np.testing.assert_allclose(adapted.metrics[1]["loss"], expected.metrics[1]["loss"], rtol=1e-4)
+    for door in ("assess", "online"):
+        EVERYWHERE[door](Returns(form))

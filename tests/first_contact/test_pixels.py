@@ -203,3 +203,17 @@ def test_an_orientation_that_is_not_applied_is_told_and_the_advice_leads_on(tmp_
         ImageOps.exif_transpose(Image.open(path)).save(path)
     tllib_ancon.predict(Brightness(), tmp_path, **HOW)
     assert "EXIF" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("call", [tllib_ancon.adapt, tllib_ancon.predict])
+def test_transparent_pixels_are_told_and_the_advice_leads_on(call, tmp_path, capfd):
+    settings = {**HOW, **({"epochs": 1} if call is tllib_ancon.adapt else {})}
+    for number, opacity in enumerate((0, 200, 255)):
+        Image.new("RGBA", (8, 6), (90, 90, 90, opacity)).save(tmp_path / f"{number}.png")
+    call(Brightness(), tmp_path, **settings)
+    assert "2 of 3 sampled images have transparent pixels, whose hidden colours are used" in capfd.readouterr().err
+    for path in tmp_path.iterdir():
+        image = Image.open(path)
+        Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB").save(path)
+    call(Brightness(), tmp_path, **settings)
+    assert "transparent" not in capfd.readouterr().err

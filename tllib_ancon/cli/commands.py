@@ -139,8 +139,8 @@ def _predict(config: PredictionsConfig) -> None:
 
     counts = write_prediction_table(config)
     if processes.is_main() and not config.quiet and config.out != STANDARD_OUTPUT:
-        unread = f", {counts['errors']} of them could not be read" if counts["errors"] else ""
-        say(f"{counts['rows']} images{unread}; predictions in {config.out}", file=sys.stderr)
+        unread = f", {counts['errors']:,} of them could not be read" if counts["errors"] else ""
+        say(f"{counts['rows']:,} images{unread}; predictions in {config.out}", file=sys.stderr)
 
 
 def _export(config: ExportConfig) -> None:
@@ -246,9 +246,9 @@ def _lines_of_dataset(config: CheckConfig, checked: Any) -> Iterator[str]:
 def _images_of_part(part: Any) -> str:
     if part.images is None:
         return "cannot be opened"
-    expected = "" if part.expected is None else f" of {part.expected}"
+    expected = "" if part.expected is None else f" of {part.expected:,}"
     labels = "" if part.labelled else ", without labels"
-    return f"{part.images}{expected} images{labels}"
+    return f"{part.images:,}{expected} images{labels}"
 
 
 class EvaluateConfig(JsonConfig, PredictConfig):

@@ -1,6 +1,7 @@
 """What parses a command's words: errors in one line, and a short and a full help text."""
 
 import argparse
+import os
 import re
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -70,6 +71,11 @@ class Parser(argparse.ArgumentParser):
         for action in self._actions:
             if rest and not action.option_strings and not hasattr(args, action.dest):
                 rest = _set(args, action, rest)
+        if rest and all(map(os.path.exists, rest)):
+            raise UserError(
+                f"{self.prog} takes one path, and {rest[0]} is another; give the folder of the images, or a text file "
+                "(.txt) with the path of an image on each line, relative to that file"
+            )
         if rest:
             self.error(f"unrecognized arguments: {' '.join(rest)}")
         return args

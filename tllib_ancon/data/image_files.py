@@ -30,6 +30,7 @@ PHOTOMETRIC = 262
 SAMPLES_PER_PIXEL = 277
 EXTRA_SAMPLES = 338
 # Values of the tag PHOTOMETRIC
+WHITE_IS_ZERO = 0
 GREY = 1
 RGB = 2
 TWO_BYTES = ("RGB;16", "RGBA;16", "RGBX;16")
@@ -71,7 +72,10 @@ def _samples_of_tiff(file: BinaryIO, decoding: Decoding) -> Samples:
     if is_deep and not _keeps_upper_bytes(image):
         return _read_tiff(file, decoding, "Pillow keeps 8 bits of each")
     samples = _samples_of_two_bytes(image, file) if is_deep else samples_of(image)
-    return replace(samples, bands=_unused_bands(image.tag_v2))
+    values = samples.values  # more than 8 bits; of 8 bits Pillow makes 0 black
+    if values is not None:
+        values = _with_black_at_zero(values, image.tag_v2)
+    return replace(samples, values=values, bands=_unused_bands(image.tag_v2))
 
 
 def samples_of(image: Image.Image) -> Samples:
@@ -121,6 +125,14 @@ def _is_tiff(file: BinaryIO) -> bool:
 
 def _band_count(tags: Mapping[int, Any]) -> int:
     return int(tags.get(SAMPLES_PER_PIXEL, 1))
+
+
+def _with_black_at_zero(values: Values, tags: Mapping[int, Any]) -> Values:
+    """The values of a TIFF; integers are inverted where its tags say that 0 is white."""
+    if tags.get(PHOTOMETRIC) != WHITE_IS_ZERO or values.dtype.kind != "u":
+        return values
+    inverted: Values = values.dtype.type(2 ** _bits(tags) - 1) - values
+    return inverted
 
 
 def _bits(tags: Mapping[int, Any]) -> int:
@@ -212,6 +224,7 @@ def _read_tiff(file: BinaryIO, decoding: Decoding, reason: str) -> Samples:
     values = planes[..., [band - 1 for band in chosen]]
     if len(chosen) == 1:
         values = values[..., 0]
+    values = _with_black_at_zero(values, tags)
     if values.dtype == np.uint8:
         return Samples(Image.fromarray(values), bands=unused, has_more_pages=has_more_pages)
     return Samples(values=values, bands=unused, has_more_pages=has_more_pages)

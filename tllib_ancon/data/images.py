@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, BinaryIO
 
@@ -175,7 +176,8 @@ class Encoded(Images):
 
     def samples(self, position: int) -> Samples:
         with self.opened(position) as (file, name), _naming(name):
-            return read_samples(file, self.decoding)
+            samples = read_samples(file, self.decoding)
+            return replace(samples, hides_colours=samples.has_transparent_pixels())
 
 
 class Files(Encoded):

@@ -25,6 +25,8 @@ def as_numbers(title: str, labels: ArrayLike, names: Sequence[str] = ()) -> NDAr
         raise UserError(f"{described}, one-hot rows; pass the number of each class, labels.argmax(1)")
     if values.ndim == 1 and values.dtype.kind == "f" and len(values) and (values == np.rint(values)).all():
         raise UserError(f"{described}; pass whole numbers, labels.astype(int)")
+    if values.ndim == 1 and values.dtype.kind == "b":
+        raise UserError(f"{described}; pass the number of each class, labels.astype(int)")
     return values
 
 

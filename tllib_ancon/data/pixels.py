@@ -23,6 +23,9 @@ DEPTHS = (8, 10, 12, 14, 16, 20, 24, 32)
 MOST_SAMPLED = 64
 """Images of a data set from which its range is decided."""
 
+OPAQUE = 255
+"""Opacity of a pixel that hides what is behind it."""
+
 BEYOND = 2.0
 """Values above this multiple of a recorded range's upper end belong to another scale."""
 
@@ -56,6 +59,7 @@ class Samples:
     values: Values | None = None
     bands: int = 0  # of a TIFF that has more bands than are used
     has_more_pages: bool = False  # pages of a TIFF or frames of an animation, of which the first is used
+    hides_colours: bool = False  # under transparent pixels, where that was looked at
 
     @property
     def is_turned(self) -> bool:
@@ -65,6 +69,14 @@ class Samples:
         with suppress(Exception):  # Pillow's reader of EXIF raises many types
             return self.image.getexif().get(ExifTags.Base.Orientation, 1) not in (0, 1)
         return False
+
+    def has_transparent_pixels(self) -> bool:
+        """Whether people see something else than the colours of an image of 8 bits; its pixels are decoded."""
+        if self.image is None or not self.image.has_transparency_data:
+            return False
+        opacity: Any = self.image.convert("RGBA").getchannel("A")
+        least, _ = opacity.getextrema()
+        return bool(least < OPAQUE)
 
     def to_rgb(self, pixel_range: PixelRange | None) -> Image.Image:
         """Three channels of 8 bits. Deep values below and above the range are clipped."""
@@ -97,6 +109,7 @@ class PixelValues:
         bands: largest number of bands of a TIFF of which not all are used; 0 for none
         several_pages: number of images in files with further pages or frames, which are not used
         turned: number of images with an EXIF orientation, which is not applied
+        transparent: number of images with transparent pixels, whose colours are used
     """
 
     images: int = 0
@@ -107,6 +120,7 @@ class PixelValues:
     bands: int = 0
     several_pages: int = 0
     turned: int = 0
+    transparent: int = 0
 
     @classmethod
     def of(cls, samples: Iterable[Samples]) -> PixelValues:
@@ -114,6 +128,7 @@ class PixelValues:
         bands = 0
         several_pages = 0
         turned = 0
+        transparent = 0
         is_float = False
         ends: list[tuple[float, float]] = []
         for sample in samples:
@@ -121,13 +136,14 @@ class PixelValues:
             bands = max(bands, sample.bands)
             several_pages += sample.has_more_pages
             turned += sample.is_turned
+            transparent += sample.hides_colours
             values = sample.values
             if values is not None and np.isfinite(values).all():
                 is_float = is_float or values.dtype.kind == "f"
                 ends.append((float(values.min()), float(values.max())))
         least = min((low for low, _ in ends), default=0.0)
         most = max((high for _, high in ends), default=0.0)
-        return cls(images, len(ends), is_float, least, most, bands, several_pages, turned)
+        return cls(images, len(ends), is_float, least, most, bands, several_pages, turned, transparent)
 
     @property
     def pixel_range(self) -> PixelRange | None:
@@ -169,6 +185,11 @@ class PixelValues:
             lines.append(
                 f"{self.turned:,} of {self.images:,} sampled images have an EXIF orientation, which is not applied, as "
                 "in torchvision's folders; PIL.ImageOps.exif_transpose turns them, to save them upright"
+            )
+        if self.transparent:
+            lines.append(
+                f"{self.transparent:,} of {self.images:,} sampled images have transparent pixels, whose hidden colours "
+                "are used, as in torchvision's folders; to have them on white, save them without transparency"
             )
         return lines
 

@@ -295,6 +295,8 @@ def require_network(model: object, learns: bool = False) -> nn.Module:
             f"`model` must be a torch.nn.Module, a checkpoint or a run directory, not of type {type(model).__name__}"
             f"; {_network_of(model)}"
         )
+    if torch.get_default_device().type == "meta":
+        raise UserError("PyTorch's default device is meta, which holds no values; call torch.set_default_device('cpu')")
     if any(tensor.is_meta for tensor in chain(model.parameters(), model.buffers())):
         raise UserError("the model has weights on the device meta, shapes without values; load them first")
     if hasattr(model, "encode_image") or hasattr(model, "get_image_features"):

@@ -63,7 +63,7 @@ def _imagenet_classifier(
     if weights_file is not None:
         weights = without_prefix(load_state_dict(weights_file), network)
         load_into(network, weights, source=str(weights_file))
-    return as_classifier(network, finetune=False)
+    return _classifier(network, finetune=False)
 
 
 def _whole_network(

@@ -22,11 +22,13 @@ from tllib_ancon.models.outputs import (
     Kind,
     LogitsReader,
     MultiLabelOutput,
+    OtherOutput,
     Path,
     called,
     evaluating,
     output_for,
     place_of,
+    takes_pixel_values,
     tensor_at,
     tensors_in,
     two_logits,
@@ -36,6 +38,9 @@ from tllib_ancon.runtime.errors import UserError
 
 ENOUGH = 8
 """Images from which one output in [0, 1] counts as a probability if no layer returns it."""
+
+FEATURES = "pooler_output"
+"""Where models of transformers without a classifier return vectors."""
 
 LAST_SIGMOIDS = 8
 MOST_HEADS = 6
@@ -63,11 +68,19 @@ class _Observation:
         output: what it returned
         calls: calls of the modules that take vectors, by the modules' names, innermost first
         sigmoids: results of the last sigmoid operations
+        identities: outputs of the calls of ``nn.Identity`` for vectors, by the modules' names
     """
 
     output: Any = None
     calls: dict[str, _Call] = field(default_factory=dict)
     sigmoids: deque[Tensor] = field(default_factory=lambda: deque(maxlen=LAST_SIGMOIDS))
+    identities: dict[str, Tensor] = field(default_factory=dict)
+
+    def placeholder(self, logits: Tensor) -> str:
+        """The ``nn.Identity`` that returns logits which no module with weights computes; empty for none."""
+        if self.heads(two_logits(logits)):
+            return ""
+        return next((name for name, output in self.identities.items() if output is logits), "")
 
     def of_sigmoid(self, values: Tensor) -> bool:
         """Whether a sigmoid computed these values."""
@@ -125,9 +138,14 @@ def observe(network: nn.Module, images: Batch, names: Sequence[str], advice: str
         if takes_vectors and isinstance(output, Tensor):
             observed.calls[name] = _Call(inputs[0].detach().flatten(1), output.detach())
 
+    def remember_identity(name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        observed.identities[name] = output
+
     with ExitStack() as contexts:
         for name, module in _observable(network, names).items():
             contexts.enter_context(module.register_forward_hook(partial(remember, name)))
+        for name, module in _identities(network).items():
+            contexts.enter_context(module.register_forward_hook(partial(remember_identity, name)))
         contexts.enter_context(_eagerly())
         contexts.enter_context(_Sigmoids(observed.sigmoids))
         observed.output = called(network, images, advice)
@@ -143,6 +161,13 @@ def _observable(network: nn.Module, names: Sequence[str]) -> dict[str, nn.Module
         return {name: modules[name] for name in names}
     del modules[""]  # the network itself
     return {name: module for name, module in modules.items() if [*module.parameters()]}
+
+
+def _identities(network: nn.Module) -> dict[str, nn.Module]:
+    """Modules that return what they take, as libraries and users put them in the place of a head."""
+    if isinstance(network, torch.jit.ScriptModule):  # it takes no hooks
+        return {}
+    return {name: module for name, module in network.named_modules() if isinstance(module, nn.Identity)}
 
 
 def _are_vectors(value: Any, module: nn.Module, number: int) -> bool:
@@ -175,8 +200,10 @@ def find_logits(network: nn.Module, images: Batch, observed: _Observation, head:
     values = tensor_at(observed.output, path)
     if values is None or values.ndim < 2 or not values.numel() or not values.is_floating_point():
         return LogitsReader(path)
+    _refuse_features(network, path, values.shape[1])
     kind = _kind_of(network, values, observed)
-    return LogitsReader(path, kind, values.shape[1], len(candidates) > 1)
+    placeholder = observed.placeholder(values) if values.ndim == 2 else ""
+    return LogitsReader(path, kind, values.shape[1], len(candidates) > 1, placeholder)
 
 
 def _candidates(output: Any, number: int, head: Sequence[str]) -> list[_Candidate]:
@@ -307,11 +334,32 @@ def _kind_of(network: nn.Module, values: Tensor, observed: _Observation) -> Kind
         if of_sigmoid or _is_unexplained_probability(values, observed):
             return "sigmoid"
         return "logits"
-    sums_to_one = _in_unit_interval(values) and _sum_to_one(values)
-    _refuse_multi_label(network, values.shape[1], of_sigmoid and not sums_to_one)
-    if sums_to_one:
+    kind = _kind_of_rows(values)
+    _refuse_multi_label(network, values.shape[1], of_sigmoid and kind == "logits")
+    return kind
+
+
+def _kind_of_rows(values: Tensor) -> Kind:
+    """Whether each row of values (B, K, ...) is logits, probabilities or percentages."""
+    if not (values >= 0).all():
+        return "logits"
+    if _sum_to(1.0, values):
         return "softmax"
+    if _sum_to(100.0, values):
+        return "percent"
     return "logits"
+
+
+def _refuse_features(network: nn.Module, path: Path, width: int) -> None:
+    """Raise an error for a network that its library says has no classifier: its output are features."""
+    advice = ""
+    if hasattr(network, "pretrained_cfg") and getattr(network, "num_classes", None) == 0:
+        if width == getattr(network, "num_features", None):
+            advice = "make it by timm.create_model(NAME, num_classes=K), and load its classifier, too"
+    elif takes_pixel_values(network) and path == (FEATURES,):
+        advice = "load it as transformers.AutoModelForImageClassification"
+    if advice:
+        raise OtherOutput(f"the model returns {width} features and no logits, as it has no classifier; {advice}")
 
 
 def _is_unexplained_probability(values: Tensor, observed: _Observation) -> bool:
@@ -326,12 +374,12 @@ def _in_unit_interval(values: Tensor) -> bool:
     return bool(((values >= 0) & (values <= 1)).all())
 
 
-def _sum_to_one(values: Tensor) -> bool:
+def _sum_to(total: float, values: Tensor) -> bool:
     tolerance = 1e-3
     if values.dtype in (torch.float16, torch.bfloat16):
         tolerance = 1e-2
-    differences = (values.sum(1) - 1).abs()
-    return bool((differences < tolerance).all())
+    differences = (values.sum(1) - total).abs()
+    return bool((differences < tolerance * total).all())
 
 
 def _refuse_multi_label(network: nn.Module, num_classes: int, of_sigmoids: bool) -> None:

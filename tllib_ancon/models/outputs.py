@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from tllib_ancon.data.batches import Batch, shape_text
 from tllib_ancon.runtime.errors import UserError, one_line
 
-Kind = Literal["logits", "softmax", "sigmoid"]
+Kind = Literal["logits", "softmax", "percent", "sigmoid"]
 Path = tuple[str | int, ...]
 """Keys, positions or names of attributes that lead from an output to a tensor in it."""
 
@@ -38,15 +38,17 @@ class LogitsReader:
 
     Attributes:
         path: leads to them; empty if the output is a tensor
-        kind: whether they are logits, or probabilities of a softmax or a sigmoid
+        kind: whether they are logits, probabilities of a softmax, as they are or in percent, or of a sigmoid
         width: classes K; 1 for one logit of a binary classifier
         of_several: whether the output has other tensors that could be logits
+        placeholder: name of the module without weights that returns them in place of a head; empty for none
     """
 
     path: Path = ()
     kind: Kind = "logits"
     width: int = 0
     of_several: bool = False
+    placeholder: str = ""
 
     @property
     def notes(self) -> list[str]:
@@ -56,8 +58,15 @@ class LogitsReader:
             lines.append(
                 f"the model returns several tensors; {place_of(self.path)} is taken for its logits, (B, {self.width})"
             )
+        if self.placeholder:
+            lines.append(
+                f"the model's last module {self.placeholder} is an nn.Identity, and its output is taken for logits of "
+                f"{self.width} classes; if these are features, put the classifier in its place"
+            )
         if self.kind == "softmax":
             lines.append("the model returns probabilities that sum to 1; their logarithms are used as logits")
+        elif self.kind == "percent":
+            lines.append("the model returns percentages that sum to 100; their logarithms are used as logits")
         elif self.kind == "sigmoid":
             lines.append("the model returns the probability of class 1; it is converted to a logit")
         return lines
@@ -71,7 +80,7 @@ class LogitsReader:
         if value is None:
             value = self._in_another_form(output)
         if isinstance(value, Tensor):
-            return _logits_from(value, self.kind)
+            return _logits_from(_without_pixels(value), self.kind)
         return value
 
     def __call__(self, output: Any) -> Any:
@@ -87,6 +96,13 @@ class LogitsReader:
         return usual_tensor(output)
 
 
+def _without_pixels(values: Tensor) -> Tensor:
+    """An output (B, K, 1, 1), as of a convolution, as (B, K); others unchanged."""
+    if values.ndim > 2 and values.shape[2:].numel() == 1:
+        return values.flatten(1)
+    return values
+
+
 def _logits_from(values: Tensor, kind: Kind) -> Tensor:
     """Logits of a softmax or of a sigmoid whose probabilities are the values, in float32 or float64."""
     if kind == "logits":
@@ -95,7 +111,7 @@ def _logits_from(values: Tensor, kind: Kind) -> Tensor:
     if values.dtype != torch.float64:
         probabilities = values.float()
     precision = torch.finfo(probabilities.dtype)
-    if kind == "softmax":
+    if kind in ("softmax", "percent"):
         return probabilities.clamp(min=precision.tiny).log()
     return probabilities.logit(eps=precision.eps)
 

@@ -26,6 +26,9 @@ from tllib_ancon.training.source import Source
 MOST_LISTED = 5
 """Names at most that a line lists."""
 
+PARTS = frozenset(("train", "training", "test", "testing", "val", "valid", "validation", "dev", "eval"))
+"""Usual names of the folders that hold the parts of a dataset."""
+
 NAME_THEM = "`class_names=FILE` gives the names of the model's classes, in the order of its labels"
 
 
@@ -112,9 +115,21 @@ def _labelled_by_folders(target: Domain, classes: ModelClasses, show: Callable[[
     if are_numbers(names, classes.num_classes):
         order = _order(names, classes, show)
         return labelled(target, folders, _numbers_of(order), classes.usable_names or order)
+    if {name.lower() for name in names} <= PARTS:
+        show(_line_on_parts(target, names))
+        return target
     reason = _reason_without_labels(names, sorted(labels), classes)
     show(_unlabelled_line(target, names, reason, _advice_for_folders(names, classes)))
     return target
+
+
+def _line_on_parts(target: Domain, names: Sequence[str]) -> str:
+    """The line about subfolders that are parts of a dataset, such as train and test."""
+    root = getattr(target.images, "root", target.name)
+    return (
+        f"{root}: images without labels, of all its parts ({', '.join(names)}); give {root}/{names[0]} for the images "
+        "of one part, whose subfolders may be classes"
+    )
 
 
 def _named_by(labels: dict[str, int], num_classes: int) -> list[str]:

@@ -26,11 +26,13 @@ def require_gradient(model: Classifier, images: Batch, adapted: str | None) -> N
         return
     reason = (
         f"no parameter that learns with `adapted={adapted}` reaches the loss: the model's forward computes it under "
-        "torch.no_grad() or torch.inference_mode()"
+        "torch.no_grad(), torch.inference_mode() or an operation without a gradient, such as argmax"
     )
     if adapted != "all" and _would_have_gradient(model, images):
         raise UserError(f"{reason}. Pass `adapted=all`, which also trains the parameters outside that context")
-    raise UserError(f"{reason}. Remove that context from the forward: adapt needs none and predict sets its own")
+    raise UserError(
+        f"{reason}. Remove that context or operation from the forward: adapt needs none and predict sets its own"
+    )
 
 
 def _would_have_gradient(model: Classifier, images: Batch) -> bool:

@@ -90,11 +90,11 @@ class Source:
         if not self.is_whole:
             return self._rebuilt(config)
         network = build(self.record) if self.module is None else copy_of(self.module).float()
-        if not self.checkpoint:
-            return network
         if Path(self.checkpoint).is_file():
             state = without_prefix(load_state_dict(self.checkpoint), network)
             load_into(network, state, f"checkpoint {self.checkpoint}")
+        if not self.record:
+            return network
         model = as_classifier(network, self.record.get("head"), self._probe(config), reader=self._reader())
         if "preprocessing" in self.record:
             model.preprocessing = _preprocessing_of(self.record["preprocessing"])
