@@ -62,7 +62,7 @@ class Evaluation(Shown):
             yield f"accuracy             {scores['accuracy']:.2f} %"
             yield f"mean class accuracy  {scores['mean_class_accuracy']:.2f} %"
             yield f"ECE (15 bins)        {scores['ece']:.4f}"
-        yield f"scores without labels, over all {scores['images']} images:"
+        yield f"scores without labels, over all {scores['images']:,} images:"
         for name in selection.CRITERIA:
             yield f"{name:<20} {scores[name]:.4f}"
         if "source_accuracy" in scores:
