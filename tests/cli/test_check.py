@@ -68,7 +68,7 @@ def test_a_dataset_of_tllib_lacks_a_domain_and_images(check, tmp_path):
     status, said = check("Office31", "--json", str(tmp_path / "found.json"))
     assert status == 1
     for expected in (
-        "6 of 2817 images",
+        "6 of 2,817 images",
         "missing or wrong: A: 6 images are listed, and Office31 has 2817",
         "missing or wrong: D: ",
         "image_list/dslr.txt not found; missing folders: dslr",
