@@ -98,7 +98,7 @@ class LogitsReader:
 
 def _without_pixels(values: Tensor) -> Tensor:
     """An output (B, K, 1, 1), as of a convolution, as (B, K); others unchanged."""
-    if values.ndim > 2 and values.shape[2:].numel() == 1:
+    if values.ndim == 4 and values.shape[2:] == (1, 1):
         return values.flatten(1)
     return values
 
