@@ -76,7 +76,7 @@ def test_spawned_processes_share_what_is_stored(domain):
     kept = kept_in_memory(domain, [SQUARE], 10**6, print)
     reader = multiprocessing.get_context("spawn").Process(target=_read, args=(kept,))
     reader.start()
-    reader.join(240)
+    reader.join()
     assert reader.exitcode == 0
     for path in domain.paths:
         os.remove(path)

@@ -1,5 +1,6 @@
 """Runs that are killed, stopped by a signal, cut off or overwritten: they resume with the same numbers."""
 
+import contextlib
 import json
 import os
 import random
@@ -136,8 +137,10 @@ def test_a_signal_to_all_processes_of_a_run_or_to_the_first_is_one_line_and_the_
         process = start(adapt("cut", *words, "-j", "2"), errors=errors)
         wait_for(lambda before=before: last_epoch(tmp_path / "cut") > before)
         time.sleep(generator.uniform(0, 0.05))
-        workers = psutil.Process(process.pid).children()
-        send(process.pid, number)
+        workers = []
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):  # it has ended
+            workers = psutil.Process(process.pid).children()
+            send(process.pid, number)
         process.join()
         psutil.wait_procs(workers)  # none is left
         if process.exitcode == 0:

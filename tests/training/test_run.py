@@ -171,7 +171,7 @@ def test_an_epoch_is_written_while_the_caller_changes_its_weights_and_what_follo
     replace = os.replace
     found = []
     run.begin(CONFIG)
-    monkeypatch.setattr(files.os, "replace", lambda *paths: (go.wait(10), replace(*paths)))
+    monkeypatch.setattr(files.os, "replace", lambda *paths: (go.wait(), replace(*paths)))
     model = weights(1)
     metrics = [{"epoch": 0}, {"epoch": 1}]
     run.save_epoch({"parts": {"model": model}}, metrics, True)
