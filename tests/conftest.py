@@ -46,7 +46,8 @@ def golden() -> dict[str, np.ndarray]:
 @pytest.fixture
 def few_digits(monkeypatch) -> int:
     """How many images each domain of the demo has in the test that asks for this."""
-    rendered, handwritten = demo.rendered_digits, demo.handwritten_digits
+    rendered = demo.rendered_digits
+    handwritten = demo.handwritten_digits
     monkeypatch.setattr(demo, "rendered_digits", lambda: rendered(images_per_class=20))
     monkeypatch.setattr(demo, "handwritten_digits", lambda: islice(handwritten(), 200))
     return 200

@@ -75,7 +75,8 @@ def line_of(text: str, position: int) -> int:
 
 def typed(script: str, folder: Path, *arguments: str) -> list[tuple[int, list[str]]]:
     """Line and words of each command of the package in a shell script that runs in an empty folder."""
-    tools, record = folder / "tools", folder / "record"
+    tools = folder / "tools"
+    record = folder / "record"
     tools.mkdir(exist_ok=True, parents=True)
     for name, program in (("_mkdir", "mkdir"), ("cat", "cat"), ("dirname", "dirname"), ("grep", "grep")):
         if not (tools / name).exists():
@@ -179,7 +180,8 @@ def string_commands(text: str, path: Path, line: int, folder: Path) -> Iterator[
             yield Documented(place(path, line + line_of(text, block.start())), tuple(words))
     sentences = indented.sub("", text)
     for start in PROGRAM.finditer(sentences):
-        before, after = sentences[: start.start()], sentences[start.end() :]
+        before = sentences[: start.start()]
+        after = sentences[start.end() :]
         quoted = before.endswith("`")
         code = re.split(r"`" if quoted else r"[`\";,)(\n]|\. |\.$", after)[0]
         words = words_of(code) if quoted else until_prose(words_of(code))

@@ -8,7 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-CLASSES, IMAGES, SIDE = 4, 40, 32
+CLASSES = 4
+IMAGES = 40
+SIDE = 32
 PIXELS = np.random.default_rng(0).integers(0, 255, (IMAGES, SIDE, SIDE, 3), dtype=np.uint8)
 HALVES = {"norm_mean": (0.5,) * 3, "norm_std": (0.5,) * 3}
 PREPROCESSING = {**HALVES, "image_size": SIDE}

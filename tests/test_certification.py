@@ -122,7 +122,8 @@ def test_the_verdict_is_what_the_interval_says_and_the_other_sign_is_the_other_v
         assert lower <= margin + 1e-12
         assert upper >= -margin - 1e-12
     mirror = after([-outcome for outcome in outcomes], delta, margin, **population)
-    assert (test.e_better, test.e_worse) == (mirror.e_worse, mirror.e_better)
+    assert test.e_better == mirror.e_worse
+    assert test.e_worse == mirror.e_better
     assert mirror.verdict == {"better": "worse", "worse": "better", "undecided": "undecided"}[test.verdict]
     assert mirror.interval == (-upper, -lower)
 

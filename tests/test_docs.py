@@ -137,7 +137,8 @@ def test_every_line_of_the_tutorial_runs(tmp_path, few_digits, monkeypatch, caps
 
 def test_every_setting_is_in_the_reference_with_its_meaning(generate):
     pages = generate.settings()
-    settings, options = pages["settings/AdaptConfig.md"], pages["settings/methods.md"]
+    settings = pages["settings/AdaptConfig.md"]
+    options = pages["settings/methods.md"]
     for name in [*settings_of(AdaptConfig), *methods.settings()]:
         (row, *_) = re.findall(rf"^\| `{name}` \|.*\|$", settings + options, re.MULTILINE)
         assert len(row.split(" | ")[-1].strip(" |")) > 3, row
@@ -177,7 +178,8 @@ def test_a_stale_table_is_written_anew():
         (row,) = re.findall(r"^\| ancon-auto \|.*\|$", made, re.MULTILINE)
         assert row.count("|") == cells + 1
         assert "| 1 |" not in made
-        assert (made.startswith("before\n<!--"), made.endswith("<!-- end -->\nafter\n")) == (True, True)
+        assert made.startswith("before\n<!--")
+        assert made.endswith("<!-- end -->\nafter\n")
         assert written(made) == made
 
 
@@ -219,5 +221,7 @@ def test_the_page_for_tllib_leads_from_cdan_and_mdd_to_an_adaptation(start, tmp_
         assert main([command, *words, *small.get(command, ()), *quick]) == 0
     config = json.loads((tmp_path / f"runs/{start}-DW" / "config.json").read_text())
     result = json.loads((tmp_path / f"runs/{start}-DW-ancon" / "result.json").read_text())
-    assert (config["method"], config["source"], config["target"]) == (start, ["D"], ["W"])
+    assert config["method"] == start
+    assert config["source"] == ["D"]
+    assert config["target"] == ["W"]
     assert result["selected"]["epoch"] == 1

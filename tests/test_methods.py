@@ -73,7 +73,8 @@ def test_a_method_of_another_package_composes_with_its_own_option(package):
     package({"focal": "my_method"}, my_method=MODULE)
     method = methods.create("focal+ancon", **SIZES, focus=0.0, smoothing=0.5)
     plain = methods.create("ancon", **SIZES, smoothing=0.5)
-    logits, features = torch.randn(4, 3), torch.randn(4, 4)
+    logits = torch.randn(4, 3)
+    features = torch.randn(4, 4)
     for _ in range(2):
         loss = method(torch.arange(4), logits, features)
         torch.testing.assert_close(loss, plain(torch.arange(4), logits, features))

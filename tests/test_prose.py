@@ -12,7 +12,8 @@ from tllib_ancon.cli.main import COMMANDS, parser_of
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *(ROOT / "docs").glob("*.md")]
-SENTENCE, CELL = 28, 15
+SENTENCE = 28
+CELL = 15
 AVOIDED = re.compile(
     r"\b(those that|that which|is said|are said|is told|are told|goes on|go on|of which|so many|as (it|they) (is|are)|"
     r"is worth|refuse[sd]?|(says?|tells?) of|its first form|until commit|the rule before)\b"

@@ -55,7 +55,8 @@ def test_the_commands_check_adapt_and_predict(newcomer, capsys):
     assert len(list(csv.DictReader((newcomer / "predictions.csv").open()))) == 20
     assert (newcomer / "look" / "images.png").is_file()
     for line in block("text", "  batch norm ").splitlines():
-        name, flags = line[:18], re.findall(r"\[--.*\]$", line)
+        name = line[:18]
+        flags = re.findall(r"\[--.*\]$", line)
         (found,) = [said for said in printed.splitlines() if said.startswith(name)]
         assert re.findall(r"\[--.*\]$", found) == flags
 
@@ -64,7 +65,8 @@ def test_the_lines_of_python_adapt_what_the_demo_leaves(newcomer, few_digits, ca
     write_demo_domains(Path("ancon-demo/data"))
     demo = Demo(Path("ancon-demo"), (0,), source_epochs=1, epochs=1, jobs=1)
     source = demo.runs()[0]
-    assert (source.name, source.command) == ("source-seed0", "pretrain")
+    assert source.name == "source-seed0"
+    assert source.command == "pretrain"
     pretrain(PretrainConfig(**{**source.settings, "epochs": 1, "iters_per_epoch": 2}))
     exec(block("python", "from tllib_ancon import adapt").replace("epochs=6", "epochs=1"))
     shown = [re.sub(r"[0-9.,]+", "N", line) for line in capsys.readouterr().out.splitlines()]

@@ -23,7 +23,8 @@ def test_the_command_prints_the_tables_of_the_page(capsys, monkeypatch):
 
 def test_a_row_for_each_run_whose_models_differ(tmp_path, capsys):
     data = write_domains(tmp_path / "data")
-    source, out = tmp_path / "source", tmp_path / "out"
+    source = tmp_path / "source"
+    out = tmp_path / "out"
     assert command(["pretrain", *small_arguments(data), "--epochs", "4", "--log", str(source)]) == 0
     start = ["-t", "dark", "--checkpoint", str(source), "--epochs", "2", "--lr", "0.3", "--method", "ancon"]
     for name in ("adapted", "unmoved"):
@@ -34,7 +35,8 @@ def test_a_row_for_each_run_whose_models_differ(tmp_path, capsys):
     header, _, *rows = capsys.readouterr().out.splitlines()
     names, *cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in (header, *rows)]
     (row,) = (dict(zip(names, values, strict=True)) for values in cells)
-    assert (row["run"], row["images"]) == ("adapted", "48")
+    assert row["run"] == "adapted"
+    assert row["images"] == "48"
     difference, better, worse = (float(row[name]) for name in ("true difference, points", "better, %", "worse, %"))
     assert (worse if difference > 0 else better) <= 20
     assert abs(difference) <= 100 * int(row["disagreements"]) / 48

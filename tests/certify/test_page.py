@@ -106,7 +106,8 @@ def test_files_are_read_by_their_names(tmp_path):
         assert response.status == 200
         assert b"damaged" not in content
         response, content = page.get(f"image/{1 - number}")
-        assert (response.status, content) == (404, b"this image cannot be read")
+        assert response.status == 404
+        assert content == b"this image cannot be read"
 
 
 # Questions and answers
@@ -116,7 +117,9 @@ def test_a_click_from_another_state_changes_nothing(page, session):
     session.answer(ANOTHER)
     for path, seen in itertools.product(["answer", "undo"], [0, 2, None, "1"]):
         status, state = page.post(path, {"answered": seen, "answer": ANOTHER})
-        assert (status, state["error"], state["answered"]) == (409, "this was answered in another window", 1)
+        assert status == 409
+        assert state["error"] == "this was answered in another window"
+        assert state["answered"] == 1
     assert session.answers == [ANOTHER]
 
 
@@ -163,11 +166,14 @@ def test_until_the_verdict_a_user_is_told_the_count_alone(page, session):
             label = int(models.adapted[session.question.position])
             _, state = page.post("answer", {"answered": number, "answer": label})
     number = len(session.answers)
-    assert (state["verdict"], state["options"], session.undos) == ("better", [], 1)
+    assert state["verdict"] == "better"
+    assert state["options"] == []
+    assert session.undos == 1
     assert state["words"][0].startswith("certified better: the adapted model's accuracy minus the source model's is")
     assert page.post("answer", {"answered": number, "answer": ANOTHER})[0] == 422
     status, state = page.post("undo", {"answered": number})
-    assert (status, state["answered"]) == (422, number)
+    assert status == 422
+    assert state["answered"] == number
     assert state["error"] == "the session ended 'better': its last answer stays; start a session with another `log`"
 
 

@@ -24,7 +24,8 @@ HOSTILE = [f"<img src=x onerror={OWNED}>", f"</script><script>{OWNED}</script>",
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory) -> Iterator[WebDriver]:
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    chromium = shutil.which("chromium")
+    driver = shutil.which("chromedriver")
     if chromium is None or driver is None:
         pytest.skip("no Chromium: apt-get install chromium chromium-driver")
     options = webdriver.ChromeOptions()
@@ -101,7 +102,8 @@ def test_a_session_from_the_first_image_to_the_verdict(browser, tmp_path):  # no
             assert text(browser, "last") == f"“{session.described(expected[-1])}”"
         assert session.answers == expected
         assert not browser.find_element(By.ID, "unreadable").is_displayed()
-        assert (text(browser, "progress"), browser.title) == ("4 labels so far, 60 at most", "Which class is this?")
+        assert text(browser, "progress") == "4 labels so far, 60 at most"
+        assert browser.title == "Which class is this?"
         assert len(browser.find_elements(By.TAG_NAME, "img")) == 1
 
         assert errors(browser) == []
@@ -153,7 +155,8 @@ def test_everybody_can_use_it_and_it_fits_a_phone(session, browser):
         browser.find_elements(By.CSS_SELECTOR, "#options button")[0].send_keys(Keys.ENTER)
         until(browser, lambda: len(session.answers) == 2)
         status, image, group = (browser.find_element(By.ID, name) for name in ("status", "image", "options"))
-        assert (status.get_attribute("role"), image.accessible_name) == ("status", "The image to classify")
+        assert status.get_attribute("role") == "status"
+        assert image.accessible_name == "The image to classify"
         assert group.accessible_name == "Which class is this?"
         assert browser.find_element(By.TAG_NAME, "html").get_attribute("lang") == "en"
 

@@ -19,7 +19,8 @@ from tllib_ancon.config.certify import CertifyConfig
 @pytest.fixture(scope="module")
 def finished(domains, tmp_path_factory) -> Path:
     """A run whose adaptation changes some predictions, beside its source model."""
-    log, words = tmp_path_factory.mktemp("finished") / "run", small_arguments(domains)
+    log = tmp_path_factory.mktemp("finished") / "run"
+    words = small_arguments(domains)
     source = ["--epochs", "6", "--lr", "0.01", "--log", str(log / "pretrain")]
     assert main(["pretrain", *words, *source]) == 0
     words = [word for word in words if word != "--scratch"]
@@ -70,14 +71,19 @@ def refused(capsys) -> Callable[..., str]:
 
 @pytest.mark.parametrize(("adapted", "verdict", "which"), [(True, "better", "adapted"), (False, "worse", "start")])
 def test_answers_from_a_file_decide_which_model_is_kept(run, domains, tmp_path, capsys, adapted, verdict, which):
-    models, file = compared(run), tmp_path / "answers.csv"
+    models = compared(run)
+    file = tmp_path / "answers.csv"
     said = models.adapted if adapted else models.start
     file.write_text("".join(f"{models.names[place]},{models.classes[said[place]]}\n" for place in models.disagreements))
     assert certified(run, "--answers", str(file)) == 0
-    found, kept = certificate(run), run / "adapt" / "checkpoints" / "certified.pth"
-    assert (found["verdict"], found["returned"], found["checkpoint"]) == (verdict, which, str(kept))
+    found = certificate(run)
+    kept = run / "adapt" / "checkpoints" / "certified.pth"
+    assert found["verdict"] == verdict
+    assert found["returned"] == which
+    assert found["checkpoint"] == str(kept)
     assert f"certified {verdict}" in capsys.readouterr().out
-    weights, expected = torch.load(kept, weights_only=True), pair(run).predictor(which).network.state_dict()
+    weights = torch.load(kept, weights_only=True)
+    expected = pair(run).predictor(which).network.state_dict()
     assert weights.keys() == expected.keys()
     assert all(torch.equal(weights[name], expected[name]) for name in weights)
     scores = tmp_path / "scores.json"

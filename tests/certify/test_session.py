@@ -234,7 +234,8 @@ def test_outcomes_reach_the_test():
     for outcome in (1, -1, 0, 0):
         reference.update(outcome)
     assert session.test.outcomes == reference.outcomes
-    assert (session.test.interval, session.test.threshold) == (reference.interval, 10)
+    assert session.test.interval == reference.interval
+    assert session.test.threshold == 10
 
 
 @settings(max_examples=15)
@@ -325,7 +326,9 @@ def test_images_that_cannot_be_told_are_turned_against_the_verdict(images, disag
     session.answer(ANOTHER)
     answer_as_adapted(session)
     certificate = session.certificate
-    assert (certificate["cannot_tell"], certificate["another"], certificate["verdict"]) == (untold, 1, "better")
+    assert certificate["cannot_tell"] == untold
+    assert certificate["another"] == 1
+    assert certificate["verdict"] == "better"
     assert certificate["verdict_if_cannot_tell_counts_against"] == against
     assert (certificate["e_better"] is None) == (against == "better")
     doubt = f"the verdict would be {against} if the {untold} images whose class nobody could tell counted against it"
@@ -334,9 +337,13 @@ def test_images_that_cannot_be_told_are_turned_against_the_verdict(images, disag
 
 def test_what_further_labels_cannot_decide():
     certificate = Session(comparison(1000, 5), margin=0.01).certificate
-    assert (certificate["settled"], certificate["labels_needed"], certificate["verdict"]) == (True, [], "undecided")
+    assert certificate["settled"]
+    assert certificate["labels_needed"] == []
+    assert certificate["verdict"] == "undecided"
     assert in_words(certificate)[1] == "further labels decide nothing: the difference is within the margin of 0.01"
     session = Session(Comparison([0] * 10, [1, 1, 2, 2] + [0] * 6, list("abcdefghij"), CLASSES))
     session.answer_all({0: 1, 1: 0, 2: 2, 3: 0})
-    assert (len(session.answers), session.test.interval, session.test.settled) == (4, (0, 0), True)
+    assert len(session.answers) == 4
+    assert session.test.interval == (0, 0)
+    assert session.test.settled
     assert "is +0.0 points" in in_words(session.certificate)[0]

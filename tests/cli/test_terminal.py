@@ -54,4 +54,6 @@ def test_one_of_many_ends_after_its_handlers_and_before_the_interpreter(status, 
     words = [sys.executable, "-c", PROGRAM.format(status=status)]
     process = subprocess.run(words, capture_output=True, text=True, check=False)
     said = f"all was said handlers ran\n{more}"
-    assert (process.returncode, process.stdout, process.stderr) == (sum(status), said, "")
+    assert process.returncode == sum(status)
+    assert process.stdout == said
+    assert process.stderr == ""

@@ -50,13 +50,16 @@ def test_people_see_a_small_jpeg_that_is_upright_and_without_metadata():
     content = io.BytesIO()
     picture.save(content, "JPEG", exif=turned(), comment=b"secret")
     shown = Image.open(io.BytesIO(jpeg(Image.open(content))))
-    assert (shown.format, shown.mode, shown.size) == ("JPEG", "RGB", (500, 1600))
+    assert shown.format == "JPEG"
+    assert shown.mode == "RGB"
+    assert shown.size == (500, 1600)
     assert "secret" not in str(shown.info)
     assert not shown.getexif()
     assert max(shown.getpixel((250, 100))) < 10
     assert shown.getpixel((250, 1500)) == pytest.approx((200, 100, 50), abs=4)
     palette = Image.open(io.BytesIO(jpeg(RED.convert("P"))))
-    assert (palette.mode, palette.size) == ("RGB", (4, 4))
+    assert palette.mode == "RGB"
+    assert palette.size == (4, 4)
     assert palette.getpixel((0, 0)) == pytest.approx((255, 0, 0), abs=4)
 
 
@@ -144,7 +147,9 @@ class Items:
 )
 def test_items_that_hold_an_image(item):
     domain = as_domain(Items(item, item))
-    assert (domain.holds_tensors, domain.labels, list(domain.classes)) == (False, None, [])
+    assert not domain.holds_tensors
+    assert domain.labels is None
+    assert list(domain.classes) == []
     assert np.array_equal(np.asarray(domain.image(1)), np.asarray(RED))
 
 
@@ -152,7 +157,8 @@ def test_items_that_hold_an_image(item):
 def test_tensors_reach_the_model_as_they_are(channels, workers):
     images = torch.randn(5, channels, 6, 7)
     domain = as_domain(TensorDataset(images.double(), torch.arange(5)))
-    assert (domain.name, domain.holds_tensors) == ("TensorDataset", True)
+    assert domain.name == "TensorDataset"
+    assert domain.holds_tensors
     loader = ImageLoader(UnlabelledImages(domain, evaluation_transform(Preprocessing(image_size=224))), 2, workers)
     assert torch.equal(torch.cat([batch for _, batch in loader]), images)
     halved = ImageLoader(UnlabelledImages(domain, lambda image: image / 2), 2, workers)
@@ -228,12 +234,14 @@ def test_labels_that_do_not_fit(labels, message):
 
 def test_a_domain_stays_what_it_is():
     counted = as_domain(Items(RED, RED), labels=torch.tensor([2, 0]))  # classes, where nothing names them
-    assert (counted.labels.tolist(), list(counted.classes)) == ([2, 0], ["0", "1", "2"])
+    assert counted.labels.tolist() == [2, 0]
+    assert list(counted.classes) == ["0", "1", "2"]
     with pytest.raises(UserError, match="range from -1 to -1; expected for each of 2 images a class from 0 to 0"):
         as_domain(Items(RED, RED), labels=[-1, -1])
     domain = as_domain(Items(RED, RED), labels=[0, 1], classes=["a", "b"]).subset([1])
     assert isinstance(as_domain(domain), Domain)
-    assert (as_domain(domain).positions.tolist(), as_domain(domain).labels.tolist()) == ([1], [1])
+    assert as_domain(domain).positions.tolist() == [1]
+    assert as_domain(domain).labels.tolist() == [1]
     assert as_domain(domain, labels=False).labels is None
 
 
@@ -256,7 +264,8 @@ def root(tmp_path) -> Path:
 def test_paths_of_images(root):
     given = [root / "web" / "bus" / "b.png", str(root / "photos" / "a.png")]
     domain = as_domain(given, labels=[1, 0])
-    assert (list(domain.paths), domain.labels.tolist()) == ([str(path) for path in given], [1, 0])
+    assert list(domain.paths) == [str(path) for path in given]
+    assert domain.labels.tolist() == [1, 0]
     assert list(as_domain(given[0]).paths) == [str(given[0])]
     advice = "pass `skip_corrupt=True` to leave such images out"
     with refused(f"domain given is incomplete: 1 of 2 images are missing, ROOT/none.png first; {advice}", ROOT=root):

@@ -96,7 +96,9 @@ of_all = pytest.mark.parametrize("opened", KINDS)
 def test_a_domain_is_its_images_labels_and_classes(tmp_path, opened):
     domain = opened(tmp_path)
     numbers = list(range(COUNT))
-    assert (len(domain), list(domain.classes), domain.num_classes) == (COUNT, CLASSES, 3)
+    assert len(domain) == COUNT
+    assert list(domain.classes) == CLASSES
+    assert domain.num_classes == 3
     assert domain.positions.tolist() == numbers
     assert all(np.array_equal(np.asarray(domain.image(number)), np.asarray(image(number))) for number in numbers)
     labels = None if opened is folder else [number // 4 for number in numbers]
@@ -105,7 +107,8 @@ def test_a_domain_is_its_images_labels_and_classes(tmp_path, opened):
     assert (domain.paths is None) == (opened in (hugging_face, python))
     assert domain.paths is None or [Path(path).stem for path in domain.paths] == [f"{n:02d}" for n in numbers]
     some = domain.subset([9, 4, 4]).subset(torch.tensor([1, 0]))
-    assert (len(some), some.positions.tolist()) == (2, [4, 9])
+    assert len(some) == 2
+    assert some.positions.tolist() == [4, 9]
     assert [some.image(index).getpixel((0, 0))[0] for index in range(2)] == [80, 180]
     assert some.labels is None or some.labels.tolist() == [1, 2]
     assert domain.without_labels().labels is None

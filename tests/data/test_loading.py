@@ -127,7 +127,8 @@ def test_workers_end_with_their_pass_or_when_they_are_closed(monkeypatch):
     assert len(read(ImageLoader(numbers(), 4, workers))) == 90
     assert len(loading_processes() - before) == 2
     workers.close()
-    assert (loading_processes() - before, killed) == (set(), [])
+    assert loading_processes() - before == set()
+    assert killed == []
 
 
 def test_two_loaders_at_once():

@@ -23,7 +23,8 @@ from torch._ops import OpOverload
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-CPU, DEVICE = torch.device("cpu"), torch.device("cuda:0")
+CPU = torch.device("cpu")
+DEVICE = torch.device("cuda:0")
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
 INDEXING = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put")
 _ENGINE = torch.autograd._engine_run_backward
@@ -71,7 +72,8 @@ def tensors_in(values) -> list[Tensor]:
 
 def _device_of_result(operation: OpOverload, args, kwargs) -> torch.device | None:
     """Where the operation runs on these arguments; None if there is no tensor among them."""
-    name, given = operation.overloadpacket.__name__, [*args, *kwargs.values()]
+    name = operation.overloadpacket.__name__
+    given = [*args, *kwargs.values()]
     tensors = tensors_in(given)
     distinct = list(dict.fromkeys(map(device_of, tensors)))
     if len(distinct) <= 1 or name in ("copy_", "copy"):
@@ -126,7 +128,8 @@ class _Names(TorchFunctionMode):
 
     @contextlib.contextmanager
     def _on(self, device: torch.device) -> Iterator[None]:
-        before, self.current = self.current, _numbered(device)
+        before = self.current
+        self.current = _numbered(device)
         try:
             yield
         finally:

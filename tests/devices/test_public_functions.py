@@ -26,7 +26,9 @@ class Named(nn.Module):
     def __init__(self):
         super().__init__()
         torch.manual_seed(0)
-        self.embedding, self.norm, self.head = nn.Embedding(9, 6), nn.BatchNorm1d(6), nn.Linear(6, 3)
+        self.embedding = nn.Embedding(9, 6)
+        self.norm = nn.BatchNorm1d(6)
+        self.head = nn.Linear(6, 3)
 
     def forward(self, tokens: Tensor, weights: Tensor) -> Tensor:
         mean = (self.embedding(tokens) * weights[..., None]).mean(1)
@@ -94,7 +96,8 @@ def certified(kind: str, device: Device) -> list[Tensor]:
 
 
 def assessed(kind: str, device: Device) -> list[Tensor]:
-    model, target = model_on(kind, device), images(kind, device)
+    model = model_on(kind, device)
+    target = images(kind, device)
     assessment = tllib_ancon.assess(model, target, source=target, answers=torch.from_numpy(LABELS).to(device))
     assert {device_of(tensor) for tensor in model.parameters()} == {device}
     return [torch.tensor(assessment.accuracy), torch.tensor(assessment.indicators["agreement"])]

@@ -29,8 +29,11 @@ from tllib_ancon.training.checkpointing import copy_to_cpu
 from tllib_ancon.training.predict import predict
 from tllib_ancon.training.pretrain import pretrain
 
-CLASSES, SIDE, IMAGES = 3, 8, 14
-ROUNDING, HALF = 1e-4, 5e-2
+CLASSES = 3
+SIDE = 8
+IMAGES = 14
+ROUNDING = 1e-4
+HALF = 5e-2
 """Of float32; where images are interpolated elsewhere, two of 255 levels; of half precision."""
 FIXED = {
     "data": "ImageList", "target": ("dark",), "image_size": SIDE, "resize_size": SIDE, "train_resizing": "res.",
@@ -223,7 +226,10 @@ def test_source_trainings_and_predictions(domains, tmp_path, name):
 @pytest.mark.parametrize("method", methods.names())
 def test_steps_with_indices_on_the_device(method):
     """As a training loop of one's own gives them."""
-    samples, classes, width, steps = 20, 12, 5, 12
+    samples = 20
+    classes = 12
+    width = 5
+    steps = 12
 
     def losses(device):
         torch.manual_seed(0)
@@ -233,9 +239,11 @@ def test_steps_with_indices_on_the_device(method):
         made.begin_epoch(
             0, torch.arange(samples), torch.randn(samples, width).to(device), torch.randn(20, 12).to(device)
         )
-        values, gradients = [], []
+        values = []
+        gradients = []
         for _ in range(steps):
-            indices, features = torch.randperm(samples)[:8].to(device), torch.randn(8, width).to(device)
+            indices = torch.randperm(samples)[:8].to(device)
+            features = torch.randn(8, width).to(device)
             logits = (4 * torch.randn(8, classes)).to(device).requires_grad_()
             loss = made(indices, logits, features)
             loss.backward()

@@ -81,7 +81,8 @@ class World:
     @contextlib.contextmanager
     def own_folder(self) -> Iterator[Path]:
         """A new one, in which commands run in this context."""
-        before, own = Path.cwd(), Path(tempfile.mkdtemp(dir=self.folder))
+        before = Path.cwd()
+        own = Path(tempfile.mkdtemp(dir=self.folder))
         os.chdir(own)
         try:
             yield own

@@ -157,7 +157,8 @@ CASES = {
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_the_flag_that_a_message_advises_leads_on(case, place, monkeypatch, capsys):
     monkeypatch.chdir(place.folder)
-    words, (flag, *value) = case(place), CASES[case]
+    words = case(place)
+    flag, *value = CASES[case]
     capsys.readouterr()
     assert main(words) == 2
     message = capsys.readouterr().err.splitlines()[-1]

@@ -50,7 +50,8 @@ def test_every_choice_is_recorded_makes_another_model_and_repeats_with_the_seed(
         return weights(log)["bottleneck.0.weight"]
 
     for number, choice in enumerate(["", *CHOICES]):
-        weight, words = adapted(choice, tmp_path / str(number)), choice.split()
+        weight = adapted(choice, tmp_path / str(number))
+        words = choice.split()
         assert [other for other in found if torch.equal(found[other], weight)] == [], choice
         found[choice] = weight
         recorded = json.loads((tmp_path / str(number) / "config.json").read_text())

@@ -89,7 +89,8 @@ def test_a_pickle_is_refused_and_does_not_run(domains, tmp_path, refused, comman
 
 @pytest.mark.parametrize("option", ["checkpoint_path={}", "pretrained_cfg_overlay={{'file': '{}'}}"])
 def test_an_option_of_a_network_reads_no_file(domains, tmp_path, refused, option):
-    victim, log = tmp_path / "victim", tmp_path / "run"
+    victim = tmp_path / "victim"
+    log = tmp_path / "run"
     write_bomb(tmp_path / "bomb.pth", victim, "torch")
     words = ["-a", "test_resnet", "--arch-option", option.format(tmp_path / "bomb.pth"), "--log", str(log)]
     shown = refused(["pretrain", *small_arguments(domains), *words])

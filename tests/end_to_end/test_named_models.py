@@ -26,7 +26,8 @@ CLIP = {
     "vision_cfg": {"image_size": 32, "layers": 1, "width": 64, "patch_size": 8, "head_width": 32},
     "text_cfg": TEXT,
 }
-MEAN, STD = [0.5, 0.4, 0.3], [0.2, 0.25, 0.3]
+MEAN = [0.5, 0.4, 0.3]
+STD = [0.2, 0.25, 0.3]
 NAMES = dict(enumerate(CLASSES))
 DATA = ["-d", "ImageFolder", "-t", "dark", "-j", "0", "--quiet"]
 SELF_TRAINING = ["--method", "self-training", "--epochs", "3", "--lr", "0.03"]

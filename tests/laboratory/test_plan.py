@@ -26,7 +26,9 @@ def test_every_command_of_a_plan_parses_and_its_names_are_known(table):
     one_pair = loaded.select(pairs=[loaded.pairs[0]], seeds=[1])
     for run in one_pair.runs("ROOT", OUT):
         config = run.config
-        assert (config.root, config.seed, config.log) == ("ROOT", 1, str(OUT / run.name))
+        assert config.root == "ROOT"
+        assert config.seed == 1
+        assert config.log == str(OUT / run.name)
         assert config.data == loaded.dataset
         assert configured_by(run.words).to_dict() == config.to_dict()
     assert set(loaded.methods) <= set(methods.names())

@@ -81,7 +81,9 @@ def test_rows_are_the_papers_methods_and_are_read_as_they_stand(table):
     transcribed = records(table)
     assert [record["method"] for record in transcribed] == METHODS[table]
     for record, row in zip(transcribed, numbers.published(table), strict=True):
-        assert (row.method, row.start, row.source) == (record["method"], record.get("start", ""), numbers.PAPER)
+        assert row.method == record["method"]
+        assert row.start == record.get("start", "")
+        assert row.source == numbers.PAPER
         assert list(row.values.values()) == [float(cell) for cell in cells(record)]
         assert all(0 <= value <= 100 for value in row.values.values())
 

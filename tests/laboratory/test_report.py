@@ -38,7 +38,10 @@ def test_finished_adaptations_are_found_wherever_they_lie(tmp_path):
     inputs = {"images": {"photos": {"number": 9}}}  # of a Python call
     made = write_run(tmp_path, "ancon", data=None, source=[], target=[], checkpoint=None, inputs=inputs)
     (run,) = read_runs([made])[0].itertuples()
-    assert (run.dataset, run.target, run.column, run.start) == ("photos", "photos", "photos", "checkpoint")
+    assert run.dataset == "photos"
+    assert run.target == "photos"
+    assert run.column == "photos"
+    assert run.start == "checkpoint"
 
 
 def test_the_source_is_found_after_the_folder_was_moved(tmp_path):
@@ -48,7 +51,8 @@ def test_the_source_is_found_after_the_folder_was_moved(tmp_path):
     assert run.start == "erm"
     shutil.rmtree(tmp_path / "moved/source")
     (run,) = read_runs([tmp_path / "moved"])[0].itertuples()
-    assert (run.start, run.source) == ("checkpoint", {})
+    assert run.start == "checkpoint"
+    assert run.source == {}
 
 
 def test_nothing_to_report(tmp_path):

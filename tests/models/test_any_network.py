@@ -53,7 +53,9 @@ def test_the_last_linear_is_the_head_and_the_features_enter_it(kind):
     expected = getattr(expected, "logits", expected)
     classifier = as_classifier(network, probe=IMAGES)
     assert isinstance(classifier, NetworkClassifier)
-    assert (classifier.head_name, classifier.features_dim, classifier.num_classes) == (name, width, expected.shape[1])
+    assert classifier.head_name == name
+    assert classifier.features_dim == width
+    assert classifier.num_classes == expected.shape[1]
     assert classifier.head is network.get_submodule(name)
     assert torch.equal(classifier.eval().predict(IMAGES)[0], expected)
     for mode in (True, False):
@@ -83,7 +85,8 @@ def test_another_head_by_name():
     classifier = as_classifier(network, head="5", probe=IMAGES)
     assert as_classifier(classifier) is classifier
     assert classifier.head is network[5]
-    assert (classifier.features_dim, classifier.num_classes) == (32, 5)
+    assert classifier.features_dim == 32
+    assert classifier.num_classes == 5
     assert classifier.predict(IMAGES)[1].shape == (4, 32)
     network[8].spare = nn.Linear(12, 3)
     assert as_classifier(network, probe=IMAGES).head is network[8]
@@ -141,22 +144,27 @@ def tempered() -> nn.Module:
 def test_a_head_is_what_gives_the_logits(build, name, width):
     network = build()
     classifier = as_classifier(network, probe=IMAGES)
-    assert (classifier.head_name, classifier.features_dim) == (name, width)
+    assert classifier.head_name == name
+    assert classifier.features_dim == width
     logits, features = BatchNormPolicy().set_mode(copy.deepcopy(classifier))(IMAGES)
     assert features.shape == (4, width)
     torch.testing.assert_close(classifier.head(features).softmax(1), logits.softmax(1))
     assert {*classifier.head.parameters()} == {*network.get_submodule(name).parameters()}
     again = as_classifier(network, head=name, probe=IMAGES)
-    assert (again.head_name, again.features_dim) == (name, width)
+    assert again.head_name == name
+    assert again.features_dim == width
 
 
 @pytest.mark.parametrize("build", [no_linear, Gated, Tokens])
 def test_a_network_without_a_linear_head_has_logits_alone(build):
     network = build()
     classifier = as_classifier(network, probe=IMAGES)
-    assert (classifier.head, classifier.features_dim, classifier.num_classes) == (None, None, 5)
+    assert classifier.head is None
+    assert classifier.features_dim is None
+    assert classifier.num_classes == 5
     logits, features = BatchNormPolicy().set_mode(classifier)(IMAGES)
-    assert (logits.shape, features.shape) == ((4, 5), (4, 0))
+    assert logits.shape == (4, 5)
+    assert features.shape == (4, 0)
     choose_adapted_parameters(classifier, "all-but-head")
     assert all(parameter.requires_grad for parameter in network.parameters())
     assert [group["lr"] for group in classifier.get_parameters()] == [0.1]

@@ -166,7 +166,8 @@ def test_the_number_of_classes_is_that_of_the_checkpoint_if_none_is_given(tmp_pa
     shot = shot_classifier(create_backbone("small_cnn"), 7)
     classifier = load(saved(shot.state_dict(), tmp_path), "small_cnn")
     assert isinstance(classifier, BottleneckClassifier)
-    assert (classifier.num_classes, classifier.features_dim) == (7, 256)
+    assert classifier.num_classes == 7
+    assert classifier.features_dim == 256
     assert classifier.preprocessing.mean == (0.5, 0.5, 0.5)
 
 
@@ -214,7 +215,8 @@ def test_the_imagenet_start_is_the_whole_network(weights):
     logits, features = model.eval().predict(images)
     assert torch.equal(logits, network.eval()(images))
     assert features.shape == (2, 512)
-    assert (model.num_classes, model.features_dim) == (1000, 512)
+    assert model.num_classes == 1000
+    assert model.features_dim == 512
     assert {group["lr"] for group in model.get_parameters(0.001)} == {0.001}
 
 

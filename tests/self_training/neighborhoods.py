@@ -8,7 +8,9 @@ from torch import Tensor
 from tests.self_training.naive import dot, softmax, unit
 from tllib_ancon import methods
 
-N, K, D = 40, 4, 6
+N = 40
+K = 4
+D = 6
 
 
 def few_neighbors(method: str, neighbors: int, expanded_neighbors: int) -> dict[str, int]:

@@ -13,7 +13,8 @@ from tllib_ancon import methods
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.self_training import AdaptiveSmoothing, estimate_class_prior
 
-SAMPLES, CLASSES = 6, 3
+SAMPLES = 6
+CLASSES = 3
 SIZES = {"num_samples": SAMPLES, "num_classes": CLASSES, "feature_dim": 2, "total_steps": 3}
 
 

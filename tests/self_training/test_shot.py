@@ -7,7 +7,9 @@ from tests.refusals import refused
 from tests.self_training.naive import argmax, dot, softmax, unit
 from tllib_ancon.self_training import CentroidPseudoLabels
 
-N, K, D = 60, 5, 6
+N = 60
+K = 5
+D = 6
 
 
 def naive_labels(features: list[list[float]], logits: list[list[float]]) -> list[int]:

@@ -10,7 +10,9 @@ from torch.nn.functional import binary_cross_entropy
 from tests.models.test_checkpoints import Backbone
 from tllib_ancon.models.pooling import _AveragePool
 
-K, D, B = 4, 6, 5
+K = 4
+D = 6
+B = 5
 LABELS = torch.cat((torch.ones(B), torch.zeros(B)))
 """1 for the source's rows, which come first."""
 

@@ -65,7 +65,8 @@ def test_without_numba_logme_runs_and_nobody_else_sees_a_stand_in(install, monke
     monkeypatch.setitem(sys.modules, "numba", None)  # importing it fails
     from tllib.ranking import logme
 
-    assert (logme.double(2), logme.triple(2)) == (4, 6)
+    assert logme.double(2) == 4
+    assert logme.triple(2) == 6
     assert "numba" not in sys.modules
 
 
@@ -94,7 +95,8 @@ LOGGER = {
 
 def test_the_logger_leaves_the_terminal_open(install, tmp_path, monkeypatch):
     install(LOGGER)
-    out, err = io.StringIO(), io.StringIO()
+    out = io.StringIO()
+    err = io.StringIO()
     monkeypatch.setattr(sys, "stdout", out)
     monkeypatch.setattr(sys, "stderr", err)
     from tllib.utils.logger import TextLogger
@@ -103,7 +105,8 @@ def test_the_logger_leaves_the_terminal_open(install, tmp_path, monkeypatch):
     print("logged")
     logger.close()
     print("after")
-    assert (sys.stdout, sys.stderr) == (out, err)
+    assert sys.stdout == out
+    assert sys.stderr == err
     assert out.getvalue() == "logged\nafter\n"
     assert (tmp_path / "log.txt").read_text() == "logged\n"
     assert logger.log.closed

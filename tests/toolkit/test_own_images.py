@@ -107,7 +107,8 @@ def test_a_folder_of_domains_has_the_interface_of_a_dataset(datasets, photos):
     assert source.num_classes == 3
     assert source.classes == target.classes == ["class_1", "class_10", "class_2"]
     assert source.class_to_idx["class_10"] == 1
-    assert (len(source), len(target)) == (6, 9)
+    assert len(source) == 6
+    assert len(target) == 9
     assert source[0] == ((24, 24), 0)
     assert [label for _, label in target.samples] == target.targets == [0] * 3 + [1] * 3 + [2] * 3
     assert datasets.ImageFolder.domains(str(photos)) == ["more", "part", "summer", "winter"]
@@ -135,7 +136,8 @@ def test_a_partial_target_has_some_of_the_classes(datasets, photos):
     target = opened(partial.default_partial(partial.ImageFolder), photos, "part")
     assert target.classes == source.classes
     assert target.targets == [2, 2]
-    assert (target.partial_classes, target.partial_classes_idx) == (["class_2"], [2])
+    assert target.partial_classes == ["class_2"]
+    assert target.partial_classes_idx == [2]
     with pytest.raises(UserError, match=r"photos/more has other class folders than .*photos/summer, 'owl' first"):
         opened(partial.default_partial(partial.ImageFolder), photos, "more")
     with pytest.raises(NotImplementedError, match="Office31"):

@@ -113,7 +113,9 @@ def test_exit_status(write, capsys, code, status, failure):
 
 def test_what_is_not_run_to_its_end(write, capsys, tmp_path):
     result = run(write("def main(args): pass"), "--epochs", "many")
-    assert (result.exit_status, result.arguments, result.log_directory) == (2, None, None)
+    assert result.exit_status == 2
+    assert result.arguments is None
+    assert result.log_directory is None
     assert "invalid int value: 'many'" in capsys.readouterr().err
     with pytest.raises(KeyboardInterrupt):
         run(write("def main(args): raise KeyboardInterrupt"))

@@ -44,7 +44,8 @@ def test_a_file_of_another_program_is_named(tmp_path, monkeypatch, content):
 def test_the_tables_of_datasets_are_the_toolkits(toolkit):
     theirs = import_module(f"{toolkit.name}.vision.datasets")
     for name in {"DomainNet", "ImageNetR", "Office31", "OfficeHome", "PACS", "VisDA2017"} & vars(theirs).keys():
-        table, dataset = TABLES[name], getattr(theirs, name)
+        table = TABLES[name]
+        dataset = getattr(theirs, name)
         assert table.classes == list(dataset.CLASSES)
         assert set(dataset.image_list) <= set(table.lists)
         for code, pattern in dataset.image_list.items():

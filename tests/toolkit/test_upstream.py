@@ -37,7 +37,9 @@ def test_ten_steps_of_the_loss_are_those_of_anchored_confidence(smoothing, beta)
 
 def test_evaluation_and_the_state_of_the_loss():
     torch.manual_seed(0)
-    loss, indices, logits = AnchoredConfidenceLoss(8, 3), torch.arange(8), torch.randn(8, 3)
+    loss = AnchoredConfidenceLoss(8, 3)
+    indices = torch.arange(8)
+    logits = torch.randn(8, 3)
     loss(logits, indices)
     state = {name: value.clone() for name, value in loss.state_dict().items()}
     read = [float(loss.eval()(logits, indices)) for _ in range(2)]
@@ -57,7 +59,9 @@ def test_what_its_example_shows_runs():
 @requires_tllib
 @requires_checkout
 def test_the_script_in_a_checkout(tmp_path):
-    checkout, data, log = tmp_path / "checkout", tmp_path / "data", tmp_path / "log"
+    checkout = tmp_path / "checkout"
+    data = tmp_path / "data"
+    log = tmp_path / "log"
     folder = checkout / EXAMPLES.relative_to(EXAMPLES.parents[2])
     shutil.copytree(EXAMPLES.parents[2] / "tllib", checkout / "tllib")
     shutil.copy(OFFERED / "ancon_loss.py", checkout / "tllib" / "self_training")

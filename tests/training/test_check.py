@@ -176,7 +176,9 @@ def test_in_python_the_model_and_random_numbers_are_unchanged():
     second = str(result).splitlines()[1]
     assert second == "  classes         3 classes; the model has no names for them  [`class_names`]"
     assert all(torch.equal(tensor, before[name]) for name, tensor in state_of(model).items())
-    assert (model.training, model.norm.training, model.head.training) == (True, False, True)
+    assert model.training
+    assert not model.norm.training
+    assert model.head.training
     assert [name for name, value in model.named_parameters() if not value.requires_grad] == ["head.weight"]
     assert all(parameter.grad is None for parameter in model.parameters())
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
@@ -188,7 +190,8 @@ def test_in_python_the_model_and_random_numbers_are_unchanged():
 def test_unknown_normalisation_is_a_fact_with_a_way_out():
     result = check(Colours(), pictures())
     assert [*result.facts] == FACTS
-    assert (result.preprocessing.mark, result.is_wrong) == ("!", True)
+    assert result.preprocessing.mark == "!"
+    assert result.is_wrong
     assert "nothing defines the normalisation of this network: pass `norm_mean` and" in result.preprocessing.text
     assert "3 of 3 classes" in result.predictions.text
     assert "an epoch takes about" in result.cost.text
@@ -202,7 +205,8 @@ def test_files_of_16_bits(tmp_path):
         Image.fromarray(grey).save(tmp_path / f"{number}.png")
     result = checked(images=tmp_path)
     assert "; the files hold 0 to 4095 in 6 of 6 images, of which 0 becomes black and 4095 white" in result.pixels.text
-    assert (result.pixels.mark, result.pixels.settings) == ("?", ("pixel_range",))
+    assert result.pixels.mark == "?"
+    assert result.pixels.settings == ("pixel_range",)
     assert result.channels.text == "files of 6 × uint16; the network gets 3 (RGB)"
     assert checked(images=tmp_path, pixel_range=(0.0, 4095.0)).pixels.mark == ""
 
@@ -214,14 +218,16 @@ def test_a_tiff_of_many_bands(tmp_path):
         tifffile.imwrite(tmp_path / f"{number}.tif", pixels, photometric="minisblack", planarconfig="contig")
     found = checked(images=tmp_path).channels
     assert found.text == "files of 3 × RGB of 13 bands; the network gets 3 (RGB); bands 1, 2, 3 are used"
-    assert (found.mark, found.settings[0]) == ("?", "bands")
+    assert found.mark == "?"
+    assert found.settings[0] == "bands"
 
 
 def test_classes_that_a_mirror_exchanges():
     model = network(sides=True)
     images, _ = pictures_of_sides(sides=True)
     result = checked(model, images)
-    assert (result.mirror.mark, result.mirror.values["share"]) == ("?", 1.0)
+    assert result.mirror.mark == "?"
+    assert result.mirror.values["share"] == 1.0
     assert "changes the predicted class of 100 % of 48 images, a small shift 0 %: left and right may be" in str(result)
     assert "training does not mirror" in result.mirror.text
     assert checked(model, images, no_hflip=True).mirror.mark == ""
@@ -249,7 +255,8 @@ def test_more_images_are_mirrored_where_few_leave_it_open_whether_classes_change
 def test_an_epoch_counts_its_steps_and_what_it_predicts_after_them(labels, settings, steps, predicted):
     images = as_domain(pictures(), labels=labels)
     values = checked(images=images, batch_size=8, workers=0, **settings).cost.values
-    assert (values["steps"], values["predicted_images"]) == (steps, predicted)
+    assert values["steps"] == steps
+    assert values["predicted_images"] == predicted
 
 
 def test_tensors_of_any_shape_are_described(tmp_path):

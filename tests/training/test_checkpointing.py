@@ -166,10 +166,13 @@ def test_images_are_kept_by_their_position_and_features_stay_finite(tmp_path, la
     predictions = Outputs(torch.arange(2), features, torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
     write_predictions(tmp_path / "predictions.npz", predictions, target, torch.eye(2))
     kept = read_predictions(tmp_path)
-    assert (kept.indices.tolist(), kept.labels.tolist()) == ([2, 5], [0, 1])
+    assert kept.indices.tolist() == [2, 5]
+    assert kept.labels.tolist() == [0, 1]
     assert kept.logits.tolist() == [[1, 2], [3, 4]]
-    assert (kept.paths.tolist(), kept.votes.tolist()) == (["b.png", "c.png"], [[1, 0], [0, 1]])
-    assert (kept.features.dtype, kept.features.tolist()) == (kind, features.tolist())
+    assert kept.paths.tolist() == ["b.png", "c.png"]
+    assert kept.votes.tolist() == [[1, 0], [0, 1]]
+    assert kept.features.dtype == kind
+    assert kept.features.tolist() == features.tolist()
 
 
 def test_damage_and_objects_are_refused_and_nothing_is_run(tmp_path):

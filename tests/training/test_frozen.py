@@ -45,7 +45,8 @@ def test_what_is_frozen_stays_so_to_the_byte(settings, capsys):
     learning = {name for name, learns in flags(model).items() if learns}
     assert changed(model, result.model) == learning
     assert flags(result.model) == flags(model)
-    assert (result.config.adapted, len(learning)) == ("as-given", 10)
+    assert result.config.adapted == "as-given"
+    assert len(learning) == 10
     assert "what the model has frozen stays so: 10 of 32 parameters learn" in capsys.readouterr().err
 
 

@@ -20,7 +20,8 @@ BOTH = nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.LayerNorm(6), nn.BatchNo
 
 
 def test_a_source_model_learns_by_sgd_unless_it_is_asked_for():
-    assert (PretrainConfig().optimizer, PretrainConfig().lr) == ("sgd", 0.01)
+    assert PretrainConfig().optimizer == "sgd"
+    assert PretrainConfig().lr == 0.01
     assert PretrainConfig(optimizer="adamw").lr == 2e-4
     assert PretrainConfig(optimizer="adamw", lr=0.1).lr == 0.1
 
@@ -114,7 +115,8 @@ def test_what_trains_nothing_takes_no_setting_of_training(name, value, other_out
 
 def test_what_is_not_refused():
     result = adapt(method="adabn", epochs=1)
-    assert (result.config.lr, result.config.optimizer) == (None, None)
+    assert result.config.lr is None
+    assert result.config.optimizer is None
     tllib_ancon.adapt(network(), torch.randn(24, 3, 4, 4), config=result.config)
     adapt(LAYERS, epochs=1, batch_norm="mixed")
     adapt(method="adabn", epochs=1, batch_norm="mixed")
