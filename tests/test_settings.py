@@ -126,7 +126,7 @@ def resolved(config: Any, *facts: Any) -> Any:
 
 def test_a_model_brings_the_settings_of_its_pictures() -> None:
     recorded = {"arch": "resnet50", "image_size": 96, "norm_mean": [0.5] * 3, "arch_option": ["pad_type=same"]}
-    start = Source("best.pth", recorded={**recorded, "bottleneck_dropout": 0.4})
+    start = Source("best.pth", recorded_settings={**recorded, "bottleneck_dropout": 0.4})
     config = resolved(AdaptConfig(), start)
     assert (config.arch, config.image_size, config.norm_mean) == ("resnet50", 96, (0.5,) * 3)
     assert (config.arch_option, config.bottleneck_dropout) == (("pad_type=same",), 0.4)

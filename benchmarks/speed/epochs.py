@@ -159,6 +159,6 @@ def _adaptation(scene: Scene, domain: Domain, folder: Path, workers: int) -> Ada
     run.begin({})
     transforms = Transforms(train_transform(scene.transforms), evaluation_transform(scene.transforms))
     labelled = replace(domain, classes=numbered(NUM_CLASSES), labels=np.zeros(len(domain), dtype=int))
-    target = inputs.prepared(options, labelled, transforms)
+    target = inputs.with_cache(options, labelled, transforms)
     plan = Plan(options, requested, Source(), model, target, transforms, Progress(quiet=True), {})
     return Adaptation(plan, run)

@@ -8,7 +8,7 @@ import pytest
 from tests.layouts import write_picture
 from tests.refusals import refused
 from tllib_ancon.cli.main import parser_of
-from tllib_ancon.data.check import check
+from tllib_ancon.data.check import check_dataset
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.layout import LAYOUTS, FolderLayout, Opening, layout
 from tllib_ancon.data.layouts import default_resizing, layout_names, missing_dataset
@@ -46,7 +46,7 @@ def test_a_new_layout_needs_its_own_registration_alone(tmp_path: Path) -> None:
     (tmp_path / "suffixes.txt").touch()
     domain = open_domain(tmp_path, "Suffixes", ["."], subset="list.txt")
     assert (list(domain.classes), domain.labels.tolist()) == ([".jpg", ".png"], [0, 1, 1])
-    checked = check(tmp_path, "Suffixes")
+    checked = check_dataset(tmp_path, "Suffixes")
     assert [(part.domain, part.images, part.labelled) for part in checked.parts] == [(".", 3, True)]
     assert not checked.problems
     assert default_resizing("Suffixes") == "keep-ratio"
@@ -62,7 +62,7 @@ def test_each_split_of_a_dataset_is_checked_by_its_own_list(tmp_path: Path) -> N
     (tmp_path / "image_list").mkdir()
     (tmp_path / "image_list" / "clipart_train.txt").write_text("clipart/a.png 0\nclipart/b.png 1\n")
     (tmp_path / "image_list" / "clipart_test.txt").write_text("clipart/c.png 1\n")
-    checked = check(tmp_path, "DomainNet", ["c"])
+    checked = check_dataset(tmp_path, "DomainNet", ["c"])
     assert [(part.domain, part.place, part.images, part.labelled) for part in checked.parts] == [
         ("c train", "image_list/clipart_train.txt", 2, True),
         ("c test", "image_list/clipart_test.txt", 1, True),
@@ -76,18 +76,18 @@ def test_each_split_of_a_dataset_is_checked_by_its_own_list(tmp_path: Path) -> N
     assert len(checked.classes) == 345
     assert list(checked.needed)[:2] == ["image_list/clipart_train.txt", "image_list/clipart_test.txt"]
     (tmp_path / "clipart" / "c.png").write_text("no image")
-    (broken,) = check(tmp_path, "DomainNet", ["c"], skip_corrupt=True).problems[-1:]
+    (broken,) = check_dataset(tmp_path, "DomainNet", ["c"], skip_corrupt=True).problems[-1:]
     assert broken.startswith("c test: domain c: not one of its 1 images can be decoded")
     with refused("unknown domain of DomainNet: 'x'. Valid names: c, i, p, q, r, s"):
-        check(tmp_path, "DomainNet", ["x"])
+        check_dataset(tmp_path, "DomainNet", ["x"])
 
 
 def test_domains_are_compared_with_each_other(tmp_path: Path) -> None:
     for path in ("one/bike/a.png", "one/bus/a.png", "two/bike/a.png", "two/car/a.png"):
         write_picture(tmp_path / path, 0, seed=0)
-    checked = check(tmp_path, "ImageFolder")
+    checked = check_dataset(tmp_path, "ImageFolder")
     assert [(part.domain, part.images) for part in checked.parts] == [("one", 2), ("two", 2)]
-    of_class_folders = check(tmp_path / "one", "ImageFolder")
+    of_class_folders = check_dataset(tmp_path / "one", "ImageFolder")
     assert [(part.domain, part.images) for part in of_class_folders.parts] == [(".", 2)]
     lists = "bike, car instead of bike, bus"
     advice = "rename or remove the folders that differ"
@@ -95,7 +95,7 @@ def test_domains_are_compared_with_each_other(tmp_path: Path) -> None:
         f"{tmp_path}/two has other class folders than {tmp_path}/one, 'car' first: {lists}; {advice}"
     ]
     (tmp_path / "two" / "car" / "b.png").write_text("no image")
-    (problem,) = check(tmp_path, "ImageFolder", ["two"], skip_corrupt=True).problems
+    (problem,) = check_dataset(tmp_path, "ImageFolder", ["two"], skip_corrupt=True).problems
     assert problem.startswith(f"two: 1 images cannot be read; image {tmp_path}/two/car/b.png: cannot be decoded")
 
 

@@ -98,7 +98,7 @@ def test_training_is_that_of_tllibs_scripts_and_selects_nothing(toolkit, method,
     torch.manual_seed(1)  # of MDD's dropout
     expected = naive_training(run, method)
     torch.manual_seed(1)
-    result = run.make({})
+    result = run.fit({})
     assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"latest.pth"}
     torch.testing.assert_close(latest(tmp_path), dict(expected), rtol=1e-4, atol=1e-5)
     assert result["checkpoint"] == "latest.pth"
@@ -116,6 +116,6 @@ def test_labels_of_the_target_change_nothing_and_are_not_seen(toolkit, method, b
     for number, domain in enumerate((target, relabelled, target.without_labels())):
         run = training(toolkit, method, (source, domain), tmp_path / str(number))
         assert run.loaders[1].dataset.domain.labels is run.target.dataset.domain.labels is None
-        assert ("accuracy" in run.make({})["last"]) == (domain.labels is not None)
+        assert ("accuracy" in run.fit({})["last"]) == (domain.labels is not None)
         weights.append(latest(tmp_path / str(number)))
     assert differences(weights[0], weights[1]) == differences(weights[0], weights[2]) == []

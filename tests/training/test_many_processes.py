@@ -146,7 +146,7 @@ def outcome(adaptation: Adaptation):
         return result
 
     adaptation._step = recorded
-    adaptation.make({})
+    adaptation.fit({})
     positions = torch.tensor(adaptation.images.shard.positions)
     method = adaptation.method
     state = method.state_dict()
@@ -170,7 +170,7 @@ def source_only(source: Domain, folder: Path, batch_size: int) -> _SourceOnly:
 
 
 def trained(training: _SourceOnly):
-    training.make({})
+    training.fit({})
     return {"parameters": training.network.state_dict(), "metrics": without(training.metrics)}
 
 
@@ -190,7 +190,7 @@ def evaluated(target: Domain, sizes: Iterable[int]) -> dict[int, Outputs]:
 def statistics(target: Domain, folder: Path) -> list[Tensor]:
     """What AdaBN gives the only batch-norm."""
     adaptation = build(target, folder, BATCH, method="adabn", epochs=1)
-    adaptation.make({})
+    adaptation.fit({})
     return list(adaptation.network.bottleneck[1].buffers())[:2]
 
 
@@ -218,7 +218,7 @@ def without_batches_and_noise(model: nn.Module):
 
 def adversarial_state(training: _AdversarialTraining):
     """Of a run that is finished here."""
-    training.make({})
+    training.fit({})
     return {
         "model": dict(training.network.state_dict()),
         "loss": dict(training.adversary.state_dict()),

@@ -19,7 +19,7 @@ def passes(monkeypatch):
     epochs = []
 
     def counted(self, loader, epoch, view=None):
-        if loader is self.images.target:
+        if loader is self.target_loaders.target:
             epochs.append(epoch)
         return predict(self, loader, epoch, view)
 

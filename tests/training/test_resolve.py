@@ -26,7 +26,7 @@ IMAGES = ImageFacts(
     are_fixed=False,
     resizing="default",
     pixel_values=PixelValues(images=64),
-    tensors=None,
+    tensor_range=None,
     pixel_range=None,
 )
 USUAL_NETWORK = {
@@ -160,7 +160,7 @@ def test_what_is_assumed_about_the_images_is_said(side: int, note: str) -> None:
     assert notes == [f"the preprocessing of this network is unknown; {note}"]
     assert resolve(AdaptConfig(**GREY, crop_fraction=0.9), facts_about(images=unknown))[1] == []
     source = {"crop_fraction": 0.9, "train_resizing": "default", "val_resizing": "default", "image_size": side}
-    assert resolve(AdaptConfig(**GREY), facts_about(images=unknown, source=source))[1] == []
+    assert resolve(AdaptConfig(**GREY), facts_about(images=unknown, source_settings=source))[1] == []
     assumed = replace(IMAGES, preprocessing=Preprocessing(assumed="it is assumed"))
     assert resolve(AdaptConfig(), facts_about(images=assumed))[1] == ["it is assumed"]
     assert resolve(AdaptConfig(**GREY), facts_about(images=assumed))[1] == []
@@ -203,18 +203,20 @@ def test_predictions_use_the_images_of_the_source_run() -> None:
     values, _ = filled_in(PredictConfig(), facts)
     assert values == {**USUAL_NETWORK, **USUAL_IMAGES, "views": 1}
     source = {"arch": "resnet50", "bands": [2], "train_resizing": "res.", "image_size": 96, "views": 2}
-    values, _ = filled_in(PredictConfig(), replace(facts, source=source))
+    values, _ = filled_in(PredictConfig(), replace(facts, source_settings=source))
     assert values == {**USUAL_NETWORK, **USUAL_IMAGES, **source}
     unmirrored = {"no_hflip": True, "views": 2}
-    assert filled_in(PredictConfig(), replace(facts, source=unmirrored))[0]["views"] == 1
+    assert filled_in(PredictConfig(), replace(facts, source_settings=unmirrored))[0]["views"] == 1
     with pytest.raises(UserError, match=r"^`views=2` mirrors .* trained with `no_hflip`\. Leave `views` out$"):
-        resolve(PredictConfig(views=2), replace(facts, source=unmirrored))
-    assert resolve(PredictConfig(views=1), replace(facts, source=unmirrored))[0].views == 1
+        resolve(PredictConfig(views=2), replace(facts, source_settings=unmirrored))
+    assert resolve(PredictConfig(views=1), replace(facts, source_settings=unmirrored))[0].views == 1
 
 
 def test_a_run_that_continues_decides_first_and_a_whole_network_is_built_by_no_setting() -> None:
     recorded = {"lr": 0.5, "batch_size": 3, "method": "tent"}
-    values, _ = filled_in(AdaptConfig(), facts_about(recorded=recorded, source={"arch": "resnet50", "image_size": 96}))
+    values, _ = filled_in(
+        AdaptConfig(), facts_about(recorded_settings=recorded, source_settings={"arch": "resnet50", "image_size": 96})
+    )
     usual = {**USUAL_IMAGES, **USUAL_TRAINING, "image_size": 96, "lr": 0.5, "batch_size": 3}
     del usual["step_change"]
     assert values == usual

@@ -26,14 +26,14 @@ from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training import inputs
 from tllib_ancon.training.card import write_card
 from tllib_ancon.training.checkpointing import read_arrays, write_arrays, write_weights
-from tllib_ancon.training.class_names import with_classes
 from tllib_ancon.training.files import sha256
 from tllib_ancon.training.image_transforms import PREPARING, READING, Transform
+from tllib_ancon.training.model_classes import with_classes
 from tllib_ancon.training.not_finite import predicted_classes, require_predictions
-from tllib_ancon.training.predictor import Predictor
+from tllib_ancon.training.predict import Predictor
 from tllib_ancon.training.run import BEST, CERTIFICATE, CERTIFIED, CONFIG, SOURCE, RunDirectory
 from tllib_ancon.training.source import Source, open_checkpoint
-from tllib_ancon.training.teaching import Labels, certifying, names_of
+from tllib_ancon.training.teaching import Labels, certifying_positions, image_names
 
 OVERRIDING = ("root", "batch_size", "workers", "threads", "quiet")
 """Settings that stand for those of the run."""
@@ -90,13 +90,13 @@ class ModelPair:
         if self.settings.data is None:
             target = as_domain(str(self.settings.root), classes=names, decoding=Decoding.of(self.settings))
         else:
-            target = inputs.open_images(self.settings, self.settings.target, classes=names)
+            target = inputs.open_domains(self.settings, self.settings.target, classes=names)
         return with_classes(target, len(self.recorded["inputs"]["classes"]), Source())
 
     @cached_property
     def certifying_positions(self) -> Labels | None:
         """Of a run that labels taught, the positions of the images that certify it."""
-        return certifying(self.recorded, len(self.all_images))
+        return certifying_positions(self.recorded, len(self.all_images))
 
     @cached_property
     def images(self) -> Domain:
@@ -107,7 +107,7 @@ class ModelPair:
 
     @cached_property
     def names(self) -> list[str]:
-        return names_of(self.images, self.settings.root)
+        return image_names(self.images, self.settings.root)
 
     def __enter__(self) -> ModelPair:
         self.directory.claim()

@@ -32,7 +32,7 @@ from tllib_ancon.training.image_transforms import Transform
 from tllib_ancon.training.not_finite import require_predictions
 from tllib_ancon.training.predict import predict
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.teaching import Labels, names_of
+from tllib_ancon.training.teaching import Labels, image_names
 
 
 def certify_run(config: CertifyConfig) -> None:
@@ -177,7 +177,7 @@ def _answers_of(config: CertifyConfig, pair: ModelPair, comparison: Comparison) 
 
 def _certifying_answers(file: Path, pair: ModelPair, positions: Labels, comparison: Comparison) -> dict[int, Answer]:
     """Of answers about all images, those about the disagreements at these positions, which may not teach."""
-    names = names_of(pair.all_images, pair.settings.root)
+    names = image_names(pair.all_images, pair.settings.root)
     answers = read_answers(file, names, pair.all_images.classes)
     certifying_answers = {}
     for place in comparison.disagreements.tolist():

@@ -135,7 +135,7 @@ def _pretrain(config: PretrainConfig) -> None:
 
 
 def _predict(config: PredictionsConfig) -> None:
-    from tllib_ancon.training.predict import write_prediction_table
+    from tllib_ancon.training.prediction_table import write_prediction_table
 
     counts = write_prediction_table(config)
     if processes.is_main() and not config.quiet and config.out != STANDARD_OUTPUT:
@@ -200,7 +200,7 @@ def _check(config: CheckConfig) -> int:
 
 
 def _check_dataset(config: CheckConfig) -> int:
-    from tllib_ancon.data.check import check
+    from tllib_ancon.data.check import check_dataset
     from tllib_ancon.data.layouts import missing_dataset
     from tllib_ancon.data.pixels import Decoding
 
@@ -208,7 +208,7 @@ def _check_dataset(config: CheckConfig) -> int:
     if config.data is None:
         raise missing_dataset(str(config.root))
     reading = {"skip_corrupt": not config.no_decode, "workers": config.workers, "decoding": Decoding.of(config)}
-    checked = check(str(config.root), config.data, config.target, **reading, **config.opening)
+    checked = check_dataset(str(config.root), config.data, config.target, **reading, **config.opening)
     for line in _lines_of_dataset(config, checked):
         say(line)
     if config.json_file:

@@ -8,6 +8,7 @@ import collections.abc
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 
@@ -140,9 +141,25 @@ class Settings(BaseModel):
         """The same settings but for these."""
         return type(self)(**{**dict(self), **changes})
 
+    def with_paths(self: SettingsType, **arguments: Any) -> SettingsType:
+        """The same settings with the arguments of a call that are paths; objects are passed beside the settings."""
+        paths = {name: str(value) for name, value in arguments.items() if isinstance(value, str | Path)}
+        return self.replace(**paths)
+
     def to_dict(self) -> dict[str, Any]:
         """Every setting by name, of types that JSON has."""
         return self.model_dump(mode="json", warnings=False)
+
+
+def settings_of_call(
+    owner: type[SettingsType], config: SettingsType | None, settings: Mapping[str, Any]
+) -> SettingsType:
+    """All settings of a call, which are passed at once as ``config`` or one by one."""
+    if config is None:
+        return owner(**settings)
+    if settings:
+        raise UserError(f"give `config` or single settings, not both; got `{next(iter(settings))}` besides")
+    return config
 
 
 def settings_class(name: str, *bases: type[Any], **fields: Any) -> type[Any]:

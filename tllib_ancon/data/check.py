@@ -14,19 +14,19 @@ from tllib_ancon.runtime.errors import UserError
 
 
 @dataclass
-class _Checked:
+class _DatasetCheck:
     parts: list[Part]
     classes: Sequence[str] = ()  # in the order of the labels
     needed: Sequence[str] = ()  # files and folders of TLLib's layout, below the root
     problems: list[str] = field(default_factory=list)  # what is missing or wrong
 
 
-def check(root: str | Path, dataset: str, codes: Sequence[str] = (), **opening: Any) -> _Checked:
+def check_dataset(root: str | Path, dataset: str, codes: Sequence[str] = (), **opening: Any) -> _DatasetCheck:
     """What the folder of a dataset has and lacks, of these domains or of all. Each is opened as
     :func:`~tllib_ancon.data.open.open_domain` does, which ``opening`` is for. Images and class order of TLLib's domains
     are compared with its tables, those of others with each other."""
     layout = layout_of(dataset)
-    checked = _Checked(layout.parts(Tree(root), codes), needed=layout.needed(codes))
+    checked = _DatasetCheck(layout.parts(Tree(root), codes), needed=layout.needed(codes))
     for part in checked.parts:
         code, split = _code_and_split(part, layout)
         try:

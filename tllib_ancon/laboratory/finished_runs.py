@@ -16,7 +16,7 @@ from tllib_ancon.runtime.errors import UserError, reading
 from tllib_ancon.runtime.text import csv_text, first_few, showable
 from tllib_ancon.training.files import read_json
 from tllib_ancon.training.run import CONFIG, RESULT, RunDirectory
-from tllib_ancon.training.run_settings import NOT_SETTINGS
+from tllib_ancon.training.run_record import NOT_SETTINGS
 
 Record = Mapping[str, Any]
 """What a run wrote down: its configuration, its result, or the scores of an epoch."""

@@ -200,7 +200,7 @@ def _planned_settings(plan: BenchmarkPlan) -> dict[str, Record]:
 
 
 def _recorded_settings(run: PlannedRun, source: Record) -> Record:
-    config, _ = resolve(run.config, facts_of(run.config, Source(recorded=dict(source))))
+    config, _ = resolve(run.config, facts_of(run.config, Source(recorded_settings=dict(source))))
     settings = compared_settings(config.to_dict(), source)
     for name, value in settings.items():
         if value is None:

@@ -19,17 +19,17 @@ from tllib_ancon.models.outputs import OtherOutput, called
 from tllib_ancon.models.preprocessing import channels_of
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training import devices, inputs
-from tllib_ancon.training.class_names import ModelClasses, in_the_models_order
 from tllib_ancon.training.facts import facts_of
 from tllib_ancon.training.image_transforms import (
     Transforms,
     TransformSource,
-    known_preprocessing,
+    declared_preprocessing,
     preprocessing_by,
+    transform_source_of,
     transforms_of,
-    with_preprocessing_of,
 )
 from tllib_ancon.training.mirroring import MirrorDisagreement, mirror_disagreement, unmirrored
+from tllib_ancon.training.model_classes import ModelClasses, in_the_models_order
 from tllib_ancon.training.plan import head_learns
 from tllib_ancon.training.probing import probe_of
 from tllib_ancon.training.resolve import resolve
@@ -121,15 +121,15 @@ def open_case(
 ) -> Case:
     """Open a model and images as ``adapt`` does, and find the model's head."""
     source = open_source(requested, model)
-    domain = inputs.images_of(requested, images, None, source.classes)
+    domain = inputs.open_images(requested, images, None, source.classes)
     network = source.load(requested)
-    transform_source = with_preprocessing_of(network, user_transforms)
+    transform_source = transform_source_of(network, user_transforms)
     assumed = _undefined_normalisation(requested, source, domain, transform_source)
     assuming = _assuming(requested, network, assumed)
     # The lines of check replace the notes.
     config, _ = resolve(assuming, facts_of(assuming, source, network, domain, transform_source))
     transforms = transforms_of(config, network, domain, transform_source)
-    target = inputs.prepared(config, domain.without_labels(), transforms)
+    target = inputs.with_cache(config, domain.without_labels(), transforms)
     network.to(devices.device())
     probe = to_device(probe_of(target, transforms.evaluation), devices.device())
     output = called(network, probe)
@@ -166,8 +166,8 @@ def _undefined_normalisation(
         return []
     settings = {}
     for name in ASSUMED_NORMALISATION:
-        settings[name] = getattr(config, name) or source.recorded.get(name)
-    if preprocessing_by(settings, known_preprocessing(transform_source)) is not None:
+        settings[name] = getattr(config, name) or source.recorded_settings.get(name)
+    if preprocessing_by(settings, declared_preprocessing(transform_source)) is not None:
         return []
     return [name for name, value in settings.items() if value is None]
 

@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from tllib_ancon.config.check import CheckConfig
+from tllib_ancon.config.settings import settings_of_call
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.preflight.case import open_case
 from tllib_ancon.preflight.epoch_cost import cost
@@ -19,7 +20,6 @@ from tllib_ancon.preflight.image_facts import channels, classes, pixels, preproc
 from tllib_ancon.preflight.model_facts import batch_norm, mirror, output, parameters, predictions
 from tllib_ancon.preflight.rehearsal import rehearse
 from tllib_ancon.preflight.tiles import PICTURE, require_pictures, write_tiles
-from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import Shown
 from tllib_ancon.training import devices
@@ -121,19 +121,14 @@ def check(
 
         >>> print(tllib_ancon.check(model, "photos/", out="looked_at"))
     """
-    if config is not None and settings:
-        raise UserError(f"give `config` or single settings, not both; got `{next(iter(settings))}` besides")
-    requested = config or CheckConfig(**{"quiet": True, **settings})
-    paths = {"checkpoint": model, "out": out}
+    requested = settings_of_call(CheckConfig, config, settings).with_paths(checkpoint=model, out=out)
     if requested.root is None:
-        paths["root"] = images
-    requested = requested.replace(**{name: str(path) for name, path in paths.items() if isinstance(path, str | Path)})
+        requested = requested.with_paths(root=images)
     if requested.out is not None:
         require(f"`out={requested.out}`", "matplotlib", extra="report")
-    module = None if isinstance(model, str | Path) else model
     user_transforms = passed_transforms(train_transform, evaluation_transform)
     with devices.using_processor(requested.threads):
-        case = open_case(requested.replace(quiet=True), module, images, head, user_transforms)
+        case = open_case(requested.replace(quiet=True), model, images, head, user_transforms)
         folder = None if requested.out is None else Path(requested.out)
         if folder is not None:
             require_pictures(folder, case.probe)

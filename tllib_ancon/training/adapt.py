@@ -8,14 +8,16 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.config.settings import settings_of_call
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training import devices
 from tllib_ancon.training.fit import fit
 from tllib_ancon.training.image_transforms import Transform, passed_transforms
+from tllib_ancon.training.inputs import open_target
 from tllib_ancon.training.other_outputs import fit_without_logits
-from tllib_ancon.training.plan import make_plan, open_target
+from tllib_ancon.training.plan import make_plan
 from tllib_ancon.training.result import AdaptationResult
 from tllib_ancon.training.run import open_run
 from tllib_ancon.training.source import open_source
@@ -94,12 +96,11 @@ def adapt(  # noqa: PLR0913
     processes.join()
     run = open_run(config.log)
     with devices.using_processor(config.threads):
-        source = open_source(config, None if isinstance(model, str | Path | AdaptConfig) else model)
+        source = open_source(config, model)
         run.refuse_own_checkpoint(source.checkpoint)
         target = open_target(config, source, images, labels, user_transforms)
-        plan = make_plan(
-            config, source, target, run.recorded(), user_transforms, head=head, augment=augment, answers=answers
-        )
+        recorded = {} if config.overwrite else run.recorded_settings()
+        plan = make_plan(config, source, target, recorded, user_transforms, head=head, augment=augment, answers=answers)
         plan = with_teacher(plan, None if isinstance(teacher, str | Path) else teacher)
         if plan.teacher is not None:
             run.refuse_own_checkpoint(plan.teacher.opened.checkpoint)
@@ -114,18 +115,11 @@ def _config_of(
     """The settings of a call, with the paths that its other arguments name."""
     if isinstance(model, AdaptConfig) and config is None:
         config = model
-    if config is not None and settings:
-        raise UserError(f"give `config` or single settings, not both; got `{next(iter(settings))}` besides")
-    config = AdaptConfig(**settings) if config is None else config
-    paths = {
-        "checkpoint": model,
-        "answers": answers,
-        "teacher": teacher,
-        "root": images if config.root is None else None,
-    }
-    named = {name: str(path) for name, path in paths.items() if isinstance(path, str | Path)}
-    config = config.replace(**named)
+    requested = settings_of_call(AdaptConfig, config, settings)
+    requested = requested.with_paths(checkpoint=model, answers=answers, teacher=teacher)
+    if requested.root is None:
+        requested = requested.with_paths(root=images)
     for name in ("save_predictions", "track"):
-        if config.log is None and getattr(config, name):
+        if requested.log is None and getattr(requested, name):
             raise UserError(f"`{name}` needs a run directory; pass `log`")
-    return config
+    return requested

@@ -20,7 +20,7 @@ from tllib_ancon.training.checkpointing import copy_to_cpu
 from tllib_ancon.training.collapse import Collapse
 from tllib_ancon.training.epoch_scores import EpochScores
 from tllib_ancon.training.inference import Outputs, View
-from tllib_ancon.training.learning import choose_parameters, refuse_without_effect
+from tllib_ancon.training.learning import choose_parameters, refuse_unread_settings
 from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statistics
 from tllib_ancon.training.passes import Passes
 from tllib_ancon.training.plan import Plan
@@ -57,11 +57,13 @@ class Adaptation(TrainingLoop):
         options = plan.config
         self.target = plan.target
         self.num_taught = 0 if plan.taught is None else int((plan.taught >= 0).sum())
-        self.images = TargetLoaders(plan.target.without_labels(), options, plan.transforms)
-        self.method = _create_method(plan.model, options, self.images)
-        self.images.draw_sample(SAMPLE if self.method.trains and not options.held_out_share else len(plan.target))
+        self.target_loaders = TargetLoaders(plan.target.without_labels(), options, plan.transforms)
+        self.method = _create_method(plan.model, options, self.target_loaders)
+        self.target_loaders.draw_sample(
+            SAMPLE if self.method.trains and not options.held_out_share else len(plan.target)
+        )
         self.scores = EpochScores(plan)
-        groups = _parameter_groups(plan, self.method, self.images)
+        groups = _parameter_groups(plan, self.method, self.target_loaders)
         super().__init__(
             options,
             run,
@@ -73,29 +75,29 @@ class Adaptation(TrainingLoop):
         )
         self.teacher = plan.teacher
         if self.teacher is not None:
-            self.teacher.open_loaders(self.images)
+            self.teacher.open_loaders(self.target_loaders)
             self.method.teacher = self.teacher
             self.parts["teacher"] = self.teacher
         self.method.to(self.device)
-        self.loss_of_a_step = AdaptationStep(self.method, self._outputs, plan.transforms, options.views, self.device)
-        visited = len(Shard.of_this_process(len(self.images.sampled)))
+        self.adaptation_step = AdaptationStep(self.method, self._outputs, plan.transforms, options.views, self.device)
+        visited = len(Shard.of_this_process(len(self.target_loaders.sampled)))
         self.batch_norm = BatchNormPolicy(options.batch_norm, options.batch_norm_share, visited)
         self.passes = self._new_passes()
         self.preparation = Preparation(self.network, self.batch_norm, self.passes)
-        self.statistics = RunningStatistics(self.network, self.passes, self._predict_training_images)
+        self.running_statistics = RunningStatistics(self.network, self.passes, self._predict_training_images)
 
     def _loaders(self, plan: Plan) -> list[ImageLoader]:
         """The images to adapt on, and those whose labels teach."""
         if plan.taught is None:
-            return [self.images.training]
+            return [self.target_loaders.training]
         plan.progress.line(f"labels of {self.num_taught} images of the target teach")
-        teaching = teaching_loader(plan.target, plan.taught, plan.config, plan.transforms, self.images.training)
-        return [self.images.training, teaching]
+        teaching = teaching_loader(plan.target, plan.taught, plan.config, plan.transforms, self.target_loaders.training)
+        return [self.target_loaders.training, teaching]
 
     def _new_passes(self) -> Passes:
-        return Passes(self.images, self._predict_now, mirrors=self.loss_of_a_step.second_view is mirror)
+        return Passes(self.target_loaders, self._predict_now, mirrors=self.adaptation_step.second_view is mirror)
 
-    def adapted(self) -> nn.Module:
+    def adapted_network(self) -> nn.Module:
         """The network with the weights of the selected epoch, in evaluation mode; in PyTorch's own layout, so that it
         computes what it computes when it is loaded again. It has no hook, patched method or graph of the training."""
         self._load_best()
@@ -105,7 +107,7 @@ class Adaptation(TrainingLoop):
         return adapted.eval().to(memory_format=torch.contiguous_format)
 
     def result(self) -> dict[str, Any]:
-        numbers = {"held_out": self.images.num_held_out, "taught": self.num_taught}
+        numbers = {"held_out": self.target_loaders.num_held_out, "taught": self.num_taught}
         return summary(self.options, self.metrics, self._selected_epoch(), numbers, len(self.target))
 
     # Epochs and steps.
@@ -117,7 +119,7 @@ class Adaptation(TrainingLoop):
         if not self.method.trains:
             return prepared
         if epoch == 1 and self.teacher is not None:
-            prepared["teacher_weight"] = self.teacher.choose_weight(self.images.sample, self._predict_now)
+            prepared["teacher_weight"] = self.teacher.choose_weight(self.target_loaders.sample, self._predict_now)
             self.progress.line(str(self.teacher))
         if self.method.needs_pass(epoch - 1):
             self.method.begin_epoch(epoch - 1, *self.passes.for_method(self.method.needs_all(epoch - 1)))
@@ -127,22 +129,22 @@ class Adaptation(TrainingLoop):
         self.before_epoch = copy_to_cpu(self.network.state_dict())
         trained = super()._train_epoch(epoch)
         if self.preparation.mixes_statistics:
-            self.statistics.renew(epoch)
+            self.running_statistics.renew(epoch)
         return prepared | trained
 
     def _predict_training_images(self, epoch: int) -> None:
         """Predict images that are augmented as in training. Batch-norm statistics are estimated from them."""
-        training = self.images.training
+        training = self.target_loaders.training
         count = -(-STATISTICS_SAMPLE // (training.batch_size * processes.world_size()))
         with torch.inference_mode(), self.accelerator.autocast():
             for _, images in self.interruption.watch(islice(training, count), epoch):
-                self.network.predict(self.loss_of_a_step.augmented(images))
+                self.network.predict(self.adaptation_step.augmented(images))
 
     def _fit_rate(self, step_change: float) -> float:
         """Set the learning rate of all parameters to the fitted one, at most the setting ``lr``."""
         self._train_mode()
         batches = [*islice(zip(*self.loaders, strict=False), PAIRS + 1)]
-        fitted = self.preparation.fit_rate(step_change, batches, self._parameters(), self.loss_of_a_step)
+        fitted = self.preparation.fit_rate(step_change, batches, self._parameters(), self.adaptation_step)
         assert self.options.lr is not None
         rate = min(fitted, self.options.lr)
         self._set_rate(rate)
@@ -152,7 +154,7 @@ class Adaptation(TrainingLoop):
         self.batch_norm.set_mode(self.network, self.options.dropout)
 
     def _loss(self, *batch: Any) -> Step:
-        return self.loss_of_a_step(*batch)
+        return self.adaptation_step(*batch)
 
     # Scores.
 
@@ -196,7 +198,7 @@ class Adaptation(TrainingLoop):
         predictions = self.passes.target() if self.passes.target_is_predicted() else None
         if predictions is not None:
             metrics |= self.scores.by_labels(self.passes)
-        if self.scores.record is not None and epoch == self.last_epoch:
+        if self.scores.score_by_labels is not None and epoch == self.last_epoch:
             self._record_the_selected_epoch()
         return predictions
 
@@ -205,7 +207,7 @@ class Adaptation(TrainingLoop):
         if not self.method.needs_pass(epoch) or not self.method.needs_all(epoch):
             return False
         model_changes_first = epoch == 0 and self.preparation.mixes_statistics
-        return not self.images.num_held_out and not model_changes_first
+        return not self.target_loaders.num_held_out and not model_changes_first
 
     def _ask_the_teacher(self, teacher: Teacher) -> None:
         def predict(model: nn.Module, loader: ImageLoader, view: View | None) -> Outputs:
@@ -238,8 +240,8 @@ class Adaptation(TrainingLoop):
 
     def _votes_of_the_target(self) -> Tensor | None:
         """f̄ of every image, (N, K); zeros for one that was held out. None for a method without votes."""
-        votes = self.method.votes(torch.tensor(self.images.shard.padded_positions))
-        return None if votes is None else self.images.rows_of_the_target(votes)
+        votes = self.method.votes(torch.tensor(self.target_loaders.shard.padded_positions))
+        return None if votes is None else self.target_loaders.rows_of_the_target(votes)
 
     def _keeps_predictions(self) -> bool:
         return self.options.save_predictions and self._is_best()
@@ -274,7 +276,7 @@ def _parameter_groups(plan: Plan, method: methods.Method, images: TargetLoaders)
     options = plan.config
     assert model is not None
     assert options.lr is not None
-    refuse_without_effect(options, model, method.trains)
+    refuse_unread_settings(options, model, method.trains)
     require_batch_statistics(model, images.training.batch_size)
     if not method.trains:
         return [{"params": []}]

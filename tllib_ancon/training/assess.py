@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
 from tllib_ancon.config.assess import AssessConfig
+from tllib_ancon.config.settings import settings_of_call
 from tllib_ancon.data.answers import COLUMNS
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
@@ -27,18 +28,18 @@ from tllib_ancon.models.copies import copy_of, recording_gradients
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import Shown, csv_text
 from tllib_ancon.training import devices, inputs
-from tllib_ancon.training.class_names import in_the_models_order
 from tllib_ancon.training.evaluate import source_accuracy, source_line
 from tllib_ancon.training.files import write_bytes
 from tllib_ancon.training.image_transforms import Transform
 from tllib_ancon.training.inference import Outputs, View, predict_domain, scores_under_dropout
 from tllib_ancon.training.mirroring import shifted
+from tllib_ancon.training.model_classes import in_the_models_order
 from tllib_ancon.training.not_finite import without_output
-from tllib_ancon.training.predictor import Predictor
+from tllib_ancon.training.predict import Predictor
 from tllib_ancon.training.probing import probe_of
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.source import Source
-from tllib_ancon.training.teaching import Labels, answers_of, certifying, names_of
+from tllib_ancon.training.teaching import Labels, certifying_positions, image_names, labels_of_answers
 
 
 @dataclass(frozen=True, repr=False)
@@ -120,17 +121,17 @@ def assess(
 
         >>> print(tllib_ancon.assess(model, "photos/", source="held_out/"))
     """
-    config = config or AssessConfig(**settings)
-    with devices.using_processor(config.threads):
-        passes, all_images, predictor = _passes_of(config, model, images, head, evaluation_transform)
+    requested = settings_of_call(AssessConfig, config, settings)
+    with devices.using_processor(requested.threads):
+        passes, all_images, predictor = _passes_of(requested, model, images, head, evaluation_transform)
         statistics, accuracy_on_source = _assessed_source(passes, predictor, source)
-        names = names_of(all_images, str(images if isinstance(images, str | Path) else config.root))
-        positions = _positions_without_teaching(predictor.start, len(all_images))
+        names = image_names(all_images, str(images if isinstance(images, str | Path) else requested.root))
+        positions = _positions_without_teaching(predictor.source, len(all_images))
         target = all_images.subset(positions)
         order = positions[passes.order(target)]
-        labels = _labels(config.answers if answers is None else answers, all_images, names, order)
-        if config.questions is not None:
-            _write_questions(Path(config.questions), [names[position] for position in order])
+        labels = _labels(requested.answers if answers is None else answers, all_images, names, order)
+        if requested.questions is not None:
+            _write_questions(Path(requested.questions), [names[position] for position in order])
         assessment = _assessed(passes, target, statistics, labels)
         return replace(assessment, source_accuracy=accuracy_on_source)
 
@@ -142,8 +143,8 @@ def _assessed_source(
     if isinstance(source, SourceStatistics):
         return source, None
     if source is None and not passes.config.source:
-        return predictor.start.statistics, None
-    images, labelled_images = _open_source(passes.config, source, predictor.start.classes)
+        return predictor.source.statistics, None
+    images, labelled_images = _open_source(passes.config, source, predictor.source.classes)
     statistics = SourceStatistics.of(passes.predictions(images).features.cpu())
     if labelled_images is None:
         return statistics, None
@@ -153,7 +154,7 @@ def _assessed_source(
 def _open_source(config: AssessConfig, source: Any, classes: Sequence[str] | None) -> tuple[Domain, Domain | None]:
     """The images of the source without labels, and with labels where they have some."""
     if source is None:
-        opened: Any = inputs.open_images(config, config.source, classes=classes)
+        opened: Any = inputs.open_domains(config, config.source, classes=classes)
     else:
         opened = source
     images = as_domain(opened, labels=False)
@@ -173,7 +174,7 @@ def _holds_class_folders(source: Any, classes: Sequence[str]) -> bool:
 
 def _positions_without_teaching(start: Source, num_images: int) -> Labels:
     """Positions of the images whose labels did not train the model."""
-    positions = certifying(start.recorded, num_images)
+    positions = certifying_positions(start.recorded_settings, num_images)
     if positions is None:
         return np.arange(num_images)
     return positions
@@ -183,7 +184,7 @@ def _labels(answers: Any, images: Domain, names: Sequence[str], order: Labels) -
     """The answers about the images at these positions; None without answers."""
     if answers is None:
         return None
-    return answers_of(answers, images, names)[order]
+    return labels_of_answers(answers, images, names)[order]
 
 
 def _write_questions(file: Path, names: Sequence[str]) -> None:
@@ -192,7 +193,7 @@ def _write_questions(file: Path, names: Sequence[str]) -> None:
 
 
 def _passes_of(
-    config: AssessConfig, model: Any, images: Any, head: str | None = None, transform: Transform | None = None
+    config: AssessConfig, model: Any, images: Any, head: str | None, transform: Transform | None
 ) -> tuple[_ShuffledPasses, Domain, Predictor]:
     """A copy of the model, ready to pass over domains; the images; and the predictor that opened both."""
     predictor = Predictor(config, model, transform, head=head)

@@ -8,7 +8,7 @@ from tllib_ancon.measures import indicators, selection
 from tllib_ancon.self_training.checks import PROBABILITIES, are_probabilities
 from tllib_ancon.training.checkpointing import StoredTensors
 from tllib_ancon.training.collapse import Diversity
-from tllib_ancon.training.inference import Outputs, recorder, scores_under_dropout
+from tllib_ancon.training.inference import Outputs, scorer_by_labels, scores_under_dropout
 from tllib_ancon.training.passes import Passes
 from tllib_ancon.training.plan import Plan
 
@@ -17,13 +17,13 @@ class EpochScores:
     """Scores of predictions of the current model. Labels of the target reach the record alone.
 
     Attributes:
-        record: predictions on the target -> their scores by its labels; None where it has none
+        score_by_labels: predictions on the target -> their scores; None where it has no labels
         first_predictions: ``"labels"``: the classes that the source model predicts on the scored images
     """
 
     def __init__(self, plan: Plan):
         assert plan.model is not None
-        self.record = recorder(plan.target)
+        self.score_by_labels = scorer_by_labels(plan.target)
         self.record_every = plan.config.record_every
         self.num_classes = plan.model.num_classes
         self.head = plan.model.head
@@ -50,13 +50,13 @@ class EpochScores:
 
     def by_labels_are_due(self, epoch: int, last_epoch: int) -> bool:
         """Whether the record is to have the accuracy of this epoch."""
-        return self.record is not None and (epoch == last_epoch or epoch % self.record_every == 0)
+        return self.score_by_labels is not None and (epoch == last_epoch or epoch % self.record_every == 0)
 
     def by_labels(self, passes: Passes) -> dict[str, Any]:
         """Scores of the predictions on the target; none where it has no labels."""
-        if self.record is None:
+        if self.score_by_labels is None:
             return {}
-        scores = self.record(passes.target())
+        scores = self.score_by_labels(passes.target())
         if passes.mirrors:
-            scores["accuracy_one_view"] = self.record(passes.target_by_one_view())["accuracy"]
+            scores["accuracy_one_view"] = self.score_by_labels(passes.target_by_one_view())["accuracy"]
         return scores

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
 from tllib_ancon.config.predict import PredictConfig
+from tllib_ancon.config.settings import settings_of_call
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.layouts.arrays import Arrays
 from tllib_ancon.data.tensors import on_cpu
@@ -19,10 +20,10 @@ from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import Shown, showable
 from tllib_ancon.training import devices, inputs
-from tllib_ancon.training.class_names import in_the_models_order, note_on_labels
 from tllib_ancon.training.image_transforms import Transform
+from tllib_ancon.training.model_classes import in_the_models_order, note_on_labels
 from tllib_ancon.training.not_finite import predicted_classes, require_predictions
-from tllib_ancon.training.predictor import Predictor
+from tllib_ancon.training.predict import Predictor
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run import SOURCE, RunDirectory
 from tllib_ancon.training.source import open_checkpoint
@@ -108,15 +109,15 @@ def evaluate(
 
         >>> tllib_ancon.evaluate(model, "photos/", labels=labels).accuracy
     """
-    config = PredictConfig(**settings) if config is None else config
-    progress = Progress(config.quiet)
-    with devices.using_processor(config.threads):
-        predictor = Predictor(config, model, evaluation_transform, head=head)
+    requested = settings_of_call(PredictConfig, config, settings)
+    progress = Progress(requested.quiet)
+    with devices.using_processor(requested.threads):
+        predictor = Predictor(requested, model, evaluation_transform, head=head)
         classes = labels if labels is None or isinstance(labels, bool) else on_cpu(labels)
         opened = predictor.open_labelled(images, classes)
         outputs = predictor.logits(opened)
         require_predictions(predicted_classes(outputs), opened)
-        domain = in_the_models_order(opened, predictor.network, outputs.shape[1], predictor.start, progress.line)
+        domain = in_the_models_order(opened, predictor.network, outputs.shape[1], predictor.source, progress.line)
         note_on_labels(domain, progress)
         logits = torch.from_numpy(outputs)
         scores: dict[str, Any] = {"images": len(domain), **selection.score_all(logits.softmax(1))}
@@ -133,7 +134,7 @@ def source_accuracy(predictor: Predictor, source: str | Domain) -> dict[str, flo
     progress = Progress(predictor.config.quiet)
     opened = _open_source_domain(predictor, source) if isinstance(source, str) else source
     outputs = predictor.logits(opened)
-    domain = in_the_models_order(opened, predictor.network, outputs.shape[1], predictor.start, progress.line)
+    domain = in_the_models_order(opened, predictor.network, outputs.shape[1], predictor.source, progress.line)
     if domain.labels is None:
         raise UserError(f"the source {domain.name} has no labels, and its accuracy needs them; pass labelled images")
     note_on_labels(domain, progress)
@@ -147,24 +148,24 @@ def source_accuracy(predictor: Predictor, source: str | Domain) -> dict[str, flo
 
 def _open_source_domain(predictor: Predictor, name: str) -> Domain:
     config = predictor.config
-    classes = predictor.start.classes
+    classes = predictor.source.classes
     if config.data in (None, Arrays.name):
-        return inputs.open_images(config.replace(root=name), (), "test", classes)
-    return inputs.open_images(config, (name,), "test", classes)
+        return inputs.open_domains(config.replace(root=name), (), "test", classes)
+    return inputs.open_domains(config, (name,), "test", classes)
 
 
 def _source_model_of_the_run(predictor: Predictor) -> Predictor | None:
     """The source model of the run that adapted the predictor's model; None where there is no run or no such model."""
-    start = predictor.start
-    if start.run is None:
+    source = predictor.source
+    if source.run is None:
         return None
-    stored = RunDirectory(start.run).checkpoints / SOURCE
+    stored = RunDirectory(source.run).checkpoints / SOURCE
     if stored.is_file():
-        return Predictor(predictor.chosen, start=replace(start, checkpoint=str(stored)))
-    recorded = start.recorded.get("checkpoint")
+        return Predictor(predictor.requested, source=replace(source, checkpoint=str(stored)))
+    recorded = source.recorded_settings.get("checkpoint")
     if recorded is None:
         return None
-    return Predictor(predictor.chosen, start=replace(start, checkpoint=open_checkpoint(recorded).checkpoint))
+    return Predictor(predictor.requested, source=replace(source, checkpoint=open_checkpoint(recorded).checkpoint))
 
 
 def _percent_right(outputs: NDArray[np.float32], labels: NDArray[np.int64]) -> float:

@@ -22,7 +22,7 @@ from tllib_ancon.models.outputs import LogitsReader, called, output_for
 from tllib_ancon.runtime.errors import UserError, one_line
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.training.files import new_file, write_bytes
-from tllib_ancon.training.predictor import Predictor
+from tllib_ancon.training.predict import Predictor
 
 METADATA = "metadata.json"
 
@@ -42,7 +42,7 @@ def export(config: ExportConfig, model: nn.Module | None = None) -> None:
     out = new_file(config.out, config.overwrite)
     predictor = Predictor(PredictConfig(checkpoint=config.run, model=config.model, quiet=True), model)
     classifier = predictor.network
-    if predictor.start.run is None:
+    if predictor.source.run is None:
         raise UserError(
             f"{config.run} is not a run directory and does not lie in one: the preprocessing of its images is unknown. "
             "Adapt it with `log=DIR`, then export DIR"
@@ -54,7 +54,7 @@ def export(config: ExportConfig, model: nn.Module | None = None) -> None:
     side = preprocessing.image_size
     if preprocessing.val_resizing == "res.":
         side = preprocessing.resize_size
-    classes = predictor.start.classes or numbered(classifier.num_classes)
+    classes = predictor.source.classes or numbered(classifier.num_classes)
     write_bytes(out, _content_of(classifier, form, classes, preprocessing.mean, preprocessing.std, side))
 
 
@@ -74,7 +74,7 @@ def require_exporter(form: str) -> None:
 
 
 def _preprocessing_of(predictor: Predictor, run: str) -> Preprocessing:
-    record = predictor.start.record
+    record = predictor.source.network_record
     if predictor.preprocessing is not None:
         return predictor.preprocessing
     if "images" in record:  # what the run's own tensors or transforms gave

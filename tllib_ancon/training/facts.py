@@ -15,7 +15,7 @@ from tllib_ancon.data.layouts import default_resizing
 from tllib_ancon.data.pixels import PixelValues
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.classifier import normalises_by_layer_alone
-from tllib_ancon.training.image_transforms import ImagesConfig, Transforms, TransformSource, known_preprocessing
+from tllib_ancon.training.image_transforms import ImagesConfig, Transforms, TransformSource, declared_preprocessing
 
 if TYPE_CHECKING:
     from tllib_ancon.training.source import Source
@@ -51,7 +51,7 @@ class ImageFacts:
     are_fixed: bool  # tensors, or images with transforms of the user
     resizing: str  # of this layout of data
     pixel_values: PixelValues
-    tensors: tuple[float, float] | None  # least and largest value in a sample of tensors (1 or 3, H, W)
+    tensor_range: tuple[float, float] | None  # least and largest value in a sample of tensors (1 or 3, H, W)
     pixel_range: Any  # that the images were opened with, or that the source model's run recorded
 
 
@@ -60,16 +60,16 @@ class Facts:
     """What defaults depend on, besides the settings of the user.
 
     Attributes:
-        recorded: ``config.json`` of the run that continues; empty for a new one
-        source: ``config.json`` of the run that trained the source model
+        recorded_settings: ``config.json`` of the run that continues; empty for a new one
+        source_settings: ``config.json`` of the run that trained the source model
         checkpoint: of the source model; empty for a module of the caller
         is_whole: whether the source model is a network as it is, which no setting builds
         network: None before it is loaded
         images: None before they are opened
     """
 
-    recorded: Settings = field(default_factory=dict)
-    source: Settings = field(default_factory=dict)
+    recorded_settings: Settings = field(default_factory=dict)
+    source_settings: Settings = field(default_factory=dict)
     checkpoint: str = ""
     is_whole: bool = False
     network: _NetworkFacts | None = None
@@ -82,7 +82,7 @@ def facts_of(
     network: nn.Module | None = None,
     images: Domain | None = None,
     transforms: TransformSource = None,
-    recorded: Settings = MappingProxyType({}),
+    recorded_settings: Settings = MappingProxyType({}),
 ) -> Facts:
     """The facts of a run.
 
@@ -92,24 +92,24 @@ def facts_of(
         network: loaded network. Default: what depends on it is filled in as for a usual one
         images: images of the run. Default: their settings are left out
         transforms: the caller's, or a preprocessing, by
-            :func:`~tllib_ancon.training.image_transforms.with_preprocessing_of`
-        recorded: ``config.json`` of the run that continues
+            :func:`~tllib_ancon.training.image_transforms.transform_source_of`
+        recorded_settings: ``config.json`` of the run that continues
     """
     image_facts = None
     if images is not None:
         image_facts = ImageFacts(
             count=len(images),
             side=images.images.side,
-            preprocessing=known_preprocessing(transforms),
+            preprocessing=declared_preprocessing(transforms),
             are_fixed=isinstance(transforms, Transforms) or images.holds_tensors,
             resizing=default_resizing(config.data),
             pixel_values=images.pixel_values(),
-            tensors=None if isinstance(transforms, Transforms) else _range_of_tensors(images),
-            pixel_range=images.images.decoding.pixel_range or source.recorded.get("pixel_range"),
+            tensor_range=None if isinstance(transforms, Transforms) else _range_of_tensors(images),
+            pixel_range=images.images.decoding.pixel_range or source.recorded_settings.get("pixel_range"),
         )
     return Facts(
-        recorded=recorded,
-        source=source.recorded,
+        recorded_settings=recorded_settings,
+        source_settings=source.recorded_settings,
         checkpoint=source.checkpoint,
         is_whole=source.is_whole,
         network=None if network is None else _NetworkFacts.of(network),

@@ -7,7 +7,7 @@ from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import NotFinite
 from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.card import write_card
-from tllib_ancon.training.learning import refuse_settings_of_training
+from tllib_ancon.training.learning import refuse_training_settings
 from tllib_ancon.training.not_finite import explained
 from tllib_ancon.training.plan import Plan
 from tllib_ancon.training.probing import require_gradient
@@ -22,7 +22,7 @@ def fit(plan: Plan, run: MemoryRun) -> AdaptationResult:
     adaptation = Adaptation(plan, run)
     config = plan.config
     if not adaptation.method.trains:
-        refuse_settings_of_training(plan.requested)
+        refuse_training_settings(plan.requested)
         config = config.replace(optimizer=None, lr=None)  # the defaults of what it does not read
     elif plan.probe is not None:
         require_gradient(plan.model, plan.probe, config.adapted)
@@ -30,11 +30,11 @@ def fit(plan: Plan, run: MemoryRun) -> AdaptationResult:
     if config.track is not None and processes.is_main():
         plan.progress.tracker = tracker(config.track, Path(str(config.log)), settings)
     try:
-        summary = adaptation.make(settings, config.overwrite)
+        summary = adaptation.fit(settings, config.overwrite)
     except NotFinite as error:
         evaluation = plan.transforms.evaluation
         raise explained(error, plan.source_model, plan.target, evaluation, config.batch_size or 1) from None
-    adapted = adaptation.adapted()
+    adapted = adaptation.adapted_network()
     if isinstance(run, RunDirectory):
         write_card(run, summary)
     module = None if plan.source.checkpoint else plan.source.module

@@ -70,7 +70,7 @@ def passed_transforms(train: Transform | None, evaluation: Transform | None) -> 
     return Transforms(train, evaluation)
 
 
-def with_preprocessing_of(network: nn.Module, source: TransformSource = None) -> TransformSource:
+def transform_source_of(network: nn.Module, source: TransformSource = None) -> TransformSource:
     """What a caller passes, beside or else the preprocessing of the network, which is derived here and nowhere else."""
     if isinstance(source, Preprocessing):
         return source
@@ -80,7 +80,7 @@ def with_preprocessing_of(network: nn.Module, source: TransformSource = None) ->
     return replace(source, preprocessing=declared)
 
 
-def known_preprocessing(source: TransformSource) -> Preprocessing | None:
+def declared_preprocessing(source: TransformSource) -> Preprocessing | None:
     if isinstance(source, Transforms):
         return source.preprocessing
     return source
@@ -97,7 +97,7 @@ def preprocessing_by(settings: Mapping[str, Any], declared: Preprocessing | None
     return replace(base, mean=mean, std=std, horizontal_flip=not settings.get("no_hflip"), **chosen)
 
 
-def refuse_without_effect(config: ImagesConfig, images: Domain, source: TransformSource = None) -> None:
+def refuse_unread_preprocessing(config: ImagesConfig, images: Domain, source: TransformSource = None) -> None:
     """Raise an error for settings of preprocessing that change nothing: of tensors, or beside the caller's own
     transforms.
 
@@ -119,7 +119,7 @@ def refuse_without_effect(config: ImagesConfig, images: Domain, source: Transfor
 
 def transforms_of(config: ImagesConfig, network: nn.Module, images: Domain, source: TransformSource) -> Transforms:
     """Transforms of images: the caller's, none for tensors, else by the preprocessing."""
-    preprocessing = preprocessing_by(dict(config), known_preprocessing(source))
+    preprocessing = preprocessing_by(dict(config), declared_preprocessing(source))
     if isinstance(source, Transforms):
         return replace(source, preprocessing=preprocessing)
     if images.holds_tensors or preprocessing is None:

@@ -47,46 +47,39 @@ def joined(batches: Iterable[tuple[Tensor, ...]], num_rows: int) -> list[Tensor]
     return parts
 
 
-class Evaluator:
-    """The only code that runs a network over many items.
+@torch.inference_mode()
+def run_network(
+    predict: Callable[[Any], tuple[Tensor, Tensor]],
+    batches: Iterable[Any],
+    device: torch.device,
+    num_rows: int,
+    total: int,
+    view: View | None = None,
+    result_device: torch.device | None = None,
+) -> Outputs:
+    """Run a network over many items: the only code that does.
 
     Args:
         predict: items of a batch, on the device -> logits (B, K) and features (B, D)
+        batches: pairs of indices (B,) and items; of many processes those of this one's share
         device: where the network lies
-        result_device: where the outputs are collected. Default: the same
+        num_rows: items of all these batches
+        total: N, items of all processes, in whose order the outputs are
+        view: items -> another view of each, which is predicted in their place. Default: the items
+        result_device: where the outputs are collected. Default: where the network lies
     """
 
-    def __init__(
-        self,
-        predict: Callable[[Any], tuple[Tensor, Tensor]],
-        device: torch.device,
-        result_device: torch.device | None = None,
-    ):
-        self.predict = predict
-        self.device = device
-        self.result_device = device if result_device is None else result_device
-
-    @torch.inference_mode()
-    def run(self, batches: Iterable[Any], num_rows: int, total: int, view: View | None = None) -> Outputs:
-        """Outputs for all batches.
-
-        Args:
-            batches: pairs of indices (B,) and items; of many processes those of this one's share
-            num_rows: items of all these batches
-            total: N, items of all processes, in whose order the outputs are
-            view: items -> another view of each, which is predicted in their place. Default: the items
-        """
-        parts = joined(self._rows(batches, view), num_rows)
-        if processes.world_size() > 1:
-            indices, *rest = [processes.interleave(part.to(parts[-1].device))[:total] for part in parts]
-            return Outputs(indices.cpu(), *rest)
-        return Outputs(*parts)
-
-    def _rows(self, batches: Iterable[Any], view: View | None) -> Iterator[tuple[Tensor, ...]]:
+    def rows() -> Iterator[tuple[Tensor, ...]]:
         for indices, items in batches:
-            moved = to_device(items, self.device)
-            logits, features = self.predict(moved if view is None else view(moved))
-            yield indices, features.float().to(self.result_device), logits.float().to(self.result_device)
+            moved = to_device(items, device)
+            logits, features = predict(moved if view is None else view(moved))
+            yield indices, features.float().to(result_device or device), logits.float().to(result_device or device)
+
+    parts = joined(rows(), num_rows)
+    if processes.world_size() > 1:
+        indices, *rest = [processes.interleave(part.to(parts[-1].device))[:total] for part in parts]
+        return Outputs(indices.cpu(), *rest)
+    return Outputs(*parts)
 
 
 def predict_domain(
@@ -94,7 +87,7 @@ def predict_domain(
 ) -> Outputs:
     """Evaluate a network and leave it in evaluation mode; only a ``Classifier`` has features. Many processes evaluate
     the model of the main one, and all get the outputs for all images, in the domain's order. The other arguments are
-    those of :meth:`Evaluator.run`."""
+    those of :func:`run_network`."""
     processes.broadcast(model.buffers())
     model.eval()
 
@@ -103,11 +96,11 @@ def predict_domain(
         return logits, logits.new_empty(len(logits), 0)
 
     predict = model.predict if isinstance(model, Classifier) else logits_alone
-    return Evaluator(predict, device).run(batches, num_rows, total, view)
+    return run_network(predict, batches, device, num_rows, total, view)
 
 
-def recorder(target: Domain) -> Callable[[Outputs], dict[str, Any]] | None:
-    """A function that scores predictions on the target for the record; None where the target has no labels."""
+def scorer_by_labels(target: Domain) -> Callable[[Outputs], dict[str, Any]] | None:
+    """A function that scores predictions on the target by its labels, for the record; None where it has none."""
     if target.labels is None:
         return None
     labels, count = torch.from_numpy(target.labels), target.num_classes

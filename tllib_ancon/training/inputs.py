@@ -1,44 +1,60 @@
-"""The images that settings name: opened as a domain, and cached."""
+"""The images of a call: those that the caller passes or the settings name, opened as a domain and cached."""
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data import cache
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.layouts import missing_dataset
+from tllib_ancon.data.layouts import layout_of, missing_dataset
 from tllib_ancon.data.open import as_domain, open_domain
 from tllib_ancon.data.pixels import Decoding
 from tllib_ancon.data.transforms import ImageTransform
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import UserError, unknown_name
 from tllib_ancon.training import devices
-from tllib_ancon.training.image_transforms import ImagesConfig, Transforms
+from tllib_ancon.training.image_transforms import ImagesConfig, Transforms, TransformSource, refuse_unread_preprocessing
 from tllib_ancon.training.progress import Progress
+from tllib_ancon.training.source import Source
 
 
-def images_of(
-    config: AdaptConfig | PredictConfig, images: Any = None, labels: Any = None, classes: Sequence[str] | None = None
+def open_target(
+    config: AdaptConfig, source: Source, images: Any, labels: Any, user_transforms: TransformSource
 ) -> Domain:
+    """The target images that the caller passes, or that the settings name."""
+    target = open_images(config, images, labels, source.classes)
+    refuse_unread_preprocessing(config, target, user_transforms)
+    if source.checkpoint and config.root and config.data:
+        _require_known_source_domains(config)
+    return target
+
+
+def _require_known_source_domains(config: AdaptConfig) -> None:
+    """Raise an error for the name of a source domain, which is only recorded, that the dataset does not have."""
+    names = layout_of(str(config.data)).named_domains(Path(str(config.root)))
+    for code in config.source:
+        if names and code not in names:
+            raise unknown_name(f"source domain of {config.data}:", code, names)
+
+
+def open_images(config: AdaptConfig | PredictConfig, images: Any, labels: Any, classes: Sequence[str] | None) -> Domain:
     """The images that the caller passes, or that the settings name. ``labels`` False reads none."""
-    opened = _opened(config, images, labels, classes)
+    if images is None and labels is not None and not isinstance(labels, bool):
+        raise UserError("`labels` belong to `images`; pass both, or neither")
+    if images is None or isinstance(images, str | os.PathLike):
+        named = config if images is None else config.replace(root=str(images))
+        split = "train" if isinstance(config, AdaptConfig) else "test"
+        opened = open_domains(named, config.target, split, classes, labels)
+    else:
+        opened = as_domain(images, labels=labels, classes=classes, decoding=Decoding.of(config))
     if opened.ignored:
         Progress(config.quiet).line(f"{len(opened):,} images; {opened.ignored}")
     return opened
 
 
-def _opened(config: AdaptConfig | PredictConfig, images: Any, labels: Any, classes: Sequence[str] | None) -> Domain:
-    if images is not None and not isinstance(images, str | os.PathLike):
-        return as_domain(images, labels=labels, classes=classes, decoding=Decoding.of(config))
-    if images is None and labels is not None and not isinstance(labels, bool):
-        raise UserError("`labels` belong to `images`; pass both, or neither")
-    named = config if images is None else config.replace(root=str(images))
-    split = "train" if isinstance(config, AdaptConfig) else "test"
-    return open_images(named, config.target, split, classes, labels)
-
-
-def open_images(
+def open_domains(
     config: ImagesConfig,
     codes: Sequence[str],
     split: str = "train",
@@ -65,8 +81,8 @@ def open_images(
     return opened
 
 
-def prepared(config: ImagesConfig, images: Domain, transforms: Transforms) -> Domain:
-    """The images as the settings read them, in a cache."""
+def with_cache(config: ImagesConfig, images: Domain, transforms: Transforms) -> Domain:
+    """The images as the settings decode them. What training or prediction reads again is cached."""
     decoded = images.decoded_by(Decoding.of(config))
     pair = transforms.train, transforms.evaluation
     resizings = [transform.resizing for transform in pair if isinstance(transform, ImageTransform)]

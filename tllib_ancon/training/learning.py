@@ -26,7 +26,7 @@ OF_TRAINING = (
 """Settings that a method reads only if it trains."""
 
 
-def refuse_settings_of_training(config: AdaptConfig) -> None:
+def refuse_training_settings(config: AdaptConfig) -> None:
     """Raise an error for a setting of the user's that a method that trains nothing does not read."""
     defaults = {name: AdaptConfig.model_fields[name].default for name in OF_TRAINING}
     defaults |= methods.training_defaults(config.method)
@@ -57,7 +57,7 @@ def choose_parameters(model: Classifier, adapted: Any) -> list[str]:
     return lines
 
 
-def refuse_without_effect(config: AdaptConfig, model: nn.Module, trains: bool) -> None:
+def refuse_unread_settings(config: AdaptConfig, model: nn.Module, trains: bool) -> None:
     """Raise an error for settings that change nothing: of batch-norm where no layer of it keeps statistics, and of how
     weights change where nothing is trained."""
     if not trains and config.batch_norm == "source":

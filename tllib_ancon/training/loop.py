@@ -87,7 +87,7 @@ class TrainingLoop(ABC):
         if processes.rank() > 0:  # noise, such as dropout's, differs between processes
             torch.manual_seed(options.seed + processes.rank())
 
-    def make(self, settings: Mapping[str, Any], overwrite: bool = False) -> dict[str, Any]:
+    def fit(self, settings: Mapping[str, Any], overwrite: bool = False) -> dict[str, Any]:
         """Begin or resume the run of these settings; returns ``result.json``, also of a finished run."""
         with closing(self.run):
             self.progress.lines(self.run.begin(settings, overwrite))
@@ -95,7 +95,7 @@ class TrainingLoop(ABC):
                 self.progress.line(f"{self.run} holds this run already, finished")
                 self._continue_from(self.run.metrics())
                 return self.result()
-            self._make_epochs()
+            self._fit_epochs()
             result = self.result()
             self.run.finish(result)
         self.progress.finish(result)
@@ -119,7 +119,7 @@ class TrainingLoop(ABC):
             group["initial_lr"] = rate
         self.schedule.base_lrs = [rate] * len(self.optimizer.param_groups)
 
-    def _make_epochs(self) -> None:
+    def _fit_epochs(self) -> None:
         """Make all epochs that the run does not have yet; a signal ends it after the step that it came in."""
         with watching_workers(), self.interruption:
             for _ in self.epochs():

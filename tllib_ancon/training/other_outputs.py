@@ -12,7 +12,7 @@ from tllib_ancon.models.classifier import BATCH_NORMS
 from tllib_ancon.models.copies import copy_of, restore_tensors, wrapped_again
 from tllib_ancon.models.outputs import output_for
 from tllib_ancon.training import devices
-from tllib_ancon.training.learning import refuse_settings_of_training
+from tllib_ancon.training.learning import refuse_training_settings
 from tllib_ancon.training.loop import training_loader
 from tllib_ancon.training.online import Online, online
 from tllib_ancon.training.plan import Plan
@@ -25,7 +25,7 @@ def fit_without_logits(plan: Plan) -> AdaptationResult:
     module: Any = plan.source.module
     assert config.batch_size is not None
     if config.method == "adabn":
-        refuse_settings_of_training(plan.requested)
+        refuse_training_settings(plan.requested)
     stream = _stream_of(plan, module)
     images = UnlabelledImages(plan.target, plan.transforms.train, config.seed)
     loader = training_loader(images, min(config.batch_size, len(plan.target)), config.workers)

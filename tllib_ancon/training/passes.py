@@ -47,7 +47,7 @@ class Passes:
         mirrored = self._predict(self.loaders.target, mirror)
         return outputs._replace(logits=mean_prediction(outputs.logits, mirrored.logits))
 
-    def adapted(self) -> Outputs:
+    def to_adapt_on(self) -> Outputs:
         """Predictions on the images to adapt on: those on the target where these are the same and there are some."""
         if self.loaders.num_held_out == 0 and self.target_is_predicted():
             return self.target()
@@ -57,7 +57,7 @@ class Passes:
         """Predictions for a method: on all images to adapt on, or on the sample, by which the epoch was scored where
         nothing is held out."""
         if needs_all:
-            return self.adapted()
+            return self.to_adapt_on()
         return self.sample() if self.loaders.num_held_out else self.scored()
 
     def sample(self) -> Outputs:

@@ -12,27 +12,19 @@ from torch import nn
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.batches import Batch
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.layouts import layout_of
 from tllib_ancon.data.transforms import Preprocessing, mirror
 from tllib_ancon.models.classifier import Classifier, NetworkClassifier, as_classifier
 from tllib_ancon.models.outputs import MultiLabelOutput, OtherOutput
-from tllib_ancon.runtime.errors import unknown_name
 from tllib_ancon.training import devices, inputs
-from tllib_ancon.training.class_names import in_the_models_order, note_on_labels
 from tllib_ancon.training.facts import facts_of
 from tllib_ancon.training.files import sha256
-from tllib_ancon.training.image_transforms import (
-    Transforms,
-    TransformSource,
-    refuse_without_effect,
-    transforms_of,
-    with_preprocessing_of,
-)
+from tllib_ancon.training.image_transforms import Transforms, TransformSource, transform_source_of, transforms_of
 from tllib_ancon.training.mirroring import without_mirrors
+from tllib_ancon.training.model_classes import in_the_models_order, note_on_labels
 from tllib_ancon.training.probing import probe_of
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.records import network_record, record_of, sha256_of_tensors
 from tllib_ancon.training.resolve import resolve
+from tllib_ancon.training.run_record import images_record, network_record, sha256_of_tensors
 from tllib_ancon.training.source import Source
 from tllib_ancon.training.teaching import Labels, taught_labels
 
@@ -81,25 +73,6 @@ class Plan:
         return as_classifier(self.source.load(self.requested), self.head, self.probe)
 
 
-def open_target(
-    config: AdaptConfig, source: Source, images: Any, labels: Any, user_transforms: TransformSource
-) -> Domain:
-    """The target images that the caller passes, or that the settings name."""
-    target = inputs.images_of(config, images, labels, source.classes)
-    refuse_without_effect(config, target, user_transforms)
-    if source.checkpoint and config.root and config.data:
-        _require_known_domains(config)
-    return target
-
-
-def _require_known_domains(config: AdaptConfig) -> None:
-    """Raise an error for the name of a source domain, which is only recorded, that the dataset does not have."""
-    names = layout_of(str(config.data)).named_domains(Path(str(config.root)))
-    for code in config.source:
-        if names and code not in names:
-            raise unknown_name(f"source domain of {config.data}:", code, names)
-
-
 def make_plan(
     requested: AdaptConfig,
     source: Source,
@@ -124,12 +97,11 @@ def make_plan(
     progress = Progress(requested.quiet)
     devices.make_reproducible(requested.seed, requested.deterministic)
     network = source.load(requested)
-    recorded = {} if requested.overwrite else recorded
-    transform_source = with_preprocessing_of(network, user_transforms)
+    transform_source = transform_source_of(network, user_transforms)
     config, notes = resolve(requested, facts_of(requested, source, network, images, transform_source, recorded))
     progress.lines(notes)
     transforms = replace(transforms_of(config, network, images, transform_source), augment=augment)
-    target = inputs.prepared(config, images, transforms)
+    target = inputs.with_cache(config, images, transforms)
     probe = probe_of(target, transforms.evaluation) if source.is_whole else None
     model = _classifier(requested, source, network, head, probe)
     if model is None:
@@ -203,12 +175,12 @@ def _record_of(
     config: AdaptConfig, source: Source, network: nn.Module, model: Classifier, target: Domain
 ) -> dict[str, Any]:
     """What ``config.json`` holds of the images and of the source model."""
-    record: dict[str, Any] = {"inputs": record_of(target)}
+    record: dict[str, Any] = {"inputs": images_record(target)}
     if not source.checkpoint:
         record["inputs"]["model"] = type(network).__qualname__
         record["inputs"]["weights_sha256"] = sha256_of_tensors(network.state_dict())
     elif Path(str(config.checkpoint)).is_file():
         record["inputs"]["checkpoint_sha256"] = sha256(Path(str(config.checkpoint)))
-    if "taught" in source.recorded:
-        record["taught"] = source.recorded["taught"]
+    if "taught" in source.recorded_settings:
+        record["taught"] = source.recorded_settings["taught"]
     return record

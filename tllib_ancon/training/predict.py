@@ -1,31 +1,46 @@
-"""The predictions of a model on images: classes and probabilities, in Python or in a file with a row an image."""
+"""The predictions of a model on images, and the network that makes them."""
 
-import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import isnan
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from PIL import Image
-from torch import nn
+from torch import Tensor, nn
 
-from tllib_ancon.config.predict import STANDARD_OUTPUT, PredictConfig, PredictionsConfig
-from tllib_ancon.data.domain import numbered
-from tllib_ancon.data.loading import UnlabelledImages
-from tllib_ancon.runtime import processes
+from tllib_ancon.config.predict import PredictConfig
+from tllib_ancon.data.batches import Batch, are_images, num_rows, shape_text, tree_map, with_floats_as
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
+from tllib_ancon.data.transforms import Preprocessing, mirror
+from tllib_ancon.models.classifier import Classifier, no_logits
+from tllib_ancon.models.copies import unwrapped
+from tllib_ancon.models.logits import find_logits, observe
+from tllib_ancon.models.outputs import LogitsReader, evaluating, output_for
+from tllib_ancon.models.preprocessing import is_processor
 from tllib_ancon.runtime.errors import UserError
-from tllib_ancon.runtime.extras import require
-from tllib_ancon.runtime.text import Shown, csv_text, showable
-from tllib_ancon.training import devices
-from tllib_ancon.training.class_names import ModelClasses
-from tllib_ancon.training.files import new_file, write_bytes, write_whole
-from tllib_ancon.training.image_transforms import Transform
+from tllib_ancon.runtime.processes import Shard
+from tllib_ancon.runtime.text import Shown
+from tllib_ancon.self_training.method import mean_prediction
+from tllib_ancon.training import devices, inputs
+from tllib_ancon.training.facts import facts_of
+from tllib_ancon.training.image_transforms import (
+    Transform,
+    declared_preprocessing,
+    passed_transforms,
+    preprocessing_by,
+    refuse_unread_preprocessing,
+    transform_source_of,
+    transforms_of,
+)
+from tllib_ancon.training.inference import run_network
 from tllib_ancon.training.not_finite import predicted_classes
-from tllib_ancon.training.predictor import Predictor
+from tllib_ancon.training.progress import Progress
+from tllib_ancon.training.resolve import resolve
+from tllib_ancon.training.source import Source, open_source
 
 
 @dataclass(frozen=True, repr=False)
@@ -105,142 +120,112 @@ def predict(
         return Predictions(predictor.probabilities(domain), positions, domain.paths)
 
 
-def write_prediction_table(config: PredictionsConfig) -> dict[str, int]:
-    """Write a row for each image, with an error if it cannot be read; returns the number of ``rows`` and of ``errors``.
-    CSV and Parquet have showable names; NPZ has the paths unchanged."""
-    out = None if config.out == STANDARD_OUTPUT else Path(config.out)
-    if out is not None:
-        _require_format(out)
-        new_file(out, config.overwrite)
-    with devices.using_processor(config.threads):
-        predictor = Predictor(config)
-        domain = predictor.open()
-        images = _TolerantImages(*predictor.prepare(domain))
-        probabilities = predictor.probabilities(domain, images)
-        paths = domain.positions if domain.paths is None else domain.paths
-        table = _Table(
-            paths=[str(path) for path in paths],
-            classes=_class_names(predictor, probabilities.shape[1]),
-            probabilities=probabilities,
-            errors=images.errors(probabilities),
-        )
-        _write(table, out, config.probabilities)
-        return {"rows": len(domain), "errors": len(domain) - table.errors.count("")}
+class Predictor:
+    """A network that is ready to predict: the caller's module, which stays unchanged, or that of a checkpoint or run.
 
+    Args:
+        config: settings of the user
+        model: the caller's module, a checkpoint or a run directory. Default: what the settings name
+        transform: the caller's, for evaluation
+        head: name of the head of a module with several
+        source: the opened model. Default: opened here
 
-def _require_format(out: Path) -> None:
-    suffix = out.suffix.lower()
-    if suffix not in FORMATS:
-        raise UserError(
-            f"`out={out}`: its ending decides the format; expected {', '.join(FORMATS)}, or - for standard output"
-        )
-    if suffix == ".parquet":
-        require(f"`out={out}`", "pyarrow", extra="parquet")
+    Attributes:
+        config: the settings with the defaults that depend on the model
+    """
 
-
-def _class_names(predictor: Predictor, num_classes: int) -> Sequence[str]:
-    if predictor.start.classes:
-        return predictor.start.classes
-    names = ModelClasses.of(predictor.network, num_classes, predictor.start).usable_names
-    return names or numbered(num_classes)
-
-
-@dataclass(frozen=True)
-class _Table:
-    """A row for each image. An image with an error has no class."""
-
-    paths: Sequence[str]
-    classes: Sequence[str]
-    probabilities: NDArray[np.float32]
-    errors: Sequence[str]
+    def __init__(
+        self,
+        config: PredictConfig,
+        model: nn.Module | str | Path | None = None,
+        transform: Transform | None = None,
+        head: str | None = None,
+        *,
+        source: Source | None = None,
+    ):
+        self.requested = config.with_paths(checkpoint=model)
+        self.source = source or open_source(self.requested, model)
+        self.network: Any = None if self.source.module is None else unwrapped(self.source.module)
+        if self.source.checkpoint:
+            self.network = self.source.load(self.requested).to(devices.device())
+        self.head = head
+        self._reader: LogitsReader | None = None
+        user_transforms = passed_transforms(None if is_processor(transform) else transform, transform)
+        self._transforms = transform_source_of(self.network, user_transforms)
+        self.config, _ = resolve(self.requested, facts_of(self.requested, self.source))
 
     @property
-    def labels(self) -> NDArray[np.int64]:
-        """The class of each image, (N,); -1 for an image with an error."""
-        return np.where(np.array(self.errors) == "", self.probabilities.argmax(1), -1)
+    def preprocessing(self) -> Preprocessing | None:
+        return preprocessing_by(dict(self.config), declared_preprocessing(self._transforms))
 
-    def arrays(self) -> dict[str, Any]:
-        return {
-            "paths": np.array(self.paths),
-            "labels": self.labels,
-            "probabilities": self.probabilities,
-            "errors": np.array(self.errors, dtype=str),
-            "classes": np.array(self.classes),
-        }
+    def open(self, images: Any = None) -> Domain:
+        """The images that are passed, or that the settings name, without labels."""
+        return self.open_labelled(images, False).without_labels()
 
-    def columns(self, every_class: bool) -> dict[str, list[Any]]:
-        """The columns of the table by name; None where an image has no value."""
-        names = [showable(name) for name in self.classes]
-        names_of_labels = np.array([*names, None], dtype=object)  # None: of the label -1
-        columns: dict[str, list[Any]] = {
-            "path": [showable(path) for path in self.paths],
-            "class": names_of_labels[self.labels].tolist(),
-            "confidence": _numbers(self.probabilities.max(1)),
-        }
-        if every_class:
-            for name, column in zip(names, self.probabilities.T, strict=True):
-                columns[f"probability_{name}"] = _numbers(column)
-        columns["error"] = [showable(error) or None for error in self.errors]
-        return columns
+    def open_labelled(self, images: Any = None, labels: Any = None) -> Domain:
+        """The same with these labels, or with the labels of the data."""
+        return inputs.open_images(self.config, images, labels, self.source.classes)
 
+    def prepare(self, images: Domain) -> tuple[Domain, Transform]:
+        refuse_unread_preprocessing(self.requested, images, self._transforms)
+        facts = facts_of(self.config, self.source, self.network, images, self._transforms)
+        config, notes = resolve(self.config, facts)
+        Progress(self.config.quiet).lines(notes)
+        transforms = transforms_of(config, self.network, images, self._transforms)
+        return inputs.with_cache(config, images, transforms), transforms.evaluation
 
-def _numbers(values: NDArray[np.float32]) -> list[float | None]:
-    """Numbers (N,), None in place of NaN."""
-    return [None if isnan(value) else value for value in values.tolist()]
+    def logits(self, images: Domain, dataset: UnlabelledImages | None = None) -> NDArray[np.float32]:
+        """Logits (N, K) in the order of the images, of two views combined; NaN in rows with a negative index."""
+        dataset = dataset or UnlabelledImages(*self.prepare(images))
+        device = self._weights.device
+        order = Shard.of_this_process(len(images)).padded_positions
+        loader = ImageLoader(dataset, self.config.batch_size, self.config.workers, order, device=device)
+        progress = Progress(self.config.quiet)
+        with evaluating(self.network), progress.bar("predicting", len(loader)) as bar:
+            bar.iterable = loader
+            outputs = run_network(
+                self._predict, bar, device, len(order), len(images), result_device=torch.device("cpu")
+            )
+        unread = (outputs.indices < 0)[:, None]
+        return np.asarray(outputs.logits.masked_fill(unread, torch.nan))
 
+    def probabilities(self, images: Domain, dataset: UnlabelledImages | None = None) -> NDArray[np.float32]:
+        return np.asarray(torch.from_numpy(self.logits(images, dataset)).softmax(1))
 
-@processes.on_main
-def _write(table: _Table, out: Path | None, every_class: bool) -> None:
-    """Write the table in the format of the file's ending, or as CSV to standard output."""
-    if out is None:
-        sys.stdout.write(_csv(table.columns(every_class)))
-    elif out.suffix.lower() == ".npz":
-        write_whole(out, lambda file: np.savez_compressed(file, **table.arrays()))
-    elif out.suffix.lower() == ".parquet":
-        write_whole(out, lambda file: _write_parquet(table.columns(every_class), file))
-    else:
-        write_bytes(out, _csv(table.columns(every_class)).encode())
+    @property
+    def _weights(self) -> Tensor:
+        """Weights of the network, in its floating type and on its device."""
+        weights: Iterator[Tensor] = (weight for weight in self.network.parameters() if weight.is_floating_point())
+        return next(weights, torch.empty(0))
 
+    def _predict(self, items: Batch) -> tuple[Tensor, Tensor]:
+        """Logits of a batch, of two views combined, and no features."""
+        images = with_floats_as(items, self._weights.dtype)
+        logits = self._logits_of(images)
+        if self.config.views == 2:
+            if not are_images(images):
+                shape = shape_text(tree_map(lambda tensor: tensor[0], images))
+                raise UserError(f"`views=2` mirrors images, and these inputs have shape {shape}; leave it out")
+            logits = mean_prediction(logits, self._logits_of(mirror(images)))
+        return logits, logits.new_empty(len(logits), 0)
 
-def _csv(columns: Mapping[str, Sequence[Any]]) -> str:
-    return csv_text([list(columns), *zip(*columns.values(), strict=True)])
+    def _logits_of(self, images: Any) -> Tensor:
+        if are_images(images) and images.device.type == "cpu":  # where convolutions are faster in this layout
+            images = images.contiguous(memory_format=torch.channels_last)
+        logits = self._read_logits(images)
+        if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != num_rows(images):
+            raise UserError(no_logits(logits, num_rows(images)))
+        return logits
 
-
-def _write_parquet(columns: Mapping[str, Sequence[Any]], file: BinaryIO) -> None:
-    import pyarrow
-    from pyarrow import parquet
-
-    types = {name: pyarrow.string() if name in TEXTS else pyarrow.float32() for name in columns}
-    parquet.write_table(pyarrow.table(dict(columns), schema=pyarrow.schema(types)), file)
-
-
-TEXTS = ("path", "class", "error")
-"""Columns of text; the others hold numbers."""
-
-FORMATS = (".csv", ".parquet", ".npz")
-
-
-class _TolerantImages(UnlabelledImages):
-    """Items (index, image); (-1 - index, black) for an image that cannot be read."""
-
-    def __getitem__(self, key: int) -> tuple[int, Any]:
-        try:
-            return super().__getitem__(key)
-        except UserError:
-            if self.domain.holds_tensors:
-                raise
-            return -1 - key, self.transformed(Image.new("RGB", (64, 64)), key)
-
-    def errors(self, probabilities: NDArray[np.float32]) -> list[str]:
-        """Why an image has no probabilities (N, K); empty for one that has."""
-        errors = [""] * len(probabilities)
-        for key in np.flatnonzero(np.isnan(probabilities).any(1)).tolist():
-            errors[key] = self._error(key)
-        return errors
-
-    def _error(self, key: int) -> str:
-        try:
-            self.domain.image(key)
-        except UserError as error:
-            return str(error).partition("; `skip_corrupt")[0]
-        return "the model's output is not finite"
+    def _read_logits(self, images: Batch) -> Any:
+        """Logits of a batch. The first one shows where they are in the network's output."""
+        if isinstance(self.network, Classifier):
+            self._reader = LogitsReader()
+        if self._reader is not None:
+            return self._reader(output_for(self.network, images))
+        names = [] if self.head is None else self.head.split(",")
+        observed = observe(self.network, images, names)
+        self._reader = find_logits(self.network, images, observed, names)
+        for note in self._reader.notes:
+            Progress(self.config.quiet).line(note)
+        return self._reader(observed.output)

@@ -26,17 +26,17 @@ from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.facts import facts_of
 from tllib_ancon.training.image_transforms import (
     Transforms,
-    refuse_without_effect,
+    refuse_unread_preprocessing,
+    transform_source_of,
     transforms_of,
-    with_preprocessing_of,
 )
-from tllib_ancon.training.inference import Outputs, evaluation_loader, recorder
+from tllib_ancon.training.inference import Outputs, evaluation_loader, scorer_by_labels
 from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statistics, training_loader
 from tllib_ancon.training.probing import probe_of
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.records import record_of
 from tllib_ancon.training.resolve import resolve
 from tllib_ancon.training.run import BEST, LATEST, STATISTICS, RunDirectory
+from tllib_ancon.training.run_record import images_record
 from tllib_ancon.training.source import Source, require_extras
 
 OTHER_SIZE = "; pass the `image_size` that the network takes"
@@ -66,30 +66,30 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
         run = RunDirectory(config.log)
         toolkit = None if config.method == "erm" else find()
         domains = _open_domains(config)
-        record: dict[str, Any] = {"inputs": record_of(*domains)}
+        record: dict[str, Any] = {"inputs": images_record(*domains)}
         devices.make_reproducible(config.seed, config.deterministic)
         backbone = _create_backbone(config, toolkit)
-        refuse_without_effect(config, domains[0])
-        preprocessing = with_preprocessing_of(backbone)
-        recorded = {} if config.overwrite else run.recorded()
+        refuse_unread_preprocessing(config, domains[0])
+        preprocessing = transform_source_of(backbone)
+        recorded = {} if config.overwrite else run.recorded_settings()
         resolved, notes = resolve(config, facts_of(config, Source(), backbone, domains[0], preprocessing, recorded))
         progress = Progress(resolved.quiet)
         progress.lines(notes)
         transforms = transforms_of(resolved, backbone, domains[0], preprocessing)
-        images = [inputs.prepared(resolved, domain, transforms) for domain in domains]
+        images = [inputs.with_cache(resolved, domain, transforms) for domain in domains]
         if toolkit is not None:
             record["toolkit"] = toolkit.name
         training = _training(resolved, backbone, images, toolkit, run, transforms, progress)
         settings = {"command": "pretrain", **resolved.to_dict(), **record}
-        return training.make(settings, resolved.overwrite)
+        return training.fit(settings, resolved.overwrite)
 
 
 def _open_domains(config: PretrainConfig) -> list[Domain]:
     """The source, and for CDAN and MDD the target with the source's classes."""
-    source = inputs.open_images(config, config.source)
+    source = inputs.open_domains(config, config.source)
     if config.method == "erm":
         return [source]
-    return [source, inputs.open_images(config, config.target, classes=source.classes)]
+    return [source, inputs.open_domains(config, config.target, classes=source.classes)]
 
 
 def _create_backbone(config: PretrainConfig, toolkit: Toolkit | None) -> Any:
@@ -225,7 +225,7 @@ class _AdversarialTraining(TrainingLoop):
     ):
         model, self.adversary = network
         self.reversal = GradientReversal(model, self.adversary)
-        self.record, target = recorder(target), target.without_labels()
+        self.score_by_labels, target = scorer_by_labels(target), target.without_labels()
         loaders = [
             training_loader(images, options.batch_size, options.workers, options.iters_per_epoch)
             for images in (
@@ -277,7 +277,7 @@ class _AdversarialTraining(TrainingLoop):
         predictions = self._predict(self.target, metrics["epoch"])
         self._require_finite(predictions.logits, metrics["epoch"])
         metrics |= selection.score_all(predictions.logits.softmax(1))
-        metrics |= {} if self.record is None else self.record(predictions)
+        metrics |= {} if self.score_by_labels is None else self.score_by_labels(predictions)
 
     def result(self) -> dict[str, Any]:
         return {

@@ -78,14 +78,14 @@ def resolve(config: Config, facts: Facts) -> tuple[Config, list[str]]:
 
 
 def _recorded_run(settings: Settings, facts: Facts) -> Settings:
-    return facts.recorded
+    return facts.recorded_settings
 
 
 def _source_run(settings: Settings, facts: Facts) -> Settings:
     names = (*INHERITED, *FOLLOWED)
     if facts.is_whole:
         names = tuple(name for name in names if name not in settings_of(ModelConfig))
-    return {name: as_tuple(facts.source.get(name)) for name in names}
+    return {name: as_tuple(facts.source_settings.get(name)) for name in names}
 
 
 def _usual_network(settings: Settings, facts: Facts) -> Settings:
@@ -143,7 +143,7 @@ def _range_of_the_pixels(settings: Settings, facts: Facts) -> Settings:
 def _views_of_the_source(settings: Settings, facts: Facts) -> Settings:
     if settings.get("no_hflip"):
         return {"views": 1}
-    return {"views": facts.source.get("views") or 1}
+    return {"views": facts.source_settings.get("views") or 1}
 
 
 def _optimizer(settings: Settings, facts: Facts) -> Settings:
@@ -289,8 +289,8 @@ def _notes(config: ImagesConfig, settings: Settings, facts: Facts) -> list[str]:
         learned = "shifted by up to 4 pixels" if size < SMALL else "cropped at random"
         shown = f"resized to {size} × {size} pixels, in training {learned}"
         notes.append(f"the preprocessing of this network is unknown; images are {shown}")
-    if images.tensors is not None and images.tensors[0] >= 0:
-        least, most = images.tensors
+    if images.tensor_range is not None and images.tensor_range[0] >= 0:
+        least, most = images.tensor_range
         notes.append(
             f"the images are tensors with values from {least:.3g} to {most:.3g}, which the model gets unchanged; if it "
             "was trained on normalised images, normalise them, or pass them as bytes"

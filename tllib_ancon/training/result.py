@@ -24,7 +24,7 @@ from tllib_ancon.training.image_transforms import Transform
 from tllib_ancon.training.progress import result_summary
 from tllib_ancon.training.run import CARD
 from tllib_ancon.training.source import open_source
-from tllib_ancon.training.teaching import certifying
+from tllib_ancon.training.teaching import certifying_positions
 
 if TYPE_CHECKING:
     from tllib_ancon.certificate.session import Session
@@ -110,7 +110,7 @@ class AdaptationResult(Shown):
 
         Returns: a session, as :func:`tllib_ancon.certify` does
         """
-        positions = certifying(self._recorded, len(self._origin.target))
+        positions = certifying_positions(self._recorded, len(self._origin.target))
         answers = None if labels is None else on_cpu(labels)
         if answers is not None and positions is not None:
             answers = np.asarray(answers)[positions]

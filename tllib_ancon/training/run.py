@@ -28,7 +28,7 @@ from tllib_ancon.training.checkpointing import (
     write_weights,
 )
 from tllib_ancon.training.inference import Outputs
-from tllib_ancon.training.run_settings import differences, refuse_other_settings, versions
+from tllib_ancon.training.run_record import differences, refuse_other_settings, versions
 
 CONFIG, METRICS, RESULT = "config.json", "metrics.jsonl", "result.json"
 CHECKPOINTS = "checkpoints"
@@ -53,7 +53,7 @@ class MemoryRun:
     def __str__(self) -> str:
         return "memory"
 
-    def recorded(self) -> dict[str, Any]:
+    def recorded_settings(self) -> dict[str, Any]:
         """The settings of the run that continues; empty for a new one."""
         return {}
 
@@ -135,7 +135,7 @@ class RunDirectory(MemoryRun):
             raise UserError(f"{self.path} is not a run directory: it has no {CONFIG}. Give another folder")
         return _read(self.path / CONFIG)
 
-    def recorded(self) -> dict[str, Any]:
+    def recorded_settings(self) -> dict[str, Any]:
         return self.config() if self._has(CONFIG) else {}
 
     @on_main
@@ -179,7 +179,7 @@ class RunDirectory(MemoryRun):
             unfinished.unlink()
         if overwrite:
             self.clear()
-        recorded = {} if overwrite else self.recorded()
+        recorded = {} if overwrite else self.recorded_settings()
         required = STATE if recorded else CONFIG
         present = [name for name in OF_AN_EPOCH if self._has(name)]
         if present and not self._has(required):

@@ -13,7 +13,7 @@ from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.run import RunConfig
-from tllib_ancon.config.settings import as_tuple
+from tllib_ancon.config.settings import Settings, as_tuple
 from tllib_ancon.data.batches import Batch, form_of, zeros_of
 from tllib_ancon.data.layouts.arrays import Arrays, open_arrays
 from tllib_ancon.data.layouts.hugging_face import require_datasets
@@ -46,26 +46,26 @@ class Source:
 
     Attributes:
         checkpoint: the file, ``imagenet`` or the name of a library's model; empty for the caller's own module
-        recorded: ``config.json`` of that run
+        recorded_settings: ``config.json`` of that run
         module: network that takes the checkpoint's weights if no record builds it, or the caller's own module
         names: names of the classes that the user gives, in the order of the labels
     """
 
     checkpoint: str = ""
     run: Path | None = None
-    recorded: Mapping[str, Any] = field(default_factory=dict)
+    recorded_settings: Mapping[str, Any] = field(default_factory=dict)
     module: nn.Module | None = None
     names: list[str] | None = None
 
     @property
     def classes(self) -> list[str] | None:
-        names: list[str] | None = self.names or self.recorded.get("inputs", {}).get("classes")
+        names: list[str] | None = self.names or self.recorded_settings.get("inputs", {}).get("classes")
         return names
 
     @property
-    def record(self) -> dict[str, Any]:
-        """The :func:`~tllib_ancon.training.records.network_record` of a run of a whole network; else empty."""
-        recorded: dict[str, Any] = self.recorded.get("network") or {}
+    def network_record(self) -> dict[str, Any]:
+        """The :func:`~tllib_ancon.training.run_record.network_record` of a run of a whole network; else empty."""
+        recorded: dict[str, Any] = self.recorded_settings.get("network") or {}
         return recorded
 
     @property
@@ -83,38 +83,38 @@ class Source:
     @property
     def is_whole(self) -> bool:
         """Whether its network is one that was given as an object, or that a record builds."""
-        return self.module is not None or bool(self.record)
+        return self.module is not None or bool(self.network_record)
 
     def load(self, config: AdaptConfig | PredictConfig) -> nn.Module:
         """The network with its weights: a copy of the caller's module, else a classifier."""
         if not self.is_whole:
             return self._rebuilt(config)
-        network = build(self.record) if self.module is None else copy_of(self.module).float()
+        network = build(self.network_record) if self.module is None else copy_of(self.module).float()
         if Path(self.checkpoint).is_file():
             state = without_prefix(load_state_dict(self.checkpoint), network)
             load_into(network, state, f"checkpoint {self.checkpoint}")
-        if not self.record:
+        if not self.network_record:
             return network
-        model = as_classifier(network, self.record.get("head"), self._probe(config), reader=self._reader())
-        if "preprocessing" in self.record:
-            model.preprocessing = _preprocessing_of(self.record["preprocessing"])
+        model = as_classifier(network, self.network_record.get("head"), self._probe(config), reader=self._reader())
+        if "preprocessing" in self.network_record:
+            model.preprocessing = _preprocessing_of(self.network_record["preprocessing"])
         return model
 
     def _probe(self, config: AdaptConfig | PredictConfig) -> Batch | None:
         """Two inputs of zeros of the recorded form; None where it is unknown."""
-        form = self.record.get("images")
+        form = self.network_record.get("images")
         if form is None and config.data == Arrays.name:
             rows: Any = open_arrays(str(config.root))
             form = form_of(rows.image(0)[None])
         return None if form is None else zeros_of(form, 2)
 
     def _reader(self) -> LogitsReader | None:
-        output = self.record.get("output")
+        output = self.network_record.get("output")
         return None if output is None else LogitsReader(**{**output, "path": tuple(output["path"])})
 
     def _rebuilt(self, config: AdaptConfig | PredictConfig) -> Classifier:
         settings = dict(resolve(config, facts_of(config, self))[0])
-        recorded_classes = self.recorded.get("inputs", {}).get("classes", ())
+        recorded_classes = self.recorded_settings.get("inputs", {}).get("classes", ())
         model = load(
             self.checkpoint,
             settings["arch"],
@@ -155,16 +155,22 @@ def require_extras(config: AdaptConfig | PredictConfig | PretrainConfig) -> None
         require_tracker(config.track)
 
 
-def open_source(config: AdaptConfig | PredictConfig, network: Any = None) -> Source:
-    """Find the model that settings name, or the caller's ``network``, which takes the weights of a checkpoint."""
+def open_source(config: AdaptConfig | PredictConfig, model: Any = None) -> Source:
+    """Find the model that settings name, or take the caller's network, which gets the weights of a checkpoint.
+
+    Args:
+        config: settings of the user; they have the path or the settings that a caller passes as the model
+        model: what the caller passes
+    """
+    network = None if isinstance(model, str | Path | Settings) else model
     require_extras(config)
     names = None if config.class_names is None else read_class_names(Path(config.class_names))
     if network is not None and (config.checkpoint is None or isinstance(config, AdaptConfig)):
         _require_no_other_model(config)
         return Source(module=require_network(network, learns=isinstance(config, AdaptConfig)), names=names)
     if config.checkpoint is not None:
-        model = config.model if network is None else network
-        return replace(open_checkpoint(config.checkpoint, model), names=names)
+        with_weights = config.model if network is None else network
+        return replace(open_checkpoint(config.checkpoint, with_weights), names=names)
     if ":" not in str(config.arch):
         raise UserError("no model to start from: pass `checkpoint`, or an `arch` that begins with hf: or open_clip:")
     network, names = load_named(str(config.arch), names, config.prompts, config.allow_download)
@@ -193,9 +199,9 @@ def open_checkpoint(checkpoint: str, model: str | nn.Module | None = None, advic
     run = path.resolve().parent.parent
     source = Source(str(path), module=imported(model) if isinstance(model, str) else model)
     if (run / CONFIG).is_file():
-        source = replace(source, run=run, recorded=RunDirectory(run).config())
-    if source.module is None and source.record.get("library") == OWN:
+        source = replace(source, run=run, recorded_settings=RunDirectory(run).config())
+    if source.module is None and source.network_record.get("library") == OWN:
         raise UserError(
-            f"{path} holds the weights of a network that was given in Python, {source.record['name']}; {advice}"
+            f"{path} holds the weights of a network that was given in Python, {source.network_record['name']}; {advice}"
         )
     return source

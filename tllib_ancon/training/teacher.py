@@ -26,22 +26,22 @@ from tllib_ancon.runtime.errors import NotFinite, UserError, one_line
 from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.self_training.method import mean_prediction
 from tllib_ancon.training import devices, inputs
-from tllib_ancon.training.class_names import ModelClasses
 from tllib_ancon.training.facts import facts_of
 from tllib_ancon.training.image_transforms import (
     Transform,
     Transforms,
-    known_preprocessing,
+    declared_preprocessing,
     preprocessing_by,
+    transform_source_of,
     transforms_of,
-    with_preprocessing_of,
 )
 from tllib_ancon.training.inference import Outputs, View, evaluation_loader
 from tllib_ancon.training.mirroring import shifted
+from tllib_ancon.training.model_classes import ModelClasses
 from tllib_ancon.training.plan import Plan
 from tllib_ancon.training.probing import probe_of
-from tllib_ancon.training.records import sha256_of_tensors
 from tllib_ancon.training.resolve import USUAL_BATCH, resolve
+from tllib_ancon.training.run_record import sha256_of_tensors
 from tllib_ancon.training.source import Source, open_checkpoint
 from tllib_ancon.training.target_loaders import AGREEMENT_SAMPLE, TargetLoaders
 
@@ -300,17 +300,17 @@ def _prepared(plan: Plan, source: Source, network: nn.Module) -> tuple[Domain, T
     config = plan.config
     settings = PredictConfig(quiet=True, pixel_range=config.pixel_range, bands=config.bands)
     resolved, _ = resolve(settings, facts_of(settings, source))
-    transform_source = with_preprocessing_of(network)
+    transform_source = transform_source_of(network)
     if (
         not plan.target.holds_tensors
-        and preprocessing_by(dict(resolved), known_preprocessing(transform_source)) is None
+        and preprocessing_by(dict(resolved), declared_preprocessing(transform_source)) is None
     ):
         transform_source = Transforms(plan.transforms.evaluation, plan.transforms.evaluation)
         plan.progress.line("the preprocessing of the teacher is unknown: images are prepared as for the model")
     resolved, notes = resolve(settings, facts_of(settings, source, network, plan.target, transform_source))
     plan.progress.lines(f"teacher: {note}" for note in notes)
     transforms = transforms_of(resolved, network, plan.target, transform_source)
-    return inputs.prepared(resolved, plan.target, transforms), transforms
+    return inputs.with_cache(resolved, plan.target, transforms), transforms
 
 
 def _tried(network: nn.Module, probe: Batch) -> tuple[Classifier, Tensor]:

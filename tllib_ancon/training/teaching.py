@@ -25,7 +25,7 @@ TEACHING = 29
 Labels = NDArray[np.int64]
 
 
-def certifying(recorded: Mapping[str, Any], count: int) -> Labels | None:
+def certifying_positions(recorded: Mapping[str, Any], count: int) -> Labels | None:
     """Positions of the images that certify the run of this ``config.json``; None if no label trained it."""
     taught = recorded.get("taught")
     if taught is None:
@@ -38,7 +38,7 @@ def _teach(fraction: float, seed: int, count: int) -> NDArray[np.bool_]:
     return np.random.default_rng((seed, TEACHING)).random(count) < fraction
 
 
-def names_of(images: Domain, root: str | None) -> list[str]:
+def image_names(images: Domain, root: str | None) -> list[str]:
     """Paths of the images below the folder of the data, or their positions where they are no files."""
     if images.paths is None:
         return [str(position) for position in images.positions]
@@ -46,7 +46,7 @@ def names_of(images: Domain, root: str | None) -> list[str]:
     return [path.removeprefix(folder) for path in images.paths]
 
 
-def answers_of(answers: Any, images: Domain, names: Sequence[str]) -> Labels:
+def labels_of_answers(answers: Any, images: Domain, names: Sequence[str]) -> Labels:
     """The class of each image, (N,), of a file or an array; -1 without an answer, K if nobody can tell the class."""
     if not isinstance(answers, str | Path):
         return checked_classes(
@@ -70,7 +70,7 @@ def taught_labels(
         )
     draw = {"teach": config.teach, "seed": config.seed}
     _require_same_draw(recorded.get("taught"), draw)
-    classes = answers_of(answers, images, names_of(images, config.root))
+    classes = labels_of_answers(answers, images, image_names(images, config.root))
     has_class = (classes >= 0) & (classes < images.num_classes)
     teaches = has_class & _teach(config.teach, config.seed, len(images))
     num_answers = int(has_class.sum())

@@ -219,7 +219,7 @@ def with_classes(target: Domain, num_classes: int, source: Source) -> Domain:
             "give its head two outputs (0, z)"
         )
     _require_same_names(target, source)
-    folders = source.recorded.get("inputs", {}).get("class_folders", {})
+    folders = source.recorded_settings.get("inputs", {}).get("class_folders", {})
     require_same_order(target.class_folders, folders, target.name, f"the run {source.run}")
     if len(target.classes) == num_classes:
         return target

@@ -1,16 +1,23 @@
-"""``config.json`` of a run: what decides its numbers, and how the settings of a call differ from it."""
+"""``config.json`` of a run: what it records beside the settings, and how the settings of a call differ from it."""
 
+import hashlib
 import platform
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from tllib_ancon._version import __version__
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.settings import flag_of, settings_of
+from tllib_ancon.data.batches import Batch, form_of
+from tllib_ancon.data.domain import Domain, require_same_order
+from tllib_ancon.data.transforms import Preprocessing
+from tllib_ancon.models.recipes import recipe_of
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import first_few
 from tllib_ancon.training.checkpointing import ANEW
@@ -22,6 +29,40 @@ NOT_SETTINGS = (
     *(name for name, field in settings_of(AdaptConfig).items() if not flag_of(field).decides),
 )
 """Entries of a configuration that do not decide what a run computes."""
+
+
+def network_record(classifier: Any, images: Batch, preprocessing: Preprocessing | None) -> dict[str, Any]:
+    """Record of a whole network beside its weights: recipe, head, form of the images, and its preprocessing."""
+    return {
+        **recipe_of(classifier, images),
+        "head": classifier.head_name,
+        "output": asdict(classifier.reader),
+        "images": form_of(images),
+        "preprocessing": preprocessing and asdict(preprocessing),
+    }
+
+
+def images_record(*domains: Domain) -> dict[str, Any]:
+    """What ``config.json`` records of images: a run continues on the same ones alone."""
+    first = domains[0]
+    for domain in domains:
+        require_same_order(first.class_folders, domain.class_folders, first.name, domain.name)
+    return {
+        "classes": list(first.classes),
+        "class_folders": first.class_folders,
+        "images": {
+            domain.name: {"number": len(domain), "sha256": domain.fingerprint(), "skipped": list(domain.skipped)}
+            for domain in domains
+        },
+    }
+
+
+def sha256_of_tensors(state: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in state.items():
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def versions() -> dict[str, str]:
