@@ -13,11 +13,11 @@ from tests.networks import state_of
 from tests.training import small
 from tllib_ancon.cli.main import main
 from tllib_ancon.runtime.errors import UserError
-from tllib_ancon.training.teaching import certifying
+from tllib_ancon.training.teaching import certifying_positions
 
 IMAGES = 48
 LABELS = np.random.default_rng(0).integers(0, 3, IMAGES)
-CERTIFYING = np.array(certifying({"taught": {"teach": 0.5, "seed": 0}}, IMAGES))
+CERTIFYING = np.array(certifying_positions({"taught": {"teach": 0.5, "seed": 0}}, IMAGES))
 TEACHING = np.setdiff1d(np.arange(IMAGES), CERTIFYING)
 
 
@@ -121,19 +121,19 @@ def test_one_stream_of_labels_teaches_and_certifies(run, domains, tmp_path, caps
     words = ["--answers", str(file), *TEACH]
     first = tmp_path / "taught"
     assert run("taught", *words) == 0
-    certifying_positions = {*certifying(recorded(first), IMAGES)}
-    assert recorded(first)["taught"]["labels"] == len({*order[2:]} - certifying_positions)
+    positions_of_first = {*certifying_positions(recorded(first), IMAGES)}
+    assert recorded(first)["taught"]["labels"] == len({*order[2:]} - positions_of_first)
     assert "by labels of" in (first / "README.md").read_text()
 
-    later = next(iter(certifying_positions - {*order}))  # it certifies: the run stays the same
+    later = next(iter(positions_of_first - {*order}))  # it certifies: the run stays the same
     file.write_text(file.read_text() + f"\n{names[later]},red\n")
     assert run("taught", *words) == 0
     capsys.readouterr()
     assert main(["certify", str(first), "-j", "0", "--answers", str(file)]) == 0
     shown = capsys.readouterr().out
     certificate = json.loads((first / "certificate.json").read_text())
-    assert certificate["images"] == len(certifying_positions)
-    assert f"the {len(certifying_positions)} images that may not teach certify: of 41 answers " in shown
+    assert certificate["images"] == len(positions_of_first)
+    assert f"the {len(positions_of_first)} images that may not teach certify: of 41 answers " in shown
     assert certificate["labels"] > 1 or certificate["settled"]
 
     assert run("again", *words, "--seed", "1", start=first) == 2

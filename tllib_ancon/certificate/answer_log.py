@@ -4,9 +4,9 @@ import json
 import zlib
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from tllib_ancon.runtime.errors import UserError, reading
+from tllib_ancon.runtime.types import Record
 from tllib_ancon.training.files import write_bytes
 
 CHECKSUM = "crc32"
@@ -17,7 +17,7 @@ class AnswerLog:
     last entry of a line, ``crc32``, is the checksum of the object without it. An incomplete last line was never
     acknowledged; it is left out."""
 
-    def __init__(self, path: Path, header: dict[str, Any]):
+    def __init__(self, path: Path, header: Record):
         self.path = path
         self._lines = _complete_lines(path)
         entries = [self._entry(number, line) for number, line in enumerate(self._lines, start=1)]
@@ -27,22 +27,22 @@ class AnswerLog:
         else:
             self.append(header)
 
-    def append(self, entry: dict[str, Any]) -> None:
+    def append(self, entry: Record) -> None:
         """Add an entry; it is on the disk when this returns, or the file is as before."""
         lines = [*self._lines, _line(entry)]
         write_bytes(self.path, b"".join(line + b"\n" for line in lines))
         self._lines = lines
 
-    def _entry(self, number: int, line: bytes) -> dict[str, Any]:
+    def _entry(self, number: int, line: bytes) -> Record:
         where = f"{self.path}, line {number},"
         with reading(where, "an answer", "; restore it from a copy, or move it away to start again"):
-            entry: dict[str, Any] = dict(json.loads(line.decode(errors="surrogateescape")))
+            entry: Record = dict(json.loads(line.decode(errors="surrogateescape")))
             entry.pop(CHECKSUM, None)
             if _line(entry) != line:
                 raise ValueError("its checksum is wrong")
         return entry
 
-    def _require_same_session(self, recorded: dict[str, Any], header: dict[str, Any]) -> None:
+    def _require_same_session(self, recorded: Record, header: Record) -> None:
         for name, value in header.items():
             if recorded.get(name) == value:
                 continue
@@ -65,7 +65,7 @@ def _complete_lines(path: Path) -> list[bytes]:
     return lines
 
 
-def _line(entry: dict[str, Any]) -> bytes:
+def _line(entry: Record) -> bytes:
     """An entry with its checksum, as a line of the file."""
     content = json.dumps(entry, ensure_ascii=False).encode(errors="surrogateescape")
     with_checksum = {**entry, CHECKSUM: f"{zlib.crc32(content):08x}"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from tllib_ancon.data.open import as_domain
 from tllib_ancon.data.pixels import Decoding
 from tllib_ancon.models.loading import IMAGENET
 from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.types import Record
 from tllib_ancon.training import inputs
 from tllib_ancon.training.card import write_card
 from tllib_ancon.training.checkpointing import read_arrays, write_arrays, write_weights
@@ -196,7 +196,7 @@ def _adaptation_in(run: str) -> RunDirectory:
     raise UserError(f"{run} holds no adaptation; give the run directory of adapt or script")
 
 
-def _require_images(directory: RunDirectory, recorded: Mapping[str, Any]) -> None:
+def _require_images(directory: RunDirectory, recorded: Record) -> None:
     """Raise an error if the images of a run are not where the run recorded them."""
     run = f"the run in {directory.path}"
     root = recorded.get("root")
@@ -207,7 +207,7 @@ def _require_images(directory: RunDirectory, recorded: Mapping[str, Any]) -> Non
         raise UserError(f"the images of {run} are gone: there is no {root}; give their folder as `root`")
 
 
-def _source_checkpoint(directory: RunDirectory, recorded: Mapping[str, Any]) -> str:
+def _source_checkpoint(directory: RunDirectory, recorded: Record) -> str:
     """The source model's checkpoint, the very file that the run started from."""
     checkpoint = recorded.get("checkpoint") or str(directory.checkpoints / SOURCE)  # the latter of a model in Python
     if checkpoint == IMAGENET:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from tllib_ancon.models.class_names import class_names_of
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import csv_text, say
+from tllib_ancon.runtime.types import Values
 from tllib_ancon.training.devices import using_processor
 from tllib_ancon.training.files import write_bytes
 from tllib_ancon.training.image_transforms import Transform
@@ -134,7 +135,7 @@ def _comparison(
     adapted: nn.Module | str | Path,
     target: Domain,
     classes: Sequence[str] | None,
-    prediction_settings: Mapping[str, Any],
+    prediction_settings: Values,
 ) -> Comparison:
     """The classes that two models predict on the same images."""
     start = predict(source, target, **prediction_settings)

@@ -23,6 +23,7 @@ from tllib_ancon.measures.disagreement import DisagreementTest, Side, Verdict
 from tllib_ancon.measures.stopping import labels_needed
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import Shown, showable
+from tllib_ancon.runtime.types import Record
 
 Classes = npt.NDArray[np.int64]
 Certificate = dict[str, Any]
@@ -137,7 +138,7 @@ class Session(Shown):
                 )
 
     @property
-    def _undo_entry(self) -> dict[str, Any]:
+    def _undo_entry(self) -> Record:
         """What a log holds of the last answer being taken back."""
         return {"undo": self.asked(len(self.answers) - 1).name}
 

@@ -26,6 +26,7 @@ from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import say
+from tllib_ancon.runtime.types import Metrics, Values
 from tllib_ancon.training.files import new_file, write_json, write_whole
 
 
@@ -79,7 +80,7 @@ class Command:
                 self._check_file(args.config, {**needed_settings, **file})
             raise
 
-    def _check_file(self, path: str, settings: Mapping[str, Any]) -> None:
+    def _check_file(self, path: str, settings: Values) -> None:
         """Raise an error that names the file if its settings are wrong by themselves."""
         try:
             self.owner(**settings)
@@ -105,7 +106,7 @@ def _adapt(config: AdaptConfig) -> None:
         say(f"next: tllib-ancon predict {images} --checkpoint {config.log} --out predictions.csv")
 
 
-def _drawn_scores(config: AdaptConfig, metrics: Sequence[Mapping[str, Any]]) -> str:
+def _drawn_scores(config: AdaptConfig, metrics: Sequence[Metrics]) -> str:
     """The picture of a run's scores, or without matplotlib the file of the numbers and what is missing."""
     from tllib_ancon.laboratory.curves import WITH_LABELS, WITHOUT_LABELS, draw_curves
 
@@ -272,7 +273,7 @@ def _evaluate(config: EvaluateConfig) -> None:
     processes.on_main(_show)([*evaluation.lines(config.per_class_eval)], evaluation.scores, config.json_file)
 
 
-def _show(lines: Sequence[str], scores: Mapping[str, Any], file: str | None) -> None:
+def _show(lines: Sequence[str], scores: Metrics, file: str | None) -> None:
     for line in lines:
         print(line)
     if file:

@@ -4,7 +4,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
@@ -15,6 +15,7 @@ from tllib_ancon.laboratory import plan
 from tllib_ancon.laboratory.benchmark import BenchmarkConfig, benchmark
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import say
+from tllib_ancon.runtime.types import Record
 from tllib_ancon.training.files import write_json
 
 
@@ -81,7 +82,7 @@ def _demo(config: DemoConfig) -> None:
     if config.overwrite:
         demo.clear()
     demo.run(lambda line: None if config.quiet else say(line, file=sys.stderr))
-    summary: dict[str, Any] = {}
+    summary: Record = {}
     for block in blocks:
         rows = summarize(demo.results(block))
         summary |= {block: rows} if block else rows

@@ -7,8 +7,10 @@ from statistics import fmean
 from typing import Any, BinaryIO
 
 from tllib_ancon.runtime.extras import require
+from tllib_ancon.runtime.types import Metrics
 
-Metrics = Sequence[Mapping[str, Any]]
+Epochs = Sequence[Metrics]
+"""The numbers of each epoch of a run."""
 
 Curve = Mapping[int, Sequence[float]]
 """Epoch -> the value of each seed."""
@@ -32,13 +34,13 @@ PANELS_IN_A_ROW = 2
 
 
 def draw_curves(
-    runs: Iterable[tuple[str, int, Metrics]], path: Path | BinaryIO, measures: Mapping[str, str] = WITH_LABELS
+    runs: Iterable[tuple[str, int, Epochs]], path: Path | BinaryIO, measures: Mapping[str, str] = WITH_LABELS
 ) -> None:
     """A panel a measure, a line a method: the mean over seeds by epoch, and their range as a band."""
     require("a picture of the epochs", "matplotlib", extra="report")
     from matplotlib.figure import Figure  # here: commands that draw nothing start sooner
 
-    seeds_of_method: dict[str, list[tuple[int, Metrics]]] = {}
+    seeds_of_method: dict[str, list[tuple[int, Epochs]]] = {}
     for method, seed, metrics in runs:
         seeds_of_method.setdefault(method, []).append((seed, metrics))
     curves = _curves_by_measure(seeds_of_method, measures)
@@ -61,7 +63,7 @@ def draw_curves(
 
 
 def _curves_by_measure(
-    seeds_of_method: Mapping[str, Sequence[tuple[int, Metrics]]], measures: Iterable[str]
+    seeds_of_method: Mapping[str, Sequence[tuple[int, Epochs]]], measures: Iterable[str]
 ) -> dict[str, dict[str, Curve]]:
     """Measure -> method -> its curve, without measures and methods that have no numbers."""
     curves: dict[str, dict[str, Curve]] = {}
@@ -91,7 +93,7 @@ def _result(curves: Mapping[str, Mapping[str, Curve]]) -> str:
     return f"{best} ends with the highest {name}: {change}"
 
 
-def _curve(runs: Sequence[tuple[int, Metrics]], measure: str) -> Curve:
+def _curve(runs: Sequence[tuple[int, Epochs]], measure: str) -> Curve:
     """The curve of a method, without epochs that a seed lacks; several runs of a seed count by their mean."""
     values: dict[tuple[int, int], list[float]] = {}
     for seed, metrics in runs:

@@ -18,6 +18,7 @@ from tllib_ancon.laboratory.local import EngineConfig, Local, environments, visi
 from tllib_ancon.laboratory.plan import PlannedRun
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import counted
+from tllib_ancon.runtime.types import Metrics, Values
 from tllib_ancon.training.run import RunDirectory
 
 SOURCE_ONLY = "source-only"
@@ -70,7 +71,7 @@ class Demo:
         }
         return PlannedRun(name, "adapt", settings, source)
 
-    def _common(self, name: str, seed: int) -> dict[str, Any]:
+    def _common(self, name: str, seed: int) -> Values:
         return {
             "root": str(self.out / "data"),
             "data": "ImageList",
@@ -105,7 +106,7 @@ class Demo:
         for run, reason in engine.execute(runs, str(self.out / "data"), self.out, say).items():
             raise UserError(f"{run}: {reason}; give the same command again to try it once more")
 
-    def results(self, block: str) -> dict[str, list[dict[str, Any]]]:
+    def results(self, block: str) -> dict[str, list[Metrics]]:
         """Method -> the numbers of the selected model, or of the start, one entry a seed."""
         results = {SOURCE_ONLY: [run.result()["start"] for run in self._directories(REFERENCE, block)]}
         for method in METHODS:
@@ -137,12 +138,12 @@ def _name(method: str, seed: int, block: str = "") -> str:
     return f"{method}{_ending(block)}-seed{seed}"
 
 
-def summarize(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
+def summarize(results: Mapping[str, Sequence[Metrics]]) -> dict[str, Metrics]:
     """Mean accuracy (percent) and ECE (in [0, 1]) over seeds, their standard deviations, each seed's numbers, and the
     paired difference to self-training with its standard error. A spread is None for one seed."""
     summary: dict[str, dict[str, Any]] = {}
     for method, runs in results.items():
-        numbers: dict[str, Any] = {}
+        numbers: Metrics = {}
         for name in ("accuracy", "ece"):
             scores = [run[name] for run in runs]
             differences = np.subtract(scores, [run[name] for run in results[REFERENCE]])

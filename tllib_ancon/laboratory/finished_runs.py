@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,10 @@ from tllib_ancon import methods
 from tllib_ancon.measures import indicators
 from tllib_ancon.runtime.errors import UserError, reading
 from tllib_ancon.runtime.text import csv_text, first_few, showable
+from tllib_ancon.runtime.types import Metrics, Record, Values
 from tllib_ancon.training.files import read_json
 from tllib_ancon.training.run import CONFIG, RESULT, RunDirectory
 from tllib_ancon.training.run_record import NOT_SETTINGS
-
-Record = Mapping[str, Any]
-"""What a run wrote down: its configuration, its result, or the scores of an epoch."""
 
 ROW = ["start", "method", "variant"]
 """Columns of a frame that name a row of a table."""
@@ -88,7 +86,7 @@ def _finished(folders: Sequence[Path]) -> Iterable[Path]:
     return paths.values()
 
 
-def _read(path: Path, config: Record) -> dict[str, Any]:
+def _read(path: Path, config: Record) -> Record:
     """The row of one run; its columns stand here and in the functions that this calls."""
     with reading(path, "a finished adaptation"):
         source = _source_config(config["checkpoint"], path)
@@ -118,7 +116,7 @@ def _read(path: Path, config: Record) -> dict[str, Any]:
         }
 
 
-def _source_config(checkpoint: str | None, path: Path) -> dict[str, Any]:
+def _source_config(checkpoint: str | None, path: Path) -> Record:
     """The record of the run that made the source model. Both may have been moved together."""
     if checkpoint is None:
         return {}
@@ -138,14 +136,14 @@ def _check_range(metrics: Iterable[Record]) -> None:
                 float(value)
 
 
-def compared_settings(config: Record, source: Record) -> dict[str, Any]:
+def compared_settings(config: Record, source: Record) -> Record:
     """The settings that decide the numbers of a run, those of its source stage under ``source NAME``."""
     source_settings = {f"source {name}": value for name, value in source.items()}
     settings = {**config, **source_settings}
     return {name: value for name, value in settings.items() if name.removeprefix("source ") not in _NOT_COMPARED}
 
 
-def _method_defaults(method: str, config: Record) -> dict[str, Any]:
+def _method_defaults(method: str, config: Record) -> Values:
     try:
         defaults = methods.training_defaults(method)
     except UserError:  # a method of a package that is not installed here
@@ -153,7 +151,7 @@ def _method_defaults(method: str, config: Record) -> dict[str, Any]:
     return {name: value for name, value in defaults.items() if config.get(name) == value}
 
 
-def _domains(config: Record) -> dict[str, Any]:
+def _domains(config: Record) -> Record:
     images = (config.get("inputs") or {}).get("images")  # of a Python call
     images_name = showable("+".join(images)) if isinstance(images, dict) else "images"
     source = showable("+".join(config["source"] or []))
@@ -166,8 +164,8 @@ def _domains(config: Record) -> dict[str, Any]:
     return {**domains, "pair": pair, "column": pair, "severity": 0}
 
 
-def _numbers(result: Record) -> dict[str, Any]:
-    numbers: dict[str, Any] = {}
+def _numbers(result: Record) -> Metrics:
+    numbers: Metrics = {}
     for entry, prefix in _PREFIXES.items():
         scores = result.get(entry) or result["start"]
         for name in _NUMBERS:
@@ -223,7 +221,7 @@ def with_variants(runs: pd.DataFrame, varied: Iterable[str]) -> pd.DataFrame:
     return with_variant
 
 
-def usual_settings(configs: Iterable[Record], varied: Iterable[str]) -> dict[str, Any]:
+def usual_settings(configs: Iterable[Record], varied: Iterable[str]) -> Values:
     """The value that most runs have of each setting of a sweep."""
     usual = {}
     for name in varied:
@@ -232,7 +230,7 @@ def usual_settings(configs: Iterable[Record], varied: Iterable[str]) -> dict[str
     return usual
 
 
-def variant(config: Record, usual: Record) -> str:
+def variant(config: Record, usual: Values) -> str:
     """Where a run leaves the usual settings of its sweep."""
     differing = [name for name, value in usual.items() if config.get(name) != value]
     return ", ".join(f"{name} {config.get(name)}" for name in differing)

@@ -17,9 +17,7 @@ from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.settings import Settings, settings_of
 from tllib_ancon.config.toml import read_file
 from tllib_ancon.runtime.errors import UserError, unknown_name
-
-Values = Mapping[str, Any]
-"""Settings of a run or a plan, by name."""
+from tllib_ancon.runtime.types import Values
 
 _FOLDER = Path(__file__).with_name("paper")
 
@@ -176,7 +174,7 @@ class BenchmarkPlan(Settings):
         settings["checkpoint"] = str(out / source.name / "checkpoints" / source.checkpoint)
         return PlannedRun(name, "adapt", settings, source.name, start)
 
-    def _head(self, root: str, out: Path, name: str, seed: int) -> dict[str, Any]:
+    def _head(self, root: str, out: Path, name: str, seed: int) -> Values:
         return {"root": root, "data": self.dataset, "seed": seed, "log": str(out / name), "mixed_precision": "no"}
 
     def _domain_settings(self, pair: str) -> dict[str, tuple[str, ...]]:
@@ -211,7 +209,7 @@ def load(table: str) -> BenchmarkPlan:
     """The plan of a table, or of a TOML file that may say ``extends = TABLE_OR_FILE``; each target at each severity."""
     if not table.endswith(".toml") and table not in tables():
         raise unknown_name("table", table, tables())
-    content = read_file(_file_of(table))
+    content: Values = read_file(_file_of(table))
     base = content.get("extends")
     if base is not None:
         if base not in tables() and not Path(base).is_file():
@@ -236,7 +234,7 @@ def _file_of(table: str) -> Path:
     return Path(table).absolute()
 
 
-def _merged(base: Values, changes: Values) -> dict[str, Any]:
+def _merged(base: Values, changes: Values) -> Values:
     merged = {**base, **changes}
     for name, value in changes.items():
         if isinstance(value, dict) and isinstance(base.get(name), dict):

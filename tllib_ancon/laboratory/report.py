@@ -12,7 +12,6 @@ from tllib_ancon.laboratory import published
 from tllib_ancon.laboratory.figures import figures
 from tllib_ancon.laboratory.finished_runs import (
     MOST_LISTED,
-    Record,
     compared_settings,
     read_runs,
     refuse_mixed_settings,
@@ -34,6 +33,7 @@ from tllib_ancon.laboratory.tables import (
     table,
 )
 from tllib_ancon.runtime.text import counted, first_few, terminal
+from tllib_ancon.runtime.types import Record
 from tllib_ancon.training.facts import facts_of
 from tllib_ancon.training.files import read_json, write_bytes
 from tllib_ancon.training.resolve import USUAL_IMAGES, USUAL_NETWORK, resolve

@@ -10,10 +10,11 @@ from typing import Any
 import pandas as pd
 
 from tllib_ancon.data.domain import numbered
-from tllib_ancon.laboratory.finished_runs import PLACE, ROW, Record, compared_everywhere, label
+from tllib_ancon.laboratory.finished_runs import PLACE, ROW, compared_everywhere, label
 from tllib_ancon.laboratory.published import Row, mean_corruption_error
 from tllib_ancon.measures.evaluation import NUM_BINS
 from tllib_ancon.measures.selection import CRITERIA, best_epoch
+from tllib_ancon.runtime.types import Record
 
 PAPER_SEEDS = 3
 AVERAGE = "average"

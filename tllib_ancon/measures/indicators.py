@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tllib_ancon.measures.disagreement import Floats, Interval, log_wealth
 from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.types import Metrics, Record
 
 INDICATORS = ("agreement", "aetta", "class_frequencies", "drift_p")
 
@@ -116,12 +115,10 @@ def drift_p(features: ArrayLike, source: SourceStatistics) -> float:
     return float(min(1.0, smallest * p_values.size))
 
 
-def indicators(
-    classes: ArrayLike, num_classes: int, features: ArrayLike, source: SourceStatistics | None
-) -> dict[str, Any]:
+def indicators(classes: ArrayLike, num_classes: int, features: ArrayLike, source: SourceStatistics | None) -> Metrics:
     """Frequencies of the K predicted classes, and :func:`drift_p` if there are a source, features and two images."""
     counts = np.bincount(np.asarray(classes), minlength=num_classes)
-    values: dict[str, Any] = {"class_frequencies": (counts / counts.sum()).tolist()}
+    values: Metrics = {"class_frequencies": (counts / counts.sum()).tolist()}
     rows = np.asarray(features)
     has_features = rows.size > 0
     if source is not None and has_features and len(rows) > 1:
@@ -129,7 +126,7 @@ def indicators(
     return values
 
 
-def in_words(indicators: Mapping[str, Any], labels_needed: int) -> list[str]:
+def in_words(indicators: Metrics, labels_needed: int) -> list[str]:
     """Lines for a terminal, a report or a model card: the indicators, and the labels that an interval takes."""
     lines = [f"indicators: {', '.join([*_rates_in_words(indicators), _frequencies_in_words(indicators)])}"]
     if "agreement" in indicators and "aetta" in indicators:
@@ -145,18 +142,18 @@ def in_words(indicators: Mapping[str, Any], labels_needed: int) -> list[str]:
     return lines
 
 
-def _rates_in_words(indicators: Mapping[str, Any]) -> list[str]:
+def _rates_in_words(indicators: Metrics) -> list[str]:
     return [f"{name} {100 * indicators[name]:.1f} %" for name in ("agreement", "aetta") if name in indicators]
 
 
-def _frequencies_in_words(indicators: Mapping[str, Any]) -> str:
+def _frequencies_in_words(indicators: Metrics) -> str:
     frequencies = indicators["class_frequencies"]
     num_predicted = np.count_nonzero(frequencies)
     largest = 100 * max(frequencies)
     return f"{num_predicted} of {len(frequencies)} classes predicted, the most frequent for {largest:.1f} % of images"
 
 
-def before_adapting(result: Mapping[str, Any]) -> list[str]:
+def before_adapting(result: Record) -> list[str]:
     """Lines about the source model of an adaptation, by its ``result.json``; none for a model without logits."""
     if "assessment" not in result:
         return []

@@ -6,13 +6,14 @@ it computes in float64. It needs no label. Anything but a non-empty matrix of pr
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from tllib_ancon.runtime.errors import NotFinite, UserError, unknown_name
+from tllib_ancon.runtime.types import Metrics
 
 ROW_SUM_TOLERANCE = 1e-3
 
@@ -149,7 +150,7 @@ def best_epoch(scores: Sequence[float], criterion: str) -> int:
     return max(candidates, key=lambda epoch: CRITERIA[criterion].sign * scores[epoch])
 
 
-def chosen(metrics: Sequence[Mapping[str, Any]], choice: str) -> int:
+def chosen(metrics: Sequence[Metrics], choice: str) -> int:
     """The epoch, among these, that an adaptation takes, as an index.
 
     Args:
@@ -166,7 +167,7 @@ def chosen(metrics: Sequence[Mapping[str, Any]], choice: str) -> int:
     return len(metrics) - 1
 
 
-def better_than_start(start: Mapping[str, Any], selected: Mapping[str, Any], choice: str) -> bool | None:
+def better_than_start(start: Metrics, selected: Metrics, choice: str) -> bool | None:
     """Whether the selected epoch scores better than the source model, whose metrics are ``start``; None where no score
     selects the epoch (see :func:`chosen`)."""
     if choice not in CRITERIA:

@@ -22,6 +22,7 @@ from tllib_ancon.preflight.rehearsal import rehearse
 from tllib_ancon.preflight.tiles import PICTURE, require_pictures, write_tiles
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import Shown
+from tllib_ancon.runtime.types import Record
 from tllib_ancon.training import devices
 from tllib_ancon.training.image_transforms import Transform, passed_transforms
 
@@ -77,7 +78,7 @@ class CheckResult(Shown):
             lines.append(f"images as the network gets them: {self.picture}")
         return lines
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Record:
         """The facts by name, of types that JSON has, and the file of the picture."""
         facts: dict[str, Any] = {name: dataclasses.asdict(fact) for name, fact in self.facts.items()}
         if self.picture is not None:

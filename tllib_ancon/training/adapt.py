@@ -12,6 +12,7 @@ from tllib_ancon.config.settings import settings_of_call
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.types import Values
 from tllib_ancon.training import devices
 from tllib_ancon.training.fit import fit
 from tllib_ancon.training.image_transforms import Transform, passed_transforms
@@ -110,7 +111,7 @@ def adapt(  # noqa: PLR0913
 
 
 def _config_of(
-    model: Any, images: Any, answers: Any, teacher: Any, config: AdaptConfig | None, settings: dict[str, Any]
+    model: Any, images: Any, answers: Any, teacher: Any, config: AdaptConfig | None, settings: Values
 ) -> AdaptConfig:
     """The settings of a call, with the paths that its other arguments name."""
     if isinstance(model, AdaptConfig) and config is None:

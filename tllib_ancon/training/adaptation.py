@@ -16,6 +16,7 @@ from tllib_ancon.models.classifier import Classifier, NetworkClassifier
 from tllib_ancon.models.copies import restore_methods, without_graphs
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.processes import Shard
+from tllib_ancon.runtime.types import Metrics, Record
 from tllib_ancon.training.checkpointing import copy_to_cpu
 from tllib_ancon.training.collapse import Collapse
 from tllib_ancon.training.epoch_scores import EpochScores
@@ -106,7 +107,7 @@ class Adaptation(TrainingLoop):
         without_graphs(adapted)
         return adapted.eval().to(memory_format=torch.contiguous_format)
 
-    def result(self) -> dict[str, Any]:
+    def result(self) -> Record:
         numbers = {"held_out": self.target_loaders.num_held_out, "taught": self.num_taught}
         return summary(self.options, self.metrics, self._selected_epoch(), numbers, len(self.target))
 
@@ -158,7 +159,7 @@ class Adaptation(TrainingLoop):
 
     # Scores.
 
-    def _score(self, metrics: dict[str, Any]) -> Outputs | None:
+    def _score(self, metrics: Metrics) -> Outputs | None:
         """Score an epoch. If it has collapsed, training ends, and the model before it is scored in its place."""
         predictions = self._score_model(metrics)
         collapse = Collapse.in_record(self.metrics) if self._may_collapse(metrics["epoch"]) else None
@@ -170,7 +171,7 @@ class Adaptation(TrainingLoop):
         self.progress.line(collapse.line(self.last_epoch))
         return self._score_model(metrics)
 
-    def _continue_from(self, metrics: list[dict[str, Any]]) -> None:
+    def _continue_from(self, metrics: list[Metrics]) -> None:
         super()._continue_from(metrics)
         if "infomax_collapsed" in metrics[-1]:
             self.last_epoch = metrics[-1]["epoch"]
@@ -182,7 +183,7 @@ class Adaptation(TrainingLoop):
         statistics_lag = self.options.batch_norm == "target" and has_statistics(self.network)
         return epoch > 0 and self.method.trains and not statistics_lag
 
-    def _score_model(self, metrics: dict[str, Any]) -> Outputs | None:
+    def _score_model(self, metrics: Metrics) -> Outputs | None:
         """Score the model without labels, and for the record by the labels of the target, where it has some. Returns
         the predictions on the whole target, if there are any."""
         epoch = metrics["epoch"]

@@ -27,6 +27,7 @@ from tllib_ancon.models.classifier import Classifier, NetworkClassifier, as_clas
 from tllib_ancon.models.copies import copy_of, recording_gradients
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import Shown, csv_text
+from tllib_ancon.runtime.types import Metrics
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.evaluate import source_accuracy, source_line
 from tllib_ancon.training.files import write_bytes
@@ -63,7 +64,7 @@ class Assessment(Shown):
 
     accuracy: float | None
     interval: Interval | None
-    indicators: Mapping[str, Any]
+    indicators: Metrics
     labels_needed: int
     labels: int
     images: int
@@ -274,9 +275,7 @@ def _classes(outputs: Outputs) -> Labels:
     return classes
 
 
-def _indicators(
-    passes: _ShuffledPasses, target: Domain, outputs: Outputs, source: SourceStatistics | None
-) -> dict[str, Any]:
+def _indicators(passes: _ShuffledPasses, target: Domain, outputs: Outputs, source: SourceStatistics | None) -> Metrics:
     classes = _classes(outputs)
     values = indicators.indicators(classes, outputs.logits.shape[1], outputs.features.cpu().numpy(), source)
     values |= scores_under_dropout(outputs, passes.classifier.head)

@@ -2,9 +2,8 @@
 
 import json
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torch import nn
 
@@ -13,6 +12,7 @@ from tllib_ancon.measures import indicators
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.processes import on_main
 from tllib_ancon.runtime.text import markdown, say, yaml
+from tllib_ancon.runtime.types import Record
 from tllib_ancon.training.files import write_bytes
 from tllib_ancon.training.run import CARD, CERTIFICATE, RunDirectory
 
@@ -23,7 +23,7 @@ _METRICS = {"accuracy": ("accuracy (%)", ".2f"), "ece": ("ECE (15 bins)", ".4f")
 _SETTINGS = ("method", "criterion", "adapted", "epochs", "batch_size", "lr", "seed")
 
 
-def card_of(recorded: Mapping[str, Any], summary: Mapping[str, Any], certificate: Mapping[str, Any] | None) -> str:
+def card_of(recorded: Record, summary: Record, certificate: Record | None) -> str:
     """The model card of a run, by its ``config.json``, ``result.json`` and, where there is one, certificate."""
     images = recorded["inputs"]["images"]
     target = next(iter(images))
@@ -47,7 +47,7 @@ def card_of(recorded: Mapping[str, Any], summary: Mapping[str, Any], certificate
     return str(ModelCard("\n".join(lines) + "\n"))
 
 
-def _data_of(recorded: Mapping[str, Any], summary: Mapping[str, Any], target: str, title: str) -> "ModelCardData":
+def _data_of(recorded: Record, summary: Record, target: str, title: str) -> "ModelCardData":
     from huggingface_hub import EvalResult, ModelCardData
 
     dataset = yaml(target)
@@ -66,13 +66,13 @@ def _data_of(recorded: Mapping[str, Any], summary: Mapping[str, Any], target: st
     )
 
 
-def _labels_in_words(summary: Mapping[str, Any]) -> str:
+def _labels_in_words(summary: Record) -> str:
     if "taught" in summary:
         return f"by labels of {summary['taught']} of them"
     return "without labels"
 
 
-def _rows_of_metrics(summary: Mapping[str, Any]) -> list[str]:
+def _rows_of_metrics(summary: Record) -> list[str]:
     """Rows of the table: the score without labels that selects the epoch, and what labels measure."""
     start = summary["start"]
     selected = summary["selected"]
@@ -85,13 +85,13 @@ def _rows_of_metrics(summary: Mapping[str, Any]) -> list[str]:
     return rows
 
 
-def _settings_of(recorded: Mapping[str, Any]) -> dict[str, Any]:
+def _settings_of(recorded: Record) -> Record:
     names = (*_SETTINGS, *methods.settings(recorded["method"]))
     return {name: recorded[name] for name in names if name in recorded}
 
 
 @on_main
-def write_card(run: RunDirectory, summary: Mapping[str, Any], certificate: Mapping[str, Any] | None = None) -> None:
+def write_card(run: RunDirectory, summary: Record, certificate: Record | None = None) -> None:
     """Write the model card of a finished run, before ``certificate`` is written there. An edited card stays."""
     card = run.path / CARD
     file = run.path / CERTIFICATE

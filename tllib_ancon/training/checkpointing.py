@@ -18,6 +18,7 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError, reading
 from tllib_ancon.runtime.processes import collect
+from tllib_ancon.runtime.types import State
 from tllib_ancon.training.files import sha256_of, write_whole
 from tllib_ancon.training.inference import Outputs
 
@@ -31,9 +32,9 @@ Array = npt.NDArray[Any]
 
 
 class Stateful(Protocol):
-    def state_dict(self) -> dict[str, Any]: ...
+    def state_dict(self) -> State: ...
 
-    def load_state_dict(self, state: dict[str, Any]) -> Any: ...
+    def load_state_dict(self, state: State) -> Any: ...
 
 
 class StoredTensors(dict[str, Tensor]):
@@ -43,13 +44,13 @@ class StoredTensors(dict[str, Tensor]):
     load_state_dict = dict.update
 
 
-def take_snapshot(parts: Mapping[str, Stateful]) -> dict[str, Any]:
+def take_snapshot(parts: Mapping[str, Stateful]) -> State:
     """The state of ``parts`` and of all random generators; the main process also gets the parts of the others."""
     algorithm, keys, *numpy_state = cast(tuple[Any, ...], np.random.get_state())
     cuda_states = []
     if torch.cuda.is_available():
         cuda_states.append(torch.cuda.get_rng_state())
-    snapshot: dict[str, Any] = {
+    snapshot: State = {
         "python": random.getstate(),
         "numpy": [algorithm, keys.tolist(), *numpy_state],
         "torch": torch.get_rng_state(),
@@ -63,7 +64,7 @@ def take_snapshot(parts: Mapping[str, Stateful]) -> dict[str, Any]:
     return {**snapshot, "others": snapshots[1:]}
 
 
-def restore_snapshot(parts: Mapping[str, Stateful], snapshot: Mapping[str, Any]) -> None:
+def restore_snapshot(parts: Mapping[str, Stateful], snapshot: State) -> None:
     """Put ``parts`` and the generators into the state of this process in the main process's snapshot."""
     title = "the kept state of this run"
     with reading(title, "its processes", OTHER_VERSION):
@@ -101,7 +102,7 @@ def copy_to_cpu(value: Any, _copies: dict[tuple[Any, ...], Tensor] | None = None
     return value
 
 
-def write_sealed(path: Path, state: Mapping[str, Any]) -> None:
+def write_sealed(path: Path, state: State) -> None:
     """Write a file of ``torch.save`` with the SHA-256 of its bytes at its end, which ``torch.load`` ignores."""
 
     def write(file: BinaryIO) -> None:
@@ -112,20 +113,20 @@ def write_sealed(path: Path, state: Mapping[str, Any]) -> None:
     write_whole(path, write)
 
 
-def read_sealed(path: Path) -> dict[str, Any]:
+def read_sealed(path: Path) -> State:
     content, seal, digest = path.read_bytes().rpartition(SEAL)
     if not seal or digest != hashlib.sha256(content).hexdigest().encode():
         raise UserError(f"{path} is damaged: its checksum is wrong; restore it from a copy, or {ANEW}")
-    state: dict[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    state: State = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     return state
 
 
-def write_weights(path: Path, weights: Mapping[str, Any]) -> None:
+def write_weights(path: Path, weights: State) -> None:
     write_whole(path, lambda file: torch.save(dict(weights), file))
 
 
-def read_weights(path: Path) -> dict[str, Any]:
-    weights: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+def read_weights(path: Path) -> State:
+    weights: State = torch.load(path, map_location="cpu", weights_only=True)
     return weights
 
 

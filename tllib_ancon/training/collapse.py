@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from tllib_ancon.measures import selection
+from tllib_ancon.runtime.types import Metrics
 
 REMAINING_CLASSES = 0.9
 REMAINING_INFOMAX = 0.5
@@ -43,7 +44,7 @@ class Collapse(NamedTuple):
     after: Diversity
 
     @classmethod
-    def in_record(cls, metrics: Sequence[Mapping[str, Any]]) -> Collapse | None:
+    def in_record(cls, metrics: Sequence[Metrics]) -> Collapse | None:
         """The collapse of the last recorded epoch, if it is one.
 
         Training begins with the model whose batch-norm statistics are mixed, or with the source model.

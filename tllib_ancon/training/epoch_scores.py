@@ -1,10 +1,9 @@
 """The scores of an epoch: without labels, and for the record by the labels of the target, where it has some."""
 
-from typing import Any
-
 from torch import Tensor
 
 from tllib_ancon.measures import indicators, selection
+from tllib_ancon.runtime.types import Metrics
 from tllib_ancon.self_training.checks import PROBABILITIES, are_probabilities
 from tllib_ancon.training.checkpointing import StoredTensors
 from tllib_ancon.training.collapse import Diversity
@@ -31,7 +30,7 @@ class EpochScores:
         self.progress = plan.progress
         self.first_predictions = StoredTensors()
 
-    def without_labels(self, scored: Outputs, epoch: int) -> dict[str, Any]:
+    def without_labels(self, scored: Outputs, epoch: int) -> Metrics:
         """Scores of predictions on the hold-out or the sample; those of epoch 0 are the source model's."""
         labels = scored.logits.argmax(1).cpu()
         scores = selection.score_all(scored.logits.softmax(1))
@@ -42,7 +41,7 @@ class EpochScores:
         scores["changed"] = float((labels != first_labels).float().mean())
         return scores
 
-    def _of_the_source_model(self, scored: Outputs, labels: Tensor) -> dict[str, Any]:
+    def _of_the_source_model(self, scored: Outputs, labels: Tensor) -> Metrics:
         if are_probabilities(scored.logits):
             self.progress.line(PROBABILITIES)
         scores = indicators.indicators(labels, self.num_classes, scored.features.cpu(), self.source_statistics)
@@ -52,7 +51,7 @@ class EpochScores:
         """Whether the record is to have the accuracy of this epoch."""
         return self.score_by_labels is not None and (epoch == last_epoch or epoch % self.record_every == 0)
 
-    def by_labels(self, passes: Passes) -> dict[str, Any]:
+    def by_labels(self, passes: Passes) -> Metrics:
         """Scores of the predictions on the target; none where it has no labels."""
         if self.score_by_labels is None:
             return {}

@@ -19,6 +19,7 @@ from tllib_ancon.measures import evaluation, selection
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import Shown, showable
+from tllib_ancon.runtime.types import Metrics
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.image_transforms import Transform
 from tllib_ancon.training.model_classes import in_the_models_order, note_on_labels
@@ -40,7 +41,7 @@ class Evaluation(Shown):
         classes: names of the K classes
     """
 
-    scores: Mapping[str, Any]
+    scores: Metrics
     classes: Sequence[str]
 
     @property
@@ -120,7 +121,7 @@ def evaluate(
         domain = in_the_models_order(opened, predictor.network, outputs.shape[1], predictor.source, progress.line)
         note_on_labels(domain, progress)
         logits = torch.from_numpy(outputs)
-        scores: dict[str, Any] = {"images": len(domain), **selection.score_all(logits.softmax(1))}
+        scores: Metrics = {"images": len(domain), **selection.score_all(logits.softmax(1))}
         if domain.labels is not None:
             scores |= evaluation.summarize(logits, torch.from_numpy(domain.labels), domain.num_classes)
         if source is not None:

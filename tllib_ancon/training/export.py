@@ -3,7 +3,7 @@
 import io
 import json
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from tllib_ancon.models.copies import copy_of
 from tllib_ancon.models.outputs import LogitsReader, called, output_for
 from tllib_ancon.runtime.errors import UserError, one_line
 from tllib_ancon.runtime.extras import require
+from tllib_ancon.runtime.types import Record
 from tllib_ancon.training.files import new_file, write_bytes
 from tllib_ancon.training.predict import Predictor
 
@@ -116,17 +117,17 @@ def _content_of(
         ) from error
 
 
-def _state_dict(classifier: Classifier, metadata: Mapping[str, Any]) -> bytes:
+def _state_dict(classifier: Classifier, metadata: Record) -> bytes:
     file = io.BytesIO()
     torch.save(export_state_dict(classifier), file)
     return file.getvalue()
 
 
-def _safetensors(classifier: Classifier, metadata: Mapping[str, Any]) -> bytes:
+def _safetensors(classifier: Classifier, metadata: Record) -> bytes:
     return save(export_state_dict(classifier), _texts(metadata))
 
 
-def _torch_export(classifier: Classifier, metadata: Mapping[str, Any]) -> bytes:
+def _torch_export(classifier: Classifier, metadata: Record) -> bytes:
     images = _example(metadata)
     network = _Logits(classifier, images)
     program = torch.export.export(network, (images,), dynamic_shapes=_any_batch_size())
@@ -135,7 +136,7 @@ def _torch_export(classifier: Classifier, metadata: Mapping[str, Any]) -> bytes:
     return file.getvalue()
 
 
-def _onnx(classifier: Classifier, metadata: Mapping[str, Any]) -> bytes:
+def _onnx(classifier: Classifier, metadata: Record) -> bytes:
     images = _example(metadata)
     exported = torch.onnx.export(
         _Logits(classifier, images),
@@ -152,7 +153,7 @@ def _onnx(classifier: Classifier, metadata: Mapping[str, Any]) -> bytes:
     return content
 
 
-_CONTENT_OF_FORM: dict[str, Callable[[Classifier, Mapping[str, Any]], bytes]] = {
+_CONTENT_OF_FORM: dict[str, Callable[[Classifier, Record], bytes]] = {
     "state-dict": _state_dict,
     "safetensors": _safetensors,
     "torch-export": _torch_export,
@@ -160,7 +161,7 @@ _CONTENT_OF_FORM: dict[str, Callable[[Classifier, Mapping[str, Any]], bytes]] = 
 }
 
 
-def _example(metadata: Mapping[str, Any]) -> Tensor:
+def _example(metadata: Record) -> Tensor:
     return torch.zeros(2, len(metadata["mean"]), metadata["image_size"], metadata["image_size"])
 
 
@@ -168,7 +169,7 @@ def _any_batch_size() -> Any:
     return ({0: torch.export.Dim("batch", min=1)},)
 
 
-def _texts(metadata: Mapping[str, Any]) -> dict[str, str]:
+def _texts(metadata: Record) -> dict[str, str]:
     return {name: json.dumps(value) for name, value in metadata.items()}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -15,12 +14,11 @@ from tllib_ancon.data.layouts import default_resizing
 from tllib_ancon.data.pixels import PixelValues
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.classifier import normalises_by_layer_alone
+from tllib_ancon.runtime.types import Values
 from tllib_ancon.training.image_transforms import ImagesConfig, Transforms, TransformSource, declared_preprocessing
 
 if TYPE_CHECKING:
     from tllib_ancon.training.source import Source
-
-Settings = Mapping[str, Any]
 
 SAMPLED = 16
 """Tensors whose values are looked at."""
@@ -68,8 +66,8 @@ class Facts:
         images: None before they are opened
     """
 
-    recorded_settings: Settings = field(default_factory=dict)
-    source_settings: Settings = field(default_factory=dict)
+    recorded_settings: Values = field(default_factory=dict)
+    source_settings: Values = field(default_factory=dict)
     checkpoint: str = ""
     is_whole: bool = False
     network: _NetworkFacts | None = None
@@ -82,7 +80,7 @@ def facts_of(
     network: nn.Module | None = None,
     images: Domain | None = None,
     transforms: TransformSource = None,
-    recorded_settings: Settings = MappingProxyType({}),
+    recorded_settings: Values = MappingProxyType({}),
 ) -> Facts:
     """The facts of a run.
 

@@ -7,11 +7,12 @@ import os
 import platform
 import shutil
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 from tllib_ancon.runtime.errors import REPAIR, UserError, one_line, reading
+from tllib_ancon.runtime.types import Record
 
 try:
     import fcntl
@@ -35,7 +36,7 @@ def new_file(out: str | Path, overwrite: bool = True, setting: str = "out") -> P
     return path
 
 
-def read_json(path: Path, line: bytes | None = None, advice: str = REPAIR) -> dict[str, Any]:
+def read_json(path: Path, line: bytes | None = None, advice: str = REPAIR) -> Record:
     """The object in a file of JSON, or in one ``line`` of the file."""
     with reading(path, "JSON", advice):
         text = path.read_bytes() if line is None else line
@@ -107,7 +108,7 @@ def write_bytes(path: Path, content: bytes | memoryview) -> None:
     write_whole(path, lambda file: file.write(content))
 
 
-def write_json(path: Path, content: Mapping[str, Any], **options: Any) -> None:
+def write_json(path: Path, content: Record, **options: Any) -> None:
     write_bytes(path, (json.dumps(content, indent=2, **options) + "\n").encode())
 
 

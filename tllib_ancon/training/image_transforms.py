@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from tllib_ancon.data.transforms import Preprocessing, evaluation_transform, sec
 from tllib_ancon.models.classifier import NetworkClassifier
 from tllib_ancon.models.preprocessing import channels_of, is_processor, preprocessing_of, preprocessing_of_processor
 from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.types import Values
 
 ImagesConfig = AdaptConfig | PretrainConfig | PredictConfig
 """Settings of images, of how they become tensors, and of the network that takes them."""
@@ -86,7 +87,7 @@ def declared_preprocessing(source: TransformSource) -> Preprocessing | None:
     return source
 
 
-def preprocessing_by(settings: Mapping[str, Any], declared: Preprocessing | None) -> Preprocessing | None:
+def preprocessing_by(settings: Values, declared: Preprocessing | None) -> Preprocessing | None:
     """The preprocessing by these settings, else the network's own; None without mean or standard deviation."""
     base = declared or Preprocessing((), ())
     mean = settings.get("norm_mean") or base.mean

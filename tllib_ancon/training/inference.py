@@ -13,6 +13,7 @@ from tllib_ancon.measures import evaluation, selection
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.processes import Shard
+from tllib_ancon.runtime.types import Metrics
 from tllib_ancon.self_training.mc_dropout import mc_dropout_probabilities
 
 View = Callable[[Tensor], Tensor]
@@ -99,7 +100,7 @@ def predict_domain(
     return run_network(predict, batches, device, num_rows, total, view)
 
 
-def scorer_by_labels(target: Domain) -> Callable[[Outputs], dict[str, Any]] | None:
+def scorer_by_labels(target: Domain) -> Callable[[Outputs], Metrics] | None:
     """A function that scores predictions on the target by its labels, for the record; None where it has none."""
     if target.labels is None:
         return None

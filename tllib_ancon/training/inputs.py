@@ -14,6 +14,7 @@ from tllib_ancon.data.open import as_domain, open_domain
 from tllib_ancon.data.pixels import Decoding
 from tllib_ancon.data.transforms import ImageTransform
 from tllib_ancon.runtime.errors import UserError, unknown_name
+from tllib_ancon.runtime.types import Values
 from tllib_ancon.training import devices
 from tllib_ancon.training.image_transforms import ImagesConfig, Transforms, TransformSource, refuse_unread_preprocessing
 from tllib_ancon.training.progress import Progress
@@ -66,8 +67,12 @@ def open_domains(
         raise UserError("`root` is needed; pass the folder of the dataset")
     if config.data is None and codes:
         raise missing_dataset(config.root)
-    how: dict[str, Any] = {"classes": classes, "skip_corrupt": config.skip_corrupt, "workers": config.workers}
-    how["decoding"] = Decoding.of(config)
+    how: Values = {
+        "classes": classes,
+        "skip_corrupt": config.skip_corrupt,
+        "workers": config.workers,
+        "decoding": Decoding.of(config),
+    }
     if config.data is None:
         opened = as_domain(config.root, labels=labels, **how, allow_outside=config.allow_outside_root)
     else:

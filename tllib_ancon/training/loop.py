@@ -26,6 +26,7 @@ from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import NotFinite, UserError, reading
 from tllib_ancon.runtime.interruption import Interruption
 from tllib_ancon.runtime.processes import Shard
+from tllib_ancon.runtime.types import Metrics, Record, Values
 from tllib_ancon.training import devices
 from tllib_ancon.training.checkpointing import OTHER_VERSION, Stateful, restore_snapshot, take_snapshot
 from tllib_ancon.training.inference import Outputs, View, predict_domain
@@ -83,11 +84,11 @@ class TrainingLoop(ABC):
         scaler = {} if self.accelerator.scaler is None else {"scaler": self.accelerator.scaler}
         self.parts: dict[str, Stateful] = {**learning, **scaler, **(state or {})}
         self.interruption = Interruption()
-        self.metrics: list[dict[str, Any]] = []
+        self.metrics: list[Metrics] = []
         if processes.rank() > 0:  # noise, such as dropout's, differs between processes
             torch.manual_seed(options.seed + processes.rank())
 
-    def fit(self, settings: Mapping[str, Any], overwrite: bool = False) -> dict[str, Any]:
+    def fit(self, settings: Record, overwrite: bool = False) -> Record:
         """Begin or resume the run of these settings; returns ``result.json``, also of a finished run."""
         with closing(self.run):
             self.progress.lines(self.run.begin(settings, overwrite))
@@ -128,7 +129,7 @@ class TrainingLoop(ABC):
         for loader in self.loaders:
             loader.workers.close()
 
-    def epochs(self) -> Iterator[dict[str, Any]]:
+    def epochs(self) -> Iterator[Metrics]:
         """Train and score one epoch for each item. An interrupted run resumes after its last complete epoch."""
         resumed = self.run.resume()
         if resumed is None:
@@ -155,14 +156,14 @@ class TrainingLoop(ABC):
         """Loss of a batch, with a part from each loader; FloatingPointError for numbers that are not finite."""
 
     @abstractmethod
-    def _score(self, metrics: dict[str, Any]) -> Any:
+    def _score(self, metrics: Metrics) -> Any:
         """Add the scores of an epoch to the metrics. Returns predictions that :meth:`_keep` may use."""
 
     def _is_best(self) -> bool:
         return False
 
     @abstractmethod
-    def result(self) -> dict[str, Any]:
+    def result(self) -> Record:
         """``result.json``, of the metrics."""
 
     def _train_mode(self) -> None:
@@ -242,7 +243,7 @@ class TrainingLoop(ABC):
         last_good = self.run.last_good(epoch - 1) if epoch > self.first_epoch else ""
         return NotFinite(f"logits or loss are not finite {when}; {last_good}Pass a smaller `lr`")
 
-    def _continue_from(self, metrics: list[dict[str, Any]]) -> None:
+    def _continue_from(self, metrics: list[Metrics]) -> None:
         """Continue from the metrics of a run, which another version of this program may have written."""
         self.metrics = metrics
         with reading(self.run, "the metrics of this run", OTHER_VERSION):
@@ -282,7 +283,7 @@ def _create_optimizer(
 
 def _optimizer(groups: list[dict[str, Any]], options: AdaptConfig | PretrainConfig, is_fused: bool) -> Optimizer:
     momentum = options.momentum
-    shared: dict[str, Any] = {"lr": 0.0, "weight_decay": options.weight_decay, "fused": is_fused or None}
+    shared: Values = {"lr": 0.0, "weight_decay": options.weight_decay, "fused": is_fused or None}
     if options.optimizer == "adamw":
         return AdamW(_decayed(groups, options.weight_decay), betas=(momentum, 0.999), **shared)
     return SGD(groups, momentum=momentum, nesterov=momentum > 0, **shared)

@@ -2,7 +2,7 @@
 
 import copy
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from tllib_ancon.models.logits import ENOUGH, find_logits, observe
 from tllib_ancon.models.moving_statistics import MovingStatistics
 from tllib_ancon.models.outputs import LogitsReader, called, output_for, two_logits
 from tllib_ancon.runtime.errors import UserError, unknown_name
+from tllib_ancon.runtime.types import State, Values
 from tllib_ancon.self_training.streams import (
     StreamBatch,
     are_far,
@@ -65,7 +66,7 @@ class Online(nn.Module):
         optimizer: str,
         lr: float,
         augment: Callable[[Any], Any],
-        settings: Mapping[str, Any],
+        settings: Values,
         head: str | None = None,
         batch_norm: str = "mixed",
     ):
@@ -270,7 +271,7 @@ class Online(nn.Module):
         """Restore the source model, the moving average and the optimiser."""
         self.load_state_dict(self.source)
 
-    def get_extra_state(self) -> dict[str, Any]:
+    def get_extra_state(self) -> State:
         return {
             "average": self.average,
             "class_frequencies": self.class_frequencies,
@@ -278,7 +279,7 @@ class Online(nn.Module):
             "optimizer": self.optimizer.state_dict(),
         }
 
-    def set_extra_state(self, state: dict[str, Any]) -> None:
+    def set_extra_state(self, state: State) -> None:
         state = copy.deepcopy(state)
         self.average = state["average"]
         self.class_frequencies = state["class_frequencies"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.transforms import Preprocessing, mirror
 from tllib_ancon.models.classifier import Classifier, NetworkClassifier, as_classifier
 from tllib_ancon.models.outputs import MultiLabelOutput, OtherOutput
+from tllib_ancon.runtime.types import Record
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.facts import facts_of
 from tllib_ancon.training.files import sha256
@@ -62,7 +63,7 @@ class Plan:
     target: Domain
     transforms: Transforms
     progress: Progress
-    record: Mapping[str, Any]
+    record: Record
     head: str | None = None
     probe: Batch | None = None
     taught: Labels | None = None
@@ -77,7 +78,7 @@ def make_plan(
     requested: AdaptConfig,
     source: Source,
     images: Domain,
-    recorded: Mapping[str, Any],
+    recorded: Record,
     user_transforms: TransformSource,
     *,
     head: str | None = None,
@@ -171,11 +172,9 @@ def _with_parameters_to_train(
     return config.replace(adapted="all")
 
 
-def _record_of(
-    config: AdaptConfig, source: Source, network: nn.Module, model: Classifier, target: Domain
-) -> dict[str, Any]:
+def _record_of(config: AdaptConfig, source: Source, network: nn.Module, model: Classifier, target: Domain) -> Record:
     """What ``config.json`` holds of the images and of the source model."""
-    record: dict[str, Any] = {"inputs": images_record(target)}
+    record: Record = {"inputs": images_record(target)}
     if not source.checkpoint:
         record["inputs"]["model"] = type(network).__qualname__
         record["inputs"]["weights_sha256"] = sha256_of_tensors(network.state_dict())

@@ -20,6 +20,7 @@ from tllib_ancon.models.outputs import called
 from tllib_ancon.models.pooling import create_pool_layer
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.types import Metrics, Record, State
 from tllib_ancon.self_training.pseudo_label import belief_matching_loss
 from tllib_ancon.toolkit.toolkit import AdversarialLoss, GradientReversal, Toolkit, find
 from tllib_ancon.training import devices, inputs
@@ -42,7 +43,7 @@ from tllib_ancon.training.source import Source, require_extras
 OTHER_SIZE = "; pass the `image_size` that the network takes"
 
 
-def pretrain(config: PretrainConfig) -> dict[str, Any]:
+def pretrain(config: PretrainConfig) -> Record:
     """Train the source model that the settings describe, or finish the training.
 
     Args:
@@ -66,7 +67,7 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
         run = RunDirectory(config.log)
         toolkit = None if config.method == "erm" else find()
         domains = _open_domains(config)
-        record: dict[str, Any] = {"inputs": images_record(*domains)}
+        record: Record = {"inputs": images_record(*domains)}
         devices.make_reproducible(config.seed, config.deterministic)
         backbone = _create_backbone(config, toolkit)
         refuse_unread_preprocessing(config, domains[0])
@@ -157,7 +158,7 @@ class _SourceOnly(TrainingLoop):
         logits, _ = self._outputs(images)
         return self.source_loss(logits, labels.to(logits.device, non_blocking=True)), logits, {}
 
-    def _score(self, metrics: dict[str, Any]) -> Outputs:
+    def _score(self, metrics: Metrics) -> Outputs:
         predictions = self._predict(self.held_out, metrics["epoch"])
         logits = predictions.logits
         self._require_finite(logits, metrics["epoch"])
@@ -174,7 +175,7 @@ class _SourceOnly(TrainingLoop):
         *earlier, last = (line["accuracy"] for line in self.metrics)
         return bool(last > max(earlier, default=-1.0))
 
-    def result(self) -> dict[str, Any]:
+    def result(self) -> Record:
         return {
             "method": "erm",
             "criterion": "accuracy on held-out source images",
@@ -235,7 +236,7 @@ class _AdversarialTraining(TrainingLoop):
         ]
         self.target = evaluation_loader(target, transforms.evaluation, options.batch_size, loaders[1].workers)
         groups = [*model.get_parameters(options.lr), *self.adversary.get_parameters(options.lr)]
-        state: dict[str, Any] = {"loss": self.adversary, "reversal": self.reversal}
+        state: State = {"loss": self.adversary, "reversal": self.reversal}
         super().__init__(options, run, progress, model, loaders, groups, state)
         self.adversary.to(self.device)
         processes.broadcast(self.adversary.state_dict().values())
@@ -273,13 +274,13 @@ class _AdversarialTraining(TrainingLoop):
         processes.average(parameter.grad for parameter in self.adversary.parameters() if parameter.grad is not None)
         super()._update()
 
-    def _score(self, metrics: dict[str, Any]) -> None:
+    def _score(self, metrics: Metrics) -> None:
         predictions = self._predict(self.target, metrics["epoch"])
         self._require_finite(predictions.logits, metrics["epoch"])
         metrics |= selection.score_all(predictions.logits.softmax(1))
         metrics |= {} if self.score_by_labels is None else self.score_by_labels(predictions)
 
-    def result(self) -> dict[str, Any]:
+    def result(self) -> Record:
         return {
             "method": self.options.method,
             "criterion": "none: the last epoch",

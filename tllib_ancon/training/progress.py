@@ -18,6 +18,7 @@ from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.processes import is_main
 from tllib_ancon.runtime.text import spelled_here, terminal
+from tllib_ancon.runtime.types import Metrics, Record, Values
 
 
 class Meters:
@@ -61,7 +62,7 @@ class _Column(NamedTuple):
     meaning: str
     is_of_training: bool = False  # epoch 0 does not have it yet
 
-    def cell(self, metrics: Mapping[str, Any]) -> str:
+    def cell(self, metrics: Metrics) -> str:
         if self.metric not in metrics:
             return ""
         return self.form.format(metrics[self.metric])
@@ -101,7 +102,7 @@ class Progress:
         text = " ".join(f"{name} {value:.4g}" for name, value in values.items())
         bar.set_postfix_str(text, refresh=False)
 
-    def epoch(self, title: str, metrics: Mapping[str, Any], total: int) -> None:
+    def epoch(self, title: str, metrics: Metrics, total: int) -> None:
         """A row of the table of epochs, after its head before the first one, and the metrics for the tracker."""
         number = metrics["epoch"]
         if self.tracker is not None:
@@ -113,7 +114,7 @@ class Progress:
             self._begin_table(title, metrics)
         self.line(_row(f"{number}/{total}".rjust(len(title)), [column.cell(metrics) for column in self.columns]))
 
-    def _begin_table(self, title: str, metrics: Mapping[str, Any]) -> None:
+    def _begin_table(self, title: str, metrics: Metrics) -> None:
         """Choose the columns by the first metrics; a line with what they mean, and the head of the table."""
         before_training = metrics["epoch"] == 0
         for column in COLUMNS:
@@ -123,7 +124,7 @@ class Progress:
         self.lines(textwrap.wrap("; ".join(meanings), 100))
         self.line(_row(title, [column.head for column in self.columns]))
 
-    def finish(self, result: Mapping[str, Any]) -> None:
+    def finish(self, result: Record) -> None:
         """Advise what to do where no epoch of an adaptation scores above the source model."""
         if result.get("better_than_start") is False:
             name = result["criterion"]
@@ -148,7 +149,7 @@ def _row(first: str, cells: Iterable[str]) -> str:
     return "".join([first, *(f"{cell:>10}" for cell in cells)]).rstrip()
 
 
-def result_summary(result: Mapping[str, Any]) -> str:
+def result_summary(result: Record) -> str:
     """The lines that an adaptation ends with, from its ``result.json``."""
     lines = indicators.before_adapting(result)
     criterion = result["criterion"]
@@ -176,7 +177,7 @@ def result_summary(result: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _measured(title: str, metrics: Mapping[str, Any], measures: Mapping[str, str]) -> str:
+def _measured(title: str, metrics: Metrics, measures: Mapping[str, str]) -> str:
     """A line with the measures that an epoch has."""
     values = [form.format(metrics[measure]) for measure, form in measures.items() if measure in metrics]
     if not values:
@@ -195,7 +196,7 @@ def require_tracker(name: str) -> None:
     require(f"`track={name}`", name, extra="tracking" if name == "tensorboard" else None)
 
 
-def tracker(name: str, run: Path, settings: Mapping[str, Any]) -> Any:
+def tracker(name: str, run: Path, settings: Values) -> Any:
     """A tracker of Accelerate, such as TensorBoard's, that writes into the run directory and has its settings."""
     from accelerate import tracking
 

@@ -18,6 +18,7 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.tensors import on_cpu
 from tllib_ancon.measures import indicators, selection
 from tllib_ancon.runtime.text import Shown
+from tllib_ancon.runtime.types import Metrics, Record, Values
 from tllib_ancon.training import devices
 from tllib_ancon.training.card import card_of, save
 from tllib_ancon.training.image_transforms import Transform
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 
 
 def summary(
-    config: AdaptConfig, metrics: Sequence[dict[str, Any]], selected_epoch: int, counts: Mapping[str, int], size: int
-) -> dict[str, Any]:
+    config: AdaptConfig, metrics: Sequence[Metrics], selected_epoch: int, counts: Mapping[str, int], size: int
+) -> Record:
     """What ``result.json`` holds.
 
     Args:
@@ -87,11 +88,11 @@ class AdaptationResult(Shown):
     """
 
     model: nn.Module
-    metrics: list[dict[str, Any]]
+    metrics: list[Metrics]
     selected_epoch: int
-    summary: Mapping[str, Any]
+    summary: Record
     config: AdaptConfig
-    _recorded: Mapping[str, Any] = field(kw_only=True)  # what ``config.json`` holds
+    _recorded: Record = field(kw_only=True)  # what ``config.json`` holds
     _origin: Origin = field(kw_only=True)
 
     def __repr__(self) -> str:
@@ -118,9 +119,7 @@ class AdaptationResult(Shown):
             return self._certify_in_memory(answers, positions, settings)
         return self._certify_in_its_run(answers, settings)
 
-    def _certify_in_memory(
-        self, answers: Any, positions: NDArray[np.int64] | None, settings: dict[str, Any]
-    ) -> Session:
+    def _certify_in_memory(self, answers: Any, positions: NDArray[np.int64] | None, settings: Values) -> Session:
         from tllib_ancon.certificate.run import certify  # which few who adapt need
 
         images = self._origin.target
@@ -137,7 +136,7 @@ class AdaptationResult(Shown):
         }
         return certify(source_model, self.model, images, labels=answers, **{**usual, **settings})
 
-    def _certify_in_its_run(self, answers: Any, settings: dict[str, Any]) -> Session:
+    def _certify_in_its_run(self, answers: Any, settings: Values) -> Session:
         from tllib_ancon.certificate.model_pair import ModelPair
         from tllib_ancon.certificate.run import answers_of_labels
 

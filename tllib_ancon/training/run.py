@@ -16,6 +16,7 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError, reading
 from tllib_ancon.runtime.processes import is_main, on_main
+from tllib_ancon.runtime.types import Metrics, Record, State
 from tllib_ancon.training import files
 from tllib_ancon.training.checkpointing import (
     ANEW,
@@ -48,23 +49,23 @@ class MemoryRun:
     """Whether the run was finished before this call."""
 
     def __init__(self) -> None:
-        self._best: dict[str, Any] = {}
+        self._best: State = {}
 
     def __str__(self) -> str:
         return "memory"
 
-    def recorded_settings(self) -> dict[str, Any]:
+    def recorded_settings(self) -> Record:
         """The settings of the run that continues; empty for a new one."""
         return {}
 
     def refuse_own_checkpoint(self, checkpoint: str) -> None:
         """Raise an error for a source model that this run would overwrite."""
 
-    def begin(self, config: Mapping[str, Any], overwrite: bool = False) -> list[str]:
+    def begin(self, config: Record, overwrite: bool = False) -> list[str]:
         """Start or resume the run of these settings. Returns warnings."""
         return []
 
-    def metrics(self) -> list[dict[str, Any]]:
+    def metrics(self) -> list[Metrics]:
         """The metrics of all complete epochs."""
         return []
 
@@ -72,7 +73,7 @@ class MemoryRun:
         """Snapshot and metrics of the last complete epoch; None for a new run."""
         return None
 
-    def save_epoch(self, snapshot: Mapping[str, Any], metrics: list[dict[str, Any]], selected: bool) -> None:
+    def save_epoch(self, snapshot: State, metrics: list[Metrics], selected: bool) -> None:
         """Store an epoch, whose model is the best one if it is ``selected``."""
         if selected:
             self._best = copy_to_cpu(snapshot["parts"]["model"])
@@ -83,7 +84,7 @@ class MemoryRun:
     def save_predictions(self, predictions: Outputs, target: Domain, votes: Tensor | None) -> None:
         """Store predictions of the best model on the target, and the votes (N, K) of its images."""
 
-    def best(self) -> dict[str, Any]:
+    def best(self) -> State:
         """The weights of the best epoch."""
         return self._best
 
@@ -94,7 +95,7 @@ class MemoryRun:
     def wait(self) -> None:
         """Wait until all is stored, and raise the error if that failed."""
 
-    def finish(self, result: Mapping[str, Any]) -> None:
+    def finish(self, result: Record) -> None:
         """Store the result; the run is finished."""
 
     def close(self) -> None:
@@ -130,23 +131,23 @@ class RunDirectory(MemoryRun):
     def finished(self) -> bool:  # type: ignore[override]
         return self._has(RESULT)
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> Record:
         if not self._has(CONFIG):
             raise UserError(f"{self.path} is not a run directory: it has no {CONFIG}. Give another folder")
         return _read(self.path / CONFIG)
 
-    def recorded_settings(self) -> dict[str, Any]:
+    def recorded_settings(self) -> Record:
         return self.config() if self._has(CONFIG) else {}
 
     @on_main
-    def metrics(self) -> list[dict[str, Any]]:
+    def metrics(self) -> list[Metrics]:
         path = self.path / METRICS
         if not path.is_file():
             return []
         return [_read(path, line) for line in path.read_bytes().splitlines()]
 
     @on_main
-    def result(self) -> dict[str, Any]:
+    def result(self) -> Record:
         return _read(self.path / RESULT)
 
     def refuse_own_checkpoint(self, checkpoint: str) -> None:
@@ -157,7 +158,7 @@ class RunDirectory(MemoryRun):
         self._lock = self._lock or files.lock_folder(self.path)
 
     @on_main
-    def begin(self, config: Mapping[str, Any], overwrite: bool = False) -> list[str]:
+    def begin(self, config: Record, overwrite: bool = False) -> list[str]:
         """Claim the directory for a run with these settings: a new, an interrupted or a finished one. Returns warnings.
 
         Other settings are an error once an epoch is complete, and so are missing or changed files. ``overwrite`` starts
@@ -205,11 +206,11 @@ class RunDirectory(MemoryRun):
             return state["snapshot"], state["metrics"]
 
     @on_main
-    def save_epoch(self, snapshot: Mapping[str, Any], metrics: list[dict[str, Any]], selected: bool) -> None:
+    def save_epoch(self, snapshot: State, metrics: list[Metrics], selected: bool) -> None:
         """Store an epoch; returns once the epoch before is written and this one is copied."""
         self._written.result()
         state = {"snapshot": snapshot, "metrics": metrics, "selected": selected, "best": self._best_sha256}
-        copied: dict[str, Any] = copy_to_cpu(state)
+        copied: State = copy_to_cpu(state)
 
         def write() -> None:
             write_sealed(self.path / STATE, copied)
@@ -229,7 +230,7 @@ class RunDirectory(MemoryRun):
     def save_predictions(self, predictions: Outputs, target: Domain, votes: Tensor | None) -> None:
         self.then(partial(write_predictions, self.path / PREDICTIONS, predictions, target, votes))
 
-    def best(self) -> dict[str, Any]:
+    def best(self) -> State:
         return self.load(BEST)
 
     def last_good(self, epoch: int) -> str:
@@ -241,12 +242,12 @@ class RunDirectory(MemoryRun):
         self._written.result()
 
     @on_main
-    def load(self, name: str) -> dict[str, Any]:
+    def load(self, name: str) -> State:
         self._written.result()
         return read_weights(self.checkpoints / name)
 
     @on_main
-    def finish(self, result: Mapping[str, Any]) -> None:
+    def finish(self, result: Record) -> None:
         self._written.result()
         digests = {name: files.sha256(self.path / name) for name in sorted(OUTPUTS) if self._has(name)}
         self.write_json(RESULT, {**result, "sha256": digests})
@@ -268,7 +269,7 @@ class RunDirectory(MemoryRun):
             (self.path / name).unlink(missing_ok=True)
         self.discard_state()
 
-    def write_json(self, name: str, content: Mapping[str, Any]) -> None:
+    def write_json(self, name: str, content: Record) -> None:
         files.write_json(self.path / name, content)
 
     def discard_state(self) -> None:
@@ -277,20 +278,20 @@ class RunDirectory(MemoryRun):
     def _has(self, name: str) -> bool:
         return (self.path / name).is_file()
 
-    def _write_what_follows(self, state: Mapping[str, Any]) -> None:
+    def _write_what_follows(self, state: State) -> None:
         write_weights(self.checkpoints / LATEST, state["snapshot"]["parts"]["model"])
         if state["selected"]:
             files.link_whole(self.checkpoints / LATEST, self.checkpoints / BEST)
             self._best_sha256 = files.sha256(self.checkpoints / BEST)
         files.write_bytes(self.path / METRICS, "".join(json.dumps(line) + "\n" for line in state["metrics"]).encode())
 
-    def _read_state(self) -> dict[str, Any]:
+    def _read_state(self) -> State:
         state = read_sealed(self.path / STATE)
         if state["best"] is not None and not state["selected"]:
             self._verify({f"{CHECKPOINTS}/{BEST}": state["best"]})
         return state
 
-    def _overwrites_already(self, requested: Mapping[str, Any]) -> bool:
+    def _overwrites_already(self, requested: Record) -> bool:
         """Whether a run with these settings overwrote another one here, and was interrupted before all was finished."""
         with contextlib.suppress(UserError), reading(self.path, "a run"):
             recorded = self.config()
@@ -307,7 +308,7 @@ class RunDirectory(MemoryRun):
                 raise UserError(f"{path} {problem}; is this a partial copy of a run? Copy all of it, or {ANEW}")
 
 
-def _warnings_about_threads(recorded: Mapping[str, Any], requested: Mapping[str, Any]) -> list[str]:
+def _warnings_about_threads(recorded: Record, requested: Record) -> list[str]:
     threads = requested["threads"]
     recorded_threads = recorded.get("threads", threads)
     if recorded_threads == threads:

@@ -20,6 +20,7 @@ from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.recipes import recipe_of
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import first_few
+from tllib_ancon.runtime.types import Record
 from tllib_ancon.training.checkpointing import ANEW
 
 MOST_DIFFERENCES = 8
@@ -31,7 +32,7 @@ NOT_SETTINGS = (
 """Entries of a configuration that do not decide what a run computes."""
 
 
-def network_record(classifier: Any, images: Batch, preprocessing: Preprocessing | None) -> dict[str, Any]:
+def network_record(classifier: Any, images: Batch, preprocessing: Preprocessing | None) -> Record:
     """Record of a whole network beside its weights: recipe, head, form of the images, and its preprocessing."""
     return {
         **recipe_of(classifier, images),
@@ -42,7 +43,7 @@ def network_record(classifier: Any, images: Batch, preprocessing: Preprocessing 
     }
 
 
-def images_record(*domains: Domain) -> dict[str, Any]:
+def images_record(*domains: Domain) -> Record:
     """What ``config.json`` records of images: a run continues on the same ones alone."""
     first = domains[0]
     for domain in domains:
@@ -77,7 +78,7 @@ def versions() -> dict[str, str]:
     }
 
 
-def refuse_other_settings(path: Path, recorded: Mapping[str, Any], requested: Mapping[str, Any]) -> None:
+def refuse_other_settings(path: Path, recorded: Record, requested: Record) -> None:
     differing = differences(recorded, requested)
     if not differing:
         return
@@ -89,7 +90,7 @@ def refuse_other_settings(path: Path, recorded: Mapping[str, Any], requested: Ma
     raise UserError(message)
 
 
-def differences(recorded: Mapping[str, Any], requested: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+def differences(recorded: Record, requested: Record) -> dict[str, tuple[Any, Any]]:
     """Setting -> its two values, where they differ; every value by itself, such as ``inputs.classes[3]``."""
     recorded_values = _values_of(recorded)
     requested_values = _values_of(requested)
@@ -101,9 +102,9 @@ def differences(recorded: Mapping[str, Any], requested: Mapping[str, Any]) -> di
     return differing
 
 
-def _values_of(config: Mapping[str, Any]) -> dict[str, Any]:
+def _values_of(config: Record) -> Record:
     """Every value that decides what a run computes, by its place."""
-    values: dict[str, Any] = {}
+    values: Record = {}
     for name, value in config.items():
         if name not in NOT_SETTINGS:
             values.update(_leaves(name, value))

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from tllib_ancon.models.outputs import LogitsReader
 from tllib_ancon.models.recipes import OWN, build, imported
 from tllib_ancon.runtime.errors import UserError, reading
 from tllib_ancon.runtime.text import say
+from tllib_ancon.runtime.types import Record
 from tllib_ancon.training.facts import facts_of
 from tllib_ancon.training.progress import require_tracker
 from tllib_ancon.training.resolve import USUAL_IMAGES, USUAL_NETWORK, resolve
@@ -53,7 +53,7 @@ class Source:
 
     checkpoint: str = ""
     run: Path | None = None
-    recorded_settings: Mapping[str, Any] = field(default_factory=dict)
+    recorded_settings: Record = field(default_factory=dict)
     module: nn.Module | None = None
     names: list[str] | None = None
 
@@ -63,9 +63,9 @@ class Source:
         return names
 
     @property
-    def network_record(self) -> dict[str, Any]:
+    def network_record(self) -> Record:
         """The :func:`~tllib_ancon.training.run_record.network_record` of a run of a whole network; else empty."""
-        recorded: dict[str, Any] = self.recorded_settings.get("network") or {}
+        recorded: Record = self.recorded_settings.get("network") or {}
         return recorded
 
     @property
@@ -141,7 +141,7 @@ class Source:
             say(line, file=sys.stderr)
 
 
-def _preprocessing_of(recorded: Mapping[str, Any] | None) -> Preprocessing | None:
+def _preprocessing_of(recorded: Record | None) -> Preprocessing | None:
     if not recorded:
         return None
     return Preprocessing(**{name: as_tuple(value) for name, value in recorded.items()})

@@ -24,6 +24,7 @@ from tllib_ancon.models.foundation import load_named
 from tllib_ancon.models.outputs import evaluating
 from tllib_ancon.runtime.errors import NotFinite, UserError, one_line
 from tllib_ancon.runtime.processes import Shard
+from tllib_ancon.runtime.types import State
 from tllib_ancon.self_training.method import mean_prediction
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.facts import facts_of
@@ -168,10 +169,10 @@ class Teacher:
             self.weight = 0.0 if ratio < LEAST_RATIO else min(LARGEST_WEIGHT, ratio**POWER / 2)
         return self.weight
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         return {name: getattr(self, name) for name in _STORED}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         for name in _STORED:
             setattr(self, name, state[name])
 

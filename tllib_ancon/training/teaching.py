@@ -5,7 +5,7 @@ role.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from tllib_ancon.data.answers import read_answers
 from tllib_ancon.data.domain import Domain, checked_classes
 from tllib_ancon.data.labels import counted_from_one
 from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.types import Record
 from tllib_ancon.training.progress import Progress
 
 TEACHING = 29
@@ -25,7 +26,7 @@ TEACHING = 29
 Labels = NDArray[np.int64]
 
 
-def certifying_positions(recorded: Mapping[str, Any], count: int) -> Labels | None:
+def certifying_positions(recorded: Record, count: int) -> Labels | None:
     """Positions of the images that certify the run of this ``config.json``; None if no label trained it."""
     taught = recorded.get("taught")
     if taught is None:
@@ -61,7 +62,7 @@ def labels_of_answers(answers: Any, images: Domain, names: Sequence[str]) -> Lab
 
 
 def taught_labels(
-    config: AdaptConfig, images: Domain, answers: ArrayLike | str | Path | None, recorded: dict[str, Any]
+    config: AdaptConfig, images: Domain, answers: ArrayLike | str | Path | None, recorded: Record
 ) -> Labels:
     """The (N,) labels that train the model, -1 for none; ``recorded`` gets their record."""
     if config.teach is None or answers is None:
@@ -87,7 +88,7 @@ def taught_labels(
     return labels
 
 
-def _require_same_draw(taught: Mapping[str, Any] | None, draw: Mapping[str, Any]) -> None:
+def _require_same_draw(taught: Record | None, draw: Record) -> None:
     """Raise an error for a source model that was trained on labels of other images."""
     if taught is None or taught == {**taught, **draw}:
         return

@@ -1,0 +1,16 @@
+"""Types of plain data that rooms hand to each other, named by what they hold."""
+
+from collections.abc import Mapping
+from typing import Any
+
+Values = Mapping[str, Any]
+"""Settings or options by name."""
+
+Record = dict[str, Any]
+"""What a file of a run holds, such as ``config.json`` or ``result.json``."""
+
+Metrics = dict[str, Any]
+"""The numbers of an epoch by name."""
+
+State = dict[str, Any]
+"""What ``state_dict`` returns and ``load_state_dict`` takes."""
