@@ -16,13 +16,13 @@ from benchmarks.speed.timing import Row, in_turn, ratio, row, wall_clock
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.transforms import Preprocessing, evaluation_transform, train_transform
-from tllib_ancon.models.adapted_parameters import choose_adapted_parameters
 from tllib_ancon.models.classifier import Classifier, shot_classifier
 from tllib_ancon.models.networks import create_backbone
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.facts import facts_of
 from tllib_ancon.training.image_transforms import Transforms
+from tllib_ancon.training.learning import choose_adapted_parameters
 from tllib_ancon.training.plan import Plan
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import resolve

@@ -9,10 +9,10 @@ import torch
 from benchmarks.speed.timing import Clock, Row, in_turn, row, wall_clock
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
-from tllib_ancon.models.adapted_parameters import choose_adapted_parameters
 from tllib_ancon.models.batch_norm import BatchNormPolicy
 from tllib_ancon.models.classifier import shot_classifier
 from tllib_ancon.models.networks import create_backbone
+from tllib_ancon.training.learning import choose_adapted_parameters
 from tllib_ancon.training.loop import _create_optimizer
 
 BATCH, NUM_SAMPLES, NUM_CLASSES = 64, 5000, 10

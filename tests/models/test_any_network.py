@@ -11,10 +11,10 @@ from torchvision import models
 
 from tests.networks import transformer
 from tllib_ancon.models import CosineHead
-from tllib_ancon.models.adapted_parameters import choose_adapted_parameters
 from tllib_ancon.models.batch_norm import BatchNormPolicy
 from tllib_ancon.models.classifier import NetworkClassifier, as_classifier
 from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.training.learning import choose_adapted_parameters
 
 IMAGES = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 

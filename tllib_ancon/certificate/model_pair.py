@@ -17,9 +17,11 @@ from tllib_ancon.config.model import ModelConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.settings import settings_of
 from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.labels import Labels
 from tllib_ancon.data.layouts.hugging_face import HUGGING_FACE
 from tllib_ancon.data.open import as_domain
 from tllib_ancon.data.pixels import Decoding
+from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.loading import IMAGENET
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.types import Record
@@ -27,13 +29,13 @@ from tllib_ancon.training import inputs
 from tllib_ancon.training.card import write_card
 from tllib_ancon.training.checkpointing import read_arrays, write_arrays, write_weights
 from tllib_ancon.training.files import sha256
-from tllib_ancon.training.image_transforms import PREPARING, READING, Transform
+from tllib_ancon.training.image_transforms import PREPARING, READING
 from tllib_ancon.training.model_classes import with_classes
 from tllib_ancon.training.not_finite import predicted_classes, require_predictions
 from tllib_ancon.training.predict import Predictor
 from tllib_ancon.training.run import BEST, CERTIFICATE, CERTIFIED, CONFIG, SOURCE, RunDirectory
 from tllib_ancon.training.source import Source, open_checkpoint
-from tllib_ancon.training.teaching import Labels, certifying_positions, image_names
+from tllib_ancon.training.teaching import certifying_positions, image_names
 
 OVERRIDING = ("root", "batch_size", "workers", "threads", "quiet")
 """Settings that stand for those of the run."""

@@ -32,6 +32,8 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 
+from tllib_ancon.runtime.types import Show
+
 HOST = "127.0.0.1"
 PORT = 8765
 HEADERS = {
@@ -47,7 +49,7 @@ HEADERS = {
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def serve(session: Session, port: int = PORT, say: Callable[[str], None] = say) -> None:
+def serve(session: Session, port: int = PORT, say: Show = say) -> None:
     """Show the page until the user ends the session there, or Ctrl-C."""
 
     def finish() -> None:

@@ -17,10 +17,11 @@ from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.answers import COLUMNS, Answer, opaque, read_answers
 from tllib_ancon.data.domain import Domain, checked_classes, numbered
 from tllib_ancon.data.images import jpeg
-from tllib_ancon.data.labels import counted_from_one
+from tllib_ancon.data.labels import Labels, counted_from_one
 from tllib_ancon.data.lists import read_image_list
 from tllib_ancon.data.open import as_domain
 from tllib_ancon.data.pixels import Decoding
+from tllib_ancon.data.transforms import Transform
 from tllib_ancon.measures.disagreement import Side
 from tllib_ancon.models.class_names import class_names_of
 from tllib_ancon.runtime.errors import UserError
@@ -29,11 +30,10 @@ from tllib_ancon.runtime.text import csv_text, say
 from tllib_ancon.runtime.types import Values
 from tllib_ancon.training.devices import using_processor
 from tllib_ancon.training.files import write_bytes
-from tllib_ancon.training.image_transforms import Transform
 from tllib_ancon.training.not_finite import require_predictions
 from tllib_ancon.training.predict import predict
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.teaching import Labels, image_names
+from tllib_ancon.training.teaching import image_names
 
 
 def certify_run(config: CertifyConfig) -> None:

@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import astuple, replace
 from multiprocessing.heap import BufferWrapper
@@ -19,6 +19,7 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import Bytes, Items, Positions
 from tllib_ancon.data.transforms import Resizing
 from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.types import Show
 
 FORMAT = 4
 
@@ -110,7 +111,7 @@ def _reserve(file: Path, size: int) -> None:
     os.truncate(file, size)
 
 
-def kept_in_memory(domain: Domain, resizings: Iterable[Resizing], room: int, say: Callable[[str], None]) -> Domain:
+def kept_in_memory(domain: Domain, resizings: Iterable[Resizing], room: int, say: Show) -> Domain:
     """The same domain with its resized images cached in memory, if they fit into ``room`` bytes."""
     sizes = {resizing: len(domain) * _row(resizing).itemsize for resizing in resizings}
     size = sum(sizes.values())

@@ -11,12 +11,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from PIL import Image
 
 from tllib_ancon.data.batches import Batch
 from tllib_ancon.data.images import Bytes, Files, Images, Positions
-from tllib_ancon.data.labels import as_numbers
+from tllib_ancon.data.labels import Labels, as_numbers
 from tllib_ancon.data.pixels import Decoding, PixelValues
 from tllib_ancon.data.tensors import on_cpu
 from tllib_ancon.runtime.errors import UserError
@@ -46,7 +46,7 @@ class Domain:
     name: str
     images: Images
     classes: Sequence[str] = ()
-    labels: NDArray[np.int64] | None = None
+    labels: Labels | None = None
     positions: Positions = None  # type: ignore[assignment]
     skipped: Sequence[str] = ()
     ignored: str = ""
@@ -145,7 +145,7 @@ def checked_classes(
     num_classes: int,
     unknown: bool = False,
     names: Sequence[str] = (),
-) -> NDArray[np.int64]:
+) -> Labels:
     """These classes of ``count`` images; a negative one counts as ``unknown`` or is an error."""
     classes = as_numbers(title, on_cpu(labels), names)
     expected = f"expected for each of {count:,} images a class from 0 to {num_classes - 1}"
@@ -168,7 +168,7 @@ def numbered(num_classes: int) -> list[str]:
     return list(map(str, range(num_classes)))
 
 
-def class_folders(paths: Sequence[str] | None, labels: NDArray[np.int64] | None) -> dict[str, int]:
+def class_folders(paths: Sequence[str] | None, labels: Labels | None) -> dict[str, int]:
     """Folder name -> label, where the images lie in one folder a class (``.../bike/001.jpg``); otherwise empty."""
     if paths is None or labels is None:
         return {}

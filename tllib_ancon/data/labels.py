@@ -8,6 +8,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from tllib_ancon.runtime.errors import UserError, unknown_name
 
+Labels = NDArray[np.int64]
+"""(N,) classes, from 0 to K - 1."""
+
 
 def as_numbers(title: str, labels: ArrayLike, names: Sequence[str] = ()) -> NDArray[Any]:
     """The labels as an array; each text becomes its position among the ``names`` of the classes.

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tllib_ancon.data.domain import Domain, class_folders, require_same_order
 from tllib_ancon.data.folders import Tree, lines_of
+from tllib_ancon.data.labels import Labels
 from tllib_ancon.runtime.errors import UserError
 
 
@@ -18,7 +18,7 @@ class ListedImages(NamedTuple):
     """N paths, and (N,) labels unless there are none."""
 
     paths: list[str]
-    labels: NDArray[np.int64] | None
+    labels: Labels | None
 
 
 def read_class_names(file: Path) -> list[str]:

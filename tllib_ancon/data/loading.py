@@ -6,7 +6,7 @@ import math
 import os
 import pickle
 import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, default
 from tllib_ancon.data.batches import Batch, to_device
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.tensors import Mapped, Rows
-from tllib_ancon.data.transforms import ImageTransform, seeded
+from tllib_ancon.data.transforms import ImageTransform, Transform, seeded
 from tllib_ancon.runtime.errors import UserError, one_line
 
 KILLED = "DataLoader worker (pid"
@@ -70,7 +70,7 @@ class _DomainImages(Dataset[Any]):
     workers. A domain that :attr:`~tllib_ancon.data.domain.Domain.holds_tensors` skips an :class:`ImageTransform`.
     """
 
-    def __init__(self, domain: Domain, transform: Callable[[Any], Any], seed: int = 0):
+    def __init__(self, domain: Domain, transform: Transform, seed: int = 0):
         self.domain = domain
         self.transform = transform
         self.seed = seed
@@ -128,7 +128,7 @@ class UnlabelledImages(_DomainImages):
 class LabelledImages(_DomainImages):
     """Items (image, label): a source domain, or a target domain under evaluation."""
 
-    def __init__(self, domain: Domain, transform: Callable[[Any], Any], seed: int):
+    def __init__(self, domain: Domain, transform: Transform, seed: int):
         if domain.labels is None:
             raise UserError(
                 f"domain {domain.name}: its images have no labels, and a source domain needs them; name another as "

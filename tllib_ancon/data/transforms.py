@@ -18,6 +18,12 @@ from torch import Tensor, nn
 from tllib_ancon.data.images import Bytes
 from tllib_ancon.runtime.errors import UserError
 
+Transform = Callable[[Any], Any]
+"""What the data hold -> tensor (C, H, W)."""
+
+View = Callable[[Tensor], Tensor]
+"""Images (B, C, H, W) -> another view of each."""
+
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 KEEP_RATIO = "keep-ratio"
@@ -139,7 +145,7 @@ def evaluation_transform(options: Preprocessing) -> ImageTransform:
     return ImageTransform(options.resizing(options.val_resizing), crop, options.mean, options.std)
 
 
-def second_view(options: Preprocessing) -> Callable[[Tensor], Tensor] | None:
+def second_view(options: Preprocessing) -> View | None:
     """A function from training images (B, C, H, W) to another view of each; None where training does not augment. It
     mirrors as training does. Else it shifts, by the padding or an eighth of the image."""
     if options.horizontal_flip:

@@ -1,7 +1,7 @@
 """The demo: which runs it makes, and what comes out over its seeds."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import sqrt
@@ -18,7 +18,7 @@ from tllib_ancon.laboratory.local import EngineConfig, Local, environments, visi
 from tllib_ancon.laboratory.plan import PlannedRun
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import counted
-from tllib_ancon.runtime.types import Metrics, Values
+from tllib_ancon.runtime.types import Metrics, Show, Values
 from tllib_ancon.training.run import RunDirectory
 
 SOURCE_ONLY = "source-only"
@@ -94,7 +94,7 @@ class Demo:
         for run in self.runs():
             RunDirectory(self.out / run.name).clear()
 
-    def run(self, say: Callable[[str], None]) -> None:
+    def run(self, say: Show) -> None:
         """Make every run that is not finished.
 
         After a signal (:class:`~tllib_ancon.runtime.errors.Interrupted`) the same command continues.

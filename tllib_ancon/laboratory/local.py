@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,6 +19,7 @@ from tllib_ancon.config.settings import Flag, Settings
 from tllib_ancon.laboratory.plan import PlannedRun
 from tllib_ancon.runtime.errors import BAD_INPUT, Interrupted, UserError, in_words
 from tllib_ancon.runtime.interruption import Interruption
+from tllib_ancon.runtime.types import Show
 from tllib_ancon.training.run import RunDirectory
 
 RECORD = "benchmark.json"
@@ -89,9 +90,9 @@ class Engine(ABC):
 
     most_started: float  # runs that are started before one has ended
     out: Path
-    say: Callable[[str], None]
+    say: Show
 
-    def execute(self, runs: Sequence[PlannedRun], root: str, out: Path, say: Callable[[str], None]) -> dict[str, str]:
+    def execute(self, runs: Sequence[PlannedRun], root: str, out: Path, say: Show) -> dict[str, str]:
         """Make the runs; returns why runs failed, by their names. SIGTERM and SIGINT are passed to the runs."""
         self.out = out
         self.say = say

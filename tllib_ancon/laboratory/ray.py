@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from tllib_ancon._version import __version__
 from tllib_ancon.laboratory.local import Command, Engine, EngineConfig, Environment, runs_on
 from tllib_ancon.laboratory.plan import PlannedRun
 from tllib_ancon.runtime.errors import BAD_INPUT, UserError, in_words, one_line
+from tllib_ancon.runtime.types import Show
 
 LOCAL = "local"
 """The address of a Ray of this machine alone, which ends with the command."""
@@ -108,7 +109,7 @@ class _OnRay(Engine):
         if gpus == 0:
             self.variables["CUDA_VISIBLE_DEVICES"] = ""
 
-    def execute(self, runs: Sequence[PlannedRun], root: str, out: Path, say: Callable[[str], None]) -> dict[str, str]:
+    def execute(self, runs: Sequence[PlannedRun], root: str, out: Path, say: Show) -> dict[str, str]:
         _check_shared(root, out)
         this_node = OnNode(ray.get_runtime_context().get_node_id(), soft=False)
         self.begun = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": this_node})

@@ -12,6 +12,9 @@ from torch import Tensor, nn
 
 from tllib_ancon.runtime.errors import UserError, one_line, reading
 
+Weights = Mapping[str, Tensor]
+"""The tensors of a state dict by name."""
+
 MCD_PARTS = {"G", "F1", "F2"}
 """TLLib's mcd.py saves three state dicts: the backbone and two classifiers. The first classifier is used."""
 
@@ -28,7 +31,7 @@ COUNTERS = ("num_batches_tracked", "total_ops", "total_params")
 SAVE = "torch.save(model.state_dict(), FILE)"
 
 
-def load_state_dict(path: str | Path) -> dict[str, Tensor]:
+def load_state_dict(path: str | Path) -> Weights:
     """Read the state dict in a file of ``torch.save`` or .safetensors; no code of the file is run. It is the content or
     one of the :data:`ENTRIES`."""
     file = Path(path)
@@ -68,7 +71,7 @@ def _numpy_numbers() -> list[Any]:
     return [scalar, (scalar, "numpy.core.multiarray.scalar"), np.dtype, *number_types]
 
 
-def _state_dict_in(content: Any) -> dict[str, Tensor]:
+def _state_dict_in(content: Any) -> Weights:
     """The content itself, one of its :data:`ENTRIES`, one of those of an entry, or its only one; else empty."""
     if _is_state_dict(content):
         return dict(content)
@@ -94,7 +97,7 @@ def _is_state_dict(content: Any) -> bool:
     return all(isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in content.items())
 
 
-def _joined(states: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
+def _joined(states: Mapping[str, Weights]) -> Weights:
     """One state dict of several, with the name of each before its tensors'."""
     joined = {}
     for part, state in states.items():
@@ -117,7 +120,7 @@ def _is_plain(tensor: Tensor) -> bool:
     return tensor.untyped_storage().nbytes() >= tensor.numel() * tensor.element_size()
 
 
-def without_prefix(state: Mapping[str, Tensor], network: nn.Module) -> dict[str, Tensor]:
+def without_prefix(state: Weights, network: nn.Module) -> Weights:
     """The tensors of a network without the prefix of a program; of two copies the one whose prefix says ``ema``."""
     names = [name for name in network.state_dict() if not name.endswith(COUNTERS)]
     if not names:
@@ -137,17 +140,17 @@ def without_prefix(state: Mapping[str, Tensor], network: nn.Module) -> dict[str,
     return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
 
 
-def _prefixes_of(tensor_name: str, state: Mapping[str, Tensor]) -> list[str]:
+def _prefixes_of(tensor_name: str, state: Weights) -> list[str]:
     """What stands before this name of a tensor in the names of a state dict."""
     names = [name for name in state if name == tensor_name or name.endswith(f".{tensor_name}")]
     return sorted(name.removesuffix(tensor_name) for name in names)
 
 
-def _matches(prefix: str, names: list[str], state: Mapping[str, Tensor]) -> int:
+def _matches(prefix: str, names: list[str], state: Weights) -> int:
     return sum(prefix + name in state for name in names)
 
 
-def load_into(network: nn.Module, state: Mapping[str, Tensor], source: str, ignore: tuple[str, ...] = ()) -> None:
+def load_into(network: nn.Module, state: Weights, source: str, ignore: tuple[str, ...] = ()) -> None:
     """Load ``state`` completely, or list the differences; ``ignore`` are prefixes that the network need not have."""
     expected = network.state_dict()  # of a type that knows the versions of the network's modules
     missing = sorted(set(expected) - set(state))

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
-from tllib_ancon.models.checkpoints import load_into, load_state_dict, without_prefix
+from tllib_ancon.models.checkpoints import Weights, load_into, load_state_dict, without_prefix
 from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.models.networks import TIMM, create_backbone, create_network, library_of
 from tllib_ancon.models.preprocessing import preprocessing_of, probe_images
@@ -67,7 +67,7 @@ def _imagenet_classifier(
 
 
 def _whole_network(
-    state: Mapping[str, Tensor],
+    state: Weights,
     checkpoint: str,
     arch: str,
     num_classes: int | None,
@@ -101,7 +101,7 @@ def _classifier(network: nn.Module, finetune: bool) -> Classifier:
     return as_classifier(network, probe=images, finetune=finetune)
 
 
-def _classes_of(tensors: Mapping[str, Tensor], network: nn.Module, num_classes: int) -> int:
+def _classes_of(tensors: Weights, network: nn.Module, num_classes: int) -> int:
     """The number of classes of a checkpoint: the first dimension of those tensors that alone have another one than in
     the network, which is built for ``num_classes``."""
     lengths: set[int] = set()
@@ -114,7 +114,7 @@ def _classes_of(tensors: Mapping[str, Tensor], network: nn.Module, num_classes: 
     return lengths.pop() if len(lengths) == 1 else num_classes
 
 
-def _advice_for_weights(tensors: Mapping[str, Tensor], network: nn.Module, library: str) -> str:
+def _advice_for_weights(tensors: Weights, network: nn.Module, library: str) -> str:
     """What to do with weights that do not fit a network."""
     for name, expected in network.state_dict().items():
         if expected.ndim != 4:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from tllib_ancon.models.checkpoints import load_into
+from tllib_ancon.models.checkpoints import Weights, load_into
 from tllib_ancon.models.classifier import BottleneckClassifier
 from tllib_ancon.runtime.errors import UserError
 
@@ -50,10 +50,10 @@ AFN's dropout leave no trace."""
 class _Layout(NamedTuple):
     bottleneck: tuple[type[nn.Module], ...]  # its layers, as in LAYOUTS
     head: set[str]  # its modules that hold tensors
-    tensors: Mapping[str, Mapping[str, Tensor]]  # part (backbone, bottleneck, head) -> name within it -> tensor
+    tensors: Mapping[str, Weights]  # part (backbone, bottleneck, head) -> name within it -> tensor
 
 
-def recognize(state: Mapping[str, Tensor]) -> _Layout | None:
+def recognize(state: Weights) -> _Layout | None:
     """The layout of a checkpoint by the names of its tensors; None if it is not known."""
     tensors: dict[str, dict[str, Tensor]] = {"backbone": {}, "bottleneck": {}, "head": {}}
     for name, tensor in state.items():
@@ -74,7 +74,7 @@ def recognize(state: Mapping[str, Tensor]) -> _Layout | None:
     return None
 
 
-def _modules_with_tensors(tensors: Mapping[str, Tensor]) -> set[str]:
+def _modules_with_tensors(tensors: Weights) -> set[str]:
     return {name.rpartition(".")[0] for name in tensors}
 
 
@@ -127,7 +127,7 @@ def _head(layout: _Layout, bottleneck: nn.Module) -> nn.Module:
     return _linear(tensors, "weight", width)
 
 
-def _linear(tensors: Mapping[str, Tensor], name: str, in_features: int | None = None) -> nn.Linear:
+def _linear(tensors: Weights, name: str, in_features: int | None = None) -> nn.Linear:
     """A linear layer of the shape of a weight (outputs, inputs); ``in_features`` are those of the layer before it."""
     weight = tensors.get(name)
     if weight is None:

@@ -12,6 +12,7 @@ from torch import nn
 
 from tllib_ancon.config.check import CheckConfig
 from tllib_ancon.config.settings import settings_of_call
+from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.preflight.case import open_case
 from tllib_ancon.preflight.epoch_cost import cost
@@ -24,7 +25,7 @@ from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import Shown
 from tllib_ancon.runtime.types import Record
 from tllib_ancon.training import devices
-from tllib_ancon.training.image_transforms import Transform, passed_transforms
+from tllib_ancon.training.image_transforms import passed_transforms
 
 
 @dataclass(frozen=True, repr=False)

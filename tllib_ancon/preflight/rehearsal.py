@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from tllib_ancon.config.check import CheckConfig
 from tllib_ancon.data.batches import concatenated, to_device
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages, Workers
-from tllib_ancon.models.adapted_parameters import choose_adapted_parameters
 from tllib_ancon.models.batch_norm import BatchNormPolicy
 from tllib_ancon.models.classifier import Classifier, NetworkClassifier
 from tllib_ancon.models.outputs import evaluating
@@ -22,6 +21,7 @@ from tllib_ancon.preflight.case import Case
 from tllib_ancon.runtime.errors import UserError, one_line
 from tllib_ancon.training import devices
 from tllib_ancon.training.inference import evaluation_loader
+from tllib_ancon.training.learning import choose_adapted_parameters
 from tllib_ancon.training.loop import require_batch_statistics, training_loader, use_fastest_layout
 from tllib_ancon.training.progress import Progress
 

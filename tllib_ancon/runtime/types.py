@@ -1,6 +1,6 @@
 """Types of plain data that rooms hand to each other, named by what they hold."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 Values = Mapping[str, Any]
@@ -14,3 +14,6 @@ Metrics = dict[str, Any]
 
 State = dict[str, Any]
 """What ``state_dict`` returns and ``load_state_dict`` takes."""
+
+Show = Callable[[str], None]
+"""Shows a line to the user."""

@@ -9,15 +9,15 @@ from torch import Tensor, nn
 
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.settings import settings_of_call
+from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.types import Values
 from tllib_ancon.training import devices
 from tllib_ancon.training.fit import fit
-from tllib_ancon.training.image_transforms import Transform, passed_transforms
+from tllib_ancon.training.image_transforms import passed_transforms
 from tllib_ancon.training.inputs import open_target
-from tllib_ancon.training.other_outputs import fit_without_logits
 from tllib_ancon.training.plan import make_plan
 from tllib_ancon.training.result import AdaptationResult
 from tllib_ancon.training.run import open_run
@@ -105,8 +105,6 @@ def adapt(  # noqa: PLR0913
         plan = with_teacher(plan, None if isinstance(teacher, str | Path) else teacher)
         if plan.teacher is not None:
             run.refuse_own_checkpoint(plan.teacher.opened.checkpoint)
-        if plan.model is None:
-            return fit_without_logits(plan)
         return fit(plan, run)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.loading import ImageLoader
-from tllib_ancon.data.transforms import mirror
+from tllib_ancon.data.transforms import View, mirror
 from tllib_ancon.measures import selection
 from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
 from tllib_ancon.models.classifier import Classifier, NetworkClassifier
@@ -20,7 +20,7 @@ from tllib_ancon.runtime.types import Metrics, Record
 from tllib_ancon.training.checkpointing import copy_to_cpu
 from tllib_ancon.training.collapse import Collapse
 from tllib_ancon.training.epoch_scores import EpochScores
-from tllib_ancon.training.inference import Outputs, View
+from tllib_ancon.training.inference import Outputs
 from tllib_ancon.training.learning import choose_parameters, refuse_unread_settings
 from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statistics
 from tllib_ancon.training.passes import Passes

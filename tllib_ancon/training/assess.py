@@ -16,9 +16,10 @@ from tllib_ancon.config.assess import AssessConfig
 from tllib_ancon.config.settings import settings_of_call
 from tllib_ancon.data.answers import COLUMNS
 from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.labels import Labels
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.open import as_domain
-from tllib_ancon.data.transforms import mirror
+from tllib_ancon.data.transforms import Transform, View, mirror
 from tllib_ancon.measures import indicators
 from tllib_ancon.measures.disagreement import Interval
 from tllib_ancon.measures.indicators import FEWEST_ANSWERS, FEWEST_IMAGES, UNRELIABLE, SourceStatistics
@@ -31,8 +32,7 @@ from tllib_ancon.runtime.types import Metrics
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.evaluate import source_accuracy, source_line
 from tllib_ancon.training.files import write_bytes
-from tllib_ancon.training.image_transforms import Transform
-from tllib_ancon.training.inference import Outputs, View, predict_domain, scores_under_dropout
+from tllib_ancon.training.inference import Outputs, predict_domain, scores_under_dropout
 from tllib_ancon.training.mirroring import shifted
 from tllib_ancon.training.model_classes import in_the_models_order
 from tllib_ancon.training.not_finite import without_output
@@ -40,7 +40,7 @@ from tllib_ancon.training.predict import Predictor
 from tllib_ancon.training.probing import probe_of
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.source import Source
-from tllib_ancon.training.teaching import Labels, certifying_positions, image_names, labels_of_answers
+from tllib_ancon.training.teaching import certifying_positions, image_names, labels_of_answers
 
 
 @dataclass(frozen=True, repr=False)

@@ -13,15 +13,16 @@ from torch import nn
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.settings import settings_of_call
 from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.labels import Labels
 from tllib_ancon.data.layouts.arrays import Arrays
 from tllib_ancon.data.tensors import on_cpu
+from tllib_ancon.data.transforms import Transform
 from tllib_ancon.measures import evaluation, selection
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import Shown, showable
 from tllib_ancon.runtime.types import Metrics
 from tllib_ancon.training import devices, inputs
-from tllib_ancon.training.image_transforms import Transform
 from tllib_ancon.training.model_classes import in_the_models_order, note_on_labels
 from tllib_ancon.training.not_finite import predicted_classes, require_predictions
 from tllib_ancon.training.predict import Predictor
@@ -169,7 +170,7 @@ def _source_model_of_the_run(predictor: Predictor) -> Predictor | None:
     return Predictor(predictor.requested, source=replace(source, checkpoint=open_checkpoint(recorded).checkpoint))
 
 
-def _percent_right(outputs: NDArray[np.float32], labels: NDArray[np.int64]) -> float:
+def _percent_right(outputs: NDArray[np.float32], labels: Labels) -> float:
     return 100 * float((predicted_classes(outputs) == labels).mean())
 
 

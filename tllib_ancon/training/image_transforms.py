@@ -6,13 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.transforms import Preprocessing, evaluation_transform, second_view, train_transform
+from tllib_ancon.data.transforms import (
+    Preprocessing,
+    Transform,
+    View,
+    evaluation_transform,
+    second_view,
+    train_transform,
+)
 from tllib_ancon.models.classifier import NetworkClassifier
 from tllib_ancon.models.preprocessing import channels_of, is_processor, preprocessing_of, preprocessing_of_processor
 from tllib_ancon.runtime.errors import UserError
@@ -20,9 +27,6 @@ from tllib_ancon.runtime.types import Values
 
 ImagesConfig = AdaptConfig | PretrainConfig | PredictConfig
 """Settings of images, of how they become tensors, and of the network that takes them."""
-
-Transform = Callable[[Any], Any]
-"""What the data hold -> tensor (C, H, W)."""
 
 _GEOMETRY = (
     "image_size",
@@ -51,7 +55,7 @@ class Transforms:
     train: Transform
     evaluation: Transform
     preprocessing: Preprocessing | None = None
-    second_view: Callable[[Tensor], Tensor] | None = None  # training images -> another view of each
+    second_view: View | None = None  # training images -> another view of each
     augment: Callable[[Any], Any] | None = None  # a batch of training tensors -> the same, augmented
 
 

@@ -9,15 +9,13 @@ from torch import Tensor, nn
 from tllib_ancon.data.batches import to_device
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages, Workers
+from tllib_ancon.data.transforms import Transform, View
 from tllib_ancon.measures import evaluation, selection
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.runtime.types import Metrics
 from tllib_ancon.self_training.mc_dropout import mc_dropout_probabilities
-
-View = Callable[[Tensor], Tensor]
-"""Images (B, C, H, W) -> another view of each."""
 
 
 class Outputs(NamedTuple):
@@ -28,9 +26,7 @@ class Outputs(NamedTuple):
     logits: Tensor
 
 
-def evaluation_loader(
-    domain: Domain, transform: Callable[[Any], Any], batch_size: int, workers: int | Workers
-) -> ImageLoader:
+def evaluation_loader(domain: Domain, transform: Transform, batch_size: int, workers: int | Workers) -> ImageLoader:
     """A loader of (index, image) in the domain's order; each of many processes has an equally large part."""
     positions = Shard.of_this_process(len(domain)).padded_positions
     return ImageLoader(UnlabelledImages(domain, transform), batch_size, workers, positions)

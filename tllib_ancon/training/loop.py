@@ -21,6 +21,7 @@ from tllib_ancon.data.loading import (
     Workers,
     watching_workers,
 )
+from tllib_ancon.data.transforms import View
 from tllib_ancon.models.batch_norm import ONE_VALUE
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import NotFinite, UserError, reading
@@ -29,7 +30,7 @@ from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.runtime.types import Metrics, Record, Values
 from tllib_ancon.training import devices
 from tllib_ancon.training.checkpointing import OTHER_VERSION, Stateful, restore_snapshot, take_snapshot
-from tllib_ancon.training.inference import Outputs, View, predict_domain
+from tllib_ancon.training.inference import Outputs, predict_domain
 from tllib_ancon.training.progress import Meters, Progress
 from tllib_ancon.training.run import MemoryRun
 

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
-from tllib_ancon.data.transforms import mirror
+from tllib_ancon.data.transforms import Transform, mirror
 from tllib_ancon.models.batch_norm import estimated_statistics, has_statistics
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.outputs import evaluating, logits_of
 from tllib_ancon.runtime import processes
 from tllib_ancon.training import devices
-from tllib_ancon.training.image_transforms import Transform, Transforms, TransformSource, transforms_of
+from tllib_ancon.training.image_transforms import Transforms, TransformSource, transforms_of
 from tllib_ancon.training.progress import Progress
 
 Config = TypeVar("Config", bound=AdaptConfig)

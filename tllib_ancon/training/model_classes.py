@@ -1,6 +1,6 @@
 """Images beside a model: their labels in the order of the model's classes, by names or by numbers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from tllib_ancon.models.class_names import (
 )
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import first_few
+from tllib_ancon.runtime.types import Show
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.source import Source
 
@@ -80,9 +81,7 @@ class ModelClasses:
         return list(self.names)
 
 
-def in_the_models_order(
-    target: Domain, network: nn.Module, num_classes: int, source: Source, show: Callable[[str], None]
-) -> Domain:
+def in_the_models_order(target: Domain, network: nn.Module, num_classes: int, source: Source, show: Show) -> Domain:
     """The images with labels and class names of the model, as :func:`with_classes` checks them.
 
     Subfolders of a plain folder are classes if each has the name of a class, or if all are numbered from 0 to K - 1.
@@ -100,7 +99,7 @@ def in_the_models_order(
     return with_classes(ordered, num_classes, source)
 
 
-def _labelled_by_folders(target: Domain, classes: ModelClasses, show: Callable[[str], None]) -> Domain:
+def _labelled_by_folders(target: Domain, classes: ModelClasses, show: Show) -> Domain:
     """The images of a plain folder, with labels if its subfolders are the model's classes."""
     folders = subfolders(target)
     names = sorted({*folders} - {""})
@@ -142,7 +141,7 @@ def _numbers_of(order: Sequence[str]) -> dict[str, int]:
     return {name: label for label, name in enumerate(order)}
 
 
-def _relabelled(target: Domain, classes: ModelClasses, show: Callable[[str], None]) -> Domain:
+def _relabelled(target: Domain, classes: ModelClasses, show: Show) -> Domain:
     """Images with labels, in the order of the model's classes if their names show it."""
     names = list(target.classes)
     if target.labels is None or names == numbered(len(names)):
@@ -160,7 +159,7 @@ def _relabelled(target: Domain, classes: ModelClasses, show: Callable[[str], Non
     return target
 
 
-def _order(names: Sequence[str], classes: ModelClasses, show: Callable[[str], None]) -> list[str]:
+def _order(names: Sequence[str], classes: ModelClasses, show: Show) -> list[str]:
     """The folders in the order of the labels, where nobody named the classes; a line where orders differ."""
     by_characters = sorted(names)
     naturally = natural_order(names)

@@ -6,32 +6,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.labels import Labels
+from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import NotFinite, UserError
 from tllib_ancon.runtime.text import first_few
 from tllib_ancon.training import devices
-from tllib_ancon.training.image_transforms import Transform
 from tllib_ancon.training.inference import evaluation_loader, predict_domain
 
 MOST_NAMED = 3
 """Images at most whose names an error lists."""
 
 
-def predicted_classes(outputs: NDArray[np.float32]) -> NDArray[np.int64]:
+def predicted_classes(outputs: NDArray[np.float32]) -> Labels:
     """(N, K) logits or probabilities -> (N,) classes; -1 for a row with NaN."""
     classes = np.asarray(outputs.argmax(1), np.int64)
     return np.where(np.isnan(outputs).any(1), -1, classes)
 
 
-def require_predictions(classes: NDArray[np.int64], images: Domain, model: str = "model") -> None:
+def require_predictions(classes: Labels, images: Domain, model: str = "model") -> None:
     """Raise the error of :func:`without_output` for classes of -1."""
     missing = np.flatnonzero(classes < 0)
     if len(missing):
         raise without_output(missing, images, model)
 
 
-def without_output(missing: NDArray[np.int64], images: Domain, model: str = "model") -> UserError:
+def without_output(missing: Labels, images: Domain, model: str = "model") -> UserError:
     """The error for images, by their positions in the domain, on which a model's logits are not finite."""
     if len(missing) == len(images):
         return UserError(

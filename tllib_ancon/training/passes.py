@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from tllib_ancon.data.loading import ImageLoader
-from tllib_ancon.data.transforms import mirror
+from tllib_ancon.data.transforms import View, mirror
 from tllib_ancon.self_training.method import mean_prediction
-from tllib_ancon.training.inference import Outputs, View
+from tllib_ancon.training.inference import Outputs
 from tllib_ancon.training.target_loaders import TargetLoaders
 
 Predict = Callable[[ImageLoader, View | None], Outputs]

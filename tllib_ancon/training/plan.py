@@ -12,6 +12,7 @@ from torch import nn
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.batches import Batch
 from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.labels import Labels
 from tllib_ancon.data.transforms import Preprocessing, mirror
 from tllib_ancon.models.classifier import Classifier, NetworkClassifier, as_classifier
 from tllib_ancon.models.outputs import MultiLabelOutput, OtherOutput
@@ -27,7 +28,7 @@ from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import resolve
 from tllib_ancon.training.run_record import images_record, network_record, sha256_of_tensors
 from tllib_ancon.training.source import Source
-from tllib_ancon.training.teaching import Labels, taught_labels
+from tllib_ancon.training.teaching import taught_labels
 
 if TYPE_CHECKING:
     from tllib_ancon.training.teacher import Teacher

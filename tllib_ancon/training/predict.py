@@ -15,7 +15,7 @@ from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.batches import Batch, are_images, num_rows, shape_text, tree_map, with_floats_as
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
-from tllib_ancon.data.transforms import Preprocessing, mirror
+from tllib_ancon.data.transforms import Preprocessing, Transform, mirror
 from tllib_ancon.models.classifier import Classifier, no_logits
 from tllib_ancon.models.copies import unwrapped
 from tllib_ancon.models.logits import find_logits, observe
@@ -28,7 +28,6 @@ from tllib_ancon.self_training.method import mean_prediction
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.facts import facts_of
 from tllib_ancon.training.image_transforms import (
-    Transform,
     declared_preprocessing,
     passed_transforms,
     preprocessing_by,

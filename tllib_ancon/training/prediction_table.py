@@ -13,6 +13,7 @@ from PIL import Image
 
 from tllib_ancon.config.predict import STANDARD_OUTPUT, PredictionsConfig
 from tllib_ancon.data.domain import numbered
+from tllib_ancon.data.labels import Labels
 from tllib_ancon.data.loading import UnlabelledImages
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
@@ -79,7 +80,7 @@ class _Table:
     errors: Sequence[str]
 
     @property
-    def labels(self) -> NDArray[np.int64]:
+    def labels(self) -> Labels:
         """The class of each image, (N,); -1 for an image with an error."""
         return np.where(np.array(self.errors) == "", self.probabilities.argmax(1), -1)
 

@@ -1,12 +1,12 @@
 """A few images of the target, with which a network is tried before it adapts."""
 
-from collections.abc import Callable
 from typing import Any
 
 from torch.utils.data import default_collate
 
 from tllib_ancon.data.batches import Batch, to_device, with_floats_as
 from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.models.logits import ENOUGH
@@ -14,7 +14,7 @@ from tllib_ancon.models.outputs import evaluating
 from tllib_ancon.runtime.errors import UserError
 
 
-def probe_of(target: Domain, transform: Callable[[Any], Any]) -> Any:
+def probe_of(target: Domain, transform: Transform) -> Any:
     """A few images from the whole target as a network gets them, one :data:`~tllib_ancon.data.batches.Batch`."""
     positions = [number * len(target) // ENOUGH for number in range(ENOUGH)]
     return default_collate([transform(target.image(position)) for position in positions])

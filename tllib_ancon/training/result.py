@@ -9,19 +9,20 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import nn
 
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.labels import Labels
 from tllib_ancon.data.tensors import on_cpu
+from tllib_ancon.data.transforms import Transform
 from tllib_ancon.measures import indicators, selection
 from tllib_ancon.runtime.text import Shown
 from tllib_ancon.runtime.types import Metrics, Record, Values
 from tllib_ancon.training import devices
 from tllib_ancon.training.card import card_of, save
-from tllib_ancon.training.image_transforms import Transform
 from tllib_ancon.training.progress import result_summary
 from tllib_ancon.training.run import CARD
 from tllib_ancon.training.source import open_source
@@ -119,7 +120,7 @@ class AdaptationResult(Shown):
             return self._certify_in_memory(answers, positions, settings)
         return self._certify_in_its_run(answers, settings)
 
-    def _certify_in_memory(self, answers: Any, positions: NDArray[np.int64] | None, settings: Values) -> Session:
+    def _certify_in_memory(self, answers: Any, positions: Labels | None, settings: Values) -> Session:
         from tllib_ancon.certificate.run import certify  # which few who adapt need
 
         images = self._origin.target

@@ -2,14 +2,13 @@
 
 import hashlib
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from tllib_ancon._version import __version__
 from tllib_ancon.config.adapt import AdaptConfig
@@ -17,6 +16,7 @@ from tllib_ancon.config.settings import flag_of, settings_of
 from tllib_ancon.data.batches import Batch, form_of
 from tllib_ancon.data.domain import Domain, require_same_order
 from tllib_ancon.data.transforms import Preprocessing
+from tllib_ancon.models.checkpoints import Weights
 from tllib_ancon.models.recipes import recipe_of
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import first_few
@@ -58,7 +58,7 @@ def images_record(*domains: Domain) -> Record:
     }
 
 
-def sha256_of_tensors(state: Mapping[str, Tensor]) -> str:
+def sha256_of_tensors(state: Weights) -> str:
     digest = hashlib.sha256()
     for name, tensor in state.items():
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())

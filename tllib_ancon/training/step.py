@@ -8,9 +8,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from tllib_ancon.data.batches import Batch, concatenated, to_device
+from tllib_ancon.data.transforms import View
 from tllib_ancon.self_training.method import Method
 from tllib_ancon.training.image_transforms import Transforms
-from tllib_ancon.training.inference import View
 from tllib_ancon.training.loop import Step
 
 Target = tuple[Tensor, Batch]

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.labels import Labels
 from tllib_ancon.data.loading import ImageLoader, LabelledImages, UnlabelledImages, Workers, hold_out
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.processes import Shard
@@ -15,7 +16,6 @@ from tllib_ancon.training.image_transforms import Transforms
 from tllib_ancon.training.inference import evaluation_loader
 from tllib_ancon.training.loop import training_loader
 from tllib_ancon.training.resolve import USUAL_BATCH
-from tllib_ancon.training.teaching import Labels
 
 SAMPLE = 1024
 """Images at most, from which the mixing weight, the class prior and label-free scores are estimated."""

@@ -17,26 +17,25 @@ from tllib_ancon.data.batches import Batch, are_images, shape_text, to_device
 from tllib_ancon.data.class_folders import labels_by_name
 from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.loading import ImageLoader, Workers
-from tllib_ancon.data.transforms import mirror
+from tllib_ancon.data.transforms import Transform, View, mirror
 from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
 from tllib_ancon.models.classifier import Classifier, as_classifier, require_network
 from tllib_ancon.models.foundation import load_named
 from tllib_ancon.models.outputs import evaluating
 from tllib_ancon.runtime.errors import NotFinite, UserError, one_line
 from tllib_ancon.runtime.processes import Shard
-from tllib_ancon.runtime.types import State
+from tllib_ancon.runtime.types import Show, State
 from tllib_ancon.self_training.method import mean_prediction
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.facts import facts_of
 from tllib_ancon.training.image_transforms import (
-    Transform,
     Transforms,
     declared_preprocessing,
     preprocessing_by,
     transform_source_of,
     transforms_of,
 )
-from tllib_ancon.training.inference import Outputs, View, evaluation_loader
+from tllib_ancon.training.inference import Outputs, evaluation_loader
 from tllib_ancon.training.mirroring import shifted
 from tllib_ancon.training.model_classes import ModelClasses
 from tllib_ancon.training.plan import Plan
@@ -326,7 +325,7 @@ def _tried(network: nn.Module, probe: Batch) -> tuple[Classifier, Tensor]:
     return model, logits
 
 
-def _columns(teacher: ModelClasses, classes: Sequence[str], show: Callable[[str], None]) -> list[int]:
+def _columns(teacher: ModelClasses, classes: Sequence[str], show: Show) -> list[int]:
     """For each class of the model the class of the teacher with this name, or with this number."""
     labels = labels_by_name(classes, teacher.aliases)
     if len({*labels.values()}) == len(classes):

@@ -15,15 +15,13 @@ from numpy.typing import ArrayLike, NDArray
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.answers import read_answers
 from tllib_ancon.data.domain import Domain, checked_classes
-from tllib_ancon.data.labels import counted_from_one
+from tllib_ancon.data.labels import Labels, counted_from_one
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.types import Record
 from tllib_ancon.training.progress import Progress
 
 TEACHING = 29
 """Number beside the run's seed that sets this draw apart from others by the same seed."""
-
-Labels = NDArray[np.int64]
 
 
 def certifying_positions(recorded: Record, count: int) -> Labels | None:

@@ -9,11 +9,11 @@ from typing import Any, BinaryIO
 from unittest.mock import patch
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.folders import ROOT
 from tllib_ancon.data.images import IMAGE_NAMES, Encoded, open_file
+from tllib_ancon.data.labels import Labels
 from tllib_ancon.data.layout import Layout, Opening, layout
 from tllib_ancon.data.transforms import KEEP_RATIO
 from tllib_ancon.runtime.errors import UserError, reading, unknown_name
@@ -172,9 +172,7 @@ def _find_column(dataset: Any, kind: str, usual_names: Sequence[str], setting: s
     return of_kind[0] if of_kind else None
 
 
-def _labels(
-    dataset: Any, column: str, classes: Sequence[str] | None, name: str
-) -> tuple[Sequence[str], NDArray[np.int64] | None]:
+def _labels(dataset: Any, column: str, classes: Sequence[str] | None, name: str) -> tuple[Sequence[str], Labels | None]:
     """Names of the classes, and the labels unless some are missing, which is -1 or None."""
     values = np.asarray(dataset.with_format("numpy")[column][:])
     names = getattr(dataset.features[column], "names", None)
