@@ -9,6 +9,7 @@ import os
 import secrets
 import socket
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -124,12 +125,12 @@ def _file(name: str) -> Endpoint:
     return file
 
 
+@dataclass(frozen=True)
 class _Page:
     """What the page asks of a session. One event loop runs all that changes the session."""
 
-    def __init__(self, session: Session, finish: Callable[[], None]):
-        self.session = session
-        self.finish = finish
+    session: Session
+    finish: Callable[[], None]
 
     async def state(self, request: Request) -> Response:
         return JSONResponse(_state_of(self.session))

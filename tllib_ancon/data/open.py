@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -204,9 +204,11 @@ def _without_unreadable(domain: Domain, workers: int = 0) -> Domain:
     return replace(domain.subset(readable), skipped=[*domain.skipped, *skipped])
 
 
+@dataclass(frozen=True, eq=False)
 class _Reasons(Dataset[Any]):
-    def __init__(self, domain: Domain):
-        self.domain = domain
+    """Why an image cannot be read; empty text for one that can."""
+
+    domain: Domain
 
     def __len__(self) -> int:
         return len(self.domain)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon.config.check import CheckConfig
 from tllib_ancon.data.batches import concatenated, to_device
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages, Workers
 from tllib_ancon.models.batch_norm import BatchNormPolicy
@@ -30,6 +29,8 @@ STEPS = 2
 
 STEP_IMAGES = 16
 """Images at most of a step that is tried. Time and memory are in proportion to the number of images."""
+
+PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 NO_GRADIENT = "no parameter that learns reaches the loss: the forward pass runs parts under torch.no_grad or detaches"
 
@@ -162,7 +163,8 @@ def _training_logits(case: Case, classifier: Classifier, images: Any) -> Tensor:
     views = [images]
     if case.config.views == 2 and case.transforms.second_view is not None:
         views.append(case.transforms.second_view(images))
-    with _precision(case.config):
+    dtype = PRECISIONS.get(str(case.config.mixed_precision))
+    with torch.autocast(devices.device().type, dtype, enabled=dtype is not None):
         logits, _ = classifier.predict(to_device(concatenated(views), devices.device()))
     return logits
 
@@ -174,13 +176,6 @@ def _backward(logits: Tensor) -> None:
     torch.autograd.backward([loss])
     if torch.cuda.is_available():
         torch.cuda.synchronize()
-
-
-def _precision(config: CheckConfig) -> AbstractContextManager[Any]:
-    types = {"bf16": torch.bfloat16, "fp16": torch.float16}
-    if config.mixed_precision not in types:
-        return nullcontext()
-    return torch.autocast(devices.device().type, types[config.mixed_precision])
 
 
 class _StoredTensors:

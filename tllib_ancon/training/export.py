@@ -39,7 +39,7 @@ FORMAT_OF_ENDING = {
 def export(config: ExportConfig, model: nn.Module | None = None) -> None:
     """Write the selected model of a run; ``model`` is its network if only your program can build it."""
     _require_ending(config)
-    require_exporter(config.format)
+    _require_exporter(config.format)
     out = new_file(config.out, config.overwrite)
     predictor = Predictor(PredictConfig(checkpoint=config.run, model=config.model, quiet=True), model)
     classifier = predictor.network
@@ -68,7 +68,7 @@ def _require_ending(config: ExportConfig) -> None:
         )
 
 
-def require_exporter(form: str) -> None:
+def _require_exporter(form: str) -> None:
     """Raise an error where the packages that write ONNX are missing; other formats need none."""
     if form == "onnx":
         require("`format=onnx`", "onnx", "onnxscript", extra="onnx")
@@ -103,7 +103,6 @@ def _content_of(
 
     A program takes normalised images (B, C, S, S) and gives logits (B, K). All but ``state-dict`` hold ``classes``,
     ``mean``, ``std`` and ``image_size`` as JSON."""
-    require_exporter(form)
     metadata = {"classes": classes, "mean": mean, "std": std, "image_size": image_size}
     try:
         with torch.no_grad(), warnings.catch_warnings():

@@ -1,6 +1,7 @@
 """Predictions of the current model on the sample, the hold-out and the target. Each is made at most once an epoch."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.transforms import View, mirror
@@ -11,6 +12,7 @@ from tllib_ancon.training.target_loaders import TargetLoaders
 Predict = Callable[[ImageLoader, View | None], Outputs]
 
 
+@dataclass
 class Passes:
     """Predictions of the model, made when they are first asked for, until :meth:`forget`.
 
@@ -20,11 +22,10 @@ class Passes:
         mirrors: whether predictions on the target are the mean over images and their mirrors
     """
 
-    def __init__(self, loaders: TargetLoaders, predict: Predict, mirrors: bool):
-        self.loaders = loaders
-        self.mirrors = mirrors
-        self._predict = predict
-        self._made: dict[str, Outputs] = {}
+    loaders: TargetLoaders
+    predict: Predict
+    mirrors: bool
+    _made: dict[str, Outputs] = field(default_factory=dict, init=False)
 
     def forget(self) -> None:
         """The model changes: predictions are made anew."""
@@ -44,7 +45,7 @@ class Passes:
         outputs = self.target_by_one_view()
         if not self.mirrors:
             return outputs
-        mirrored = self._predict(self.loaders.target, mirror)
+        mirrored = self.predict(self.loaders.target, mirror)
         return outputs._replace(logits=mean_prediction(outputs.logits, mirrored.logits))
 
     def to_adapt_on(self) -> Outputs:
@@ -78,7 +79,7 @@ class Passes:
         return Outputs(*(part[self.loaders.sampled.to(part.device)] for part in outputs))
 
     def _predicted_once(self, name: str, loader: ImageLoader) -> Outputs:
-        return self._once(name, lambda: self._predict(loader, None))
+        return self._once(name, lambda: self.predict(loader, None))
 
     def _once(self, name: str, make: Callable[[], Outputs]) -> Outputs:
         if name not in self._made:

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from tllib_ancon.training.rate import fitted_rate
 from tllib_ancon.training.step import AdaptationStep
 
 
+@dataclass(frozen=True)
 class Preparation:
     """Mixed batch-norm statistics and the fitted rate; the numbers go into the record of the first epoch.
 
@@ -23,10 +25,9 @@ class Preparation:
         passes: predictions of the network
     """
 
-    def __init__(self, network: Classifier, policy: BatchNormPolicy, passes: Passes):
-        self.network = network
-        self.policy = policy
-        self.passes = passes
+    network: Classifier
+    policy: BatchNormPolicy
+    passes: Passes
 
     @property
     def mixes_statistics(self) -> bool:

@@ -1,6 +1,7 @@
 """Running statistics of batch-norm after an epoch: the moving average of training, or estimated anew."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from tllib_ancon.measures import selection
 from tllib_ancon.models.batch_norm import estimated_statistics
@@ -12,6 +13,7 @@ LAGGING = 0.9
 """Fraction of the InfoMax with estimated statistics below which the moving average lags behind the weights."""
 
 
+@dataclass(frozen=True)
 class RunningStatistics:
     """The running statistics of mixed batch-norm, which follow the weights.
 
@@ -26,10 +28,9 @@ class RunningStatistics:
             learn to predict plain images by the statistics of augmented ones
     """
 
-    def __init__(self, network: Classifier, passes: Passes, predict_training_images: Callable[[int], None]):
-        self.network = network
-        self.passes = passes
-        self.predict_training_images = predict_training_images
+    network: Classifier
+    passes: Passes
+    predict_training_images: Callable[[int], None]
 
     def renew(self, epoch: int) -> None:
         """Estimate the statistics after an epoch if their moving average lags behind the weights."""

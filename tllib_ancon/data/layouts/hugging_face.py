@@ -143,30 +143,29 @@ def domain_of_dataset(
         raise UserError(f"{name}: {type(dataset).__name__} has no length; load it without streaming")
     if not len(dataset):
         raise UserError(f"{name}: the dataset is empty; give one with images")
-    of_images = image_column or _find_column(dataset, "Image", IMAGE_NAMES, "`image_column`", name)
+    of_images = _find_column(dataset, image_column, "Image", IMAGE_NAMES, "`image_column`", name)
     if of_images is None:
         raise UserError(f"{name}: no column of images among {', '.join(dataset.features)}; name it by `image_column`")
-    _require_column(dataset, of_images, "`image_column`", name)
     images = _Column(dataset, of_images, name)
-    of_labels = label_column or _find_column(dataset, "ClassLabel", LABEL_NAMES, "`label_column`", name)
+    of_labels = _find_column(dataset, label_column, "ClassLabel", LABEL_NAMES, "`label_column`", name)
     if of_labels is None:
         return Domain(name, images, list(classes or ()))
-    _require_column(dataset, of_labels, "`label_column`", name)
     label_names, labels = _labels(dataset, of_labels, classes, name)
     return Domain(name, images, label_names, labels)
 
 
-def _require_column(dataset: Any, column: str, setting: str, name: str) -> None:
-    if column not in dataset.features:
-        raise unknown_name(f"column ({setting}) of {name}:", column, dataset.features)
-
-
-def _find_column(dataset: Any, kind: str, usual_names: Sequence[str], setting: str, name: str) -> str | None:
-    """The only column of this kind of feature, or the one with a usual name."""
-    of_kind = [column for column, feature in dataset.features.items() if type(feature).__name__ == kind]
-    for column in usual_names:
-        if column in (of_kind or dataset.features):
-            return column
+def _find_column(
+    dataset: Any, column: str | None, kind: str, usual_names: Sequence[str], setting: str, name: str
+) -> str | None:
+    """The column that the setting names, else one of this kind of feature: that with a usual name, or the only one."""
+    if column is not None:
+        if column not in dataset.features:
+            raise unknown_name(f"column ({setting}) of {name}:", column, dataset.features)
+        return column
+    of_kind = [candidate for candidate, feature in dataset.features.items() if type(feature).__name__ == kind]
+    for usual_name in usual_names:
+        if usual_name in (of_kind or dataset.features):
+            return usual_name
     if len(of_kind) > 1:
         raise UserError(f"{name}: several columns could be meant, {', '.join(of_kind)}; choose one by {setting}")
     return of_kind[0] if of_kind else None
