@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import math
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
-from PIL import Image, ImageDraw, ImageFont, ImageOps
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tllib_ancon.data.batches import Batch, are_images, shape_text, tree_map
@@ -26,19 +28,18 @@ PICTURE = "images.png"
 TILES = 8
 COLUMNS = 4
 
-SIDE = 300
-"""Side of a tile in pixels."""
+SIDE = 3.15
+"""Width of a tile with its margin, in inches. Letters can be read if the picture is shown 600 pixels wide."""
 
-GAP = 16
-"""Distance between tiles in pixels."""
+CAPTION = 0.75
+"""Height of a caption of two lines, in inches."""
 
-LETTER = 27
-"""Height of a caption's letters in pixels: 13 when the picture is shown 600 pixels wide."""
+DPI = 100
+LETTERS = 19
+"""Size of a caption's letters in points."""
 
-LINES = 2
-"""Lines of a caption."""
-
-LINE_HEIGHT = 1.3 * LETTER
+MOST_CHARACTERS = 18
+"""Of a line of a caption."""
 
 
 def require_pictures(folder: Path, inputs: Batch) -> None:
@@ -53,14 +54,25 @@ def require_pictures(folder: Path, inputs: Batch) -> None:
 
 
 def write_tiles(file: Path, case: Case, rehearsal: Rehearsal | None) -> Path:
-    """Draw up to eight images of the sample; returns the file."""
+    """Draw up to eight images of the sample, each above its file name and predicted class; returns the file."""
+    from matplotlib.figure import Figure  # for pictures alone
+
     sample = case.sample
     positions = spread(len(sample), TILES).tolist()
     tensors = [case.transforms.evaluation(sample.image(position)) for position in positions]
-    pictures = _as_pictures(tensors, case.transforms.preprocessing)
-    captions = [(_name(sample, position), _prediction(case, rehearsal, position)) for position in positions]
+    rows = math.ceil(len(positions) / COLUMNS)
+    figure = Figure(figsize=(COLUMNS * SIDE, rows * (SIDE + CAPTION)), dpi=DPI, layout="constrained")
+    for place, picture in enumerate(_as_pictures(tensors, case.transforms.preprocessing)):
+        panel = figure.add_subplot(rows, COLUMNS, place + 1)
+        panel.imshow(picture)
+        panel.set(xticks=[], yticks=[], frame_on=False)
+        lines = (_name(sample, positions[place]), _prediction(case, rehearsal, positions[place]))
+        caption = "\n".join(_shortened(showable(line)) for line in lines)
+        panel.set_xlabel(caption, loc="left", fontsize=LETTERS, parse_math=False)
     content = io.BytesIO()
-    _sheet(pictures, captions).save(content, "PNG")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a letter that the font lacks is drawn as a box
+        figure.savefig(content, format="png")
     write_bytes(file, content.getvalue())
     return file
 
@@ -80,7 +92,7 @@ def _prediction(case: Case, rehearsal: Rehearsal | None, position: int) -> str:
     return case.class_names[int(rehearsal.logits[position].argmax())]
 
 
-def _as_pictures(tensors: Sequence[Tensor], preprocessing: Preprocessing | None) -> list[Image.Image]:
+def _as_pictures(tensors: Sequence[Tensor], preprocessing: Preprocessing | None) -> list[NDArray[np.float32]]:
     """Network inputs (C, H, W) without their normalisation; scaled by their range if it is unknown."""
     if preprocessing is None or len(preprocessing.mean) not in (1, tensors[0].shape[0]):
         least = min(float(tensor.min()) for tensor in tensors)
@@ -91,49 +103,17 @@ def _as_pictures(tensors: Sequence[Tensor], preprocessing: Preprocessing | None)
     return [_picture(tensor * std + mean) for tensor in tensors]
 
 
-def _picture(values: Tensor) -> Image.Image:
-    """Values (C, H, W) from 0 to 1 as a picture: of one channel grey, of several the first three."""
+def _picture(values: Tensor) -> NDArray[np.float32]:
+    """Values (C, H, W) from 0 to 1 as a picture (H, W, 3): of one channel grey, of several the first three."""
     channels = values[:3]
     if len(values) < 3:
         channels = values[:1].expand(3, -1, -1)
-    levels = (255 * channels.clamp(0, 1)).round().byte()
-    return Image.fromarray(levels.movedim(0, -1).cpu().numpy())
+    return np.asarray(channels.clamp(0, 1).movedim(0, -1).cpu(), np.float32)
 
 
-def _sheet(pictures: Sequence[Image.Image], captions: Sequence[tuple[str, ...]]) -> Image.Image:
-    """Pictures in rows of four, each above its caption, a text for each line."""
-    import matplotlib
-
-    font = ImageFont.truetype(str(Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")), LETTER)
-    width = SIDE + GAP
-    height = SIDE + round(LINES * LINE_HEIGHT) + 2 * GAP
-    rows = math.ceil(len(pictures) / COLUMNS)
-    canvas = Image.new("RGB", (GAP + COLUMNS * width, GAP + rows * height), "white")
-    draw = ImageDraw.Draw(canvas)
-    for number, picture in enumerate(pictures):
-        left = GAP + (number % COLUMNS) * width
-        top = GAP + (number // COLUMNS) * height
-        canvas.paste(_tile(picture), (left, top))
-        for line, text in enumerate(captions[number]):
-            corner = (left, top + SIDE + GAP // 2 + round(LINE_HEIGHT * line))
-            draw.text(corner, _fitting(showable(text), font), fill="black", font=font)
-    return canvas
-
-
-def _tile(picture: Image.Image) -> Image.Image:
-    """The picture with its longer side as long as a tile's, at the top of a white square."""
-    resample = Image.Resampling.BICUBIC
-    if 4 * max(picture.size) < SIDE:  # single pixels stay visible
-        resample = Image.Resampling.NEAREST
-    return ImageOps.pad(picture, (SIDE, SIDE), resample, "white", centering=(0.5, 0))
-
-
-def _fitting(text: str, font: ImageFont.FreeTypeFont) -> str:
-    """The text, shortened in its middle until it is no wider than a tile."""
-    shortened = text
-    length = len(text)
-    while font.getlength(shortened) > SIDE and length > 2:
-        length -= 1
-        end = length - length // 2
-        shortened = f"{text[: length // 2]}…{text[-end:]}"
-    return shortened
+def _shortened(text: str) -> str:
+    """The text without its middle, if it is longer than a line of a caption."""
+    if len(text) <= MOST_CHARACTERS:
+        return text
+    half = MOST_CHARACTERS // 2
+    return f"{text[: half - 1]}…{text[-half:]}"
