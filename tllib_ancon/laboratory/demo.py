@@ -162,23 +162,25 @@ def _deviation(values: Sequence[float] | NDArray[np.float64]) -> float | None:
     return stdev(map(float, values))
 
 
-def table(summary: Mapping[str, Mapping[str, Any]], title: str) -> str:
-    rows: dict[str, list[str]] = {}
-    for method, row in summary.items():
-        cells = rows.setdefault(method, [])
-        for name, form in (("accuracy", ".1f"), ("ece", ".3f")):
-            cells.append(_spread(row[name], row[f"{name}_deviation"], form))
-            cells.append(_spread(row[f"{name}_difference"], row[f"{name}_standard_error"], form, "+"))
-    for column_of_differences in (1, 3):
-        rows[REFERENCE][column_of_differences] = ""
-    table = [["", "accuracy (%)", "- self-training", "ECE (15 bins)", "difference"]]
-    table += [[method, *cells] for method, cells in rows.items()]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+def table(summary: Mapping[str, Metrics], title: str) -> str:
+    rows = [["", "accuracy (%)", "- self-training", "ECE (15 bins)", "difference"]]
+    rows += [_row(method, numbers) for method, numbers in summary.items()]
+    name_width, *widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
-    for method, *cells in table:
-        aligned = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
-        lines.append("  ".join([method.ljust(widths[0]), *aligned]))
+    for method, *cells in rows:
+        aligned = [cell.rjust(width) for cell, width in zip(cells, widths, strict=True)]
+        lines.append("  ".join([method.ljust(name_width), *aligned]))
     return "\n".join([title, "", *lines, ""])
+
+
+def _row(method: str, numbers: Metrics) -> list[str]:
+    cells = [method]
+    for name, form in (("accuracy", ".1f"), ("ece", ".3f")):
+        difference = ""
+        if method != REFERENCE:
+            difference = _spread(numbers[f"{name}_difference"], numbers[f"{name}_standard_error"], form, "+")
+        cells += [_spread(numbers[name], numbers[f"{name}_deviation"], form), difference]
+    return cells
 
 
 def _spread(value: float, spread: float | None, form: str, sign: str = "") -> str:
