@@ -1,5 +1,5 @@
 from tllib_ancon._version import __version__ as __version__
-from tllib_ancon.certificate.run import certify as certify
+from tllib_ancon.certificate.certify import certify as certify
 from tllib_ancon.config.adapt import AdaptConfig as AdaptConfig
 from tllib_ancon.config.pretrain import PretrainConfig as PretrainConfig
 from tllib_ancon.measures.evaluation import expected_calibration_error as expected_calibration_error

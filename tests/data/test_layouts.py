@@ -8,7 +8,7 @@ import pytest
 from tests.layouts import write_picture
 from tests.refusals import refused
 from tllib_ancon.cli.main import parser_of
-from tllib_ancon.data.check import check_dataset
+from tllib_ancon.data.completeness import check_dataset
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.layout import LAYOUTS, FolderLayout, Opening, layout
 from tllib_ancon.data.layouts import default_resizing, layout_names, missing_dataset

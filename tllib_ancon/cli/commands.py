@@ -170,7 +170,7 @@ def _assess(config: AssessConfig) -> None:
 
 
 def _certify(config: CertifyConfig) -> None:
-    from tllib_ancon.certificate.run import certify_run
+    from tllib_ancon.certificate.certify import certify_run
 
     certify_run(config)
 
@@ -201,7 +201,7 @@ def _check(config: CheckConfig) -> int:
 
 
 def _check_dataset(config: CheckConfig) -> int:
-    from tllib_ancon.data.check import check_dataset
+    from tllib_ancon.data.completeness import check_dataset
     from tllib_ancon.data.layouts import missing_dataset
     from tllib_ancon.data.pixels import Decoding
 

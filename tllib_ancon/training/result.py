@@ -121,7 +121,7 @@ class AdaptationResult(Shown):
         return self._certify_in_its_run(answers, settings)
 
     def _certify_in_memory(self, answers: Any, positions: Labels | None, settings: Values) -> Session:
-        from tllib_ancon.certificate.run import certify  # which few who adapt need
+        from tllib_ancon.certificate.certify import certify  # which few who adapt need
 
         images = self._origin.target
         if positions is not None:
@@ -138,8 +138,8 @@ class AdaptationResult(Shown):
         return certify(source_model, self.model, images, labels=answers, **{**usual, **settings})
 
     def _certify_in_its_run(self, answers: Any, settings: Values) -> Session:
+        from tllib_ancon.certificate.certify import answers_of_labels
         from tllib_ancon.certificate.model_pair import ModelPair
-        from tllib_ancon.certificate.run import answers_of_labels
 
         config = CertifyConfig(run=str(self.config.log), **settings)
         adapted = None if self._origin.module is None else self.model
