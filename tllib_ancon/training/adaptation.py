@@ -17,7 +17,7 @@ from tllib_ancon.models.copies import restore_methods, without_graphs
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.runtime.types import Metrics, Record
-from tllib_ancon.training.checkpointing import copy_to_cpu
+from tllib_ancon.training.checkpointing import Stateful, copy_to_cpu
 from tllib_ancon.training.collapse import Collapse
 from tllib_ancon.training.epoch_scores import EpochScores
 from tllib_ancon.training.inference import Outputs
@@ -60,25 +60,17 @@ class Adaptation(TrainingLoop):
         self.num_taught = 0 if plan.taught is None else int((plan.taught >= 0).sum())
         self.target_loaders = TargetLoaders(plan.target.without_labels(), options, plan.transforms)
         self.method = _create_method(plan.model, options, self.target_loaders)
-        self.target_loaders.draw_sample(
-            SAMPLE if self.method.trains and not options.held_out_share else len(plan.target)
-        )
+        sample_suffices = self.method.trains and not options.held_out_share
+        self.target_loaders.draw_sample(SAMPLE if sample_suffices else len(plan.target))
         self.scores = EpochScores(plan)
-        groups = _parameter_groups(plan, self.method, self.target_loaders)
-        super().__init__(
-            options,
-            run,
-            plan.progress,
-            plan.model,
-            self._loaders(plan),
-            groups,
-            {"method": self.method, "first_labels": self.scores.first_predictions},
-        )
+        state: dict[str, Stateful] = {"method": self.method, "first_labels": self.scores.first_predictions}
         self.teacher = plan.teacher
         if self.teacher is not None:
             self.teacher.open_loaders(self.target_loaders)
             self.method.teacher = self.teacher
-            self.parts["teacher"] = self.teacher
+            state["teacher"] = self.teacher
+        groups = _parameter_groups(plan, self.method, self.target_loaders)
+        super().__init__(options, run, plan.progress, plan.model, self._loaders(plan), groups, state)
         self.method.to(self.device)
         self.adaptation_step = AdaptationStep(self.method, self._outputs, plan.transforms, options.views, self.device)
         visited = len(Shard.of_this_process(len(self.target_loaders.sampled)))

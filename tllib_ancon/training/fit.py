@@ -46,7 +46,7 @@ def fit(plan: Plan, run: MemoryRun) -> AdaptationResult:
     if config.track is not None and processes.is_main():
         plan.progress.tracker = tracker(config.track, Path(str(config.log)), settings)
     try:
-        summary = adaptation.fit(settings, config.overwrite)
+        summary = adaptation.fit(settings)
     except NotFinite as error:
         evaluation = plan.transforms.evaluation
         raise explained(error, plan.source_model, plan.target, evaluation, config.batch_size or 1) from None

@@ -89,10 +89,11 @@ class TrainingLoop(ABC):
         if processes.rank() > 0:  # noise, such as dropout's, differs between processes
             torch.manual_seed(options.seed + processes.rank())
 
-    def fit(self, settings: Record, overwrite: bool = False) -> Record:
-        """Begin or resume the run of these settings; returns ``result.json``, also of a finished run."""
+    def fit(self, settings: Record) -> Record:
+        """Begin or resume the run of these settings, as ``config.json`` holds them; returns ``result.json``, also of a
+        finished run."""
         with closing(self.run):
-            self.progress.lines(self.run.begin(settings, overwrite))
+            self.progress.lines(self.run.begin(settings, self.options.overwrite))
             if self.run.finished:
                 self.progress.line(f"{self.run} holds this run already, finished")
                 self._continue_from(self.run.metrics())

@@ -82,7 +82,7 @@ def pretrain(config: PretrainConfig) -> Record:
             record["toolkit"] = toolkit.name
         training = _training(resolved, backbone, images, toolkit, run, transforms, progress)
         settings = {"command": "pretrain", **resolved.to_dict(), **record}
-        return training.fit(settings, resolved.overwrite)
+        return training.fit(settings)
 
 
 def _open_domains(config: PretrainConfig) -> list[Domain]:
