@@ -222,7 +222,7 @@ def test_a_run_that_continues_decides_first_and_a_whole_network_is_built_by_no_s
     assert values == usual
 
 
-SOURCE = {"checkpoint": "best.pth", "source": {"arch": "resnet50", "norm_mean": [0.1, 0.2, 0.3]}}
+SOURCE = {"checkpoint": "best.pth", "source_settings": {"arch": "resnet50", "norm_mean": [0.1, 0.2, 0.3]}}
 FIXED = {"images": replace(IMAGES, are_fixed=True)}
 UNKNOWN = {"images": replace(IMAGES, preprocessing=None)}
 NO_MEAN = (
