@@ -70,15 +70,21 @@ def copy_of(model: nn.Module) -> nn.Module:
     return copied
 
 
-def wrapped_again(copied: nn.Module, model: nn.Module) -> nn.Module:
+def in_the_form_of(model: nn.Module, adapted: nn.Module) -> nn.Module:
+    """An adapted copy with the wrappers of the caller's model, and with its types, devices and frozen weights."""
+    _restore_tensors(adapted, model)
+    return _wrapped_again(adapted, model)
+
+
+def _wrapped_again(copied: nn.Module, model: nn.Module) -> nn.Module:
     """A copy by :func:`copy_of`, wrapped and compiled as the model is, in whole and in parts."""
     inner = _wrapped_module(model)
     if inner is not None:
-        return _wrapped_as(model, wrapped_again(copied, inner))
+        return _wrapped_as(model, _wrapped_again(copied, inner))
     for name, child in model._modules.items():
         part = copied._modules.get(name)
         if child is not None and part is not None:
-            copied._modules[name] = wrapped_again(part, child)
+            copied._modules[name] = _wrapped_again(part, child)
     compile_again = _compile_context(model)
     if compile_again is not None:
         copied._compiled_call_impl = compile_again(copied._call_impl)
@@ -153,7 +159,7 @@ def _detached(value: Any) -> Any:
     return value
 
 
-def restore_tensors(adapted: nn.Module, module: nn.Module) -> None:
+def _restore_tensors(adapted: nn.Module, module: nn.Module) -> None:
     """Give weights the types and devices of the caller's module, and freeze what it has frozen."""
     tensors = chain(adapted.parameters(), adapted.buffers())
     tensors_of_module = chain(module.parameters(), module.buffers())

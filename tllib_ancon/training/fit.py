@@ -13,7 +13,7 @@ from tllib_ancon.config.settings import defined
 from tllib_ancon.data.loading import EpochSampler, ImageLoader, UnlabelledImages
 from tllib_ancon.models.batch_norm import estimated_statistics
 from tllib_ancon.models.classifier import BATCH_NORMS
-from tllib_ancon.models.copies import copy_of, restore_tensors, wrapped_again
+from tllib_ancon.models.copies import copy_of, in_the_form_of
 from tllib_ancon.models.outputs import output_for
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import NotFinite
@@ -55,8 +55,7 @@ def fit(plan: Plan, run: MemoryRun) -> AdaptationResult:
         write_card(run, summary)
     module = None if plan.source.checkpoint else plan.source.module
     if module is not None:
-        restore_tensors(adapted, module)
-        adapted = wrapped_again(adapted, module)
+        adapted = in_the_form_of(module, adapted)
     return AdaptationResult(
         adapted,
         adaptation.metrics,
@@ -82,7 +81,6 @@ def _fit_without_logits(plan: Plan) -> AdaptationResult:
         _train(stream, loader, plan)
     _estimate_statistics(stream.model, loader)
     adapted = stream.model.eval()
-    restore_tensors(adapted, module)
     metrics = [{"epoch": 0}, {"epoch": config.epochs}]
     summary = {
         "method": config.method,
@@ -94,8 +92,7 @@ def _fit_without_logits(plan: Plan) -> AdaptationResult:
         "last": metrics[1],
     }
     origin = Origin(module, plan.target, plan.transforms.evaluation, plan.head)
-    model = wrapped_again(adapted, module)
-    return AdaptationResult(model, metrics, 1, summary, config, _recorded={}, _origin=origin)
+    return AdaptationResult(in_the_form_of(module, adapted), metrics, 1, summary, config, _recorded={}, _origin=origin)
 
 
 def _stream_of(plan: Plan, module: nn.Module) -> Online:

@@ -25,14 +25,14 @@ class Passes:
     loaders: TargetLoaders
     predict: Predict
     mirrors: bool
-    _made: dict[str, Outputs] = field(default_factory=dict, init=False)
+    _outputs_by_name: dict[str, Outputs] = field(default_factory=dict, init=False)
 
     def forget(self) -> None:
         """The model changes: predictions are made anew."""
-        self._made = {}
+        self._outputs_by_name = {}
 
     def target_is_predicted(self) -> bool:
-        return "target" in self._made
+        return "target" in self._outputs_by_name
 
     def target_by_one_view(self) -> Outputs:
         return self._predicted_once("target by one view", self.loaders.target)
@@ -73,7 +73,7 @@ class Passes:
         """Predictions that score an epoch, by one view: on the hold-out, or on the sample if nothing is held out."""
         if self.loaders.num_held_out:
             return self._predicted_once("held out", self.loaders.held_out)
-        if "target by one view" not in self._made:
+        if "target by one view" not in self._outputs_by_name:
             return self.sample()
         outputs = self.target_by_one_view()
         return Outputs(*(part[self.loaders.sampled.to(part.device)] for part in outputs))
@@ -82,6 +82,6 @@ class Passes:
         return self._once(name, lambda: self.predict(loader, None))
 
     def _once(self, name: str, make: Callable[[], Outputs]) -> Outputs:
-        if name not in self._made:
-            self._made[name] = make()
-        return self._made[name]
+        if name not in self._outputs_by_name:
+            self._outputs_by_name[name] = make()
+        return self._outputs_by_name[name]
