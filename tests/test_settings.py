@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from torch import nn
 
+import tllib_ancon
 from tests.conftest import REFUSED
 from tllib_ancon import methods
 from tllib_ancon.cli.commands import COMMANDS, EvaluateConfig
@@ -158,3 +159,18 @@ def test_resolved_settings_have_no_gap_and_those_of_a_run_that_continues_win() -
     recorded = {**json.loads(json.dumps(made.to_dict())), "lr": 0.5, "mixed_precision": "bf16"}
     again = resolved(requested.replace(lr=0.25), Source(module=network), network, images, None, recorded)
     assert again == made.replace(lr=0.25, mixed_precision="bf16")
+
+
+@pytest.mark.parametrize(
+    ("function", "owner"),
+    [
+        (tllib_ancon.adapt, AdaptConfig),
+        (tllib_ancon.evaluate, PredictConfig),
+        (tllib_ancon.assess, AssessConfig),
+        (tllib_ancon.check, CheckConfig),
+    ],
+)
+def test_settings_at_once_and_one_by_one_are_one_line(function, owner):
+    """Single settings beside ``config`` would have no effect."""
+    with pytest.raises(UserError, match=re.escape("give `config` or single settings, not both; got `quiet` besides")):
+        function(config=owner(), quiet=True)

@@ -218,7 +218,7 @@ class TrainingLoop(ABC):
         return loss.detach(), logits.detach(), diagnostics
 
     def _outputs(self, images: Batch) -> tuple[Tensor, Tensor]:
-        with self.accelerator.autocast(), refusing_one_value():
+        with self.accelerator.autocast(), _refusing_one_value():
             logits, features = self.model(to_device(images, self.device))
         return logits, features
 
@@ -318,7 +318,7 @@ def require_batch_statistics(model: nn.Module, batch_size: int) -> None:
 
 
 @contextmanager
-def refusing_one_value() -> Iterator[None]:
+def _refusing_one_value() -> Iterator[None]:
     """In this context a batch with one value for a channel of batch-norm, of which PyTorch raises a ValueError, is one
     line."""
     try:
