@@ -72,3 +72,18 @@ def modes_of_steps() -> Iterator[set[bool]]:
     handle = register_optimizer_step_pre_hook(lambda *_: modes.add(torch.are_deterministic_algorithms_enabled()))
     yield modes
     handle.remove()
+
+
+@pytest.fixture
+def refused(capsys):
+    """The one line that a command writes to standard error before it exits with status 2."""
+
+    def refused(words):
+        capsys.readouterr()
+        assert main(words) == 2
+        lines = capsys.readouterr().err.strip().splitlines()
+        assert len(lines) == 1, lines
+        assert lines[0].startswith("tllib-ancon: error: ")
+        return lines[0]
+
+    return refused

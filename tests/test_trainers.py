@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from tests.networks import transformer
+
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "own_loop.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE[PAGE.index("## Hugging Face") :], re.DOTALL)
 IMAGES = torch.randn(24, 3, 16, 16, generator=torch.Generator().manual_seed(0))
@@ -32,13 +34,8 @@ def changed(code: str, *changes: tuple[str, str]) -> str:
 
 
 @pytest.fixture
-def vit() -> nn.Module:
-    """A tiny ViT of random weights."""
-    transformers = pytest.importorskip("transformers", reason="the extra foundation is not installed")
-    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    torch.manual_seed(0)
-    config = transformers.ViTConfig(**sizes, image_size=16, patch_size=8, num_labels=3)
-    return transformers.ViTForImageClassification(config)
+def vit():
+    return transformer(image_size=16)
 
 
 QUIET = ('optim="sgd"', 'optim="sgd", report_to="none", save_strategy="no", disable_tqdm=True, use_cpu=True')

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -51,22 +50,12 @@ def certificate(run: Path):
     return json.loads((run / "adapt" / "certificate.json").read_text())
 
 
+def certify(run: Path, *more: str) -> list[str]:
+    return ["certify", str(run), "-j", "0", *more]
+
+
 def certified(run: Path, *more: str) -> int:
-    return main(["certify", str(run), "-j", "0", *more])
-
-
-@pytest.fixture
-def refused(capsys) -> Callable[..., str]:
-    """What is said, in one line, to a call that is refused."""
-
-    def refused(run, *more):
-        capsys.readouterr()
-        assert certified(run, *more) == 2
-        error = capsys.readouterr().err
-        assert len(error.splitlines()) == 1
-        return error
-
-    return refused
+    return main(certify(run, *more))
 
 
 @pytest.mark.parametrize(("adapted", "verdict", "which"), [(True, "better", "adapted"), (False, "worse", "start")])
@@ -101,7 +90,7 @@ def test_predictions_are_computed_once(run, monkeypatch, refused):
     assert np.array_equal(first.start, second.start)
     assert first.fingerprint == second.fingerprint
     shutil.copy(pair(run).checkpoints["start"], run / "adapt" / "checkpoints" / "best.pth")
-    assert "nothing to certify: the source and the adapted model are equal on all 48 images" in refused(run)
+    assert "nothing to certify: the source and the adapted model are equal on all 48 images" in refused(certify(run))
 
 
 def test_an_overwritten_run_has_no_certificate(run, domains):
@@ -118,17 +107,17 @@ def test_a_source_model_that_is_gone_or_another(run, tmp_path, refused):
     assert pair(run).checkpoints["start"] == str(start)
     kept = Path(shutil.move(start, tmp_path / "kept.pth"))
     message = f"the source model of {run}/adapt is gone: there is no {start}; say where "
-    assert message + "it is by --checkpoint" in refused(run)
+    assert message + "it is by --checkpoint" in refused(certify(run))
     assert certified(run, "--checkpoint", str(kept)) == 0
     start.write_bytes(kept.read_bytes() + b"more")
-    assert "its checksum differs" in refused(run)
+    assert "its checksum differs" in refused(certify(run))
 
 
 def test_what_is_no_finished_adaptation_on_disk(run, tmp_path, refused):
-    assert "holds no adaptation" in refused(tmp_path)
-    assert "holds no adaptation" in refused(run / "pretrain")
+    assert "holds no adaptation" in refused(certify(tmp_path))
+    assert "holds no adaptation" in refused(certify(run / "pretrain"))
     config = run / "adapt" / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "checkpoint": None}))
-    assert "checkpoints/source.pth; say where it is by --checkpoint" in refused(run)
+    assert "checkpoints/source.pth; say where it is by --checkpoint" in refused(certify(run))
     (run / "adapt" / "result.json").unlink()
-    assert "is not finished" in refused(run)
+    assert "is not finished" in refused(certify(run))

@@ -33,18 +33,3 @@ def adapt(domains, source_checkpoint, tmp_path) -> Callable[..., list[str]]:
         return adapt_arguments(root, checkpoint, tmp_path / log, *more)
 
     return words
-
-
-@pytest.fixture
-def refused(capsys) -> Callable[[list[str]], str]:
-    """The one line that a command writes to standard error before it exits with status 2."""
-
-    def refused(words):
-        capsys.readouterr()
-        assert main(words) == 2
-        lines = capsys.readouterr().err.strip().splitlines()
-        assert len(lines) == 1, lines
-        assert lines[0].startswith("tllib-ancon: error: ")
-        return lines[0]
-
-    return refused

@@ -183,3 +183,18 @@ def test_images_that_may_have_taught_are_not_assessed(trained, dark, tmp_path):
     tllib_ancon.adapt(trained, dark.without_labels(), log=tmp_path / "taught", **teaches)
     found = tllib_ancon.assess(tmp_path / "taught", dark, answers=LABELS, workers=0)
     assert found.images == found.labels < 45
+
+
+def test_the_accuracy_on_the_source_is_that_of_a_run_and_of_the_run_that_it_started_from(
+    root, trained, tmp_path, capsys
+):
+    run = str(tmp_path / "run")
+    images = [str(root), "-d", "ImageList", "-t", "dark", "-j", "0", "--quiet"]
+    assert main(["adapt", *images, "--checkpoint", str(trained), "--epochs", "1", "--log", run]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", *images, "--checkpoint", run, "--also", "bright"]) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    bright = open_domain(root, "ImageList", ["bright"])
+    before = tllib_ancon.evaluate(trained, bright, workers=0).accuracy
+    after = tllib_ancon.evaluate(run, bright, workers=0).accuracy
+    assert line == f"accuracy on the source: {before:.2f} % before adaptation, {after:.2f} % after"
