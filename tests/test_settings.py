@@ -64,7 +64,7 @@ def placed(kind: Any, number: float) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("owner", OWNERS)
-def test_nan_and_infinity_are_refused(owner: type) -> None:
+def test_nan_and_infinity_are_refused(owner):
     for given, name, kind in real(owner):
         by_method = defaults_of(name, owner.DEFAULTS)
         for number in (float("nan"), float("inf"), float("-inf")):
@@ -74,7 +74,7 @@ def test_nan_and_infinity_are_refused(owner: type) -> None:
                     owner(**{**given, **method, name: value})
 
 
-def test_values_of_other_libraries_are_taken_as_pythons(tmp_path) -> None:
+def test_values_of_other_libraries_are_taken_as_pythons(tmp_path):
     made = AdaptConfig(lr=np.float32(0.5), epochs=np.int64(3), log=tmp_path, scale=np.array([0.5, 1.0]).tolist())
     assert (made.lr, made.epochs, made.log, made.scale) == (0.5, 3, str(tmp_path), (0.5, 1.0))
     assert type(made.epochs) is int
@@ -90,12 +90,12 @@ def test_values_of_other_libraries_are_taken_as_pythons(tmp_path) -> None:
         (["--class-prior", "0.5", "--seed", "3"], {"class_prior": "0.5", "seed": 3}),
     ],
 )
-def test_words_become_settings(words: list[str], given: dict[str, Any]) -> None:
+def test_words_become_settings(words, given):
     assert COMMANDS["adapt"].flags.given(parser_of("adapt").parsed(words)) == given
 
 
 @pytest.mark.parametrize("method", methods.names())
-def test_a_configuration_is_its_own_record(method: str) -> None:
+def test_a_configuration_is_its_own_record(method):
     config = AdaptConfig(method=method, epochs=3, scale=[0.2, 1], target=["D", "W"], norm_mean=(0.5,) * 3)
     recorded = json.loads(json.dumps(config.to_dict()))
     assert AdaptConfig(**recorded).to_dict() == config.to_dict()
@@ -104,7 +104,7 @@ def test_a_configuration_is_its_own_record(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["erm", "cdan", "mdd"])
-def test_a_source_configuration_is_its_own_record(method: str) -> None:
+def test_a_source_configuration_is_its_own_record(method):
     config = PretrainConfig(method=method, source=["A"])
     assert PretrainConfig(**json.loads(json.dumps(config.to_dict()))).to_dict() == config.to_dict()
     assert config.replace(epochs=7).epochs == 7
@@ -115,7 +115,7 @@ REFUSING = {owner.__name__: owner for owner in (*OWNERS, AssessConfig, CheckConf
 
 
 @pytest.mark.parametrize(("owner", "settings", "message"), REFUSED["settings"])
-def test_what_is_refused(owner: str, settings: dict[str, Any], message: str) -> None:
+def test_what_is_refused(owner, settings, message):
     with pytest.raises(UserError) as error:
         REFUSING[owner](**settings)
     assert message in str(error.value)
@@ -125,7 +125,7 @@ def resolved(config: Any, *facts: Any) -> Any:
     return resolve(config, facts_of(config, *facts))[0]
 
 
-def test_a_model_brings_the_settings_of_its_pictures() -> None:
+def test_a_model_brings_the_settings_of_its_pictures():
     recorded = {"arch": "resnet50", "image_size": 96, "norm_mean": [0.5] * 3, "arch_option": ["pad_type=same"]}
     start = Source("best.pth", recorded_settings={**recorded, "bottleneck_dropout": 0.4})
     config = resolved(AdaptConfig(), start)
@@ -137,7 +137,7 @@ def test_a_model_brings_the_settings_of_its_pictures() -> None:
     assert resolved(AdaptConfig(image_size=128, override=True), start).image_size == 128
 
 
-def test_without_a_run_the_assumptions_stand() -> None:
+def test_without_a_run_the_assumptions_stand():
     config = resolved(PredictConfig(), Source("best.pth"))
     assert {name: getattr(config, name) for name in USUAL_NETWORK} == USUAL_NETWORK
     assert {getattr(config, name) for name in USUAL_IMAGES} == {None}
@@ -149,7 +149,7 @@ NEEDED = {
 }
 
 
-def test_resolved_settings_have_no_gap_and_those_of_a_run_that_continues_win() -> None:
+def test_resolved_settings_have_no_gap_and_those_of_a_run_that_continues_win():
     network = nn.Sequential(nn.Flatten(), nn.Linear(48, 3))
     images = as_domain(np.zeros((10, 4, 4, 3), np.uint8))
     requested = AdaptConfig(method="ancon", norm_mean=(0.5,) * 3, norm_std=(0.5,) * 3)

@@ -40,7 +40,7 @@ def suffixes() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("suffixes")
-def test_a_new_layout_needs_its_own_registration_alone(tmp_path: Path) -> None:
+def test_a_new_layout_needs_its_own_registration_alone(tmp_path):
     for name in ("b.png", "a.jpg", "c.png"):
         write_picture(tmp_path / name, 0, seed=0)
     (tmp_path / "suffixes.txt").touch()
@@ -56,7 +56,7 @@ def test_a_new_layout_needs_its_own_registration_alone(tmp_path: Path) -> None:
         open_domain(tmp_path, "Suffxes", ["."])
 
 
-def test_each_split_of_a_dataset_is_checked_by_its_own_list(tmp_path: Path) -> None:
+def test_each_split_of_a_dataset_is_checked_by_its_own_list(tmp_path):
     for name in ("a", "b", "c"):
         write_picture(tmp_path / "clipart" / f"{name}.png", 0, seed=0)
     (tmp_path / "image_list").mkdir()
@@ -82,7 +82,7 @@ def test_each_split_of_a_dataset_is_checked_by_its_own_list(tmp_path: Path) -> N
         check_dataset(tmp_path, "DomainNet", ["x"])
 
 
-def test_domains_are_compared_with_each_other(tmp_path: Path) -> None:
+def test_domains_are_compared_with_each_other(tmp_path):
     for path in ("one/bike/a.png", "one/bus/a.png", "two/bike/a.png", "two/car/a.png"):
         write_picture(tmp_path / path, 0, seed=0)
     checked = check_dataset(tmp_path, "ImageFolder")
@@ -99,7 +99,7 @@ def test_domains_are_compared_with_each_other(tmp_path: Path) -> None:
     assert problem.startswith(f"two: 1 images cannot be read; image {tmp_path}/two/car/b.png: cannot be decoded")
 
 
-def test_names_of_layouts_are_unique_and_general_ones_come_first() -> None:
+def test_names_of_layouts_are_unique_and_general_ones_come_first():
     names = layout_names()
     assert len(set(names)) == len(names)
     assert names.index("ImageList") < names.index("Office31")

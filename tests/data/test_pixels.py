@@ -3,7 +3,6 @@
 import io
 import struct
 import zlib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -59,7 +58,7 @@ def read(content: bytes, **decoding: Any) -> Samples:
 
 
 @pytest.mark.parametrize("channels", [3, 4])
-def test_a_png_of_16_bits_in_colour_keeps_both_bytes(channels: int) -> None:
+def test_a_png_of_16_bits_in_colour_keeps_both_bytes(channels):
     pixels = deep(channels)
     samples = read(png16(pixels))
     assert samples.values is not None
@@ -67,7 +66,7 @@ def test_a_png_of_16_bits_in_colour_keeps_both_bytes(channels: int) -> None:
     assert (samples.bands, samples.has_more_pages) == (0, False)
 
 
-def test_a_png_of_grey_with_opacity_in_16_bits_is_refused() -> None:
+def test_a_png_of_grey_with_opacity_in_16_bits_is_refused():
     with refused("grey with opacity in 16 bits; save it without opacity"):
         read(png16(deep(2)))
 
@@ -85,7 +84,7 @@ def test_a_png_of_grey_with_opacity_in_16_bits_is_refused() -> None:
         ((2,), {}, 2),
     ],
 )
-def test_a_tiff_of_16_bits_has_its_first_bands(byteorder: str, channels: Any, options: Any, bands: int) -> None:
+def test_a_tiff_of_16_bits_has_its_first_bands(byteorder, channels, options, bands):
     pixels = deep(*channels)
     samples = read(tiff(pixels, byteorder=byteorder, **options))
     expected = pixels[..., :3] if channels[0] >= 3 else pixels[..., 0]
@@ -94,7 +93,7 @@ def test_a_tiff_of_16_bits_has_its_first_bands(byteorder: str, channels: Any, op
     assert samples.bands == bands
 
 
-def test_a_large_tiff_and_one_of_several_pages_are_read() -> None:
+def test_a_large_tiff_and_one_of_several_pages_are_read():
     pixels = deep(13)
     samples = read(tiff(pixels, bigtiff=True))
     assert samples.values is not None
@@ -104,7 +103,7 @@ def test_a_large_tiff_and_one_of_several_pages_are_read() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"bigtiff": True}, {"compression": "zlib"}])
 @pytest.mark.parametrize("kind", [np.uint8, np.uint16])
-def test_grey_of_a_tiff_whose_zero_is_white_is_inverted(kind: Any, options: Any) -> None:
+def test_grey_of_a_tiff_whose_zero_is_white_is_inverted(kind, options):
     pixels = (np.arange(6) * 9).reshape(SHAPE).astype(kind)
     samples = read(tiff(np.iinfo(kind).max - pixels, photometric="miniswhite", **options))
     stored = np.asarray(samples.image) if samples.values is None else samples.values
@@ -112,7 +111,7 @@ def test_grey_of_a_tiff_whose_zero_is_white_is_inverted(kind: Any, options: Any)
 
 
 @pytest.mark.parametrize("planar", ["contig", "separate"])
-def test_bands_of_a_tiff_are_chosen_and_counted_from_one(planar: str) -> None:
+def test_bands_of_a_tiff_are_chosen_and_counted_from_one(planar):
     pixels = (np.arange(30, dtype=np.uint8) * 3).reshape(3, 2, 5)
     stored = pixels if planar == "contig" else np.moveaxis(pixels, -1, 0)
     content = tiff(stored, photometric="minisblack", planarconfig=planar)
@@ -125,7 +124,7 @@ def test_bands_of_a_tiff_are_chosen_and_counted_from_one(planar: str) -> None:
         read(content, bands=(6,))
 
 
-def test_the_size_of_an_image_has_a_limit() -> None:
+def test_the_size_of_an_image_has_a_limit():
     large = saved(Image.new("1", (2000, 1501)), "PNG")
     message = "2000 x 1501 pixels are 3 megapixels, above the limit of 3; shrink the image, or raise `max_megapixels`"
     with refused(message):
@@ -137,7 +136,7 @@ def test_the_size_of_an_image_has_a_limit() -> None:
         read(bands, max_megapixels=1)
 
 
-def test_all_bands_in_use_are_not_spoken_of() -> None:
+def test_all_bands_in_use_are_not_spoken_of():
     pixels = (np.arange(18, dtype=np.uint8) * 3).reshape(3, 2, 3)
     samples = read(tiff(pixels), bands=(3, 2, 1))
     assert np.array_equal(np.asarray(samples.image), pixels[..., ::-1])
@@ -146,7 +145,7 @@ def test_all_bands_in_use_are_not_spoken_of() -> None:
 
 
 @pytest.mark.parametrize(("mode", "value"), [("I;16", 40_000), ("I", 70_000), ("F", 0.25)])
-def test_grey_of_more_than_8_bits_keeps_its_values(mode: str, value: float) -> None:
+def test_grey_of_more_than_8_bits_keeps_its_values(mode, value):
     samples = read(saved(Image.new(mode, (2, 3), value), "TIFF"))
     assert samples.values is not None
     assert samples.values.shape == SHAPE
@@ -174,11 +173,11 @@ def test_grey_of_more_than_8_bits_keeps_its_values(mode: str, value: float) -> N
         (1e20, True, 1e20),
     ],
 )
-def test_the_smallest_depth_that_holds_every_value_is_white(most: float, is_float: bool, white: float) -> None:
+def test_the_smallest_depth_that_holds_every_value_is_white(most, is_float, white):
     assert PixelValues(images=1, deep=1, is_float=is_float, most=most).pixel_range == (0.0, white)
 
 
-def test_a_range_that_no_rule_decides() -> None:
+def test_a_range_that_no_rule_decides():
     assert PixelValues(images=3).pixel_range is None
     message = (
         "pixel values range from -2 to 3.5, and negative ones have no usual range; pass the values that become black "
@@ -199,9 +198,7 @@ def test_a_range_that_no_rule_decides() -> None:
         (9, 4000, None, (10, 2000), (0, 4095)),
     ],
 )
-def test_a_setting_comes_before_the_run_and_the_run_before_the_images(
-    least: float, most: float, setting: Any, recorded: Any, expected: Any
-) -> None:
+def test_a_setting_comes_before_the_run_and_the_run_before_the_images(least, most, setting, recorded, expected):
     values = PixelValues(images=4, deep=4, least=least, most=most)
     pixel_range, lines = chosen_range(values, setting, recorded)
     assert pixel_range == expected
@@ -210,14 +207,14 @@ def test_a_setting_comes_before_the_run_and_the_run_before_the_images(
     assert lines == ([told.format(*recorded)] if is_on_another_scale else [])
 
 
-def test_images_of_8_bits_have_no_range() -> None:
+def test_images_of_8_bits_have_no_range():
     assert chosen_range(PixelValues(images=4), None, (0, 9)) == (None, [])
     assert chosen_range(PixelValues(), (0, 9), None) == ((0, 9), [])
     with refused("`pixel_range` has no effect on images with 8 bits a channel; leave it out"):
         chosen_range(PixelValues(images=4), (0, 9), None)
 
 
-def test_what_a_sample_of_the_images_holds(tmp_path: Path) -> None:
+def test_what_a_sample_of_the_images_holds(tmp_path):
     contents = {
         "0.png": saved(Image.new("L", (2, 3), 9), "PNG"),
         "1.tif": tiff(np.full((3, 2), 7, np.uint16)),
@@ -233,7 +230,7 @@ def test_what_a_sample_of_the_images_holds(tmp_path: Path) -> None:
     assert as_domain(tmp_path).subset([0]).pixel_values() == PixelValues(images=1)
 
 
-def test_what_a_user_is_told_of_unusual_images() -> None:
+def test_what_a_user_is_told_of_unusual_images():
     values = PixelValues(1234, 1000, True, 0.5, 7.0, 5, 1100)
     on_range = (
         "pixels are numbers from 0.5 to 7 in 1,000 of 1,234 sampled images: 0 becomes black and 255 white; "
@@ -255,7 +252,7 @@ def test_what_a_user_is_told_of_unusual_images() -> None:
     assert PixelValues(images=4).lines((0.0, 255.0), None) == []
 
 
-def test_deep_values_are_scaled_by_the_range_and_clipped() -> None:
+def test_deep_values_are_scaled_by_the_range_and_clipped():
     values = np.array([[-5, 100], [150, 200], [299, 1000]], dtype=np.int32)
     pixels = np.asarray(Samples(values=values).to_rgb((100.0, 300.0)))
     assert pixels[..., 0].tolist() == [[0, 0], [63, 127], [253, 255]]

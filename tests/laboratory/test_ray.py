@@ -94,9 +94,7 @@ def table(domains: Path, out: Path) -> list[PlannedRun]:
     return [start, *(adaptation(domains, out, start, method) for method in METHODS)]
 
 
-def test_a_node_is_lost_and_all_runs_finish_as_on_one_machine(
-    cluster: Any, engine: Any, domains: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_is_lost_and_all_runs_finish_as_on_one_machine(cluster, engine, domains, tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "2")  # of this process; a run has one thread, whichever engine makes it
     second = cluster.add_node(num_cpus=1, node_name="second")
     runs, said = table(domains, tmp_path / "ray"), []
@@ -135,7 +133,7 @@ def commands_in(folder: Path) -> list[psutil.Process]:
     return found
 
 
-def test_sigterm_reaches_the_commands(engine: Any, domains: Path, tmp_path: Path) -> None:
+def test_sigterm_reaches_the_commands(engine, domains, tmp_path):
     run = source(domains, tmp_path, 0, epochs=100_000)
     metrics = tmp_path / run.name / "metrics.jsonl"
 
@@ -153,14 +151,14 @@ def test_sigterm_reaches_the_commands(engine: Any, domains: Path, tmp_path: Path
     assert len(metrics.read_text().splitlines()) > 2
 
 
-def test_more_than_the_nodes_have(engine: Any) -> None:
+def test_more_than_the_nodes_have(engine):
     with pytest.raises(UserError, match="`gpus_per_run` 2: no node of the cluster has as many; give at most 0"):
         ray_engine._OnRay(EngineConfig(engine="ray", gpus_per_run=2))
     with pytest.raises(UserError, match="`cpus_per_run` 64: no node of the cluster has as many for a run"):
         ray_engine._OnRay(EngineConfig(engine="ray", cpus_per_run=64))
 
 
-def test_a_folder_that_a_node_does_not_share(cluster: Any, engine: Any, domains: Path, tmp_path: Path) -> None:
+def test_a_folder_that_a_node_does_not_share(cluster, engine, domains, tmp_path):
     own = f"mount -t tmpfs none {tmp_path} && exec {sys.executable} -m ray.scripts.scripts start"
     command = f"{own} --address {cluster.address} --num-cpus 1 --node-name apart --block"
     if shutil.which("unshare") is None or subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
@@ -180,7 +178,7 @@ def test_a_folder_that_a_node_does_not_share(cluster: Any, engine: Any, domains:
 
 
 @pytest.mark.parametrize("address", ["listens", "nonsense"])
-def test_an_address_that_nobody_answers(address: str, domains: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_an_address_that_nobody_answers(address, domains, monkeypatch, capsys):
     monkeypatch.setattr("tllib_ancon.laboratory.ray.ANSWER_WITHIN", 3.0)
     monkeypatch.setattr(
         "tllib_ancon.training.inputs.open_domains", lambda *_: pytest.fail("asked before the data is read")

@@ -90,21 +90,21 @@ def on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"method": "adabn"}, BATCH_NORM_NETWORK, {"adapted": "all", "views": 1, "step_change": None}),
     ],
 )
-def test_the_training_follows_the_network_and_the_method(settings: Any, network: nn.Module, changed: Any) -> None:
+def test_the_training_follows_the_network_and_the_method(settings, network, changed):
     expected = {**USUAL_IMAGES, **USUAL_TRAINING, **changed}
     values, notes = filled_in(AdaptConfig(**settings), facts_about(network))
     assert values == {name: value for name, value in expected.items() if value is not None}
     assert notes == []
 
 
-def test_without_a_network_or_images_nothing_is_assumed_of_them() -> None:
+def test_without_a_network_or_images_nothing_is_assumed_of_them():
     values, notes = filled_in(AdaptConfig(), facts_about(network=None, images=None))
     assert set(values) == set(USUAL_TRAINING) - {"batch_size", "mixed_precision"}
     assert values["views"] == 2
     assert notes == []
 
 
-def test_half_precision_is_used_where_the_device_computes_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_precision_is_used_where_the_device_computes_in_it(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: not including_emulation)
     assert filled_in(AdaptConfig(), facts_about())[0]["mixed_precision"] == "bf16"
 
@@ -119,7 +119,7 @@ def test_half_precision_is_used_where_the_device_computes_in_it(monkeypatch: pyt
         (1, {}, 1),
     ],
 )
-def test_a_batch_is_no_larger_than_the_images_to_adapt_on(count: int, settings: Any, batch_size: int) -> None:
+def test_a_batch_is_no_larger_than_the_images_to_adapt_on(count, settings, batch_size):
     values, _ = filled_in(AdaptConfig(**settings), facts_about(images=replace(IMAGES, count=count)))
     assert values["batch_size"] == batch_size
 
@@ -141,7 +141,7 @@ OF_KNOWN = {"image_size": 96, "resize_size": 90, "crop_fraction": 0.9, "val_resi
         ({}, {"are_fixed": True, "preprocessing": KNOWN}, {**dict.fromkeys(USUAL_IMAGES), "views": 1}),
     ],
 )
-def test_images_are_prepared_as_the_network_and_the_layout_say(settings: Any, images: Any, changed: Any) -> None:
+def test_images_are_prepared_as_the_network_and_the_layout_say(settings, images, changed):
     expected = {**USUAL_IMAGES, **USUAL_TRAINING, **changed}
     values, _ = filled_in(AdaptConfig(**settings), facts_about(images=replace(IMAGES, **images)))
     assert values == {name: value for name, value in expected.items() if value is not None}
@@ -154,7 +154,7 @@ def test_images_are_prepared_as_the_network_and_the_layout_say(settings: Any, im
         (63, "images are resized to 63 × 63 pixels, in training shifted by up to 4 pixels"),
     ],
 )
-def test_what_is_assumed_about_the_images_is_said(side: int, note: str) -> None:
+def test_what_is_assumed_about_the_images_is_said(side, note):
     unknown = replace(IMAGES, preprocessing=None, side=side)
     notes = resolve(AdaptConfig(**GREY), facts_about(images=unknown))[1]
     assert notes == [f"the preprocessing of this network is unknown; {note}"]
@@ -177,7 +177,7 @@ def test_what_is_assumed_about_the_images_is_said(side: int, note: str) -> None:
         ({"bands": (2,)}, None, [0.0, 4095.0], ["4095 white", "of which 2 are used"]),
     ],
 )
-def test_the_range_of_deep_pixels(settings: Any, recorded_range: Any, expected_range: Any, expected_notes: Any) -> None:
+def test_the_range_of_deep_pixels(settings, recorded_range, expected_range, expected_notes):
     deep = PixelValues(images=64, deep=64, most=4000.0, bands=5)
     facts = facts_about(images=replace(IMAGES, pixel_values=deep, pixel_range=recorded_range))
     values, notes = filled_in(AdaptConfig(**settings), facts)
@@ -187,7 +187,7 @@ def test_the_range_of_deep_pixels(settings: Any, recorded_range: Any, expected_r
         assert part in note
 
 
-def test_a_source_model_is_trained_with_the_usual_network_and_images() -> None:
+def test_a_source_model_is_trained_with_the_usual_network_and_images():
     usual = {"arch": "resnet18", "arch_option": [], "no_pool": False, "mixed_precision": "no", **USUAL_IMAGES}
     config = PretrainConfig(source=["A"])
     facts = facts_about(checkpoint="imagenet")
@@ -198,7 +198,7 @@ def test_a_source_model_is_trained_with_the_usual_network_and_images() -> None:
         assert values == {**usual, "image_size": expected}
 
 
-def test_predictions_use_the_images_of_the_source_run() -> None:
+def test_predictions_use_the_images_of_the_source_run():
     facts = facts_about(checkpoint="best.pth")
     values, _ = filled_in(PredictConfig(), facts)
     assert values == {**USUAL_NETWORK, **USUAL_IMAGES, "views": 1}
@@ -212,7 +212,7 @@ def test_predictions_use_the_images_of_the_source_run() -> None:
     assert resolve(PredictConfig(views=1), replace(facts, source_settings=unmirrored))[0].views == 1
 
 
-def test_a_run_that_continues_decides_first_and_a_whole_network_is_built_by_no_setting() -> None:
+def test_a_run_that_continues_decides_first_and_a_whole_network_is_built_by_no_setting():
     recorded = {"lr": 0.5, "batch_size": 3, "method": "tent"}
     values, _ = filled_in(
         AdaptConfig(), facts_about(recorded_settings=recorded, source_settings={"arch": "resnet50", "image_size": 96})
@@ -263,13 +263,13 @@ NO_VIEW = "`views=2` needs an augmentation: this training has none. Leave it out
         ),
     ],
 )
-def test_settings_that_do_not_fit_together_are_one_line(settings: Any, facts: Any, message: str) -> None:
+def test_settings_that_do_not_fit_together_are_one_line(settings, facts, message):
     with pytest.raises(UserError) as error:
         resolve(AdaptConfig(**settings), facts_about(**facts))
     assert str(error.value) == message
 
 
-def test_what_contradicts_nothing_is_accepted() -> None:
+def test_what_contradicts_nothing_is_accepted():
     resolve(AdaptConfig(arch="resnet50", norm_mean=(0.1, 0.2, 0.3)), facts_about(**SOURCE))
     resolve(AdaptConfig(arch="resnet18", override=True), facts_about(**SOURCE))
     resolve(AdaptConfig(step_change=0.2), facts_about())
