@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 
 from tllib_ancon.config.settings import Settings, settings_of
 from tllib_ancon.runtime.errors import UserError, one_line, unknown_name
+from tllib_ancon.runtime.types import Values
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -199,7 +200,7 @@ def settings(name: str | None = None) -> dict[str, FieldInfo]:
     return merged
 
 
-def resolve(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def resolve(name: str, options: Values) -> Values:
     """Every setting of a method with its value.
 
     Args:
@@ -214,7 +215,7 @@ def resolve(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     return dict(owner(**options))
 
 
-def training_defaults(name: str) -> dict[str, Any]:
+def training_defaults(name: str) -> Values:
     """Settings of the training whose default depends on this method, such as ``adapted``, and that default."""
     merged: dict[str, Any] = {}
     for part in reversed(_method_class(name).__mro__):

@@ -24,7 +24,7 @@ class Flags:
     settings: Mapping[str, FieldInfo]
     positional: Sequence[str] = ()  # settings that are given without a flag
     required: Sequence[str] = ()  # settings that must be given, here or in a file; the usage line shows them
-    defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # method -> setting -> default
+    defaults: Mapping[str, Values] = field(default_factory=dict)  # method -> setting -> default
 
     def add(self, parser: Parser) -> None:
         """Add every flag to a parser, in groups; the usage line has the needed ones."""

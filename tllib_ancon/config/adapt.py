@@ -14,6 +14,7 @@ from tllib_ancon.config.run import RunConfig
 from tllib_ancon.config.settings import Flag, defined, settings_of
 from tllib_ancon.config.types import Area, NotNegative, Number, Share
 from tllib_ancon.runtime.errors import UserError, unknown_name
+from tllib_ancon.runtime.types import Record
 
 Criterion = Literal["infomax", "corr_c", "mean_entropy", "last", "none"]
 
@@ -111,7 +112,7 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
         """Fraction of the images that select the epoch and are not adapted on: none where no score selects it."""
         return self.hold_out if self.criterion in CRITERIA_OF_AN_EPOCH else 0.0
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Record:
         settings = super().to_dict()
         for name, value in self.options.items():
             settings[name] = list(value) if isinstance(value, tuple) else value

@@ -11,10 +11,11 @@ from tllib_ancon.config.run import RunConfig
 from tllib_ancon.config.settings import Flag, defaults_of, defined
 from tllib_ancon.config.types import Area, NotNegative, Number, Positive, Share, Width
 from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.types import Record, Values
 
 Loss = Literal["cross-entropy", "belief-matching"]
 
-DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+DEFAULTS: Mapping[str, Values] = {
     "erm": {
         "bottleneck_dim": 256,
         "bottleneck_dropout": 0.0,
@@ -116,11 +117,11 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
         if self.label_smoothing and self.loss != "cross-entropy":
             raise UserError(f"`label_smoothing` belongs to the cross-entropy; leave it out with `loss={self.loss}`")
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Record:
         return {name: value for name, value in super().to_dict().items() if self.method in _readers(name)}
 
 
-def _pretrain_defaults(method: str, optimizer: str | None) -> dict[str, Any]:
+def _pretrain_defaults(method: str, optimizer: str | None) -> Values:
     """The settings that this method reads and their defaults, of those in :data:`DEFAULTS`."""
     defaults = dict(DEFAULTS.get(method, DEFAULTS["erm"]))
     if optimizer == "adamw":

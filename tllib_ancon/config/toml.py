@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tllib_ancon.runtime.errors import reading
+from tllib_ancon.runtime.types import Values
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -12,7 +13,7 @@ else:
     import tomli as tomllib
 
 
-def read_file(path: str | Path) -> dict[str, Any]:
+def read_file(path: str | Path) -> Values:
     """The settings in a TOML file, by name; a dash in a name counts as an underscore, as on the command line."""
     with reading(path, "TOML"), open(path, "rb") as file:
         return dict(_underscored(tomllib.load(file)))

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from tllib_ancon.runtime.types import Values
+
 NAMES = ("class_names", "classes", "class_to_idx", "idx_to_class", "id2label", "label_names", "categories", "vocab")
 """Attributes of models and entries of checkpoints that hold the names of classes: a list, or a dict with the labels."""
 
@@ -90,7 +92,7 @@ def _names_in_config(module: nn.Module, num_classes: int) -> list[str] | None:
     return names
 
 
-def _timm_metadata(module: nn.Module) -> Mapping[str, Any]:
+def _timm_metadata(module: nn.Module) -> Values:
     return getattr(module, "pretrained_cfg", None) or {}
 
 
@@ -107,7 +109,7 @@ def _timm_descriptions(module: nn.Module, num_classes: int) -> list[str]:
     return [str(descriptions.get(name, name)) for name in names]
 
 
-def _names_among(entries: Mapping[str, Any], num_classes: int) -> list[str] | None:
+def _names_among(entries: Values, num_classes: int) -> list[str] | None:
     for entry in NAMES:
         names = _names_in(entries.get(entry), num_classes)
         if names is not None:

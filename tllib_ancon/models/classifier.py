@@ -21,6 +21,12 @@ from tllib_ancon.models.pooling import create_pool_layer
 from tllib_ancon.models.preprocessing import preprocessing_of, probe_images
 from tllib_ancon.runtime.errors import UserError, unknown_name
 
+ParameterGroups = list[dict[str, Any]]
+"""Parameters with their learning rates, as an optimiser takes them."""
+
+LogitsAndFeatures = tuple[Tensor, Tensor]
+"""(B, K) and (B, D)."""
+
 BATCH_NORMS = nn.modules.batchnorm._BatchNorm
 
 
@@ -38,16 +44,16 @@ class Classifier(nn.Module):
     finetune: bool  # the network is pre-trained and learns at a tenth of the rate of its new layers
     preprocessing: Preprocessing | None = None  # what its images should be like, where that is known
 
-    def predict(self, images: Any) -> tuple[Tensor, Tensor]:
+    def predict(self, images: Any) -> LogitsAndFeatures:
         raise NotImplementedError
 
-    def forward(self, images: Batch | None = None, /, **arrays: Tensor) -> tuple[Tensor, Tensor] | Tensor:
+    def forward(self, images: Batch | None = None, /, **arrays: Tensor) -> LogitsAndFeatures | Tensor:
         logits, features = self.predict(arrays if images is None else images)
         if self.training:
             return logits, features
         return logits
 
-    def get_parameters(self, base_lr: float = 1.0) -> list[dict[str, Any]]:
+    def get_parameters(self, base_lr: float = 1.0) -> ParameterGroups:
         """Groups of the parameters that learn, with TLLib's rates: 0.1 for a pre-trained backbone, else 1."""
         new_parts = [getattr(self, "bottleneck", None), self.head]
         new_groups = [trainable(part) for part in new_parts if part is not None]
@@ -98,7 +104,7 @@ class BottleneckClassifier(Classifier):
         self.finetune = finetune
         self.preprocessing = preprocessing_of(backbone)
 
-    def predict(self, images: Tensor) -> tuple[Tensor, Tensor]:
+    def predict(self, images: Tensor) -> LogitsAndFeatures:
         features = self.bottleneck(self.pool_layer(self.backbone(images)))
         return self.head(features), features
 
@@ -157,7 +163,7 @@ class NetworkClassifier(Classifier):
             return nn.Sequential(head, _TwoLogits())
         return head
 
-    def predict(self, images: Batch) -> tuple[Tensor, Tensor]:
+    def predict(self, images: Batch) -> LogitsAndFeatures:
         logits = self.reader(output_for(self.network, images))
         head_inputs = [head_input.take() for head_input in self._head_inputs]
         if not isinstance(logits, Tensor):

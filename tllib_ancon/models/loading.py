@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -14,6 +12,7 @@ from tllib_ancon.models.networks import TIMM, create_backbone, create_network, l
 from tllib_ancon.models.preprocessing import preprocessing_of, probe_images
 from tllib_ancon.models.script_layouts import rebuild_model, recognize
 from tllib_ancon.runtime.errors import UserError, one_line
+from tllib_ancon.runtime.types import Values
 
 IMAGENET = "imagenet"
 """The name that means an architecture with the ImageNet classifier of its model zoo."""
@@ -24,7 +23,7 @@ def load(
     arch: str,
     num_classes: int | None = None,
     *,
-    arch_options: Mapping[str, Any] | None = None,
+    arch_options: Values | None = None,
     pool: bool = True,
     bottleneck_dropout: float = 0.0,
     scratch: bool = False,
@@ -56,7 +55,7 @@ def load(
 
 
 def _imagenet_classifier(
-    arch: str, arch_options: Mapping[str, Any] | None, scratch: bool, weights_file: str | Path | None
+    arch: str, arch_options: Values | None, scratch: bool, weights_file: str | Path | None
 ) -> Classifier:
     """A network with the ImageNet classifier of its zoo or of a file, or with random weights."""
     network = create_network(arch, None, not scratch and weights_file is None, arch_options)
@@ -71,7 +70,7 @@ def _whole_network(
     checkpoint: str,
     arch: str,
     num_classes: int | None,
-    arch_options: Mapping[str, Any] | None,
+    arch_options: Values | None,
     finetune: bool,
 ) -> Classifier:
     """The network of a model zoo whose own names of tensors are those of the checkpoint."""

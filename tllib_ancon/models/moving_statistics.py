@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from tllib_ancon.models.batch_norm import HALF, channel_moments, mixed_variance
 from tllib_ancon.models.classifier import BATCH_NORMS
+from tllib_ancon.runtime.types import State
 
 WINDOW = 2000
 """Samples on which the moving estimate looks back."""
@@ -96,10 +97,10 @@ class MovingStatistics(nn.Module):
     def _layers_with_estimates(self) -> Iterator[tuple[BATCH_NORMS, Any]]:
         return zip(self.layers, self.estimates, strict=True)
 
-    def get_extra_state(self) -> dict[str, Any]:
+    def get_extra_state(self) -> State:
         return {"source_weight": self.source_weight, "num_samples": self.num_samples}
 
-    def set_extra_state(self, state: dict[str, Any]) -> None:
+    def set_extra_state(self, state: State) -> None:
         self.source_weight = state["source_weight"]
         self.num_samples = state["num_samples"]
 

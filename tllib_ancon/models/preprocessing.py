@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -16,6 +16,7 @@ from tllib_ancon.data.transforms import IMAGENET_MEAN, IMAGENET_STD, KEEP_RATIO,
 from tllib_ancon.models.normalisation import normalisation_before
 from tllib_ancon.models.outputs import takes_pixel_values
 from tllib_ancon.runtime.errors import UserError, one_line
+from tllib_ancon.runtime.types import Values
 
 USUAL_SIDE = 224
 USUAL_CROP = 0.875
@@ -146,7 +147,7 @@ def _declared_by(part: nn.Module) -> Preprocessing | None:
     return None
 
 
-def _of_timm(network: nn.Module, metadata: Mapping[str, Any]) -> Preprocessing:
+def _of_timm(network: nn.Module, metadata: Values) -> Preprocessing:
     mean = tuple(metadata["mean"])
     std = tuple(metadata["std"])
     crop_fraction = metadata.get("crop_pct") or USUAL_CROP
@@ -162,7 +163,7 @@ def _of_timm(network: nn.Module, metadata: Mapping[str, Any]) -> Preprocessing:
     return replace(preprocessing, mean=(grey_mean,), std=(grey_std,), assumed=assumption)
 
 
-def _side_of_timm(network: nn.Module, metadata: Mapping[str, Any]) -> int:
+def _side_of_timm(network: nn.Module, metadata: Values) -> int:
     """The side that the network was built for, which may differ from that of its pre-trained weights."""
     for module in network.modules():
         size = getattr(module, "img_size", None)
@@ -171,7 +172,7 @@ def _side_of_timm(network: nn.Module, metadata: Mapping[str, Any]) -> int:
     return int(metadata["input_size"][-1])
 
 
-def _of_open_clip(settings: Mapping[str, Any]) -> Preprocessing:
+def _of_open_clip(settings: Values) -> Preprocessing:
     """The preprocessing of evaluated images by open_clip's ``preprocess_cfg``, an attribute of the image tower."""
     size = settings["size"]
     if not isinstance(size, int):

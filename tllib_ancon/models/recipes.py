@@ -6,7 +6,7 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -60,7 +60,7 @@ def _builds(recipe: Recipe, network: nn.Module, images: Batch, logits: Tensor) -
     return torch.allclose(twin_logits, logits, rtol=1e-3, atol=1e-3 * float(logits.abs().max()))
 
 
-def build(recipe: Mapping[str, Any]) -> nn.Module:
+def build(recipe: Recipe) -> nn.Module:
     """The network of a recipe, with random weights; no code but the library's runs."""
     library = recipe["library"]
     name = recipe["name"]

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import NotFinite, UserError
+from tllib_ancon.runtime.types import Values
 from tllib_ancon.self_training.checks import FixedPrecision, Share, check_visit, finite_rows, validated
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.method import Method, Visit
@@ -136,7 +137,7 @@ class NeighborMethod(Method):
     learns_from_both_views = False
     neighborhood: Neighborhood
 
-    def anchoring(self) -> dict[str, Any]:
+    def anchoring(self) -> Values:
         """How votes enter the neighbourhood: ``mixing`` and ``anchor_weight``. Default: of the neighbourhood."""
         return {}
 

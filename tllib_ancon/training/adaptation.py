@@ -12,7 +12,7 @@ from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.transforms import View, mirror
 from tllib_ancon.measures import selection
 from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
-from tllib_ancon.models.classifier import Classifier, NetworkClassifier
+from tllib_ancon.models.classifier import Classifier, NetworkClassifier, ParameterGroups
 from tllib_ancon.models.copies import restore_methods, without_graphs
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.processes import Shard
@@ -263,7 +263,7 @@ def _create_method(model: Classifier, options: AdaptConfig, images: TargetLoader
     return method
 
 
-def _parameter_groups(plan: Plan, method: methods.Method, images: TargetLoaders) -> list[dict[str, Any]]:
+def _parameter_groups(plan: Plan, method: methods.Method, images: TargetLoaders) -> ParameterGroups:
     """The parameters that learn, with their rates; an empty group where only statistics change."""
     model = plan.model
     options = plan.config

@@ -11,7 +11,7 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages, Workers
 from tllib_ancon.data.transforms import Transform, View
 from tllib_ancon.measures import evaluation, selection
-from tllib_ancon.models.classifier import Classifier
+from tllib_ancon.models.classifier import Classifier, LogitsAndFeatures
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.runtime.types import Metrics
@@ -46,7 +46,7 @@ def joined(batches: Iterable[tuple[Tensor, ...]], num_rows: int) -> list[Tensor]
 
 @torch.inference_mode()
 def run_network(
-    predict: Callable[[Any], tuple[Tensor, Tensor]],
+    predict: Callable[[Any], LogitsAndFeatures],
     batches: Iterable[Any],
     device: torch.device,
     num_rows: int,
@@ -88,7 +88,7 @@ def predict_domain(
     processes.broadcast(model.buffers())
     model.eval()
 
-    def logits_alone(images: Any) -> tuple[Tensor, Tensor]:
+    def logits_alone(images: Any) -> LogitsAndFeatures:
         logits = model(images)
         return logits, logits.new_empty(len(logits), 0)
 

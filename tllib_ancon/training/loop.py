@@ -23,6 +23,7 @@ from tllib_ancon.data.loading import (
 )
 from tllib_ancon.data.transforms import View
 from tllib_ancon.models.batch_norm import ONE_VALUE
+from tllib_ancon.models.classifier import LogitsAndFeatures, ParameterGroups
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import NotFinite, UserError, reading
 from tllib_ancon.runtime.interruption import Interruption
@@ -60,7 +61,7 @@ class TrainingLoop(ABC):
         progress: Progress,
         model: nn.Module,
         loaders: list[ImageLoader],
-        groups: list[dict[str, Any]],
+        groups: ParameterGroups,
         state: Mapping[str, Stateful] | None = None,
     ):
         self.options = options
@@ -217,7 +218,7 @@ class TrainingLoop(ABC):
             self.schedule.step()
         return loss.detach(), logits.detach(), diagnostics
 
-    def _outputs(self, images: Batch) -> tuple[Tensor, Tensor]:
+    def _outputs(self, images: Batch) -> LogitsAndFeatures:
         with self.accelerator.autocast(), _refusing_one_value():
             logits, features = self.model(to_device(images, self.device))
         return logits, features
@@ -262,9 +263,7 @@ def use_fastest_layout(model: nn.Module) -> None:
         model.to(memory_format=torch.channels_last)
 
 
-def _create_optimizer(
-    groups: list[dict[str, Any]], options: AdaptConfig | PretrainConfig, model: nn.Module
-) -> Optimizer:
+def _create_optimizer(groups: ParameterGroups, options: AdaptConfig | PretrainConfig, model: nn.Module) -> Optimizer:
     """SGD with Nesterov momentum, or AdamW, which applies no weight decay to parameters of one dimension. A step of a
     large network is one kernel where the device has it.
 
@@ -283,7 +282,7 @@ def _create_optimizer(
     return optimizer
 
 
-def _optimizer(groups: list[dict[str, Any]], options: AdaptConfig | PretrainConfig, is_fused: bool) -> Optimizer:
+def _optimizer(groups: ParameterGroups, options: AdaptConfig | PretrainConfig, is_fused: bool) -> Optimizer:
     momentum = options.momentum
     shared: Values = {"lr": 0.0, "weight_decay": options.weight_decay, "fused": is_fused or None}
     if options.optimizer == "adamw":
@@ -291,7 +290,7 @@ def _optimizer(groups: list[dict[str, Any]], options: AdaptConfig | PretrainConf
     return SGD(groups, momentum=momentum, nesterov=momentum > 0, **shared)
 
 
-def _decayed(groups: list[dict[str, Any]], weight_decay: float) -> list[dict[str, Any]]:
+def _decayed(groups: ParameterGroups, weight_decay: float) -> ParameterGroups:
     """The groups, each divided into parameters that decay and parameters of one dimension, which do not."""
     divided = []
     for group in groups:

@@ -16,7 +16,7 @@ from tllib_ancon.data.batches import Batch, are_images, num_rows, shape_text, tr
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.transforms import Preprocessing, Transform, mirror
-from tllib_ancon.models.classifier import Classifier, no_logits
+from tllib_ancon.models.classifier import Classifier, LogitsAndFeatures, no_logits
 from tllib_ancon.models.copies import unwrapped
 from tllib_ancon.models.logits import find_logits, observe
 from tllib_ancon.models.outputs import LogitsReader, evaluating, output_for
@@ -197,7 +197,7 @@ class Predictor:
         weights: Iterator[Tensor] = (weight for weight in self.network.parameters() if weight.is_floating_point())
         return next(weights, torch.empty(0))
 
-    def _predict(self, items: Batch) -> tuple[Tensor, Tensor]:
+    def _predict(self, items: Batch) -> LogitsAndFeatures:
         """Logits of a batch, of two views combined, and no features."""
         images = with_floats_as(items, self._weights.dtype)
         logits = self._logits_of(images)

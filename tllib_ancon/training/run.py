@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import torch
 from torch import Tensor
@@ -69,7 +69,7 @@ class MemoryRun:
         """The metrics of all complete epochs."""
         return []
 
-    def resume(self) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:
+    def resume(self) -> tuple[State, list[Metrics]] | None:
         """Snapshot and metrics of the last complete epoch; None for a new run."""
         return None
 
@@ -195,7 +195,7 @@ class RunDirectory(MemoryRun):
         return _warnings_about_threads(recorded, requested)
 
     @on_main
-    def resume(self) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:
+    def resume(self) -> tuple[State, list[Metrics]] | None:
         """Snapshot and metrics of the last epoch that :meth:`save_epoch` kept, or None."""
         if not self._has(STATE):
             return None

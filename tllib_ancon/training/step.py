@@ -9,6 +9,7 @@ from torch.nn.functional import cross_entropy
 
 from tllib_ancon.data.batches import Batch, concatenated, to_device
 from tllib_ancon.data.transforms import View
+from tllib_ancon.models.classifier import LogitsAndFeatures
 from tllib_ancon.self_training.method import Method
 from tllib_ancon.training.image_transforms import Transforms
 from tllib_ancon.training.loop import Step
@@ -33,7 +34,7 @@ class AdaptationStep:
     def __init__(
         self,
         method: Method,
-        outputs: Callable[[Batch], tuple[Tensor, Tensor]],
+        outputs: Callable[[Batch], LogitsAndFeatures],
         transforms: Transforms,
         views: int | None,
         device: torch.device,
