@@ -145,14 +145,16 @@ def _assessed_source(
         return source, None
     if source is None and not passes.config.source:
         return predictor.source.statistics, None
-    images, labelled_images = _open_source(passes.config, source, predictor.source.classes)
+    images, labelled_images = _open_source_images(passes.config, source, predictor.source.classes)
     statistics = SourceStatistics.of(passes.predictions(images).features.cpu())
     if labelled_images is None:
         return statistics, None
     return statistics, source_accuracy(predictor, labelled_images)
 
 
-def _open_source(config: AssessConfig, source: Any, classes: Sequence[str] | None) -> tuple[Domain, Domain | None]:
+def _open_source_images(
+    config: AssessConfig, source: Any, classes: Sequence[str] | None
+) -> tuple[Domain, Domain | None]:
     """The images of the source without labels, and with labels where they have some."""
     if source is None:
         opened: Any = inputs.open_domains(config, config.source, classes=classes)

@@ -66,7 +66,7 @@ def pretrain(config: PretrainConfig) -> Record:
     with devices.using_processor(config.threads):
         run = RunDirectory(config.log)
         toolkit = None if config.method == "erm" else find()
-        domains = _open_domains(config)
+        domains = _open_source_and_target(config)
         record: Record = {"inputs": images_record(*domains)}
         devices.make_reproducible(config.seed, config.deterministic)
         backbone = _create_backbone(config, toolkit)
@@ -85,7 +85,7 @@ def pretrain(config: PretrainConfig) -> Record:
         return training.fit(settings)
 
 
-def _open_domains(config: PretrainConfig) -> list[Domain]:
+def _open_source_and_target(config: PretrainConfig) -> list[Domain]:
     """The source, and for CDAN and MDD the target with the source's classes."""
     source = inputs.open_domains(config, config.source)
     if config.method == "erm":
