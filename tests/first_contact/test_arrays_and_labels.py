@@ -253,6 +253,8 @@ def test_labels_that_count_from_one_are_told(capfd):
         (LABELS > 1, r"labels are bool of shape \(24,\); pass the number of each class, labels\.astype\(int\)"),
         (LABELS[:, None], r"pass one number for each image, labels\[:, 0\]"),
         (["cat"] * NUMBER, "labels are text, 'cat' first, and the names of the classes are not known; pass numbers"),
+        (dict(enumerate(LABELS)), r"labels are object of shape \(\); pass a whole number from 0 for each of 24 images"),
+        (np.where(LABELS, LABELS, np.nan), "some are NaN; leave out the images whose label is unknown"),
         (LABELS + 1, r"labels range from 1 to 4; .* if they count from 1, subtract 1"),
         (LABELS - 1, r"labels range from -1 to 2; .* leave out the images whose label is unknown"),
     ],
@@ -260,9 +262,14 @@ def test_labels_that_count_from_one_are_told(capfd):
 def test_labels_in_other_forms_get_a_message_about_labels(labels, message):
     with pytest.raises(UserError, match=message):
         tllib_ancon.adapt(Net(), PIXELS, labels=labels, **QUICK)
-    if "range" not in message:
+    if "range" not in message and not isinstance(labels, dict):
         with pytest.raises(UserError, match=message.replace("labels are", "are")):
             certify(Net(), PIXELS, labels=labels, **HOW)
+
+
+def test_whole_numbers_as_objects_are_labels():
+    labels = np.array(LABELS.tolist(), dtype=object)
+    assert as_domain(PIXELS, labels=labels).labels.tolist() == LABELS.tolist()
 
 
 def test_text_labels_are_matched_to_names_of_classes():

@@ -1,5 +1,6 @@
 """Subfolders are classes only where the model's classes say so, in the order of the model's library."""
 
+import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -245,3 +246,59 @@ def test_paths_that_a_shell_expands_get_a_way_that_works(command, tmp_path, monk
     Path("list.txt").write_text("photos/a/0.png\nphotos/a/1.png\n")
     assert main(["predict", "list.txt", *rest, "--out", "p.csv"]) == 0
     assert "2 images; predictions in p.csv" in lines(capfd)
+
+
+def test_names_whose_accents_are_coded_in_another_way_are_matched(tmp_path):
+    """As macOS writes names of files."""
+    names = [unicodedata.normalize("NFD", name) for name in ("Bär", "Öl", "Möwe")]
+    photos = write(tmp_path, names, 3)
+    assert adapted(levels(3, class_names=["Bär", "Öl", "Möwe"]), photos).metrics[0]["accuracy"] == 100
+
+
+def test_a_folder_of_no_class_gets_advice_that_leads_on(tmp_path, capfd):
+    model = levels(3, class_names=["cat", "dog", "pig"])
+    photos = write(tmp_path / "photos", ["cat", "dog", "trash"], 3)
+    adapted(model, photos)
+    assert "'trash' is no class of the model; move such folders out" in lines(capfd)
+    (photos / "trash").rename(tmp_path / "trash")
+    assert adapted(model, photos).metrics[0]["accuracy"] == 100
+
+
+NAME_FILES = {
+    "names.txt": "pig\r\ncat\r\nsnowy owl\r\n",
+    "numbered.txt": "0 pig\n1 cat\n2 snowy owl\n",
+    "from_one.txt": "1: pig\n2: cat\n3: snowy owl\n",
+    "names.csv": "0,pig\n1,cat\n2,snowy owl\n",
+    "list.json": '["pig", "cat", "snowy owl"]',
+    "labels.json": '{"0": "pig", "1": "cat", "2": "snowy owl"}',
+    "names.json": '{"cat": 1, "pig": 0, "snowy owl": 2}',
+    "a list": "",
+}
+
+
+@pytest.mark.parametrize("name", NAME_FILES)
+def test_names_of_classes_come_from_usual_files_or_a_list(name, tmp_path):
+    photos = write(tmp_path / "photos", ["pig", "cat", "snowy owl"], 3)
+    class_names = ["pig", "cat", "snowy owl"]
+    if NAME_FILES[name]:
+        (tmp_path / name).write_text(NAME_FILES[name])
+        class_names = tmp_path / name
+    result = adapted(levels(3), photos, class_names=class_names)
+    assert result.metrics[0]["accuracy"] == 100
+    assert classes_of(result) == ["pig", "cat", "snowy owl"]
+
+
+@pytest.mark.parametrize("content", ["2 ants\n3 bees\n4 ants of fire\n", "0 stars\n1 stars\n2 stars\n"])
+def test_numbers_that_belong_to_the_names_stay(content, tmp_path):
+    (tmp_path / "names.txt").write_text(content)
+    photos = write(tmp_path / "photos", content.splitlines(), 3)
+    assert adapted(levels(3), photos, class_names=tmp_path / "names.txt").metrics[0]["accuracy"] == 100
+
+
+def test_names_that_are_given_twice_are_refused(tmp_path):
+    photos = write(tmp_path / "photos", ["pig", "cat"], 2)
+    with pytest.raises(UserError, match="`class_names` has a name twice"):
+        adapted(levels(2), photos, class_names=["pig", "pig"])
+    (tmp_path / "names.json").write_text('{"0": ["n01440764", "tench"]}')
+    with pytest.raises(UserError, match=r"names\.json: expected one distinct class name"):
+        adapted(levels(2), photos, class_names=tmp_path / "names.json")

@@ -8,7 +8,7 @@ from torch import nn
 
 from tests.networks import fit
 from tests.training.small import EPOCHS, adapt
-from tllib_ancon.training.collapse import Diversity, has_collapsed
+from tllib_ancon.training.collapse import Collapse, Diversity, has_collapsed
 
 TOO_HIGH = {"method": "ancon-auto", "lr": 500.0, "step_change": None}
 GENERATOR = torch.Generator().manual_seed(0)
@@ -69,3 +69,13 @@ def test_predicting_the_four_of_ten_classes_that_are_there_is_no_collapse():
 def test_diversity_of_predictions():
     logits = 50 * torch.eye(4)[[0, 0, 1, 1]]
     assert Diversity.of(logits) == pytest.approx((2, torch.tensor(2.0).log().item()))
+
+
+def test_the_advice_names_the_mixed_statistics_where_there_are_some():
+    begun = {"infomax_before": 1.0, "effective_classes_before": 4.0}
+    end = {"infomax": 0.1, "effective_classes": 1.0}
+    before = {"infomax": 1.0, "effective_classes": 4.0}
+    advice = {0.5: "`batch_norm=target` in place of statistics mixed with weight 0.50", 0.0: "a smaller `lr`"}
+    for weight, beginning in advice.items():
+        collapse = Collapse.in_record([before, {**before, **begun, "batch_norm_share": weight}, end])
+        assert f"the model before this epoch; {beginning}" in collapse.line(2)

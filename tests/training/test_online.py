@@ -235,3 +235,18 @@ def test_a_sorted_part_is_not_learnt_from_and_a_mixed_part_is(source_model):
     assert torch.equal(scale, before)
     accuracy(adapting, IN_TURN, 96)
     assert not torch.equal(scale, before)
+
+
+class TakesPixelValues(nn.Sequential):
+    """As image models of transformers."""
+
+    def forward(self, pixel_values: Tensor) -> Tensor:
+        return super().forward(pixel_values)
+
+
+def test_arrays_enter_by_name_as_the_model_takes_them():
+    model = TakesPixelValues(*network())
+    batch = stream(1)[0]
+    expected = tllib_ancon.online(model)(batch)
+    torch.testing.assert_close(tllib_ancon.online(model)(pixel_values=batch), expected)
+    torch.testing.assert_close(tllib_ancon.online(model)({"pixel_values": batch}), expected)

@@ -140,8 +140,8 @@ def _predict(config: PredictionsConfig) -> None:
 
     counts = write_prediction_table(config)
     if processes.is_main() and not config.quiet and config.out != STANDARD_OUTPUT:
-        unread = f", {counts['errors']:,} of them could not be read" if counts["errors"] else ""
-        say(f"{counts['rows']:,} images{unread}; predictions in {config.out}", file=sys.stderr)
+        errors = f", {counts['errors']:,} of them without a prediction" if counts["errors"] else ""
+        say(f"{counts['rows']:,} images{errors}; predictions in {config.out}", file=sys.stderr)
 
 
 def _export(config: ExportConfig) -> None:

@@ -50,9 +50,9 @@ class StartConfig(NetworkConfig):
     head. Not needed if `arch` names a model with weights, hf:NAME or open_clip:NAME/WEIGHTS."""
     override: bool = False
     """accept settings of the model and its images that contradict the run that trained it"""
-    class_names: File = None
-    """Names of the model's classes, one on each line, in the order of the labels. Needed for open_clip:NAME. Default:
-    from the model's run or hf:NAME."""
+    class_names: Annotated[str | tuple[str, ...] | None, Flag(metavar="FILE")] = None
+    """Names of the model's classes in the order of the labels: a file with a name on each line, or of JSON. Needed for
+    open_clip:NAME. Default: from the model's run or hf:NAME."""
     views: Annotated[Literal[1, 2] | None, Flag(group="images")] = None
     """Views of an image whose predictions are averaged. 2: the image and its mirror; in training with `no_hflip`, the
     image and a shift of it. Training learns from both. Default: as in the model's run; for an adaptation 2 with

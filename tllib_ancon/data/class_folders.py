@@ -1,6 +1,7 @@
 """Class folders: the label of each folder, by the names of a model's classes or by the order of the folders."""
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -20,8 +21,10 @@ def subfolders(domain: Domain) -> list[str]:
 
 
 def _same_name(name: str) -> str:
-    """What two names have in common that differ in case, or in spaces, dashes and underscores."""
-    return re.sub(r"[\s_-]+", " ", showable(name)).strip().casefold()
+    """What two names have in common that differ in case, in spaces, dashes and underscores, or in how accents
+    are coded, on macOS as characters of their own."""
+    composed = unicodedata.normalize("NFC", name)
+    return re.sub(r"[\s_-]+", " ", showable(composed)).strip().casefold()
 
 
 def labels_by_name(folders: Iterable[str], classes: Sequence[Sequence[str]]) -> dict[str, int]:

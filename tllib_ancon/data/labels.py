@@ -19,6 +19,8 @@ def as_numbers(title: str, labels: ArrayLike, names: Sequence[str] = ()) -> NDAr
         UserError: labels in another form, with what to pass in their place
     """
     values = np.asarray(labels)
+    if values.dtype == object and all(isinstance(value, int | np.integer) for value in values.flat):
+        values = values.astype(np.int64)
     described = f"{title} are {values.dtype} of shape {values.shape}"
     if values.ndim == 1 and len(values) and all(isinstance(value, str) for value in values.tolist()):
         return _numbers_of_names(title, values.tolist(), names)
@@ -28,6 +30,8 @@ def as_numbers(title: str, labels: ArrayLike, names: Sequence[str] = ()) -> NDAr
         raise UserError(f"{described}, one-hot rows; pass the number of each class, labels.argmax(1)")
     if values.ndim == 1 and values.dtype.kind == "f" and len(values) and (values == np.rint(values)).all():
         raise UserError(f"{described}; pass whole numbers, labels.astype(int)")
+    if values.dtype.kind == "f" and np.isnan(values).any():
+        raise UserError(f"{described}, and some are NaN; leave out the images whose label is unknown")
     if values.ndim == 1 and values.dtype.kind == "b":
         raise UserError(f"{described}; pass the number of each class, labels.astype(int)")
     return values

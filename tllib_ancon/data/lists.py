@@ -1,17 +1,19 @@
 """Image lists: files of ``path label`` lines, and the domains of the images in them."""
 
+import json
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tllib_ancon.data.domain import Domain, class_folders, require_same_order
 from tllib_ancon.data.folders import Tree, lines_of
 from tllib_ancon.data.labels import Labels
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import UserError, reading
 
 
 class ListedImages(NamedTuple):
@@ -22,10 +24,52 @@ class ListedImages(NamedTuple):
 
 
 def read_class_names(file: Path) -> list[str]:
-    classes = [line for _, line in lines_of(file)]
-    if len(set(classes)) != len(classes) or not classes:
+    """The names in a file: one on each line, with or without its number before it, or a list or a dict of JSON."""
+    if file.suffix.lower() == ".json":
+        with reading(file, "JSON"):
+            names = names_in(json.loads(file.read_bytes())) or []
+    else:
+        names = _without_numbers([line for _, line in lines_of(file)])
+    if len(set(names)) != len(names) or not names:
         raise UserError(f"{file}: expected one distinct class name a line, in the order of the labels")
-    return classes
+    return names
+
+
+def _without_numbers(lines: Sequence[str]) -> list[str]:
+    """Lines such as ``0 cat``, ``0: cat`` or ``0,cat``, numbered from 0 or from 1, without their numbers; others
+    unchanged."""
+    parts = [re.fullmatch(r"(\d+)[\s:,]+(\S.*)", line) for line in lines]
+    numbers = [int(part[1]) for part in parts if part is not None]
+    names = [part[2] for part in parts if part is not None]
+    is_numbered = any(numbers == [*range(first, first + len(lines))] for first in (0, 1))
+    if is_numbered and len(set(names)) == len(names):
+        return names
+    return list(lines)
+
+
+def names_in(names: Any) -> list[str] | None:
+    """Names of classes in the order of the labels, from a list, from label -> name or from name -> label; None for
+    anything else."""
+    if isinstance(names, Mapping):
+        listed = _by_label(names)
+    elif isinstance(names, list | tuple):
+        listed = [*names]
+    else:
+        return None
+    if not listed or not all(isinstance(name, str) for name in listed):
+        return None
+    return [str(name) for name in listed]
+
+
+def _by_label(names: Mapping[Any, Any]) -> list[Any]:
+    """The names in the order of the labels 0, 1, …, from label -> name or from name -> label; None where one misses."""
+    by_label = {}
+    for key, value in names.items():
+        if isinstance(value, str):
+            by_label[str(key)] = value
+        else:
+            by_label[str(value)] = key
+    return [by_label.get(str(label)) for label in range(len(names))]
 
 
 def read_image_list(

@@ -10,6 +10,7 @@ from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.images import Items
 from tllib_ancon.data.labels import as_numbers
 from tllib_ancon.data.tensors import on_cpu, rows_of
+from tllib_ancon.runtime.errors import UserError
 
 
 def domain_of_object(data: Any, name: str, classes: Sequence[str] | None = None) -> Domain:
@@ -21,15 +22,14 @@ def domain_of_object(data: Any, name: str, classes: Sequence[str] | None = None)
 
 def with_labels(domain: Domain, labels: ArrayLike, classes: Sequence[str] | None = None) -> Domain:
     """The domain with these labels. Classes without names are named by numbers."""
+    title = f"domain {domain.name}: labels"
     names = list(classes or domain.classes)
-    numbers = as_numbers(f"domain {domain.name}: labels", on_cpu(labels), names)
+    numbers = as_numbers(title, on_cpu(labels), names)
     if not names:
-        names = numbered(_number_of_classes(numbers))
+        if numbers.dtype.kind not in "iu":
+            raise UserError(
+                f"{title} are {numbers.dtype} of shape {numbers.shape}; pass a whole number from 0 for each of "
+                f"{len(domain):,} images"
+            )
+        names = numbered(int(numbers.max(initial=0)) + 1)
     return replace(domain, classes=names, labels=numbers)
-
-
-def _number_of_classes(labels: Any) -> int:
-    """One more than the largest label; 1 for what the domain refuses, as it is no whole number."""
-    if labels.dtype.kind not in "iu":
-        return 1
-    return int(labels.max(initial=0)) + 1

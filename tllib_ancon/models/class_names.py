@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from tllib_ancon.data.lists import names_in
 from tllib_ancon.runtime.types import Values
 
 NAMES = ("class_names", "classes", "class_to_idx", "idx_to_class", "id2label", "label_names", "categories", "vocab")
@@ -118,27 +119,11 @@ def _names_among(entries: Values, num_classes: int) -> list[str] | None:
 
 
 def _names_in(names: Any, num_classes: int) -> list[str] | None:
-    """K different names in the order of the labels, from a list, from label -> name or from name -> label."""
-    if isinstance(names, Mapping):
-        listed = _by_label(names)
-    elif isinstance(names, list | tuple):
-        listed = [*names]
-    else:
+    """K names in the order of the labels, as :func:`~tllib_ancon.data.lists.names_in` reads them."""
+    listed = names_in(names)
+    if listed is None or len(listed) != num_classes:
         return None
-    if not listed or len(listed) != num_classes or not all(isinstance(name, str) for name in listed):
-        return None
-    return [str(name) for name in listed]
-
-
-def _by_label(names: Mapping[Any, Any]) -> list[Any]:
-    """The names in the order of the labels 0, 1, …, from label -> name or from name -> label; None where one misses."""
-    by_label = {}
-    for key, value in names.items():
-        if isinstance(value, str):
-            by_label[str(key)] = value
-        else:
-            by_label[str(value)] = key
-    return [by_label.get(str(label)) for label in range(len(names))]
+    return listed
 
 
 def _imagenet() -> list[list[str]]:

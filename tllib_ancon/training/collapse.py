@@ -38,10 +38,17 @@ class Diversity(NamedTuple):
 
 
 class Collapse(NamedTuple):
-    """Diversity of the predictions before training, and after an epoch that ended in a collapse."""
+    """A fall of the diversity of the predictions.
+
+    Attributes:
+        before: training
+        after: the epoch that ended in the collapse
+        mixing_weight: weight α of the source's batch-norm statistics; 0 where none are mixed
+    """
 
     before: Diversity
     after: Diversity
+    mixing_weight: float = 0.0
 
     @classmethod
     def in_record(cls, metrics: Sequence[Metrics]) -> Collapse | None:
@@ -55,18 +62,26 @@ class Collapse(NamedTuple):
         if "infomax_before" in first_epoch:
             before = Diversity(first_epoch["effective_classes_before"], first_epoch["infomax_before"])
         after = Diversity(last_epoch["effective_classes"], last_epoch["infomax"])
-        return cls(before, after) if has_collapsed(after, before) else None
+        if not has_collapsed(after, before):
+            return None
+        return cls(before, after, first_epoch.get("batch_norm_share", 0.0))
 
     def recorded(self) -> dict[str, float]:
         """What the record keeps of the epoch that is not handed out."""
         return {"effective_classes_collapsed": self.after.effective_classes, "infomax_collapsed": self.after.infomax}
 
     def line(self, epoch: int) -> str:
+        advice = "a smaller `lr` may prevent it"
+        if self.mixing_weight > 0:
+            advice = (
+                f"`batch_norm=target` in place of statistics mixed with weight {self.mixing_weight:.2f}, or a smaller "
+                "`lr`, may prevent it"
+            )
         return (
             f"epoch {epoch} collapsed: the effective number of predicted classes fell from "
             f"{self.before.effective_classes:.1f} before training to {self.after.effective_classes:.1f}, InfoMax from "
-            f"{self.before.infomax:.2f} to {self.after.infomax:.2f}. Training ends with the model before this epoch; a "
-            "smaller `lr` may prevent it"
+            f"{self.before.infomax:.2f} to {self.after.infomax:.2f}. Training ends with the model before this epoch; "
+            f"{advice}"
         )
 
 

@@ -24,6 +24,8 @@ from tllib_ancon.runtime.types import Show
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.source import Source
 
+MOVE_THEM = "; move such folders out, or give them the names of classes, to have labels"
+
 MOST_LISTED = 5
 """Names at most that a line lists."""
 
@@ -118,7 +120,8 @@ def _labelled_by_folders(target: Domain, classes: ModelClasses, show: Show) -> D
         show(_line_on_parts(target, names))
         return target
     reason = _reason_without_labels(names, sorted(labels), classes)
-    show(_unlabelled_line(target, names, reason, _advice_for_folders(names, classes)))
+    advice = MOVE_THEM if labels else _advice_for_folders(names, classes)
+    show(_unlabelled_line(target, names, reason, advice))
     return target
 
 
@@ -248,8 +251,8 @@ def _other_number(target: Domain, num_classes: int, source: Source) -> UserError
         model = f"checkpoint {source.checkpoint}"
     if source.names is not None and len(source.names) != num_classes:
         return UserError(
-            f"`class_names` has {len(source.names)} names, and {model} has {num_classes} classes; write the name of "
-            "each class on a line, in the order of the labels"
+            f"`class_names` has {len(source.names)} names, and {model} has {num_classes} classes; name each class, in "
+            "the order of the labels"
         )
     advice = "pass `class_names=FILE`, the names of the model's classes in the order of its labels"
     if target.labels is not None and {*subfolders(target)} == {*target.classes}:

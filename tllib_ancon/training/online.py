@@ -121,15 +121,15 @@ class Online(nn.Module):
         for layer in self.batch_norms:
             layer.train()
 
-    def forward(self, batch: Batch) -> Any:
-        """Predict this batch, then learn from it."""
+    def forward(self, batch: Batch | None = None, /, **arrays: Tensor) -> Any:
+        """Predict this batch, then learn from it. Several arrays enter by name, as one dict or as keywords."""
         with recording_gradients():
-            normal_batch = tree_map(_recordable, batch)
+            normal_batch = tree_map(_recordable, arrays if batch is None else batch)
             if self._decide_whether_to_mix(normal_batch):
-                if num_rows(batch) < ENOUGH_SAMPLES:
+                if num_rows(normal_batch) < ENOUGH_SAMPLES:
                     return self._predict_and_collect(normal_batch)
                 return self._adapt_to_stream(normal_batch)
-            if num_rows(batch) < 2 and self.batch_norms:
+            if num_rows(normal_batch) < 2 and self.batch_norms:
                 raise self._too_few()
             return self._adapt_to(normal_batch)
 

@@ -164,7 +164,7 @@ def open_source(config: AdaptConfig | PredictConfig, model: Any = None) -> Sourc
     """
     network = None if isinstance(model, str | Path | Settings) else model
     require_extras(config)
-    names = None if config.class_names is None else read_class_names(Path(config.class_names))
+    names = _class_names(config.class_names)
     if network is not None and (config.checkpoint is None or isinstance(config, AdaptConfig)):
         _require_no_other_model(config)
         return Source(module=require_network(network, learns=isinstance(config, AdaptConfig)), names=names)
@@ -175,6 +175,17 @@ def open_source(config: AdaptConfig | PredictConfig, model: Any = None) -> Sourc
         raise UserError("no model to start from: pass `checkpoint`, or an `arch` that begins with hf: or open_clip:")
     network, names = load_named(str(config.arch), names, config.prompts, config.allow_download)
     return Source(str(config.arch), module=network, names=names)
+
+
+def _class_names(setting: str | tuple[str, ...] | None) -> list[str] | None:
+    """The names of the classes that a user gives, or that the file with this name holds."""
+    if setting is None:
+        return None
+    if isinstance(setting, str):
+        return read_class_names(Path(setting))
+    if len({*setting}) < len(setting):
+        raise UserError("`class_names` has a name twice; give each class a name of its own")
+    return [*setting]
 
 
 def _require_no_other_model(config: AdaptConfig | PredictConfig) -> None:
