@@ -149,3 +149,23 @@ def test_a_network_of_a_function_is_tried_with_the_images(command, tmp_path, mon
     if command == "predict":
         expected = tllib_ancon.predict(network, photos, norm_mean=(0.5,) * 3, norm_std=(0.5,) * 3, image_size=8)
         np.testing.assert_allclose(np.load("p.npz")["probabilities"], expected.probabilities, atol=1e-6)
+
+
+def test_weights_of_another_network_are_not_several_networks(tmp_path):
+    torch.save(network().state_dict(), tmp_path / "model.pth")
+    with pytest.raises(UserError, match=r"does not fit the network: .* Give the `arch` that it was trained with"):
+        tllib_ancon.predict(tmp_path / "model.pth", IMAGES, **HOW)
+
+
+def test_weights_that_do_not_fit_the_users_network_get_advice_about_that_network(tmp_path):
+    torch.save(timm.create_model("test_resnet", num_classes=7).state_dict(), tmp_path / "model.pth")
+    with pytest.raises(UserError, match=r"has shape \(7, .*\. Give the network that it was trained with"):
+        tllib_ancon.predict(network(), IMAGES, checkpoint=str(tmp_path / "model.pth"), **HOW)
+
+
+@pytest.mark.parametrize("precision", [torch.float64, torch.bfloat16])
+def test_a_network_of_any_precision_is_assessed(precision):
+    images = PIXELS[:16]
+    expected = tllib_ancon.assess(network(), images, **HOW).indicators
+    indicators = tllib_ancon.assess(network().to(precision), images, **HOW).indicators
+    assert indicators["class_frequencies"] == pytest.approx(expected["class_frequencies"], abs=0.1)

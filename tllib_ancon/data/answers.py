@@ -84,7 +84,7 @@ def _rows_of(file: Path) -> list[tuple[int, list[str]]]:
 
 def _path_and_answer(row: Sequence[str]) -> tuple[str, str]:
     if len(row) != len(COLUMNS):
-        raise UserError(f"expected a path and a class, got {len(row)} columns")
+        raise UserError(f"expected a path and a class, separated by a comma, got {len(row)} columns")
     path, answer = row
     return path.strip(), answer.strip()
 

@@ -129,6 +129,8 @@ def without_prefix(state: Weights, network: nn.Module) -> Weights:
     if not prefixes:
         return dict(state)
     matches = [_matches(prefix, names, state) for prefix in prefixes]
+    if max(matches) < len(names) / 2:  # of another network, a few of whose tensors have such names
+        return dict(state)
     best = [prefix for prefix, count in zip(prefixes, matches, strict=True) if count == max(matches)]
     if len(best) > 1:
         averages = [prefix for prefix in best if "ema" in prefix]
@@ -150,7 +152,13 @@ def _matches(prefix: str, names: list[str], state: Weights) -> int:
     return sum(prefix + name in state for name in names)
 
 
-def load_into(network: nn.Module, state: Weights, source: str, ignore: tuple[str, ...] = ()) -> None:
+def load_into(
+    network: nn.Module,
+    state: Weights,
+    source: str,
+    ignore: tuple[str, ...] = (),
+    advice: str = "Give the `arch` that it was trained with",
+) -> None:
     """Load ``state`` completely, or list the differences; ``ignore`` are prefixes that the network need not have."""
     expected = network.state_dict()  # of a type that knows the versions of the network's modules
     missing = sorted(set(expected) - set(state))
@@ -165,10 +173,7 @@ def load_into(network: nn.Module, state: Weights, source: str, ignore: tuple[str
             problems.append(f"{name} {difference}")
         expected[name] = tensor
     if problems:
-        raise UserError(
-            f"{source} does not fit the network: {one_line('; '.join(problems))}. Give the `arch` that it was trained "
-            "with"
-        )
+        raise UserError(f"{source} does not fit the network: {one_line('; '.join(problems))}. {advice}")
     network.load_state_dict(expected)
 
 

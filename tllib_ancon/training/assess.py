@@ -202,7 +202,7 @@ def _passes_of(
     predictor = Predictor(config, model, transform, head=head)
     opened = predictor.open(images)
     prepared, evaluation_transform = predictor.prepare(opened)
-    network = copy_of(predictor.network)
+    network = copy_of(predictor.network).float()
     classifier = as_classifier(network, head, probe_of(prepared, evaluation_transform)).to(devices.device())
     progress = Progress(config.quiet)
     if isinstance(classifier, NetworkClassifier):

@@ -92,7 +92,8 @@ class Source:
         network = build(self.network_record) if self.module is None else copy_of(self.module).float()
         if Path(self.checkpoint).is_file():
             state = without_prefix(load_state_dict(self.checkpoint), network)
-            load_into(network, state, f"checkpoint {self.checkpoint}")
+            advice = "Give the network that it was trained with"
+            load_into(network, state, f"checkpoint {self.checkpoint}", advice=advice)
         if not self.network_record:
             return network
         model = as_classifier(network, self.network_record.get("head"), self._probe(config), reader=self._reader())
