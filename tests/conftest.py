@@ -1,6 +1,5 @@
 import json
 import random
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -36,7 +35,7 @@ def seeded():
 
 
 @pytest.fixture(scope="session")
-def golden() -> dict[str, np.ndarray]:
+def golden():
     """Thirty consecutive steps recorded from the authors' code (MIT licence, commit 00bab8a): logits and features that
     were put in, thresholds, votes, targets, losses and gradients that came out."""
     with np.load(AUTHORS_CODE, allow_pickle=False) as data:
@@ -44,7 +43,7 @@ def golden() -> dict[str, np.ndarray]:
 
 
 @pytest.fixture
-def few_digits(monkeypatch) -> int:
+def few_digits(monkeypatch):
     """How many images each domain of the demo has in the test that asks for this."""
     rendered = demo.rendered_digits
     handwritten = demo.handwritten_digits
@@ -54,19 +53,19 @@ def few_digits(monkeypatch) -> int:
 
 
 @pytest.fixture(scope="session")
-def domains(tmp_path_factory) -> Path:
+def domains(tmp_path_factory):
     return write_domains(tmp_path_factory.mktemp("domains"))
 
 
 @pytest.fixture(scope="session")
-def source_checkpoint(domains, tmp_path_factory) -> Path:
+def source_checkpoint(domains, tmp_path_factory):
     log = tmp_path_factory.mktemp("source") / "run"
     assert main(["pretrain", *small_arguments(domains), "--epochs", "12", "--log", str(log)]) == 0
     return log / "checkpoints" / "best.pth"
 
 
 @pytest.fixture
-def modes_of_steps() -> Iterator[set[bool]]:
+def modes_of_steps():
     """Whether algorithms were deterministic in the steps of a test's optimisers."""
     modes: set[bool] = set()
     handle = register_optimizer_step_pre_hook(lambda *_: modes.add(torch.are_deterministic_algorithms_enabled()))

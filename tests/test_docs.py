@@ -30,12 +30,11 @@ DOCS = ROOT / "docs"
 
 
 @pytest.fixture(scope="module")
-def generate() -> SimpleNamespace:
+def generate():
     return SimpleNamespace(**runpy.run_path(str(DOCS / "generate.py")))
 
 
 def test_every_file_of_a_run_is_on_its_page(tmp_path):
-    torch.manual_seed(0)
     images = [torch.randn(3, 8, 8) for _ in range(20)]
     model = nn.Sequential(nn.Flatten(), nn.Linear(192, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
     keep = {"save_predictions": True}
@@ -55,7 +54,7 @@ def fields_on_the_page(section: str) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def finished_runs(domains, tmp_path_factory) -> dict[str, Path]:
+def finished_runs(domains, tmp_path_factory):
     """A source model of each kind, and adaptations that differ in what they record."""
     folder = tmp_path_factory.mktemp("runs")
     runs = {name: folder / name for name in ("erm", "cdan", "ancon-auto", "nrc+ancon", "taught")}

@@ -33,7 +33,7 @@ from tllib_ancon.laboratory.plan import load
 
 
 @pytest.fixture(scope="module")
-def documented(tmp_path_factory) -> list[Documented]:
+def documented(tmp_path_factory):
     return commands(tmp_path_factory.mktemp("typed"))
 
 

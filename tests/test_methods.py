@@ -1,7 +1,6 @@
 """A method of this or another package reads its own options; a broken package breaks only its method."""
 
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -43,7 +42,7 @@ MODULE = PAGE.split("```python\n")[1].split("```")[0]
 
 
 @pytest.fixture
-def package(tmp_path, monkeypatch) -> Iterator[Callable[..., None]]:
+def package(tmp_path, monkeypatch):
     """Installs a package with modules and entry points beside this one; gone after the test."""
     registered = dict(methods.REGISTERED)
 

@@ -34,7 +34,7 @@ def block(language: str, start: str) -> str:
 
 
 @pytest.fixture
-def newcomer(tmp_path, monkeypatch) -> Path:
+def newcomer(tmp_path, monkeypatch):
     """A folder with a checkpoint of timm and class folders, on a machine without TLLib."""
     for toolkit in ("tllib", "dalib"):
         monkeypatch.setitem(sys.modules, toolkit, None)

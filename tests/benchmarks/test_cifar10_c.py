@@ -18,7 +18,7 @@ CERTAIN = {"defocus_blur", "zoom_blur", "brightness", "contrast", "pixelate", "j
 
 
 @pytest.fixture(scope="module")
-def images() -> np.ndarray:
+def images():
     """Smooth, but for a little noise."""
     random = np.random.default_rng(0)
     smooth = ndimage.gaussian_filter(random.uniform(size=(24, 32, 32, 3)), (0, 2, 2, 0), mode="wrap")
@@ -26,7 +26,7 @@ def images() -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def frost(tmp_path_factory) -> Path:
+def frost(tmp_path_factory):
     folder = tmp_path_factory.mktemp("frost")
     for number in range(1, 6):
         picture = np.random.default_rng(number).integers(0, 256, size=(200, 240, 3), dtype=np.uint8)
@@ -48,7 +48,7 @@ def test_images_change_with_severity_and_by_the_seed_alone(images, frost, name):
 
 
 @pytest.fixture
-def stored(tmp_path, images) -> Path:
+def stored(tmp_path, images):
     """A folder with 24 pictures and a network of random weights under the names of the public ones."""
     np.savez(tmp_path / "test.npz", x=images, y=np.zeros(len(images), np.int64))
     torch.manual_seed(0)

@@ -19,7 +19,7 @@ from tllib_ancon.training.source import Source
 
 
 @pytest.fixture(scope="module")
-def commands(tmp_path_factory) -> list[list[str]]:
+def commands(tmp_path_factory):
     """What ``mnist_usps.sh`` asks of ``tllib-ancon``, with its own defaults."""
     made = recorded.commands("tables/digits/mnist_usps.sh", ["digits", "out"], tmp_path_factory.mktemp("digits"))
     assert {words[0] for words in made} == {"tllib-ancon"}

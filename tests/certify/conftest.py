@@ -5,5 +5,5 @@ from tllib_ancon.certificate.session import Session
 
 
 @pytest.fixture
-def session(tmp_path) -> Session:
+def session(tmp_path):
     return Session(comparison(), log=tmp_path / "answers.jsonl")

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import socket
-from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from tllib_ancon.runtime.errors import UserError
 
 
 @pytest.fixture
-def page(session) -> Iterator[Visitor]:
+def page(session):
     with served(session) as visitor:
         yield visitor
 

@@ -1,7 +1,7 @@
 """The labelling page in a real browser (Debian's chromium and chromium-driver): from the first image to the verdict."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -23,7 +23,7 @@ HOSTILE = [f"<img src=x onerror={OWNED}>", f"</script><script>{OWNED}</script>",
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory) -> Iterator[WebDriver]:
+def browser(tmp_path_factory):
     chromium = shutil.which("chromium")
     driver = shutil.which("chromedriver")
     if chromium is None or driver is None:

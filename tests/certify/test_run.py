@@ -16,7 +16,7 @@ from tllib_ancon.config.certify import CertifyConfig
 
 
 @pytest.fixture(scope="module")
-def finished(domains, tmp_path_factory) -> Path:
+def finished(domains, tmp_path_factory):
     """A run whose adaptation changes some predictions, beside its source model."""
     log = tmp_path_factory.mktemp("finished") / "run"
     words = small_arguments(domains)
@@ -31,7 +31,7 @@ def finished(domains, tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def run(finished, tmp_path) -> Path:
+def run(finished, tmp_path):
     copied = shutil.copytree(finished, tmp_path / "run")
     config = copied / "adapt" / "config.json"
     config.write_text(config.read_text().replace(str(finished), str(copied)))

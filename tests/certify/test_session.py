@@ -25,7 +25,7 @@ FIVE = Comparison([0, 1, 2, 3, 0], [0, 2, 3, 0, 1], NAMES, CLASSES)
 
 
 @pytest.fixture
-def path(tmp_path) -> Path:
+def path(tmp_path):
     return tmp_path / "answers.jsonl"
 
 

@@ -14,7 +14,7 @@ Check = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def check(tmp_path, capsys) -> Check:
+def check(tmp_path, capsys):
     def run(data, *words):
         status = main(["check", str(tmp_path), "-d", data, "-j", "0", *words])
         return status, "".join(capsys.readouterr())

@@ -12,7 +12,7 @@ from tllib_ancon.data.transforms import ImageTransform
 
 
 @pytest.fixture
-def domain(tmp_path) -> Domain:
+def domain(tmp_path):
     """Twelve images of 32² pixels of noise."""
     generator = torch.Generator().manual_seed(0)
     paths = []

@@ -34,7 +34,7 @@ Store = Callable[[Domain, Resizing], Domain]
 
 
 @pytest.fixture(params=["memory", "file"])
-def store(request, tmp_path) -> Store:
+def store(request, tmp_path):
     if request.param == "file":
         return lambda domain, resizing: cached(domain, tmp_path / "cache", [resizing])
     return lambda domain, resizing: kept_in_memory(domain, [resizing], 10**6, print)

@@ -19,7 +19,7 @@ WNIDS = ["n03014705", "n01440764", "n02979186"]
 
 
 @pytest.fixture
-def root(tmp_path) -> Path:
+def root(tmp_path):
     names = ("bus/a.png", "bus/B.JPG", "bike/z/1.webp", "bike/a-b/2.tif", "bike/a/3.ppm", "bike/0.jpeg", "bike/x.txt")
     return touch(tmp_path, *(f"web/{name}" for name in names), "dslr/bike/a.png", "dslr/bus/b.png")
 
@@ -124,7 +124,7 @@ def test_files_that_are_no_images_are_counted_and_hidden_ones_left_out(root):
 
 
 @pytest.fixture
-def few_classes(tmp_path) -> Path:
+def few_classes(tmp_path):
     """Two images of three ImageNet classes, in two corruptions, and the list that names five of them."""
     for code in ("frost/5", "fog/1"):
         names = write_classes(tmp_path / code, WNIDS, images=2)

@@ -2,7 +2,6 @@
 
 import io
 import socket
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,7 +25,7 @@ def labelled():
 
 
 @pytest.fixture
-def saved(tmp_path) -> Path:
+def saved(tmp_path):
     datasets.DatasetDict({"train": labelled(), "test": labelled().select([4, 1])}).save_to_disk(tmp_path / "saved")
     return tmp_path
 

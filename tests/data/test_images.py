@@ -256,7 +256,7 @@ def test_content_tells_datasets_of_one_length_apart():
 
 
 @pytest.fixture
-def root(tmp_path) -> Path:
+def root(tmp_path):
     names = ("photos/a.png", "photos/b.png", "web/bike/a.png", "web/bus/b.png", "mixed/a.png", "mixed/bike/a.png")
     return touch(tmp_path, *names)
 

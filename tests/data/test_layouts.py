@@ -1,6 +1,5 @@
 """A layout is one file: what it registers reaches names, opening, check, and the guess for a root."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from tllib_ancon.runtime.errors import UserError
 
 
 @pytest.fixture
-def suffixes() -> Iterator[None]:
+def suffixes():
     @layout
     class Suffixes(FolderLayout):
         """The class of an image is its suffix."""

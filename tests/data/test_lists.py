@@ -142,7 +142,7 @@ def write(root: Path, **lists: str) -> Path:
 
 
 @pytest.fixture
-def root(tmp_path) -> Path:
+def root(tmp_path):
     art = "art/a.png 0\nart/b.png 2\nart/c.png 2\n"
     return write(tmp_path, art=art, photo="photo/a.png 1\n", wild="wild/a.png\nwild/b.png\n")
 

@@ -15,7 +15,7 @@ PREPROCESSING = {"image_size": 8, "norm_mean": (0, 0, 0), "norm_std": (1, 1, 1),
 
 
 @pytest.fixture
-def photos(tmp_path) -> Path:
+def photos(tmp_path):
     for number in range(4):
         Image.new("RGB", (8, 8), (60 * number, 0, 0)).save(tmp_path / f"{number}.png")
     return tmp_path

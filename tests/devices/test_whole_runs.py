@@ -51,7 +51,7 @@ class Network(nn.Sequential):
 
 
 @pytest.fixture(scope="module")
-def domains(tmp_path_factory) -> Path:
+def domains(tmp_path_factory):
     root = tmp_path_factory.mktemp("domains")
     for seed, name in enumerate(("dark", "bright")):
         write_domain(root, name, IMAGES, seed=seed, side=SIDE)

@@ -4,5 +4,5 @@ from tests.doors.world import World
 
 
 @pytest.fixture(scope="session")
-def world(tmp_path_factory) -> World:
+def world(tmp_path_factory):
     return World(tmp_path_factory.mktemp("world"))

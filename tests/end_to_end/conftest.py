@@ -1,5 +1,4 @@
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,13 +11,13 @@ KEPT = ("--epochs", "3", "--method", "ancon", "--weighting", "uniform", "-b", "4
 
 
 @pytest.fixture
-def copied(domains, tmp_path) -> Path:
+def copied(domains, tmp_path):
     """The domains, which a test may change."""
     return Path(shutil.copytree(domains, tmp_path / "domains"))
 
 
 @pytest.fixture(scope="session")
-def kept(domains, source_checkpoint, tmp_path_factory) -> Path:
+def kept(domains, source_checkpoint, tmp_path_factory):
     """A finished adaptation of three epochs that kept all it can, of which the first is selected."""
     log = tmp_path_factory.mktemp("kept") / "run"
     assert main(adapt_arguments(domains, source_checkpoint, log, *KEPT)) == 0
@@ -26,7 +25,7 @@ def kept(domains, source_checkpoint, tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def adapt(domains, source_checkpoint, tmp_path) -> Callable[..., list[str]]:
+def adapt(domains, source_checkpoint, tmp_path):
     """The words of an adaptation of two epochs with these words besides."""
 
     def words(log="run", *more, root=domains, checkpoint=source_checkpoint):

@@ -36,7 +36,7 @@ class Place:
 
 
 @pytest.fixture
-def place(source_checkpoint, tmp_path) -> Place:
+def place(source_checkpoint, tmp_path):
     shutil.copytree(source_checkpoint.parent.parent, tmp_path / "source")
     write_domains(tmp_path / "domains")
     return Place(tmp_path, tmp_path / "source")

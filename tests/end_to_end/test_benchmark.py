@@ -2,7 +2,6 @@
 
 import json
 import multiprocessing
-from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -42,14 +41,14 @@ def tiny(folder: Path, table: str, settings: str = TINY) -> str:
 
 
 @pytest.fixture(autouse=True)
-def made() -> Iterator[list[list[str]]]:
+def made():
     """The words of each command that a benchmark runs."""
     with runs_here() as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def office_home(tmp_path_factory) -> Path:
+def office_home(tmp_path_factory):
     root = tmp_path_factory.mktemp("officehome")
     for name in ("Art", "Clipart"):
         write_list(root, name, images=70, classes=65)

@@ -40,7 +40,7 @@ def content(run: Path):
 
 
 @pytest.fixture(scope="module")
-def whole(domains, source_checkpoint, tmp_path_factory) -> tuple[Path, str, str]:
+def whole(domains, source_checkpoint, tmp_path_factory):
     """A finished run, its output and its errors."""
     log = tmp_path_factory.mktemp("whole") / "run"
     return log, *launched([word for word in arguments(domains, source_checkpoint, log) if word != "--quiet"])

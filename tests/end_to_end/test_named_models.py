@@ -34,7 +34,7 @@ SELF_TRAINING = ["--method", "self-training", "--epochs", "3", "--lr", "0.03"]
 
 
 @pytest.fixture
-def data(tmp_path, monkeypatch) -> Path:
+def data(tmp_path, monkeypatch):
     """``data/dark/<class>/*`` of twelve images, beside which the models lie."""
     (tmp_path / "data").mkdir()
     write_domain(tmp_path / "data", "dark", 12, seed=1, side=40)
@@ -193,7 +193,7 @@ def test_a_zero_shot_run_goes_on_from_its_directory(data):
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory) -> Path:
+def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     clip(folder / "clip")
     vit(folder / "vit")

@@ -17,13 +17,13 @@ Words = Callable[..., list[str]]
 
 
 @pytest.fixture
-def pictures(domains, tmp_path) -> Path:
+def pictures(domains, tmp_path):
     """A tree of any depth."""
     return Path(shutil.copytree(domains / "dark", tmp_path / "pictures" / "deep" / "er")).parents[1]
 
 
 @pytest.fixture
-def words(source_checkpoint, pictures, tmp_path) -> Words:
+def words(source_checkpoint, pictures, tmp_path):
     def words(out="out.csv", *more, checkpoint=source_checkpoint):
         rest = ["--checkpoint", str(checkpoint), "-j", "0", "--quiet", "--out", str(tmp_path / out)]
         return ["predict", str(pictures), *rest, *more]

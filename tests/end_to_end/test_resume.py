@@ -7,7 +7,6 @@ import random
 import shutil
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -30,7 +29,7 @@ EVENTS = 80
 
 
 @pytest.fixture
-def training(adapt, domains, tmp_path) -> Callable[..., list[str]]:
+def training(adapt, domains, tmp_path):
     """The words that adapt by a method, or that train a source model by it, with its options."""
 
     def words(name, method, *more):

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -41,7 +40,7 @@ with open(pathlib.Path(args.log) / "trained.txt", "a") as file:
 
 
 @pytest.fixture
-def script(source_checkpoint, tmp_path) -> Path:
+def script(source_checkpoint, tmp_path):
     """Stands for one of TLLib's: leaves a source model as ``latest.pth`` and counts how often it has trained."""
     shutil.copy(source_checkpoint, tmp_path / "start.pth")
     (tmp_path / "cdan.py").write_text(SCRIPT)
@@ -49,7 +48,7 @@ def script(source_checkpoint, tmp_path) -> Path:
 
 
 @pytest.fixture
-def words(script, domains, tmp_path) -> Callable[..., list[str]]:
+def words(script, domains, tmp_path):
     """The script's command with these flags after ``--method ancon``."""
 
     def words(*ours, epochs=7, left="model", adapts=True):

@@ -16,7 +16,7 @@ SMALL = [
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory) -> dict[str, list[str]]:
+def data(tmp_path_factory):
     """The words for Office-31, with two of its classes (the scripts fail where no epoch has an accuracy above 0), and
     for a user's own folders, whose classes are not in the order of their numbers."""
     office31 = tmp_path_factory.mktemp("office31")

@@ -45,7 +45,7 @@ class Commands(list):
 
 
 @pytest.fixture
-def commands(tmp_path, monkeypatch) -> Commands:
+def commands(tmp_path, monkeypatch):
     made = Commands()
     runs = {tuple(run.words): run for run in RUNS}
 
@@ -129,7 +129,7 @@ STUBBORN = (
 
 
 @pytest.fixture
-def sleeping(tmp_path, monkeypatch) -> Callable[..., list[subprocess.Popen[bytes]]]:
+def sleeping(tmp_path, monkeypatch):
     """Make three runs, two at a time, whose commands sleep, and send this process signals, one after the other."""
 
     def sleeping(numbers, code, said):

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,7 @@ pytestmark = pytest.mark.timeout(1800)
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
+def cluster():
     """Its first node has one CPU; a test adds the second. It ignores SIGINT, as what a script starts in the background
     does. It notices a lost node in seconds, loses none that answers slowly on a busy machine, and stops no run because
     other tests fill the memory."""
@@ -63,7 +62,7 @@ def cluster() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def engine(cluster: Any) -> Iterator[Any]:
+def engine(cluster):
     """One connection for all tests."""
     with ray_engine.connected(EngineConfig(engine="ray", address=cluster.address)) as connected:
         yield connected

@@ -168,7 +168,7 @@ DAMAGES = {
 
 
 @pytest.fixture
-def runs(tmp_path) -> tuple[Path, Path]:
+def runs(tmp_path):
     """A run to damage, and one beside it that starts from another source model."""
     return write_run(tmp_path / "runs", "ancon", "A-D"), write_run(tmp_path / "runs", "ancon", "D-A")
 

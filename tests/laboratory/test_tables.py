@@ -56,7 +56,7 @@ def write_accuracies(folder: Path, of_method: dict[str, float]):
 
 
 @pytest.fixture
-def two_seeds(tmp_path) -> pd.DataFrame:
+def two_seeds(tmp_path):
     for method, gain in (("self-training", 0), ("ancon", 5)):
         for seed in (0, 1):
             for pair, accuracy in (("A-D", 60.0), ("D-A", 40.0)):

@@ -208,7 +208,6 @@ def test_another_output_in_training_mode_is_named():
 
 
 def test_without_a_probe_it_is_of_the_networks_type_and_of_the_size_of_timms_metadata_or_imagenets():
-    torch.manual_seed(0)
     assert as_classifier(timm.create_model("test_vit")).num_classes == 1000  # of 160 pixels
     assert as_classifier(no_linear()).num_classes == 5
     with pytest.raises(UserError, match=r"shape \(2, 3, 224, 224\).*the argument probe"):

@@ -18,7 +18,6 @@ from tllib_ancon.models.batch_norm import BatchNormPolicy, estimated_statistics,
 @pytest.mark.parametrize("sizes", [(64, 2), (5, 5, 3), (1, 1, 1)])
 def test_statistics_are_those_of_all_images_at_once(sizes):
     """Of the first layer's inputs; the second one sees what a batch's own statistics normalise."""
-    torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.5), nn.Conv2d(4, 2, 3))
     model.append(nn.BatchNorm2d(2))
     batches = [scale * (torch.randn(size, 3, 8, 8) + 1) for scale, size in enumerate(sizes, start=1)]
@@ -74,7 +73,6 @@ def naive_mixture(layer: nn.BatchNorm2d, inputs: torch.Tensor, share: float) -> 
 @pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 1.0])
 @pytest.mark.parametrize("kind", [nn.BatchNorm2d, BatchNormAct2d])
 def test_the_network_takes_up_a_share_of_the_sources_statistics(share, kind):
-    torch.manual_seed(0)
     source = network(kind(4))
     images = 2 * torch.randn(40, 3, 8, 8) + 1
     mixed = copy.deepcopy(source)

@@ -31,7 +31,6 @@ def lenet():
 
 
 def test_the_head_is_weight_normalised_and_the_bottleneck_has_no_relu():
-    torch.manual_seed(0)
     model = shot_classifier(_SmallCNN(), num_classes=5, bottleneck_dim=16)
     torch.testing.assert_close(model.head.weight.norm(dim=1), model.head.parametrizations.weight.original0[:, 0])
     assert [type(layer) for layer in model.bottleneck] == [nn.Linear, nn.BatchNorm1d]

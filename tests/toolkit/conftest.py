@@ -1,13 +1,12 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tllib_ancon.toolkit.compat import INSTALL, is_installed
-from tllib_ancon.toolkit.toolkit import Toolkit, find
+from tllib_ancon.toolkit.toolkit import find
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = Path(os.environ.get("TLLIB_CHECKOUT", "")) / "examples" / "domain_adaptation" / "image_classification"
@@ -19,13 +18,13 @@ requires_checkout = pytest.mark.skipif(
 
 
 @pytest.fixture(params=["dalib", pytest.param("tllib", marks=requires_tllib)])
-def toolkit(request) -> Toolkit:
+def toolkit(request):
     """Each toolkit in turn."""
     return find(request.param)
 
 
 @pytest.fixture
-def python() -> Callable[..., subprocess.CompletedProcess[str]]:
+def python():
     """Run code in a fresh interpreter that finds this checkout; ``paths`` come first on its path."""
 
     def run(code, *flags, paths=(), cwd=None):

@@ -3,7 +3,6 @@
 import io
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -24,7 +23,7 @@ def test_enabling_is_cheap(python):
 
 
 @pytest.fixture
-def install(tmp_path, monkeypatch) -> Iterator[Callable[[dict[str, str]], None]]:
+def install(tmp_path, monkeypatch):
     """Put a package in the place of tllib."""
 
     def install(files):

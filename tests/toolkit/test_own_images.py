@@ -82,7 +82,7 @@ def datasets(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def photos(tmp_path) -> Path:
+def photos(tmp_path):
     root = tmp_path / "photos"
     write_classes(root / "summer", ["class_1", "class_2", "class_10"], images=2)
     write_classes(root / "winter", ["class_1", "class_2", "class_10"], images=3)

@@ -6,7 +6,6 @@ import io
 import os
 import sys
 import textwrap
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,7 +33,7 @@ if __name__ == "__main__":
 
 
 @pytest.fixture
-def write(tmp_path, monkeypatch) -> Callable[[str], Path]:
+def write(tmp_path, monkeypatch):
     """Write a script that imports ``utils`` from its own folder; the working directory is another one."""
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")

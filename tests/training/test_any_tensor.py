@@ -51,7 +51,6 @@ def test_features_are_adapted_to_and_accuracy_rises(method):
 
 
 def test_arrays_by_name_keep_their_types_in_augmentation_labels_that_teach_and_streams(tmp_path):
-    torch.manual_seed(0)
     model = Masked().eval()
     batch = {"features": torch.randn(60, 6), "hidden": (torch.arange(6) == 2).repeat(60, 1)}
     arrays = {name: tensor.numpy().astype({"features": float, "hidden": bool}[name]) for name, tensor in batch.items()}
@@ -137,7 +136,6 @@ def test_class_frequencies_come_with_an_interval_once_there_are_labels():
 
 
 def test_agreement_without_batch_norm_is_of_two_views():
-    torch.manual_seed(0)
     network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(4 * 36, 3))
     assessment = tllib_ancon.assess(network, PIXELS, image_size=8, **HALVES)
     views = [tllib_ancon.predict(network, PIXELS[:, :, ::step], image_size=8, **HALVES).labels for step in (1, -1)]

@@ -74,7 +74,7 @@ def filled_in(config: Any, facts: Facts) -> tuple[dict[str, Any], list[str]]:
 
 
 @pytest.fixture(autouse=True)
-def on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def on_a_cpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: including_emulation)
 
 

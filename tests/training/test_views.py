@@ -92,7 +92,6 @@ def test_labels_come_from_both_views_and_both_learn():
 
 
 def test_a_step_at_the_fitted_rate_changes_predictions_by_a_part_of_what_two_views_differ():
-    torch.manual_seed(0)
     layer = nn.Linear(4, CLASSES)
     batches = [*torch.randn(2, 8, 4)]
 
