@@ -21,20 +21,27 @@ def as_numbers(title: str, labels: ArrayLike, names: Sequence[str] = ()) -> NDAr
     values = np.asarray(labels)
     if values.dtype == object and all(isinstance(value, int | np.integer) for value in values.flat):
         values = values.astype(np.int64)
-    described = f"{title} are {values.dtype} of shape {values.shape}"
     if values.ndim == 1 and len(values) and all(isinstance(value, str) for value in values.tolist()):
         return _numbers_of_names(title, values.tolist(), names)
-    if values.ndim == 2 and values.shape[1] == 1:
-        raise UserError(f"{described}; pass one number for each image, labels[:, 0]")
-    if values.ndim == 2 and values.dtype.kind in "iufb" and _is_one_hot(values):
-        raise UserError(f"{described}, one-hot rows; pass the number of each class, labels.argmax(1)")
-    if values.ndim == 1 and values.dtype.kind == "f" and len(values) and (values == np.rint(values)).all():
-        raise UserError(f"{described}; pass whole numbers, labels.astype(int)")
-    if values.dtype.kind == "f" and np.isnan(values).any():
-        raise UserError(f"{described}, and some are NaN; leave out the images whose label is unknown")
-    if values.ndim == 1 and values.dtype.kind == "b":
-        raise UserError(f"{described}; pass the number of each class, labels.astype(int)")
+    advice = _advice_for_form(values)
+    if advice:
+        raise UserError(f"{title} are {values.dtype} of shape {values.shape}{advice}")
     return values
+
+
+def _advice_for_form(values: NDArray[Any]) -> str:
+    """What to do with labels in another form than one whole number for each image; empty for these."""
+    if values.ndim == 2 and values.shape[1] == 1:
+        return "; pass one number for each image, labels[:, 0]"
+    if values.ndim == 2 and values.dtype.kind in "iufb" and _is_one_hot(values):
+        return ", one-hot rows; pass the number of each class, labels.argmax(1)"
+    if values.dtype.kind == "f" and np.isnan(values).any():
+        return ", and some are NaN; leave out the images whose label is unknown"
+    if values.ndim == 1 and values.dtype.kind == "f" and len(values) and (values == np.rint(values)).all():
+        return "; pass whole numbers, labels.astype(int)"
+    if values.ndim == 1 and values.dtype.kind == "b":
+        return "; pass the number of each class, labels.astype(int)"
+    return ""
 
 
 def _is_one_hot(values: NDArray[Any]) -> bool:
