@@ -228,3 +228,41 @@ HALF = torch.tensor([[0.5, 0.5]])
 def test_bad_predictions(probabilities, options, message):
     with refused(message):
         estimate_class_prior(probabilities, **options)
+
+
+def test_two_views_add_information_maximisation_towards_the_running_shares_and_one_view_adds_nothing() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(SAMPLES, CLASSES, generator=generator)
+    second_logits = torch.randn(SAMPLES, CLASSES, generator=generator)
+    features = torch.randn(SAMPLES, 2, generator=generator)
+
+    def visited(second_view: tuple[Tensor, Tensor] | None, **options: float) -> tuple[Tensor, Tensor]:
+        method = methods.create("ancon-auto", **SIZES, **options)
+        method.begin_epoch(0, torch.arange(SAMPLES), features, logits)
+        return method(torch.arange(SAMPLES), logits, features, second_view), method.adaptive.shares
+
+    both_views = (second_logits, features)
+    without, _ = visited(both_views, infomax_coefficient=0)
+    for coefficient in (1.0, 0.5):
+        loss, shares = visited(both_views, infomax_coefficient=coefficient)
+        probabilities = torch.cat([logits, second_logits]).softmax(1)
+        mean = probabilities.mean(0)
+        entropy = -(probabilities * (probabilities + 1e-5).log()).sum(1).mean()
+        divergence = (mean * ((mean + 1e-5) / (CLASSES * (shares + 1e-5))).log()).sum()
+        torch.testing.assert_close(loss - without, coefficient * (entropy + divergence))
+    one_view, _ = visited(None)
+    torch.testing.assert_close(one_view, visited(None, infomax_coefficient=0)[0])
+
+
+def test_the_gradient_of_information_maximisation_reaches_both_views() -> None:
+    logits = torch.zeros(SAMPLES, CLASSES, requires_grad=True)
+    second_logits = torch.randn(SAMPLES, CLASSES, requires_grad=True)
+    features = torch.zeros(SAMPLES, 2)
+    gradients = []
+    for coefficient in (0.0, 1.0):
+        method = methods.create("ancon-auto", **SIZES, infomax_coefficient=coefficient)
+        method.begin_epoch(0, torch.arange(SAMPLES), features, logits.detach())
+        loss = method(torch.arange(SAMPLES), logits, features, (second_logits, features))
+        gradients.append(torch.autograd.grad(loss, [logits, second_logits]))
+    for without, with_infomax in zip(*gradients, strict=True):
+        assert not torch.allclose(without, with_infomax)

@@ -56,7 +56,7 @@ def test_a_second_view_of_a_method_without_training_is_an_error():
         adapt(pictures(False), views=2, method="adabn", epochs=1)
 
 
-METHODS = ["self-training", "ancon", "ancon-auto", "gce+ancon", "elr", "nrc", "aad", "nrc+ancon"]
+METHODS = ["self-training", "ancon", "gce+ancon-auto", "gce+ancon", "elr", "nrc", "aad", "nrc+ancon"]
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -18,6 +18,8 @@ from tllib_ancon.self_training.anchored import SmoothedLabels, one_hot_labels
 from tllib_ancon.self_training.checks import Share, Size, check_logits, check_tensor, finite_rows, validated
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.method import Visit, option
+from tllib_ancon.self_training.pseudo_label import SelfTraining
+from tllib_ancon.self_training.shot import information_maximization
 from tllib_ancon.self_training.voting import WithVotes
 
 CLASS_PRIORS = ("uniform", "estimate")
@@ -224,3 +226,28 @@ class WithAnConAuto(WithVotes):
     def targets(self, visit: Visit) -> Tensor:
         targets: Tensor = self.adaptive(visit.rows, visit.predictions, visit.labels, visit.probabilities)
         return targets
+
+
+@register("self-training+ancon-auto")
+class AnConAuto(WithAnConAuto, SelfTraining):
+    r"""Cross-entropy with the targets of :class:`AdaptiveSmoothing`, and with two views
+
+    .. math::
+        L = \frac{H(f(x), ỹ) + H(f(x'), ỹ)}{2} + c \, \mathrm{IM}(f(x), f(x'); π)
+
+    with SHOT's information maximisation of both views together, whose mean prediction is drawn towards π, the running
+    class shares of the targets. One view has no such term: it would sharpen the very prediction that the label comes
+    from. Not in the paper; see ``benchmarks/results/better_labels.md``.
+    """
+
+    training_defaults: ClassVar = {"step_change": 0.067}
+
+    infomax_coefficient: float = option(
+        1.0, ge=0, help="c of ancon-auto: weight of information maximisation, where training has two views"
+    )
+
+    def regularizer(self, visit: Visit) -> Tensor | float:
+        if visit.second_logits is None or not self.infomax_coefficient:
+            return 0.0
+        logits_of_both_views = torch.cat([visit.logits, visit.second_logits])
+        return self.infomax_coefficient * information_maximization(logits_of_both_views, self.adaptive.shares)

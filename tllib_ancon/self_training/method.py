@@ -31,6 +31,7 @@ class Visit:
         features: (B, D) of any floating type, with gradient: what the head receives
         labels: (B,) int64 pseudo-labels, by :meth:`Method.pseudo_labels`
         probabilities: (B, K) float32 without gradient, by :meth:`Method.distribution`
+        second_logits: (B, K) logits of a second view, with gradient; None with one view
     """
 
     indices: Tensor
@@ -40,6 +41,7 @@ class Visit:
     features: Tensor
     labels: Tensor
     probabilities: Tensor
+    second_logits: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -199,10 +201,12 @@ class Method(nn.Module):
         visit = self.visit(indices, logits, features, prediction_of_views)
         targets = self.targets(visit)
         loss = self.objective(visit, targets)
-        if second_view is not None and self.learns_from_both_views:
+        if second_view is None:
+            return loss + self.regularizer(visit)
+        if self.learns_from_both_views:
             visit_of_second_view = replace(visit, logits=second_view[0], features=second_view[1])
             loss = (loss + self.objective(visit_of_second_view, targets)) / 2
-        return loss + self.regularizer(visit)
+        return loss + self.regularizer(replace(visit, second_logits=second_view[0]))
 
     @torch.no_grad()
     def visit(self, indices: Tensor, logits: Tensor, features: Tensor, prediction_of_views: Tensor) -> Visit:
