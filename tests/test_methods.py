@@ -150,7 +150,7 @@ def test_a_method_may_be_registered_without_a_package_and_again(package):
     of_the_rule = {"criterion": "last", "batch_norm": "mixed", "views": 2, "step_change": 0.05}
     assert methods.training_defaults("of-a-notebook+ancon-auto") == {"adapted": "all", **of_the_rule}
     assert methods.training_defaults("ancon") == {}
-    assert methods.training_defaults("ancon-auto") == {**of_the_rule, "step_change": 0.067}
+    assert methods.training_defaults("ancon-auto") == of_the_rule
     with pytest.raises(UserError, match="uses no pseudo-label"):
         methods.create("of-a-notebook+ancon", **SIZES)
     with pytest.raises(UserError, match="'of-a-notebook' is taken"):

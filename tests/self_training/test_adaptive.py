@@ -266,3 +266,9 @@ def test_the_gradient_of_information_maximisation_reaches_both_views() -> None:
         gradients.append(torch.autograd.grad(loss, [logits, second_logits]))
     for without, with_infomax in zip(*gradients, strict=True):
         assert not torch.allclose(without, with_infomax)
+
+
+def test_a_step_may_change_more_by_the_weight_of_information_maximisation() -> None:
+    assert methods.create("ancon-auto", **SIZES).step_with_two_views == 1.34
+    assert methods.create("ancon-auto", **SIZES, infomax_coefficient=0).step_with_two_views == 1
+    assert methods.create("gce+ancon-auto", **SIZES).step_with_two_views == 1

@@ -51,7 +51,7 @@ USUAL_TRAINING = {
     "lr": 0.01,
     "mixed_precision": "no",
     "optimizer": "sgd",
-    "step_change": 0.067,
+    "step_change": 0.05,
     "views": 2,
 }
 UNKNOWN_SMALL = {"train_resizing": "cen.crop", "padding": 4, "crop_fraction": 1.0}

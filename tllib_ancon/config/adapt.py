@@ -57,8 +57,8 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     Default: by the method, all-but-head for most."""
     step_change: Annotated[float | None, Flag(group="optimization")] = Field(None, gt=0, lt=1)
     """Fit the learning rate so that one step changes the predictions on other images by this part of the difference
-    between two views, 0 to 1. `lr` limits the rate. Default: with SGD, if `lr` is not given, 0.067 for ancon-auto and
-    0.05 for methods that it follows, such as gce+ancon-auto."""
+    between two views, 0 to 1. `lr` limits the rate. Default: 0.05 for ancon-auto with SGD if `lr` is not given.
+    With two views of ancon-auto 1.34 times the value counts, because its loss then has another part."""
     dropout: bool = False
     """Keep the network's dropout active while pseudo-labels are made."""
     record_every: int = Field(1, ge=1)

@@ -271,6 +271,11 @@ class Method(nn.Module):
         return None
 
     @property
+    def step_with_two_views(self) -> float:
+        """Multiple of the setting ``step_change`` for two views: above 1 if the loss then has another part."""
+        return 1.0
+
+    @property
     def feature_sizes(self) -> tuple[int, int, int]:
         """N, K and D, of a method that needs features."""
         if self.feature_dim is None:
