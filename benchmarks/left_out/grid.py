@@ -39,6 +39,7 @@ ABLATION: Mapping[str, Mapping[str, Any]] = {
     "+ two views": {**MIXED, "views": 2},
     "+ fitted rate": {**MIXED, "views": 2, "step_change": 0.05},
     "+ votes": {**MIXED, "views": 2, "step_change": 0.05, "method": "ancon"},
+    "ancon-auto, no information maximisation": {**RULE, "infomax_coefficient": 0.0},
     "ancon-auto, one view": {**RULE, "views": 1},
     "ancon-auto, fixed rate": {**RULE, "lr": 0.01},
     "ancon-auto, a third of τ": {**RULE, "step_change": 0.05 / 3},
