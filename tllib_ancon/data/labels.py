@@ -25,22 +25,22 @@ def as_numbers(title: str, labels: ArrayLike, names: Sequence[str] = ()) -> NDAr
         return _numbers_of_names(title, values.tolist(), names)
     advice = _advice_for_form(values)
     if advice:
-        raise UserError(f"{title} are {values.dtype} of shape {values.shape}{advice}")
+        raise UserError(f"{title} are {values.dtype} of shape {values.shape}; {advice}")
     return values
 
 
 def _advice_for_form(values: NDArray[Any]) -> str:
     """What to do with labels in another form than one whole number for each image; empty for these."""
     if values.ndim == 2 and values.shape[1] == 1:
-        return "; pass one number for each image, labels[:, 0]"
+        return "pass one number for each image, labels[:, 0]"
     if values.ndim == 2 and values.dtype.kind in "iufb" and _is_one_hot(values):
-        return ", one-hot rows; pass the number of each class, labels.argmax(1)"
+        return "these one-hot rows are not read: pass the number of each class, labels.argmax(1)"
     if values.dtype.kind == "f" and np.isnan(values).any():
-        return ", and some are NaN; leave out the images whose label is unknown"
+        return "some are NaN: leave out the images whose label is unknown"
     if values.ndim == 1 and values.dtype.kind == "f" and len(values) and (values == np.rint(values)).all():
-        return "; pass whole numbers, labels.astype(int)"
+        return "pass whole numbers, labels.astype(int)"
     if values.ndim == 1 and values.dtype.kind == "b":
-        return "; pass the number of each class, labels.astype(int)"
+        return "pass the number of each class, labels.astype(int)"
     return ""
 
 
