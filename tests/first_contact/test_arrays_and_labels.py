@@ -247,14 +247,17 @@ def test_labels_that_count_from_one_are_told(capfd):
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (np.eye(CLASSES)[LABELS], r"labels are float64 of shape \(24, 4\), one-hot rows; pass .*labels\.argmax\(1\)"),
-        (torch.eye(CLASSES, dtype=torch.int64)[LABELS], r"one-hot rows; pass .*labels\.argmax\(1\)"),
+        (
+            np.eye(CLASSES)[LABELS],
+            r"labels are float64 of shape \(24, 4\); pass the number .* one-hot rows, labels\.argmax\(1\)",
+        ),
+        (torch.eye(CLASSES, dtype=torch.int64)[LABELS], r"pass the number .* one-hot rows, labels\.argmax\(1\)"),
         (LABELS.astype(float), r"labels are float64 of shape \(24,\); pass whole numbers, labels\.astype\(int\)"),
         (LABELS > 1, r"labels are bool of shape \(24,\); pass the number of each class, labels\.astype\(int\)"),
         (LABELS[:, None], r"pass one number for each image, labels\[:, 0\]"),
         (["cat"] * NUMBER, "labels are text, 'cat' first, and the names of the classes are not known; pass numbers"),
         (dict(enumerate(LABELS)), r"labels are object of shape \(\); pass a whole number from 0 for each of 24 images"),
-        (np.where(LABELS, LABELS, np.nan), "some are NaN; leave out the images whose label is unknown"),
+        (np.where(LABELS, LABELS, np.nan), "pass images whose label is known, as some are NaN"),
         (LABELS + 1, r"labels range from 1 to 4; .* if they count from 1, subtract 1"),
         (LABELS - 1, r"labels range from -1 to 2; .* leave out the images whose label is unknown"),
     ],

@@ -23,24 +23,24 @@ def as_numbers(title: str, labels: ArrayLike, names: Sequence[str] = ()) -> NDAr
         values = values.astype(np.int64)
     if values.ndim == 1 and len(values) and all(isinstance(value, str) for value in values.tolist()):
         return _numbers_of_names(title, values.tolist(), names)
-    advice = _advice_for_form(values)
-    if advice:
-        raise UserError(f"{title} are {values.dtype} of shape {values.shape}; {advice}")
+    expected = _expected_for(values)
+    if expected:
+        raise UserError(f"{title} are {values.dtype} of shape {values.shape}; pass {expected}")
     return values
 
 
-def _advice_for_form(values: NDArray[Any]) -> str:
-    """What to do with labels in another form than one whole number for each image; empty for these."""
+def _expected_for(values: NDArray[Any]) -> str:
+    """What to pass in place of labels that are not one whole number for each image; empty for these."""
     if values.ndim == 2 and values.shape[1] == 1:
-        return "pass one number for each image, labels[:, 0]"
+        return "one number for each image, labels[:, 0]"
     if values.ndim == 2 and values.dtype.kind in "iufb" and _is_one_hot(values):
-        return "these one-hot rows are not read: pass the number of each class, labels.argmax(1)"
+        return "the number of each class in place of one-hot rows, labels.argmax(1)"
     if values.dtype.kind == "f" and np.isnan(values).any():
-        return "some are NaN: leave out the images whose label is unknown"
+        return "images whose label is known, as some are NaN"
     if values.ndim == 1 and values.dtype.kind == "f" and len(values) and (values == np.rint(values)).all():
-        return "pass whole numbers, labels.astype(int)"
+        return "whole numbers, labels.astype(int)"
     if values.ndim == 1 and values.dtype.kind == "b":
-        return "pass the number of each class, labels.astype(int)"
+        return "the number of each class, labels.astype(int)"
     return ""
 
 
