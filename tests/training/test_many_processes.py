@@ -147,7 +147,7 @@ def outcome(adaptation: Adaptation):
 
     adaptation._step = recorded
     adaptation.fit({})
-    positions = torch.tensor(adaptation.images.shard.positions)
+    positions = torch.tensor(adaptation.target_loaders.shard.positions)
     method = adaptation.method
     state = method.state_dict()
     return {
