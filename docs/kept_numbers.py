@@ -273,6 +273,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "left_out_readme": for_readme,
     "ablation": lambda: ablation.accuracies(runs("ablation/parts")),
     "ablation_office31": lambda: table.over_pairs(runs("ablation/office31"), "shot"),
+    "ablation_office31_128_current": lambda: table.over_pairs(runs("ablation/office31_128_current"), "shot"),
     "ablation_office31_128": lambda: table.over_pairs(runs("ablation/office31_128"), "shot"),
     "ablation_office31_128_equal": lambda: table.over_pairs(runs("ablation/office31_128_equal"), "shot"),
     "ablation_current": lambda: table.markdown_of(runs("ablation/current")),
