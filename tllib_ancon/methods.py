@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 
 from tllib_ancon.config.settings import Settings, settings_of
 from tllib_ancon.runtime.errors import UserError, one_line, unknown_name
-from tllib_ancon.runtime.types import Values
+from tllib_ancon.runtime.types import Options
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -200,7 +200,7 @@ def settings(name: str | None = None) -> dict[str, FieldInfo]:
     return merged
 
 
-def resolve(name: str, options: Values) -> Values:
+def resolve(name: str, options: Options) -> Options:
     """Every setting of a method with its value.
 
     Args:
@@ -215,7 +215,7 @@ def resolve(name: str, options: Values) -> Values:
     return dict(owner(**options))
 
 
-def training_defaults(name: str) -> Values:
+def training_defaults(name: str) -> Options:
     """Settings of the training whose default depends on this method, such as ``adapted``, and that default."""
     merged: dict[str, Any] = {}
     for part in reversed(_method_class(name).__mro__):

@@ -24,7 +24,7 @@ LARGEST_MASS = 3.0
 
 
 class AnConAuto(WithAnConAuto, SelfTraining):
-    """``ancon-auto`` of the package."""
+    """``ancon-auto`` without information maximisation."""
 
 
 class EarlierSmoothing(AdaptiveSmoothing):

@@ -166,7 +166,7 @@ def test_domains_are_joined_and_classes_named_or_counted(root):
         (
             b"bike\nbike\nmug\n",
             {},
-            "CLASSES: expected one distinct class name a line, in the order of the labels",
+            "CLASSES: expected a distinct name for each class, in the order of the labels",
         ),
         (
             b"bike\nb\xfcgel\nmug\n",

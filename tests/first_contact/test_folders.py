@@ -300,5 +300,5 @@ def test_names_that_are_given_twice_are_refused(tmp_path):
     with pytest.raises(UserError, match="`class_names` has a name twice"):
         adapted(levels(2), photos, class_names=["pig", "pig"])
     (tmp_path / "names.json").write_text('{"0": ["n01440764", "tench"]}')
-    with pytest.raises(UserError, match=r"names\.json: expected one distinct class name"):
+    with pytest.raises(UserError, match=r"names\.json: expected a distinct name for each class"):
         adapted(levels(2), photos, class_names=tmp_path / "names.json")

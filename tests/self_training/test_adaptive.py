@@ -230,13 +230,13 @@ def test_bad_predictions(probabilities, options, message):
         estimate_class_prior(probabilities, **options)
 
 
-def test_two_views_add_information_maximisation_towards_the_running_shares_and_one_view_adds_nothing() -> None:
+def test_two_views_add_information_maximisation_towards_the_running_shares_and_one_view_adds_nothing():
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(SAMPLES, CLASSES, generator=generator)
     second_logits = torch.randn(SAMPLES, CLASSES, generator=generator)
     features = torch.randn(SAMPLES, 2, generator=generator)
 
-    def visited(second_view: tuple[Tensor, Tensor] | None, **options: float) -> tuple[Tensor, Tensor]:
+    def visited(second_view, **options):
         method = methods.create("ancon-auto", **SIZES, **options)
         method.begin_epoch(0, torch.arange(SAMPLES), features, logits)
         return method(torch.arange(SAMPLES), logits, features, second_view), method.adaptive.shares
@@ -254,7 +254,7 @@ def test_two_views_add_information_maximisation_towards_the_running_shares_and_o
     torch.testing.assert_close(one_view, visited(None, infomax_coefficient=0)[0])
 
 
-def test_the_gradient_of_information_maximisation_reaches_both_views() -> None:
+def test_the_gradient_of_information_maximisation_reaches_both_views():
     logits = torch.zeros(SAMPLES, CLASSES, requires_grad=True)
     second_logits = torch.randn(SAMPLES, CLASSES, requires_grad=True)
     features = torch.zeros(SAMPLES, 2)
@@ -268,7 +268,7 @@ def test_the_gradient_of_information_maximisation_reaches_both_views() -> None:
         assert not torch.allclose(without, with_infomax)
 
 
-def test_a_step_may_change_more_by_the_weight_of_information_maximisation() -> None:
+def test_a_step_may_change_more_by_the_weight_of_information_maximisation():
     assert methods.create("ancon-auto", **SIZES).step_with_two_views == 1.34
     assert methods.create("ancon-auto", **SIZES, infomax_coefficient=0).step_with_two_views == 1
     assert methods.create("gce+ancon-auto", **SIZES).step_with_two_views == 1

@@ -27,7 +27,7 @@ from tllib_ancon.models.class_names import class_names_of
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import csv_text, say
-from tllib_ancon.runtime.types import Values
+from tllib_ancon.runtime.types import Options
 from tllib_ancon.training.devices import using_processor
 from tllib_ancon.training.files import write_bytes
 from tllib_ancon.training.not_finite import require_predictions
@@ -95,7 +95,7 @@ def certify(  # noqa: PLR0913
         images: what was adapted to, N images, as for :func:`tllib_ancon.adapt`
         labels: (N,) true classes, -1 where none is known; they answer the questions in their order up to the first
             image without one, in place of a user
-        classes: names of the K classes. Default: those that the source model has, else numbers
+        classes: names of the K classes. Default: the names of the source model, else numbers
         evaluation_transform, head: as for :func:`tllib_ancon.predict`
         delta: largest probability of a false verdict, for the verdicts of ``side``
         margin: difference of accuracy that does not matter, as a share of all images
@@ -135,7 +135,7 @@ def _comparison(
     adapted: nn.Module | str | Path,
     target: Domain,
     classes: Sequence[str] | None,
-    prediction_settings: Values,
+    prediction_settings: Options,
 ) -> Comparison:
     """The classes that two models predict on the same images."""
     start = predict(source, target, **prediction_settings)

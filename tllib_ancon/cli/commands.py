@@ -26,7 +26,7 @@ from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import say
-from tllib_ancon.runtime.types import Metrics, Values
+from tllib_ancon.runtime.types import Metrics, Options
 from tllib_ancon.training.files import new_file, write_json, write_whole
 
 
@@ -80,7 +80,7 @@ class Command:
                 self._check_file(args.config, {**needed_settings, **file})
             raise
 
-    def _check_file(self, path: str, settings: Values) -> None:
+    def _check_file(self, path: str, settings: Options) -> None:
         """Raise an error that names the file if its settings are wrong by themselves."""
         try:
             self.owner(**settings)

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from tllib_ancon.cli.parser import Parser, flag, spelled, switched_off
 from tllib_ancon.config.settings import choices_of, defaults_of, flag_of, members_of, parts_of, range_of
 from tllib_ancon.data.layouts import layouts_in_words
-from tllib_ancon.runtime.types import Values
+from tllib_ancon.runtime.types import Options
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Flags:
     settings: Mapping[str, FieldInfo]
     positional: Sequence[str] = ()  # settings that are given without a flag
     required: Sequence[str] = ()  # settings that must be given, here or in a file; the usage line shows them
-    defaults: Mapping[str, Values] = field(default_factory=dict)  # method -> setting -> default
+    defaults: Mapping[str, Options] = field(default_factory=dict)  # method -> setting -> default
 
     def add(self, parser: Parser) -> None:
         """Add every flag to a parser, in groups; the usage line has the needed ones."""
@@ -47,7 +47,7 @@ class Flags:
             usage.append(str(self._metavar(name)))
         return " ".join(usage).replace("--checkpoint FILE", "{--checkpoint FILE | -a hf:NAME}")
 
-    def given(self, args: argparse.Namespace) -> Values:
+    def given(self, args: argparse.Namespace) -> Options:
         """The settings that the arguments hold."""
         values = vars(args)
         return {name: values[self._destination(name)] for name in self.settings if self._destination(name) in values}
@@ -71,7 +71,7 @@ class Flags:
             words.append(short)
         return sorted(words, key=lambda word: word.startswith("--"))
 
-    def _arguments(self, name: str) -> Iterator[tuple[list[str], Values]]:
+    def _arguments(self, name: str) -> Iterator[tuple[list[str], Options]]:
         """Words and options of a setting's argument; a switch has two arguments."""
         setting = self.settings[name]
         kinds = [kind for kind in members_of(setting.annotation) if kind is not NoneType]
@@ -86,7 +86,7 @@ class Flags:
         else:
             yield self._words(name), {**options, **self._value_options(name, kinds)}
 
-    def _value_options(self, name: str, kinds: Sequence[Any]) -> Values:
+    def _value_options(self, name: str, kinds: Sequence[Any]) -> Options:
         number = _number(self.settings[name].annotation) if len(kinds) == 1 else None
         options: dict[str, Any] = {"type": partial(_word_as, number or str), "metavar": self._metavar(name)}
         items = _items(kinds)
@@ -94,8 +94,8 @@ class Flags:
             options["nargs"] = "+" if items[-1] is Ellipsis else len(items)
         return {**options, "dest": self._destination(name)}
 
-    def _switch(self, name: str, options: Values) -> Iterator[tuple[list[str], Values]]:
-        """Words that switch a setting on, and words that switch it off. Help shows those that change its default."""
+    def _switch(self, name: str, options: Options) -> Iterator[tuple[list[str], Options]]:
+        """Words that switch a setting on, and words that switch it off. Help shows what changes the default."""
         on = self._words(name)
         off = [switched_off(word) for word in on if word.startswith("--")]
         is_on = self.settings[name].default is True
@@ -122,7 +122,7 @@ def _items(kinds: Sequence[Any]) -> tuple[Any, ...]:
     return get_args(kinds[0])
 
 
-def help_text(name: str, setting: FieldInfo, defaults: Values, required: bool = False) -> str:
+def help_text(name: str, setting: FieldInfo, defaults: Options, required: bool = False) -> str:
     """What a setting sets, its range, and its default unless the description has it; settings in backticks.
 
     Args:
@@ -144,7 +144,7 @@ def help_text(name: str, setting: FieldInfo, defaults: Values, required: bool = 
     return f"{description} ({text})"
 
 
-def _default(setting: FieldInfo, defaults: Values) -> str:
+def _default(setting: FieldInfo, defaults: Options) -> str:
     if len(set(defaults.values())) > 1:
         return f"default: {', '.join(f'{method} {_shown(value)}' for method, value in defaults.items())}"
     if not defaults and setting.is_required():

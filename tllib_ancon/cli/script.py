@@ -20,7 +20,7 @@ from tllib_ancon.config.settings import settings_of
 from tllib_ancon.config.toml import read_file
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import say
-from tllib_ancon.runtime.types import Values
+from tllib_ancon.runtime.types import Options
 from tllib_ancon.toolkit.script import ScriptRun, run_script
 from tllib_ancon.training.files import sha256, write_json
 
@@ -84,7 +84,7 @@ def _at_method(words: list[str]) -> tuple[list[str], list[str]]:
     return words, []
 
 
-def _adaptation_settings(words: list[str]) -> Values:
+def _adaptation_settings(words: list[str]) -> Options:
     args = second_stage_parser().parsed(words)
     file = {} if args.config is None else read_file(args.config)
     settings = {"overwrite": False, **file, **_adaptation_flags().given(args)}
@@ -107,7 +107,7 @@ def _refuse_other_adaptation(log: Path) -> None:
         )
 
 
-def _remember(log: Path, script: str, words: list[str], arguments: Values, overwrite: bool) -> None:
+def _remember(log: Path, script: str, words: list[str], arguments: Options, overwrite: bool) -> None:
     """Mark the first stage as finished, with the checksums of its checkpoints; an earlier adaptation is not of them."""
     sums = {path.name: sha256(path) for path in sorted((log / "checkpoints").glob("*.pth"))}
     mark = {
@@ -121,7 +121,7 @@ def _remember(log: Path, script: str, words: list[str], arguments: Values, overw
     write_json(log / MARK, mark, skipkeys=True, default=lambda value: None)
 
 
-def _arguments_for_adaptation(outcome: ScriptRun) -> Values:
+def _arguments_for_adaptation(outcome: ScriptRun) -> Options:
     """The script's arguments, with its log directory and a file of its classes."""
     arguments = {} if outcome.arguments is None else vars(outcome.arguments)
     return {**arguments, "log": outcome.log_directory, "class_names": _write_class_names(outcome)}
@@ -139,7 +139,7 @@ def _write_class_names(outcome: ScriptRun) -> str | None:
     return str(file)
 
 
-def _finished_stage(log: Path, script: str, words: list[str], settings: Values) -> Values | None:
+def _finished_stage(log: Path, script: str, words: list[str], settings: Options) -> Options | None:
     """Arguments of an earlier run of the same command line whose checkpoint is unchanged, else None."""
     checkpoint = log / "checkpoints" / f"{settings['start']}.pth"
     try:
@@ -202,7 +202,7 @@ def second_stage_parser() -> Parser:
     return parser
 
 
-def _adapt(settings: Values, script: Values) -> None:
+def _adapt(settings: Options, script: Options) -> None:
     """Adapt from the checkpoint in the script's log directory, into its folder ``adapt``."""
     from tllib_ancon.training.adapt import adapt
     from tllib_ancon.training.progress import result_summary
@@ -224,7 +224,7 @@ def _adapt(settings: Values, script: Values) -> None:
     print(result_summary(adapt(config=config).summary))
 
 
-def _shared_settings(script: Values) -> Values:
+def _shared_settings(script: Options) -> Options:
     """The script's arguments that are settings of the adaptation, too."""
     names: set[str] = set()
     for owner in (DataConfig, ModelConfig, ImageConfig, RunConfig):

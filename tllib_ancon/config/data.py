@@ -4,7 +4,7 @@ from typing import Annotated
 
 from tllib_ancon.config.settings import Flag, Settings
 from tllib_ancon.config.types import File, Width
-from tllib_ancon.runtime.types import Values
+from tllib_ancon.runtime.types import Options
 
 
 class DataConfig(Settings):
@@ -36,7 +36,7 @@ class DataConfig(Settings):
     """download hf:NAME or open_clip:NAME from the hub if it is not in the cache"""
 
     @property
-    def opening(self) -> Values:
+    def opening(self) -> Options:
         """How images are opened: arguments of :func:`tllib_ancon.data.open.open_domain`."""
         names = ("num_classes", "subset", "image_column", "label_column", "allow_download")
         return {"allow_outside": self.allow_outside_root, **{name: getattr(self, name) for name in names}}

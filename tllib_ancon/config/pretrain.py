@@ -11,11 +11,11 @@ from tllib_ancon.config.run import RunConfig
 from tllib_ancon.config.settings import Flag, defaults_of, defined
 from tllib_ancon.config.types import Area, NotNegative, Number, Positive, Share, Width
 from tllib_ancon.runtime.errors import UserError
-from tllib_ancon.runtime.types import Record, Values
+from tllib_ancon.runtime.types import Options, Record
 
 Loss = Literal["cross-entropy", "belief-matching"]
 
-DEFAULTS: Mapping[str, Values] = {
+DEFAULTS: Mapping[str, Options] = {
     "erm": {
         "bottleneck_dim": 256,
         "bottleneck_dropout": 0.0,
@@ -121,7 +121,7 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
         return {name: value for name, value in super().to_dict().items() if self.method in _readers(name)}
 
 
-def _pretrain_defaults(method: str, optimizer: str | None) -> Values:
+def _pretrain_defaults(method: str, optimizer: str | None) -> Options:
     """The settings that this method reads and their defaults, of those in :data:`DEFAULTS`."""
     defaults = dict(DEFAULTS.get(method, DEFAULTS["erm"]))
     if optimizer == "adamw":

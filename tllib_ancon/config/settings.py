@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model, field
 from pydantic.fields import FieldInfo
 
 from tllib_ancon.runtime.errors import UserError, one_line, unknown_name
-from tllib_ancon.runtime.types import Record, Values
+from tllib_ancon.runtime.types import Options, Record
 
 SettingsType = TypeVar("SettingsType", bound="Settings")
 
@@ -68,7 +68,7 @@ def as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def defined(values: Values) -> dict[str, Any]:
+def defined(values: Options) -> dict[str, Any]:
     """The entries that are not None."""
     return {name: value for name, value in values.items() if value is not None}
 
@@ -97,7 +97,7 @@ class Settings(BaseModel):
         use_attribute_docstrings=True,
     )
     FLAG: ClassVar[Flag] = Flag()
-    DEFAULTS: ClassVar[Mapping[str, Values]] = {}
+    DEFAULTS: ClassVar[Mapping[str, Options]] = {}
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
@@ -152,7 +152,7 @@ class Settings(BaseModel):
         return self.model_dump(mode="json", warnings=False)
 
 
-def settings_of_call(owner: type[SettingsType], config: SettingsType | None, settings: Values) -> SettingsType:
+def settings_of_call(owner: type[SettingsType], config: SettingsType | None, settings: Options) -> SettingsType:
     """All settings of a call, which are passed at once as ``config`` or one by one."""
     if config is None:
         return owner(**settings)
@@ -166,7 +166,7 @@ def settings_class(name: str, *bases: type[Any], **fields: Any) -> type[Any]:
     return create_model(name, __base__=bases or Settings, __cls_kwargs__={"use_attribute_docstrings": False}, **fields)
 
 
-def defaults_of(name: str, by_method: Mapping[str, Values]) -> Values:
+def defaults_of(name: str, by_method: Mapping[str, Options]) -> Options:
     """Method -> its default of a setting, from method -> setting -> default; empty where it is the same for all."""
     return {method: defaults[name] for method, defaults in by_method.items() if name in defaults}
 
@@ -233,7 +233,7 @@ def _member_in_words(kind: Any) -> str:
     return _WORDS.get(origin or kind, str(kind))
 
 
-def _user_error(fields: Mapping[str, FieldInfo], settings: Values, error: ValidationError) -> UserError:
+def _user_error(fields: Mapping[str, FieldInfo], settings: Options, error: ValidationError) -> UserError:
     detail = error.errors()[-1]
     kind = detail["type"]
     if kind == "value_error":

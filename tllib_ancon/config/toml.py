@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tllib_ancon.runtime.errors import reading
-from tllib_ancon.runtime.types import Values
+from tllib_ancon.runtime.types import Options
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -13,7 +13,7 @@ else:
     import tomli as tomllib
 
 
-def read_file(path: str | Path) -> Values:
+def read_file(path: str | Path) -> Options:
     """The settings in a TOML file, by name; a dash in a name counts as an underscore, as on the command line."""
     with reading(path, "TOML"), open(path, "rb") as file:
         return dict(_underscored(tomllib.load(file)))

@@ -31,7 +31,7 @@ def read_class_names(file: Path) -> list[str]:
     else:
         names = _without_numbers([line for _, line in lines_of(file)])
     if len(set(names)) != len(names) or not names:
-        raise UserError(f"{file}: expected one distinct class name a line, in the order of the labels")
+        raise UserError(f"{file}: expected a distinct name for each class, in the order of the labels")
     return names
 
 

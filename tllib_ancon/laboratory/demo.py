@@ -18,7 +18,7 @@ from tllib_ancon.laboratory.local import EngineConfig, Local, environments, visi
 from tllib_ancon.laboratory.plan import PlannedRun
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import counted
-from tllib_ancon.runtime.types import Metrics, Show, Values
+from tllib_ancon.runtime.types import Metrics, Options, Show
 from tllib_ancon.training.run import RunDirectory
 
 SOURCE_ONLY = "source-only"
@@ -71,7 +71,7 @@ class Demo:
         }
         return PlannedRun(name, "adapt", settings, source)
 
-    def _common(self, name: str, seed: int) -> Values:
+    def _common(self, name: str, seed: int) -> Options:
         return {
             "root": str(self.out / "data"),
             "data": "ImageList",

@@ -32,7 +32,7 @@ from tllib_ancon.laboratory.tables import ACCURACY, ECE, LARGEST_CHANGE, accurac
 from tllib_ancon.measures import evaluation
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import counted, showable
-from tllib_ancon.runtime.types import Record, Values
+from tllib_ancon.runtime.types import Options, Record
 from tllib_ancon.training.checkpointing import read_predictions
 
 _AXES = {"smoothing": "λ", "beta": "β", "schedule": "schedule of λ"}
@@ -151,7 +151,7 @@ def _of_a_sweep(runs: pd.DataFrame, varied: Sequence[str]) -> Iterator[_Picture 
         yield _accuracy_boxes("variants", "design choice", variants, part)
 
 
-def _with_usual_settings(runs: pd.DataFrame, usual: Values, free: Collection[str]) -> pd.DataFrame:
+def _with_usual_settings(runs: pd.DataFrame, usual: Options, free: Collection[str]) -> pd.DataFrame:
     """The runs of a sweep that leave its usual settings in the free ones alone."""
     fixed = {name: value for name, value in usual.items() if name not in free}
     return runs[[not variant(config, fixed) for config in runs.config]]

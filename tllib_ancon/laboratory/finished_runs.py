@@ -14,7 +14,7 @@ from tllib_ancon import methods
 from tllib_ancon.measures import indicators
 from tllib_ancon.runtime.errors import UserError, reading
 from tllib_ancon.runtime.text import csv_text, first_few, showable
-from tllib_ancon.runtime.types import Metrics, Record, Values
+from tllib_ancon.runtime.types import Metrics, Options, Record
 from tllib_ancon.training.files import read_json
 from tllib_ancon.training.run import CONFIG, RESULT, RunDirectory
 from tllib_ancon.training.run_record import NOT_SETTINGS
@@ -143,7 +143,7 @@ def compared_settings(config: Record, source: Record) -> Record:
     return {name: value for name, value in settings.items() if name.removeprefix("source ") not in _NOT_COMPARED}
 
 
-def _method_defaults(method: str, config: Record) -> Values:
+def _method_defaults(method: str, config: Record) -> Options:
     try:
         defaults = methods.training_defaults(method)
     except UserError:  # a method of a package that is not installed here
@@ -221,7 +221,7 @@ def with_variants(runs: pd.DataFrame, varied: Iterable[str]) -> pd.DataFrame:
     return with_variant
 
 
-def usual_settings(configs: Iterable[Record], varied: Iterable[str]) -> Values:
+def usual_settings(configs: Iterable[Record], varied: Iterable[str]) -> Options:
     """The value that most runs have of each setting of a sweep."""
     usual = {}
     for name in varied:
@@ -230,7 +230,7 @@ def usual_settings(configs: Iterable[Record], varied: Iterable[str]) -> Values:
     return usual
 
 
-def variant(config: Record, usual: Values) -> str:
+def variant(config: Record, usual: Options) -> str:
     """Where a run leaves the usual settings of its sweep."""
     differing = [name for name, value in usual.items() if config.get(name) != value]
     return ", ".join(f"{name} {config.get(name)}" for name in differing)

@@ -6,12 +6,12 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, select_autoescape
 
 from tllib_ancon.runtime import text
-from tllib_ancon.runtime.types import Values
+from tllib_ancon.runtime.types import Options
 
 
 def rendered(template: str, **content: Any) -> str:
     """The text of one of the templates: ``report.md``, ``table.md`` or ``page.html``."""
-    options: Values = {"autoescape": select_autoescape(["html"]), "trim_blocks": True, "lstrip_blocks": True}
+    options: Options = {"autoescape": select_autoescape(["html"]), "trim_blocks": True, "lstrip_blocks": True}
     environment = Environment(
         loader=PackageLoader("tllib_ancon", "laboratory/templates"), finalize=text.html, **options
     )

@@ -17,7 +17,7 @@ from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.settings import Settings, settings_of
 from tllib_ancon.config.toml import read_file
 from tllib_ancon.runtime.errors import UserError, unknown_name
-from tllib_ancon.runtime.types import Values
+from tllib_ancon.runtime.types import Options
 
 _FOLDER = Path(__file__).with_name("paper")
 
@@ -34,7 +34,7 @@ class PlannedRun:
 
     name: str  # its folder below the output folder
     command: str  # ``pretrain`` or ``adapt``
-    settings: Values
+    settings: Options
     needs: str | None = None  # name of the run whose checkpoint it starts from
     start: str = "imagenet"  # the method that pretrains its source model, if the plan does so
 
@@ -94,8 +94,8 @@ class BenchmarkPlan(Settings):
     seeds: Annotated[tuple[int, ...], Several] = (0, 1, 2)  # each with a source model of its own
     common: Mapping[str, Any] = {}  # settings of both stages
     adapt: Mapping[str, Any] = {}  # settings of the adaptation
-    source: Mapping[str, Values] = {}  # start -> settings of the source stage; empty: all start from adapt's checkpoint
-    variants: Annotated[tuple[Values, ...], Several] = ({},)  # further settings of the adaptation, one run each
+    source: Mapping[str, Options] = {}  # start -> settings of the source stage; empty: all start from one checkpoint
+    variants: Annotated[tuple[Options, ...], Several] = ({},)  # further settings of the adaptation, one run each
     extends: str | None = None  # table of the paper whose settings this plan changes
     published: Mapping[str, str] = {}  # what is measured -> table of :mod:`tllib_ancon.laboratory.published`
     groups: Mapping[str, tuple[str, ...]] = {}  # name -> pairs, for ``--pairs``
@@ -160,7 +160,7 @@ class BenchmarkPlan(Settings):
         return PlannedRun(name, "pretrain", settings, start=start)
 
     def _adaptation(
-        self, root: str, out: Path, pair: str, seed: int, method: str, variant: Values, source: PlannedRun | None
+        self, root: str, out: Path, pair: str, seed: int, method: str, variant: Options, source: PlannedRun | None
     ) -> PlannedRun:
         start = source.start if source else "imagenet"
         label = ",".join([method, *(f"{name}={value}" for name, value in variant.items())])
@@ -174,7 +174,7 @@ class BenchmarkPlan(Settings):
         settings["checkpoint"] = str(out / source.name / "checkpoints" / source.checkpoint)
         return PlannedRun(name, "adapt", settings, source.name, start)
 
-    def _head(self, root: str, out: Path, name: str, seed: int) -> Values:
+    def _head(self, root: str, out: Path, name: str, seed: int) -> Options:
         return {"root": root, "data": self.dataset, "seed": seed, "log": str(out / name), "mixed_precision": "no"}
 
     def _domain_settings(self, pair: str) -> dict[str, tuple[str, ...]]:
@@ -209,7 +209,7 @@ def load(table: str) -> BenchmarkPlan:
     """The plan of a table, or of a TOML file that may say ``extends = TABLE_OR_FILE``; each target at each severity."""
     if not table.endswith(".toml") and table not in tables():
         raise unknown_name("table", table, tables())
-    content: Values = read_file(_file_of(table))
+    content: Options = read_file(_file_of(table))
     base = content.get("extends")
     if base is not None:
         if base not in tables() and not Path(base).is_file():
@@ -234,7 +234,7 @@ def _file_of(table: str) -> Path:
     return Path(table).absolute()
 
 
-def _merged(base: Values, changes: Values) -> Values:
+def _merged(base: Options, changes: Options) -> Options:
     merged = {**base, **changes}
     for name, value in changes.items():
         if isinstance(value, dict) and isinstance(base.get(name), dict):

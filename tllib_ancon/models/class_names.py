@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from tllib_ancon.data.lists import names_in
-from tllib_ancon.runtime.types import Values
+from tllib_ancon.runtime.types import Options
 
 NAMES = ("class_names", "classes", "class_to_idx", "idx_to_class", "id2label", "label_names", "categories", "vocab")
 """Attributes of models and entries of checkpoints that hold the names of classes: a list, or a dict with the labels."""
@@ -49,8 +49,8 @@ def names_of_checkpoint(path: str | Path, num_classes: int) -> list[str] | None:
 
 
 def aliases_of(network: nn.Module, num_classes: int, names: Sequence[str] | None) -> list[list[str]]:
-    """For each of the K classes every name that it may have: its name, the parts of one with commas, the descriptions
-    of timm, and of a model with a thousand classes ImageNet's. Empty lists if nothing is known."""
+    """Every name that each of the K classes may have; empty lists if nothing is known. These are its name, the parts of
+    one with commas, and timm's descriptions. A model with a thousand classes also has ImageNet's names."""
     vocabularies = []
     if names is not None:
         vocabularies.append([*names])
@@ -81,7 +81,7 @@ def orders_by_characters(network: nn.Module) -> bool:
 
 
 def are_placeholders(names: Sequence[str]) -> bool:
-    """Whether the names are those that transformers gives to classes without names."""
+    """Whether transformers made the names up, for classes without names."""
     return all(name == f"LABEL_{label}" for label, name in enumerate(names))
 
 
@@ -93,7 +93,7 @@ def _names_in_config(module: nn.Module, num_classes: int) -> list[str] | None:
     return names
 
 
-def _timm_metadata(module: nn.Module) -> Values:
+def _timm_metadata(module: nn.Module) -> Options:
     return getattr(module, "pretrained_cfg", None) or {}
 
 
@@ -110,7 +110,7 @@ def _timm_descriptions(module: nn.Module, num_classes: int) -> list[str]:
     return [str(descriptions.get(name, name)) for name in names]
 
 
-def _names_among(entries: Values, num_classes: int) -> list[str] | None:
+def _names_among(entries: Options, num_classes: int) -> list[str] | None:
     for entry in NAMES:
         names = _names_in(entries.get(entry), num_classes)
         if names is not None:

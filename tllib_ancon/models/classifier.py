@@ -15,7 +15,8 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from tllib_ancon.data.batches import Batch, num_rows, to_device
 from tllib_ancon.data.transforms import Preprocessing
-from tllib_ancon.models.logits import find_logits, observe
+from tllib_ancon.models.logits import find_logits
+from tllib_ancon.models.observation import observe
 from tllib_ancon.models.outputs import LogitsReader, OtherOutput, described, output_for, two_logits
 from tllib_ancon.models.pooling import create_pool_layer
 from tllib_ancon.models.preprocessing import preprocessing_of, probe_images
@@ -110,9 +111,9 @@ class BottleneckClassifier(Classifier):
 
 
 class NetworkClassifier(Classifier):
-    """A whole network, whose state dict this has, and its head: a module by its dotted name or, of several whose mean
-    are the logits, their names with commas. ``widths`` are D of each. The head has a forward hook while this object
-    lives."""
+    """A whole network, whose state dict this has, and its head, a module by its dotted name. If the logits are the mean
+    of several heads, their names have commas between them. ``widths`` are D of each. The head has a forward hook while
+    this object lives."""
 
     head_name: str | None
 

@@ -12,7 +12,7 @@ from tllib_ancon.models.networks import TIMM, create_backbone, create_network, l
 from tllib_ancon.models.preprocessing import preprocessing_of, probe_images
 from tllib_ancon.models.script_layouts import rebuild_model, recognize
 from tllib_ancon.runtime.errors import UserError, one_line
-from tllib_ancon.runtime.types import Values
+from tllib_ancon.runtime.types import Options
 
 IMAGENET = "imagenet"
 """The name that means an architecture with the ImageNet classifier of its model zoo."""
@@ -23,7 +23,7 @@ def load(
     arch: str,
     num_classes: int | None = None,
     *,
-    arch_options: Values | None = None,
+    arch_options: Options | None = None,
     pool: bool = True,
     bottleneck_dropout: float = 0.0,
     scratch: bool = False,
@@ -55,7 +55,7 @@ def load(
 
 
 def _imagenet_classifier(
-    arch: str, arch_options: Values | None, scratch: bool, weights_file: str | Path | None
+    arch: str, arch_options: Options | None, scratch: bool, weights_file: str | Path | None
 ) -> Classifier:
     """A network with the ImageNet classifier of its zoo or of a file, or with random weights."""
     network = create_network(arch, None, not scratch and weights_file is None, arch_options)
@@ -70,7 +70,7 @@ def _whole_network(
     checkpoint: str,
     arch: str,
     num_classes: int | None,
-    arch_options: Values | None,
+    arch_options: Options | None,
     finetune: bool,
 ) -> Classifier:
     """The network of a model zoo whose own names of tensors are those of the checkpoint."""

@@ -18,7 +18,7 @@ from tllib_ancon.models.checkpoints import load_into, load_state_dict, without_p
 from tllib_ancon.models.outputs import called, described, usual_tensor
 from tllib_ancon.models.preprocessing import preprocessing_of, probe_images
 from tllib_ancon.runtime.errors import UserError, one_line, unknown_name
-from tllib_ancon.runtime.types import Values
+from tllib_ancon.runtime.types import Options
 
 if TYPE_CHECKING:
     from tllib_ancon.toolkit.toolkit import Toolkit
@@ -29,7 +29,7 @@ HEADLESS = {
     "lenet": (1, 28),
     "dtn": (3, 32),
 }
-"""Networks that are a backbone alone: channels and side of their images, 0 if any will do. Values are brought to
+"""Networks that are a backbone alone: channels and side of their images, 0 if any will do. Options are brought to
 [-1, 1]."""
 
 TIMM = "timm/"
@@ -89,7 +89,7 @@ def _resnets() -> list[str]:
 
 
 def create_network(
-    name: str, num_classes: int | None = None, pretrained: bool = False, options: Values | None = None
+    name: str, num_classes: int | None = None, pretrained: bool = False, options: Options | None = None
 ) -> nn.Module:
     """Build a whole network of torchvision or timm, images -> logits; K is by default that of its ImageNet weights."""
     library, bare_name = library_of(name)
@@ -106,7 +106,7 @@ def create_backbone(
     name: str,
     pretrained: bool = True,
     weights_file: str | Path | None = None,
-    options: Values | None = None,
+    options: Options | None = None,
     toolkit: Toolkit | None = None,
 ) -> Any:
     """Build a network without its head, with ``out_features`` (C) and ``pretrained``, whether it has trained weights:
@@ -214,7 +214,7 @@ def _require_weights_of_timm(name: str) -> None:
         raise unknown_name(f"weights of {arch}", tag, tags)
 
 
-def _checked_options(name: str, library: str | None, options: Values | None) -> dict[str, Any]:
+def _checked_options(name: str, library: str | None, options: Options | None) -> dict[str, Any]:
     """``arch_option`` as arguments of a builder of timm."""
     arguments = dict(options or {})
     for option in arguments:
@@ -242,7 +242,7 @@ def _headless(name: str) -> Any:
     return backbone
 
 
-def _from_zoo(library: str, name: str, pretrained: bool, arguments: Values) -> Any:
+def _from_zoo(library: str, name: str, pretrained: bool, arguments: Options) -> Any:
     try:
         if library == TORCHVISION:
             return _from_torchvision(name, pretrained, arguments)
@@ -264,7 +264,7 @@ def _from_zoo(library: str, name: str, pretrained: bool, arguments: Values) -> A
         ) from error
 
 
-def _from_torchvision(name: str, pretrained: bool, arguments: Values) -> Any:
+def _from_torchvision(name: str, pretrained: bool, arguments: Options) -> Any:
     from torchvision import models
 
     weights = None
@@ -289,7 +289,7 @@ def _torchvision_backbone(name: str, pretrained: bool) -> Any:
     return backbone
 
 
-def _timm_backbone(name: str, pretrained: bool, arguments: Values) -> Any:
+def _timm_backbone(name: str, pretrained: bool, arguments: Options) -> Any:
     import timm
 
     has_weights = pretrained and timm.is_model_pretrained(name)

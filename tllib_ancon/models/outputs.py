@@ -38,7 +38,7 @@ class LogitsReader:
 
     Attributes:
         path: leads to them; empty if the output is a tensor
-        kind: whether they are logits, probabilities of a softmax, as they are or in percent, or of a sigmoid
+        kind: logits, or probabilities of a softmax, the same in percent, or of a sigmoid
         width: classes K; 1 for one logit of a binary classifier
         of_several: whether the output has other tensors that could be logits
         placeholder: name of the module without weights that returns them in place of a head; empty for none

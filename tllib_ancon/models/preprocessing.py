@@ -16,7 +16,7 @@ from tllib_ancon.data.transforms import IMAGENET_MEAN, IMAGENET_STD, KEEP_RATIO,
 from tllib_ancon.models.normalisation import normalisation_before
 from tllib_ancon.models.outputs import takes_pixel_values
 from tllib_ancon.runtime.errors import UserError, one_line
-from tllib_ancon.runtime.types import Values
+from tllib_ancon.runtime.types import Options
 
 USUAL_SIDE = 224
 USUAL_CROP = 0.875
@@ -147,7 +147,7 @@ def _declared_by(part: nn.Module) -> Preprocessing | None:
     return None
 
 
-def _of_timm(network: nn.Module, metadata: Values) -> Preprocessing:
+def _of_timm(network: nn.Module, metadata: Options) -> Preprocessing:
     mean = tuple(metadata["mean"])
     std = tuple(metadata["std"])
     crop_fraction = metadata.get("crop_pct") or USUAL_CROP
@@ -163,7 +163,7 @@ def _of_timm(network: nn.Module, metadata: Values) -> Preprocessing:
     return replace(preprocessing, mean=(grey_mean,), std=(grey_std,), assumed=assumption)
 
 
-def _side_of_timm(network: nn.Module, metadata: Values) -> int:
+def _side_of_timm(network: nn.Module, metadata: Options) -> int:
     """The side that the network was built for, which may differ from that of its pre-trained weights."""
     for module in network.modules():
         size = getattr(module, "img_size", None)
@@ -172,7 +172,7 @@ def _side_of_timm(network: nn.Module, metadata: Values) -> int:
     return int(metadata["input_size"][-1])
 
 
-def _of_open_clip(settings: Values) -> Preprocessing:
+def _of_open_clip(settings: Options) -> Preprocessing:
     """The preprocessing of evaluated images by open_clip's ``preprocess_cfg``, an attribute of the image tower."""
     size = settings["size"]
     if not isinstance(size, int):

@@ -1,9 +1,9 @@
-"""Types of plain data that rooms hand to each other, named by what they hold."""
+"""Names for mappings and functions that rooms hand to each other."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-Values = Mapping[str, Any]
+Options = Mapping[str, Any]
 """Settings or options by name."""
 
 Record = dict[str, Any]

@@ -8,7 +8,7 @@ from torch import Tensor
 from tllib_ancon.methods import register
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
-from tllib_ancon.runtime.types import Values
+from tllib_ancon.runtime.types import Options
 from tllib_ancon.self_training.checks import Size, Weight, validated
 from tllib_ancon.self_training.memory_bank import Neighborhood, NeighborMethod, NeighborVotes
 from tllib_ancon.self_training.method import option
@@ -111,7 +111,7 @@ class AaD(NeighborMethod):
 class AaDWithAnCon(NeighborVotes, WithWeightedVotes, AaD):
     """AaD with the fixed weight λ of the votes."""
 
-    def anchoring(self) -> Values:
+    def anchoring(self) -> Options:
         return {"anchor_weight": self.smoothing}
 
 
@@ -119,5 +119,5 @@ class AaDWithAnCon(NeighborVotes, WithWeightedVotes, AaD):
 class AaDWithAnConAuto(NeighborVotes, AaD):
     """AaD in which a neighbour's prediction counts as one more vote, so that Q votes weigh Q / (1 + Q)."""
 
-    def anchoring(self) -> Values:
+    def anchoring(self) -> Options:
         return {"mixing": "adaptive"}

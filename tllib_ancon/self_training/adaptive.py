@@ -252,7 +252,7 @@ class AnConAuto(WithAnConAuto, SelfTraining):
         return 1 + STEP_OF_INFOMAX * self.infomax_coefficient
 
     def regularizer(self, visit: Visit) -> Tensor | float:
-        if visit.second_logits is None or not self.infomax_coefficient:
+        if visit.second_logits is None:
             return 0.0
         logits_of_both_views = torch.cat([visit.logits, visit.second_logits])
         return self.infomax_coefficient * information_maximization(logits_of_both_views, self.adaptive.shares)

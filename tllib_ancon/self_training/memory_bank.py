@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import NotFinite, UserError
-from tllib_ancon.runtime.types import Values
+from tllib_ancon.runtime.types import Options
 from tllib_ancon.self_training.checks import FixedPrecision, Share, check_visit, finite_rows, validated
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.method import Method, Visit
@@ -55,10 +55,10 @@ class Neighborhood(WholePass):
 
     Args:
         sizes: N images of the whole target set, K classes, D features before the head
-        mixing (str): ``"authors"``: the raw votes, as in AnCon's code, where a class with four saturates;
-            ``"normalized"``: their distribution, and a sample without a vote keeps s; ``"adaptive"``: s counts as one
-            more vote, which gives the votes' distribution the weight Q(x) / (1 + Q(x)), with Q(x) the sample's votes,
-            and leaves ``anchor_weight`` unused. Default: ``"authors"``
+        mixing (str): how votes enter. ``"authors"``: the raw votes, as in AnCon's code, where a class with four
+            saturates. ``"normalized"``: their distribution; a sample without a vote keeps s. ``"adaptive"``: s counts
+            as one more vote. The votes' distribution then has the weight Q(x) / (1 + Q(x)), with Q(x) the sample's
+            votes, and ``anchor_weight`` is unused. Default: ``"authors"``
         anchor_weight (float): weight of the anchors in [0, 1]. Default: 0.3
     """
 
@@ -137,7 +137,7 @@ class NeighborMethod(Method):
     learns_from_both_views = False
     neighborhood: Neighborhood
 
-    def anchoring(self) -> Values:
+    def anchoring(self) -> Options:
         """How votes enter the neighbourhood: ``mixing`` and ``anchor_weight``. Default: of the neighbourhood."""
         return {}
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tllib_ancon.methods import register
 from tllib_ancon.runtime import processes
-from tllib_ancon.runtime.types import Values
+from tllib_ancon.runtime.types import Options
 from tllib_ancon.self_training.checks import Size, validated
 from tllib_ancon.self_training.memory_bank import Neighborhood, NeighborMethod, NeighborVotes
 from tllib_ancon.self_training.method import option
@@ -124,7 +124,7 @@ class NRCWithAnCon(NeighborVotes, WithWeightedVotes, NRC):
         "authors", help="NRC: raw or normalised votes mixed with the neighbours"
     )
 
-    def anchoring(self) -> Values:
+    def anchoring(self) -> Options:
         return {"mixing": self.mixing, "anchor_weight": self.smoothing}
 
 
@@ -132,5 +132,5 @@ class NRCWithAnCon(NeighborVotes, WithWeightedVotes, NRC):
 class NRCWithAnConAuto(NeighborVotes, NRC):
     """NRC in which a neighbour's prediction counts as one more vote, so that Q votes weigh Q / (1 + Q)."""
 
-    def anchoring(self) -> Values:
+    def anchoring(self) -> Options:
         return {"mixing": "adaptive"}

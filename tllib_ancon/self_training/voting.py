@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor
 
 from tllib_ancon.runtime.errors import UserError
-from tllib_ancon.runtime.types import Values
+from tllib_ancon.runtime.types import Options
 from tllib_ancon.self_training.confidence import WithConfidence
 from tllib_ancon.self_training.ensemble import Convention, VotePrediction, WeightingScheme
 from tllib_ancon.self_training.mc_dropout import mc_dropout_probabilities
@@ -49,7 +49,7 @@ class WithVotes(WithConfidence):
                 "`confidence=mc-dropout` needs the model's head: pass it as head, or choose another `confidence`"
             )
 
-    def ensemble_options(self) -> Values:
+    def ensemble_options(self) -> Options:
         """The options of :class:`~tllib_ancon.self_training.TemporalEnsemble` that this method has."""
         return {name: getattr(self, name) for name in OF_THE_ENSEMBLE}
 
@@ -71,5 +71,5 @@ class WithWeightedVotes(WithVotes):
     )
     normalize: bool = option(False, help="divide a sample's votes by their number")
 
-    def ensemble_options(self) -> Values:
+    def ensemble_options(self) -> Options:
         return {**super().ensemble_options(), "convention": self.convention, "normalize": self.normalize}

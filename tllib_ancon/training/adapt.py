@@ -13,7 +13,7 @@ from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
-from tllib_ancon.runtime.types import Values
+from tllib_ancon.runtime.types import Options
 from tllib_ancon.training import devices
 from tllib_ancon.training.fit import fit
 from tllib_ancon.training.image_transforms import passed_transforms
@@ -109,7 +109,7 @@ def adapt(  # noqa: PLR0913
 
 
 def _config_of(
-    model: Any, images: Any, answers: Any, teacher: Any, config: AdaptConfig | None, settings: Values
+    model: Any, images: Any, answers: Any, teacher: Any, config: AdaptConfig | None, settings: Options
 ) -> AdaptConfig:
     """The settings of a call, with the paths that its other arguments name."""
     if isinstance(model, AdaptConfig) and config is None:

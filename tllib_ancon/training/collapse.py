@@ -12,8 +12,10 @@ from tllib_ancon.measures import selection
 from tllib_ancon.runtime.types import Metrics
 
 REMAINING_CLASSES = 0.9
+"""Fraction of the effective number of classes below which it has fallen."""
+
 REMAINING_INFOMAX = 0.5
-"""Fractions below which a number has fallen. Of ten classes that a source model predicts equally often and with
+"""Fraction of InfoMax below which it has fallen. Of ten classes that a source model predicts equally often and with
 certainty, four may be left: InfoMax then falls to log 4 / log 10 = 0.6 of its value without a collapse. See
 ``benchmarks/results/harm.md``."""
 
@@ -41,8 +43,8 @@ class Collapse(NamedTuple):
     """A fall of the diversity of the predictions.
 
     Attributes:
-        before: training
-        after: the epoch that ended in the collapse
+        before: diversity before training
+        after: diversity after the epoch that ended in the collapse
         mixing_weight: weight α of the source's batch-norm statistics; 0 where none are mixed
     """
 

@@ -36,9 +36,9 @@ class Evaluation(Shown):
     """Scores of a model on N images; ``print`` shows them in a few lines.
 
     Attributes:
-        scores: by name: ``images`` (N) and the label-free ``infomax``, ``corr_c`` and ``mean_entropy``; with labels
-            also ``accuracy``, ``mean_class_accuracy`` and ``per_class_accuracy`` in percent and ``ece`` in [0, 1]; with
-            a source ``source_accuracy``
+        scores: by name: ``images`` (N), and without labels ``infomax``, ``corr_c`` and ``mean_entropy``. With labels
+            also ``accuracy``, ``mean_class_accuracy`` and ``per_class_accuracy`` in percent, and ``ece`` in [0, 1].
+            With a source ``source_accuracy``
         classes: names of the K classes
     """
 

@@ -14,7 +14,7 @@ from tllib_ancon.data.layouts import default_resizing
 from tllib_ancon.data.pixels import PixelValues
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.classifier import normalises_by_layer_alone
-from tllib_ancon.runtime.types import Values
+from tllib_ancon.runtime.types import Options
 from tllib_ancon.training.image_transforms import ImagesConfig, Transforms, TransformSource, declared_preprocessing
 
 if TYPE_CHECKING:
@@ -61,13 +61,13 @@ class Facts:
         recorded_settings: ``config.json`` of the run that continues; empty for a new one
         source_settings: ``config.json`` of the run that trained the source model
         checkpoint: of the source model; empty for a module of the caller
-        is_whole: whether the source model is a network as it is, which no setting builds
+        is_whole: whether the source model is a whole network, which no setting builds
         network: None before it is loaded
         images: None before they are opened
     """
 
-    recorded_settings: Values = field(default_factory=dict)
-    source_settings: Values = field(default_factory=dict)
+    recorded_settings: Options = field(default_factory=dict)
+    source_settings: Options = field(default_factory=dict)
     checkpoint: str = ""
     is_whole: bool = False
     network: _NetworkFacts | None = None
@@ -80,7 +80,7 @@ def facts_of(
     network: nn.Module | None = None,
     images: Domain | None = None,
     transforms: TransformSource = None,
-    recorded_settings: Values = MappingProxyType({}),
+    recorded_settings: Options = MappingProxyType({}),
 ) -> Facts:
     """The facts of a run.
 

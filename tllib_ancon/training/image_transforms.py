@@ -23,7 +23,7 @@ from tllib_ancon.data.transforms import (
 from tllib_ancon.models.classifier import NetworkClassifier
 from tllib_ancon.models.preprocessing import channels_of, is_processor, preprocessing_of, preprocessing_of_processor
 from tllib_ancon.runtime.errors import UserError
-from tllib_ancon.runtime.types import Values
+from tllib_ancon.runtime.types import Options
 
 ImagesConfig = AdaptConfig | PretrainConfig | PredictConfig
 """Settings of images, of how they become tensors, and of the network that takes them."""
@@ -91,7 +91,7 @@ def declared_preprocessing(source: TransformSource) -> Preprocessing | None:
     return source
 
 
-def preprocessing_by(settings: Values, declared: Preprocessing | None) -> Preprocessing | None:
+def preprocessing_by(settings: Options, declared: Preprocessing | None) -> Preprocessing | None:
     """The preprocessing by these settings, else the network's own; None without mean or standard deviation."""
     base = declared or Preprocessing((), ())
     mean = settings.get("norm_mean") or base.mean

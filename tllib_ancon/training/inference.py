@@ -66,11 +66,13 @@ def run_network(
         result_device: where the outputs are collected. Default: where the network lies
     """
 
+    collected_on = device if result_device is None else result_device
+
     def rows() -> Iterator[tuple[Tensor, ...]]:
         for indices, items in batches:
             moved = to_device(items, device)
             logits, features = predict(moved if view is None else view(moved))
-            yield indices, features.float().to(result_device or device), logits.float().to(result_device or device)
+            yield indices, features.float().to(collected_on), logits.float().to(collected_on)
 
     parts = joined(rows(), num_rows)
     if processes.world_size() > 1:

@@ -1,4 +1,4 @@
-"""The images of a call: those that the caller passes or the settings name, opened as a domain and cached."""
+"""The images that the caller passes or the settings name, opened as a domain and cached."""
 
 import os
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from tllib_ancon.data.open import as_domain, open_domain
 from tllib_ancon.data.pixels import Decoding
 from tllib_ancon.data.transforms import ImageTransform
 from tllib_ancon.runtime.errors import UserError, unknown_name
-from tllib_ancon.runtime.types import Values
+from tllib_ancon.runtime.types import Options
 from tllib_ancon.training import devices
 from tllib_ancon.training.image_transforms import ImagesConfig, Transforms, TransformSource, refuse_unread_preprocessing
 from tllib_ancon.training.progress import Progress
@@ -67,7 +67,7 @@ def open_domains(
         raise UserError("`root` is needed; pass the folder of the dataset")
     if config.data is None and codes:
         raise missing_dataset(config.root)
-    how: Values = {
+    how: Options = {
         "classes": classes,
         "skip_corrupt": config.skip_corrupt,
         "workers": config.workers,

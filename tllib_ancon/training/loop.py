@@ -28,7 +28,7 @@ from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import NotFinite, UserError, reading
 from tllib_ancon.runtime.interruption import Interruption
 from tllib_ancon.runtime.processes import Shard
-from tllib_ancon.runtime.types import Metrics, Record, Values
+from tllib_ancon.runtime.types import Metrics, Options, Record
 from tllib_ancon.training import devices
 from tllib_ancon.training.checkpointing import OTHER_VERSION, Stateful, restore_snapshot, take_snapshot
 from tllib_ancon.training.inference import Outputs, predict_domain
@@ -284,7 +284,7 @@ def _create_optimizer(groups: ParameterGroups, options: AdaptConfig | PretrainCo
 
 def _optimizer(groups: ParameterGroups, options: AdaptConfig | PretrainConfig, is_fused: bool) -> Optimizer:
     momentum = options.momentum
-    shared: Values = {"lr": 0.0, "weight_decay": options.weight_decay, "fused": is_fused or None}
+    shared: Options = {"lr": 0.0, "weight_decay": options.weight_decay, "fused": is_fused or None}
     if options.optimizer == "adamw":
         return AdamW(_decayed(groups, options.weight_decay), betas=(momentum, 0.999), **shared)
     return SGD(groups, momentum=momentum, nesterov=momentum > 0, **shared)
@@ -318,8 +318,7 @@ def require_batch_statistics(model: nn.Module, batch_size: int) -> None:
 
 @contextmanager
 def _refusing_one_value() -> Iterator[None]:
-    """In this context a batch with one value for a channel of batch-norm, of which PyTorch raises a ValueError, is one
-    line."""
+    """In this context PyTorch's ValueError about a batch with one value for a channel of batch-norm is one line."""
     try:
         yield
     except ValueError as error:

@@ -111,12 +111,13 @@ def _disagreement(config: AdaptConfig, model: nn.Module, target: Domain, transfo
     drawn = torch.randperm(len(target), generator=torch.Generator().manual_seed(config.seed))[:COMPARED]
     compared = target.subset(drawn[:FIRST_COMPARED])
     classes = _predicted_classes(config, model, compared, transform, (_unchanged, mirror))
-    if len(drawn) > FIRST_COMPARED and not MirrorDisagreement.of(*classes).is_clearly_low:
+    disagreement = MirrorDisagreement.of(*classes)
+    if len(drawn) > FIRST_COMPARED and not disagreement.is_clearly_low:
         others = target.subset(drawn[FIRST_COMPARED:])
         classes_of_others = _predicted_classes(config, model, others, transform, (_unchanged, mirror))
         classes = torch.cat([classes, classes_of_others], dim=1)
         compared = target.subset(drawn)
-    disagreement = MirrorDisagreement.of(*classes)
+        disagreement = MirrorDisagreement.of(*classes)
     if disagreement.mirror <= LEAST_DISAGREEMENT:
         return disagreement
     (classes_of_shifts,) = _predicted_classes(config, model, compared, transform, (shifted,))

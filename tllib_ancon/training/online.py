@@ -14,11 +14,12 @@ from tllib_ancon.data.transforms import mirror
 from tllib_ancon.models.batch_norm import HALF, mixing_weight
 from tllib_ancon.models.classifier import BATCH_NORMS, require_network
 from tllib_ancon.models.copies import copy_of, recording_gradients
-from tllib_ancon.models.logits import ENOUGH, find_logits, observe
+from tllib_ancon.models.logits import ENOUGH, find_logits
 from tllib_ancon.models.moving_statistics import MovingStatistics
+from tllib_ancon.models.observation import observe
 from tllib_ancon.models.outputs import LogitsReader, called, output_for, two_logits
 from tllib_ancon.runtime.errors import UserError, unknown_name
-from tllib_ancon.runtime.types import State, Values
+from tllib_ancon.runtime.types import Options, State
 from tllib_ancon.self_training.streams import (
     StreamBatch,
     are_far,
@@ -66,7 +67,7 @@ class Online(nn.Module):
         optimizer: str,
         lr: float,
         augment: Callable[[Any], Any],
-        settings: Values,
+        settings: Options,
         head: str | None = None,
         batch_norm: str = "mixed",
     ):
@@ -315,10 +316,10 @@ def online(
 
     With ``batch_norm="mixed"`` and logits (B, K), a batch of 64 samples or more is first predicted by its statistics
     mixed with the source model's. If these predicted classes are like those of the stream so far, the batch is then
-    predicted and learnt from as with ``"target"``. If they are far, as in a stream that is sorted by class, batch-norm
-    uses a moving estimate over the stream, mixed with the source model's statistics by the weight that ``adapt`` would
-    choose, and the batch is not learnt from. Smaller batches, down to one sample, are predicted by the moving estimate,
-    and are such a batch once 64 samples are collected. This part is ours and in none of the papers.
+    predicted and learnt from as with ``"target"``. If they are far, as in a stream that is sorted by class, the batch
+    is not learnt from. Batch-norm then uses a moving estimate over the stream, mixed with the source model's
+    statistics by the weight that ``adapt`` would choose. Smaller batches, down to one sample, are predicted by the
+    moving estimate, and are such a batch once 64 samples are collected. This part is ours and in none of the papers.
 
     Returns: a module; calling it with a batch returns the predictions
 

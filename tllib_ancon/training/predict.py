@@ -18,7 +18,8 @@ from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.transforms import Preprocessing, Transform, mirror
 from tllib_ancon.models.classifier import Classifier, LogitsAndFeatures, no_logits
 from tllib_ancon.models.copies import unwrapped
-from tllib_ancon.models.logits import find_logits, observe
+from tllib_ancon.models.logits import find_logits
+from tllib_ancon.models.observation import observe
 from tllib_ancon.models.outputs import LogitsReader, evaluating, output_for
 from tllib_ancon.models.preprocessing import is_processor
 from tllib_ancon.runtime.errors import UserError

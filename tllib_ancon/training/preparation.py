@@ -80,12 +80,11 @@ class Preparation:
         self, step_change: float, batches: Sequence[Any], parameters: Sequence[nn.Parameter], loss: AdaptationStep
     ) -> float:
         """The rate of :func:`fitted_rate`. The trial steps leave network and method as they were."""
-        if loss.second_view is not None:
-            step_change *= loss.method.step_with_two_views
+        times = 1.0 if loss.second_view is None else loss.method.step_with_two_views
         state_of_network = copy.deepcopy(self.network.state_dict())
         state_of_method = copy.deepcopy(loss.method.state_dict())
         rate = fitted_rate(
-            step_change,
+            times * step_change,
             batches,
             parameters,
             lambda batch: loss(*batch)[0],

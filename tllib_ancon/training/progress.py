@@ -18,7 +18,7 @@ from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.processes import is_main
 from tllib_ancon.runtime.text import spelled_here, terminal
-from tllib_ancon.runtime.types import Metrics, Record, Values
+from tllib_ancon.runtime.types import Metrics, Options, Record
 
 
 class Meters:
@@ -196,7 +196,7 @@ def require_tracker(name: str) -> None:
     require(f"`track={name}`", name, extra="tracking" if name == "tensorboard" else None)
 
 
-def tracker(name: str, run: Path, settings: Values) -> Any:
+def tracker(name: str, run: Path, settings: Options) -> Any:
     """A tracker of Accelerate, such as TensorBoard's, that writes into the run directory and has its settings."""
     from accelerate import tracking
 

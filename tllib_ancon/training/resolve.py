@@ -23,7 +23,7 @@ from tllib_ancon.data.pixels import chosen_range
 from tllib_ancon.data.transforms import second_view
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
-from tllib_ancon.runtime.types import Values
+from tllib_ancon.runtime.types import Options
 from tllib_ancon.training.facts import Facts, ImageFacts
 from tllib_ancon.training.image_transforms import ImagesConfig, preprocessing_by
 
@@ -35,7 +35,7 @@ SMALL = 64
 CAREFUL_RATE = 0.001
 """Of SGD for a network that normalises by statistics of other images: it diverges at the usual rate."""
 
-USUAL_NETWORK: Values = {
+USUAL_NETWORK: Options = {
     "arch": "resnet18",
     "arch_option": (),
     "bottleneck_dim": 256,
@@ -44,7 +44,7 @@ USUAL_NETWORK: Values = {
 }
 """Settings of a network that no run records."""
 
-USUAL_IMAGES: Values = {"image_size": 224, "resize_size": 224, "crop_fraction": 0.875}
+USUAL_IMAGES: Options = {"image_size": 224, "resize_size": 224, "crop_fraction": 0.875}
 """Settings of images that neither a run nor a network's metadata tell."""
 
 INHERITED = (*USUAL_NETWORK, *USUAL_IMAGES, "norm_mean", "norm_std", "val_resizing")
@@ -78,29 +78,29 @@ def resolve(config: Config, facts: Facts) -> tuple[Config, list[str]]:
 # The layers: settings that are decided, and the facts -> defaults of others.
 
 
-def _recorded_run(settings: Values, facts: Facts) -> Values:
+def _recorded_run(settings: Options, facts: Facts) -> Options:
     return facts.recorded_settings
 
 
-def _source_run(settings: Values, facts: Facts) -> Values:
+def _source_run(settings: Options, facts: Facts) -> Options:
     names = (*INHERITED, *FOLLOWED)
     if facts.is_whole:
         names = tuple(name for name in names if name not in settings_of(ModelConfig))
     return {name: as_tuple(facts.source_settings.get(name)) for name in names}
 
 
-def _usual_network(settings: Values, facts: Facts) -> Values:
+def _usual_network(settings: Options, facts: Facts) -> Options:
     return {} if facts.is_whole else USUAL_NETWORK
 
 
-def _usual_source_images(settings: Values, facts: Facts) -> Values:
+def _usual_source_images(settings: Options, facts: Facts) -> Options:
     preprocessing = None if facts.images is None else facts.images.preprocessing
     if preprocessing is not None and 0 < preprocessing.image_size < SMALL:  # a digit network, which takes no other size
         return {**USUAL_IMAGES, "image_size": preprocessing.image_size}
     return USUAL_IMAGES
 
 
-def _unknown_preprocessing(settings: Values, facts: Facts) -> Values:
+def _unknown_preprocessing(settings: Options, facts: Facts) -> Options:
     if not _is_unknown(settings, facts):
         return {}
     image_size = settings.get("image_size") or _images(facts).side or USUAL_IMAGES["image_size"]
@@ -110,7 +110,7 @@ def _unknown_preprocessing(settings: Values, facts: Facts) -> Values:
     return {**usual, "train_resizing": "default", "padding": 0}
 
 
-def _metadata_of_the_network(settings: Values, facts: Facts) -> Values:
+def _metadata_of_the_network(settings: Options, facts: Facts) -> Options:
     if facts.images is None or facts.images.are_fixed or facts.images.preprocessing is None:
         return {}
     preprocessing = facts.images.preprocessing
@@ -122,56 +122,56 @@ def _metadata_of_the_network(settings: Values, facts: Facts) -> Values:
     }
 
 
-def _layout_of_the_data(settings: Values, facts: Facts) -> Values:
+def _layout_of_the_data(settings: Options, facts: Facts) -> Options:
     if facts.images is None or facts.images.are_fixed:
         return {}
     return {"val_resizing": facts.images.resizing, "train_resizing": facts.images.resizing}
 
 
-def _usual_images(settings: Values, facts: Facts) -> Values:
+def _usual_images(settings: Options, facts: Facts) -> Options:
     if facts.images is None or facts.images.are_fixed:
         return {}
     return {**USUAL_IMAGES, "padding": 0, "no_hflip": False}
 
 
-def _range_of_the_pixels(settings: Values, facts: Facts) -> Values:
+def _range_of_the_pixels(settings: Options, facts: Facts) -> Options:
     if facts.images is None:
         return {}
     pixel_range, _ = chosen_range(facts.images.pixel_values, settings.get("pixel_range"), facts.images.pixel_range)
     return {"pixel_range": pixel_range}
 
 
-def _views_of_the_source(settings: Values, facts: Facts) -> Values:
+def _views_of_the_source(settings: Options, facts: Facts) -> Options:
     if settings.get("no_hflip"):
         return {"views": 1}
     return {"views": facts.source_settings.get("views") or 1}
 
 
-def _optimizer(settings: Values, facts: Facts) -> Values:
+def _optimizer(settings: Options, facts: Facts) -> Options:
     if facts.network is not None and facts.network.normalises_by_layer:
         return {"optimizer": "adamw"}
     return {"optimizer": "sgd"}
 
 
-def _step_change(settings: Values, facts: Facts) -> Values:
+def _step_change(settings: Options, facts: Facts) -> Options:
     if settings["optimizer"] != "sgd" or "lr" in settings:
         return {}
     return {"step_change": methods.training_defaults(settings["method"]).get("step_change")}
 
 
-def _learning_rate(settings: Values, facts: Facts) -> Values:
+def _learning_rate(settings: Options, facts: Facts) -> Options:
     if settings["optimizer"] == "sgd" and settings["batch_norm"] == "source":
         return {"lr": CAREFUL_RATE}
     return {"lr": RATES[settings["optimizer"]]}
 
 
-def _frozen_parameters(settings: Values, facts: Facts) -> Values:
+def _frozen_parameters(settings: Options, facts: Facts) -> Options:
     if facts.network is not None and facts.network.is_partly_frozen:
         return {"adapted": "as-given"}
     return {}
 
 
-def _method(settings: Values, facts: Facts) -> Values:
+def _method(settings: Options, facts: Facts) -> Options:
     defaults = methods.training_defaults(settings["method"])
     return {
         "adapted": defaults.get("adapted", "all-but-head"),
@@ -179,7 +179,7 @@ def _method(settings: Values, facts: Facts) -> Values:
     }
 
 
-def _batch_size(settings: Values, facts: Facts) -> Values:
+def _batch_size(settings: Options, facts: Facts) -> Options:
     if facts.images is None:
         return {}
     share = settings["hold_out"] if settings["criterion"] in CRITERIA_OF_AN_EPOCH else 0.0
@@ -188,7 +188,7 @@ def _batch_size(settings: Values, facts: Facts) -> Values:
     return {"batch_size": min(USUAL_BATCH, max(in_each_process, 1))}
 
 
-def _machine(settings: Values, facts: Facts) -> Values:
+def _machine(settings: Options, facts: Facts) -> Options:
     if facts.network is None:
         return {}
     if torch.cuda.is_bf16_supported(including_emulation=False):
@@ -196,7 +196,7 @@ def _machine(settings: Values, facts: Facts) -> Values:
     return {"mixed_precision": "no"}
 
 
-Layer = Callable[[Values, Facts], Values]
+Layer = Callable[[Options, Facts], Options]
 
 _IMAGES: tuple[Layer, ...] = (
     _unknown_preprocessing,
@@ -255,7 +255,7 @@ def _shown(value: Any) -> str:
     return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _require_consistent(config: ImagesConfig, settings: Values, facts: Facts) -> None:
+def _require_consistent(config: ImagesConfig, settings: Options, facts: Facts) -> None:
     if _lacks_preprocessing(settings, facts):
         raise UserError(
             "the preprocessing of this network is unknown; pass `evaluation_transform`, to adapt also "
@@ -276,7 +276,7 @@ def _require_consistent(config: ImagesConfig, settings: Values, facts: Facts) ->
         )
 
 
-def _notes(config: ImagesConfig, settings: Values, facts: Facts) -> list[str]:
+def _notes(config: ImagesConfig, settings: Options, facts: Facts) -> list[str]:
     if facts.images is None:
         return []
     images = facts.images
@@ -300,20 +300,20 @@ def _notes(config: ImagesConfig, settings: Values, facts: Facts) -> list[str]:
     return [*notes, *notes_on_range, *images.pixel_values.lines(pixel_range, settings.get("bands"))]
 
 
-def _is_unknown(settings: Values, facts: Facts) -> bool:
+def _is_unknown(settings: Options, facts: Facts) -> bool:
     """Whether nothing tells how the images of a network are prepared."""
     if facts.images is None or facts.images.are_fixed or facts.images.preprocessing is not None:
         return False
     return settings.get("crop_fraction") is None
 
 
-def _lacks_preprocessing(settings: Values, facts: Facts) -> bool:
+def _lacks_preprocessing(settings: Options, facts: Facts) -> bool:
     if facts.images is None or facts.images.are_fixed:
         return False
     return preprocessing_by(settings, facts.images.preprocessing) is None
 
 
-def _augments(settings: Values, facts: Facts) -> bool:
+def _augments(settings: Options, facts: Facts) -> bool:
     """Whether training sees another view of an image each time."""
     if facts.images is None:
         return True

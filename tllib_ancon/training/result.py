@@ -20,7 +20,7 @@ from tllib_ancon.data.tensors import on_cpu
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.measures import indicators, selection
 from tllib_ancon.runtime.text import Shown
-from tllib_ancon.runtime.types import Metrics, Record, Values
+from tllib_ancon.runtime.types import Metrics, Options, Record
 from tllib_ancon.training import devices
 from tllib_ancon.training.card import card_of, save
 from tllib_ancon.training.progress import result_summary
@@ -120,7 +120,7 @@ class AdaptationResult(Shown):
             return self._certify_in_memory(answers, positions, settings)
         return self._certify_in_its_run(answers, settings)
 
-    def _certify_in_memory(self, answers: Any, positions: Labels | None, settings: Values) -> Session:
+    def _certify_in_memory(self, answers: Any, positions: Labels | None, settings: Options) -> Session:
         from tllib_ancon.certificate.certify import certify  # which few who adapt need
 
         images = self._origin.target
@@ -137,7 +137,7 @@ class AdaptationResult(Shown):
         }
         return certify(source_model, self.model, images, labels=answers, **{**usual, **settings})
 
-    def _certify_in_its_run(self, answers: Any, settings: Values) -> Session:
+    def _certify_in_its_run(self, answers: Any, settings: Options) -> Session:
         from tllib_ancon.certificate.certify import answers_of_labels
         from tllib_ancon.certificate.model_pair import ModelPair
 
