@@ -94,13 +94,18 @@ class TemporalEnsemble(FixedPrecision):
         dtype = torch.float32 if weighted else torch.int16
         self.register_buffer("counts", torch.zeros(num_samples, num_classes, dtype=dtype))
         self.register_buffer("ignored", torch.tensor(0))
-        self.vote_share = torch.tensor(0.0)  # of the last visit's predictions
+        self.last_weights = torch.zeros(1)  # of the last visit's predictions
         self.compared = False  # the first logits with probabilities; later it would stall a device
 
     @property
     def threshold(self) -> Tensor:
         """δ, a scalar; NaN before the first visit where it starts at the first batch's mean."""
         return self.weighting.threshold
+
+    @property
+    def vote_share(self) -> Tensor:
+        """The share of the last visit's predictions that voted, a scalar; 0 before the first visit."""
+        return (self.last_weights > 0).float().mean()
 
     def votes(self, indices: Tensor) -> Tensor:
         """f̄ of these samples before normalisation, (B, K) float32."""
@@ -117,15 +122,16 @@ class TemporalEnsemble(FixedPrecision):
     def forward(self, indices: Tensor, logits: Tensor, probabilities: Tensor | None = None) -> Tensor:
         """One visit of these samples: f̄ in the convention's order of reading and adding."""
         check_visit(indices, logits, self.sizes)
-        before = self.read(indices)
+        rows = indices.to(self.counts.device, non_blocking=True)
+        before = self.read(rows)
         if self.training:
-            self._add(indices, logits, probabilities)
+            self._add(rows, logits, probabilities)
         if self.convention == "paper":
-            return self.read(indices)
+            return self.read(rows)
         return before
 
-    def _add(self, indices: Tensor, logits: Tensor, probabilities: Tensor | None) -> None:
-        """Add the confident predictions of these samples."""
+    def _add(self, rows: Tensor, logits: Tensor, probabilities: Tensor | None) -> None:
+        """Add the confident predictions of the samples in these rows."""
         if probabilities is not None and probabilities.shape != logits.shape:
             raise UserError(f"probabilities have shape {tuple(probabilities.shape)}; expected {tuple(logits.shape)}")
         wide_logits = logits.float()
@@ -139,14 +145,15 @@ class TemporalEnsemble(FixedPrecision):
         ignored = ~usable
         self.ignored += ignored.sum()
         weights: Tensor = self.weighting(confidence.masked_fill(ignored, 0), usable, distribution)
-        self.vote_share = (weights > 0).float().mean()
-        rows = indices.to(weights.device, non_blocking=True)
+        self.last_weights = weights
         if self.soft:
             prediction = (wide_logits / self.temperature).softmax(1)
             votes = (weights[:, None] * prediction).masked_fill(ignored[:, None], 0)
             self.counts.index_put_((rows,), votes, accumulate=True)
         else:
-            self.counts.index_put_((rows, labels), weights.to(self.counts.dtype), accumulate=True)
+            # not index_put_, for which a GPU sorts the indices
+            cells = torch.add(labels, rows, alpha=self.counts.shape[1])
+            self.counts.view(-1).scatter_add_(0, cells, weights.to(self.counts.dtype))
 
 
 class Weighting(FixedPrecision):
