@@ -160,9 +160,9 @@ def test_tensors_reach_the_model_as_they_are(channels, workers):
     assert domain.name == "TensorDataset"
     assert domain.holds_tensors
     loader = ImageLoader(UnlabelledImages(domain, evaluation_transform(Preprocessing(image_size=224))), 2, workers)
-    assert torch.equal(torch.cat([batch for _, batch in loader]), images)
+    assert torch.equal(torch.cat([batch.cpu() for _, batch in loader]), images)
     halved = ImageLoader(UnlabelledImages(domain, lambda image: image / 2), 2, workers)
-    assert torch.equal(torch.cat([batch for _, batch in halved]), images / 2)
+    assert torch.equal(torch.cat([batch.cpu() for _, batch in halved]), images / 2)
 
 
 @pytest.mark.parametrize(

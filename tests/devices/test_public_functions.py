@@ -140,6 +140,12 @@ def test_a_module_on_either_device_gives_what_the_cpu_gives(name, kind):
         torch.testing.assert_close(found, expected, rtol=ROUNDING, atol=ROUNDING)
 
 
+def test_a_stream_of_images_on_another_device_is_an_error_that_says_where_to_move_them():
+    message = r"cannot be called on images.*move the images to cuda:0, where the model's weights are"
+    with StandIn(), pytest.raises(UserError, match=message):
+        tllib_ancon.online(network().to(DEVICE))(FLOATS)
+
+
 def test_deterministic_needs_a_variable_before_the_first_product(monkeypatch):
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     with StandIn():

@@ -56,7 +56,7 @@ def _comparable(value) -> tuple:
     if isinstance(value, torch.Tensor):
         if value.dtype == torch.bfloat16:  # NumPy has no such type
             return torch.bfloat16, _comparable(value.view(torch.int16))
-        value = value.numpy()
+        value = value.cpu().numpy()
     if isinstance(value, np.ndarray):
         return value.dtype, value.shape, value.tobytes()
     return type(value), value

@@ -205,7 +205,7 @@ def test_assess_and_certify_name_the_image():
 def masking(value):
     """A network that masks its last class."""
     is_last = torch.arange(CLASSES) == CLASSES - 1
-    return Returns(lambda features, logits: logits.masked_fill(is_last, value))
+    return Returns(lambda features, logits: logits.masked_fill(is_last.to(logits.device), value))
 
 
 def test_a_class_masked_by_infinity_is_an_error_whose_advice_leads_on():

@@ -55,7 +55,7 @@ def test_every_way_in_makes_the_same_run(domains, source_checkpoint, tmp_path):
     configured = tllib_ancon.adapt(AdaptConfig(**settings))
     written = torch.load(tmp_path / "command" / "checkpoints" / "best.pth", weights_only=True)
     for result in (called, configured):
-        assert all(torch.equal(tensor, written[name]) for name, tensor in result.model.state_dict().items())
+        assert all(torch.equal(tensor.cpu(), written[name]) for name, tensor in result.model.state_dict().items())
     dark = tllib_ancon.data.open_domain(str(domains), "ImageList", ["dark"])
     expected, found = (tllib_ancon.predict(model, dark, workers=0) for model in (tmp_path / "call", called.model))
     np.testing.assert_allclose(found.probabilities, expected.probabilities, atol=1e-6)
@@ -105,7 +105,7 @@ def test_arrays_keep_their_size_and_are_seen_whole(side, in_training, capsys):
     whole = torch.from_numpy(pixels).permute(0, 3, 1, 2) / 255
     seen = {True: [], False: []}
     model = net()
-    model.register_forward_pre_hook(lambda module, args: seen[torch.is_grad_enabled()].append(args[0].clone()))
+    model.register_forward_pre_hook(lambda module, args: seen[torch.is_grad_enabled()].append(args[0].cpu().clone()))
     settings = {"norm_mean": (0.0,) * 3, "norm_std": (1.0,) * 3}
     result = tllib_ancon.adapt(model, pixels, **{**QUICK, "quiet": False}, **settings)
     assert result.config.image_size == side
