@@ -3,8 +3,8 @@
 #
 #   benchmarks/gpu/run.sh DATA OUT
 #
-# DATA holds office31/ in TLLib's layout and, to start from, weights.safetensors of the network (else its library's own).
-# OUT receives every run, a log a step, and summary.md. A step that ended is not made again, nor one that failed: remove
+# It needs TLLib (pip install '.[tllib]'). DATA holds office31/ in TLLib's layout and, to start from, weights.safetensors
+# of the network (else its library's own). OUT receives every run, a log a step, and summary.md. A step that ended is not made again, nor one that failed: remove
 # OUT/ended/STEP to try it again. Status: 0 all is done, 1 all is done and a step failed, 75 call again.
 #
 # From the environment:
@@ -20,7 +20,7 @@ set -uo pipefail
 DATA=$1 OUT=$2
 NETWORK=${NETWORK:--a resnet50} SHORT=${SHORT:---epochs 2} PLAN=${PLAN:-$OUT/office31.toml} TABLE=${TABLE:-}
 SPEED=${SPEED-step epochs}
-WORKERS=${WORKERS:-$(($(nproc) / 2))}
+WORKERS=${WORKERS:-$(($(OMP_NUM_THREADS= nproc) / 2))}
 WHOLE=$(awk "BEGIN {print int(60 * ${MINUTES:-9})}") GRACE=20 CALL_AGAIN=75
 WEIGHTS=
 if [ -e "$DATA/weights.safetensors" ]; then WEIGHTS="--pretrained-weights $DATA/weights.safetensors"; fi

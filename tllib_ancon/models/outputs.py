@@ -201,18 +201,17 @@ def called(network: nn.Module, images: Batch, advice: str = SHAPE) -> Any:
             return output_for(network, images)
     except Exception as error:  # any error can come out of a user's own network
         shape = shape_text(images)
-        action = _advice_on(error, network, images) or advice
+        action = advice
+        if "to have 1 channels" in str(error):
+            action = ONE_CHANNEL
+        elif _on_another_device(images, network):
+            action = "; move the images to the device of the model's weights"
         raise UserError(f"the model cannot be called on images of shape {shape} ({one_line(error)}){action}") from error
 
 
-def _advice_on(error: Exception, network: nn.Module, images: Batch) -> str | None:
-    """What to do about an error whose cause can be seen."""
-    if "to have 1 channels" in str(error):
-        return ONE_CHANNEL
+def _on_another_device(images: Batch, network: nn.Module) -> bool:
     weights = next(network.parameters(), None)
-    if weights is not None and any(tensor.device != weights.device for _, tensor in tensors_in(images)):
-        return f"; move the images to {weights.device}, where the model's weights are"
-    return None
+    return weights is not None and any(tensor.device != weights.device for _, tensor in tensors_in(images))
 
 
 def logits_of(network: nn.Module, images: Batch) -> Any:
