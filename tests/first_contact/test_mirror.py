@@ -55,6 +55,18 @@ def test_classes_that_a_mirror_exchanges_are_not_mirrored(views, capfd):
     assert "`no_hflip`" in line
 
 
+def test_images_that_are_not_mirrored_still_get_the_callers_augmentation():
+    batches = []
+
+    def augment(images):
+        batches.append(images)
+        return images
+
+    result = adapt(sides=True, augment=augment)
+    assert result.config.no_hflip is True
+    assert batches
+
+
 def test_a_mirror_that_exchanges_classes_is_found_although_a_shift_changes_many_predictions(
     capfd,
 ):

@@ -25,11 +25,19 @@ ONE_CHANNEL = "; pass images of one channel, with one number in each of `norm_me
 
 
 class OtherOutput(UserError):
-    """A model that does not return logits (B, K)."""
+    """A model that does not return logits (B, K).
+
+    Attributes:
+        methods: those that adapt it nevertheless, without a score
+    """
+
+    methods: tuple[str, ...] = ("adabn", "tent")
 
 
 class MultiLabelOutput(OtherOutput):
     """A model whose classes do not exclude each other."""
+
+    methods = ("adabn",)
 
 
 @dataclass(frozen=True)

@@ -13,26 +13,17 @@ from tllib_ancon.data.batches import Batch, are_images, to_device
 from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.images import spread
 from tllib_ancon.data.pixels import PixelValues
-from tllib_ancon.data.transforms import mirror
 from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.models.outputs import OtherOutput, called
-from tllib_ancon.models.preprocessing import channels_of
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training import devices, inputs
-from tllib_ancon.training.facts import facts_of
-from tllib_ancon.training.image_transforms import (
-    Transforms,
-    TransformSource,
-    declared_preprocessing,
-    preprocessing_by,
-    transform_source_of,
-    transforms_of,
-)
-from tllib_ancon.training.mirroring import MirrorDisagreement, mirror_disagreement, unmirrored
+from tllib_ancon.training.image_transforms import Transforms, TransformSource
+from tllib_ancon.training.inputs import PreparedImages
+from tllib_ancon.training.mirroring import MirrorDisagreement, mirror_disagreement
 from tllib_ancon.training.model_classes import ModelClasses, in_the_models_order
 from tllib_ancon.training.plan import head_learns
 from tllib_ancon.training.probing import probe_of
-from tllib_ancon.training.resolve import resolve
+from tllib_ancon.training.resolve import ASSUMED_NORMALISATION
 from tllib_ancon.training.source import Source, open_source
 
 SAMPLE = 128
@@ -41,16 +32,13 @@ SAMPLE = 128
 DECODED = 32
 """Images at most of the sample whose pixels are looked at."""
 
-ASSUMED_NORMALISATION = {"norm_mean": 0.5, "norm_std": 0.25}
-"""Mean and standard deviation of a channel for a network whose normalisation is unknown."""
-
 
 @dataclass(frozen=True)
 class Case:
     """A model and images as ``adapt`` would use them.
 
     Attributes:
-        config: settings with every default filled in
+        prepared: settings with every default filled in, and how images become tensors
         requested: settings of the user
         source: where the model comes from
         network: copy of the model
@@ -61,13 +49,11 @@ class Case:
         target: all images
         labelled: whether the images have labels
         folder_lines: what is assumed about class folders
-        transforms: transforms for training and evaluation
         user_transforms: transforms or processor of the user
-        assumed_normalisation: settings of the normalisation that nothing defines, and that have an assumed value
         mirrors: how often a mirror changes the predicted class; None if the inputs are no images
     """
 
-    config: CheckConfig
+    prepared: PreparedImages[CheckConfig]
     requested: CheckConfig
     source: Source
     network: nn.Module
@@ -78,10 +64,30 @@ class Case:
     target: Domain
     labelled: bool
     folder_lines: list[str]
-    transforms: Transforms
     user_transforms: TransformSource
-    assumed_normalisation: list[str]
     mirrors: MirrorDisagreement | None = None
+
+    @property
+    def config(self) -> CheckConfig:
+        """Settings with every default filled in."""
+        return self.prepared.config
+
+    @property
+    def transforms(self) -> Transforms:
+        """Transforms for training and evaluation."""
+        return self.prepared.transforms
+
+    @property
+    def assumed_normalisation(self) -> list[str]:
+        """Settings of the normalisation that nothing defines, and that have an assumed value."""
+        recorded = self.source.recorded_settings
+        return [
+            name
+            for name in ASSUMED_NORMALISATION
+            if getattr(self.config, name) is not None
+            and getattr(self.requested, name) is None
+            and recorded.get(name) is None
+        ]
 
     @cached_property
     def sample(self) -> Domain:
@@ -123,21 +129,17 @@ def open_case(
     source = open_source(requested, model)
     domain = inputs.open_images(requested, images, None, source.classes)
     network = source.load(requested)
-    transform_source = transform_source_of(network, user_transforms)
-    assumed = _undefined_normalisation(requested, source, domain, transform_source)
-    assuming = _assuming(requested, network, assumed)
     # The lines of check replace the notes.
-    config, _ = resolve(assuming, facts_of(assuming, source, network, domain, transform_source))
-    transforms = transforms_of(config, network, domain, transform_source)
-    target = inputs.with_cache(config, domain.without_labels(), transforms)
+    prepared = inputs.prepare(requested, source, network, domain, user_transforms.completed_by(network))
+    config = prepared.config
     network.to(devices.device())
-    probe = to_device(probe_of(target, transforms.evaluation), devices.device())
+    probe = to_device(probe_of(prepared.domain, prepared.transforms.evaluation), devices.device())
     output = called(network, probe)
     classifier, output_error = _classifier_of(network, head, probe)
     if classifier is not None and head_learns(config, requested, classifier):
-        config = config.replace(adapted="all")
+        prepared = replace(prepared, config=config.replace(adapted="all"))
     case = Case(
-        config=config,
+        prepared=prepared,
         requested=requested,
         source=source,
         network=network,
@@ -145,41 +147,14 @@ def open_case(
         output_error=output_error,
         probe=probe,
         output=output,
-        target=target,
+        target=prepared.domain.without_labels(),
         labelled=domain.labels is not None,
         folder_lines=[],
-        transforms=transforms,
         user_transforms=user_transforms,
-        assumed_normalisation=assumed,
     )
     if classifier is None:
         return case
-    case = _with_classes(case, domain, classifier.num_classes)
-    return _with_mirrors_compared(case, classifier, transform_source)
-
-
-def _undefined_normalisation(
-    config: CheckConfig, source: Source, images: Domain, transform_source: TransformSource
-) -> list[str]:
-    """Settings of the normalisation that neither the user, the run of the model nor the network defines."""
-    if isinstance(transform_source, Transforms) or images.holds_tensors:
-        return []
-    settings = {}
-    for name in ASSUMED_NORMALISATION:
-        settings[name] = getattr(config, name) or source.recorded_settings.get(name)
-    if preprocessing_by(settings, declared_preprocessing(transform_source)) is not None:
-        return []
-    return [name for name, value in settings.items() if value is None]
-
-
-def _assuming(config: CheckConfig, network: nn.Module, names: list[str]) -> CheckConfig:
-    """The settings, with assumed values of these settings of the normalisation."""
-    channels = 3
-    if config.bands:
-        channels = len(config.bands)
-    elif channels_of(network) == 1:
-        channels = 1
-    return config.replace(**{name: (ASSUMED_NORMALISATION[name],) * channels for name in names})
+    return _with_mirrors_compared(_with_classes(case, domain, classifier.num_classes), classifier)
 
 
 def _classifier_of(network: nn.Module, head: str | None, probe: Batch) -> tuple[Classifier | None, str]:
@@ -205,15 +180,13 @@ def _with_classes(case: Case, images: Domain, num_classes: int) -> Case:
     )
 
 
-def _with_mirrors_compared(case: Case, classifier: Classifier, transform_source: TransformSource) -> Case:
+def _with_mirrors_compared(case: Case, classifier: Classifier) -> Case:
     """The case with predictions for images and their mirrors compared, and without mirrors where ``adapt`` leaves them
     out."""
     if not are_images(case.probe):
         return case
     disagreement = mirror_disagreement(case.config, classifier, case.target, case.transforms.evaluation)
     compared = replace(case, mirrors=disagreement)
-    mirrors_by_default = case.transforms.second_view is mirror and case.requested.no_hflip is None
-    if not (mirrors_by_default and disagreement.changes_class):
+    if not (disagreement.changes_class and case.prepared.mirrors_by_default(case.requested)):
         return compared
-    unmirrored_config, transforms = unmirrored(case.config, classifier, case.target, transform_source)
-    return replace(compared, config=unmirrored_config, transforms=transforms)
+    return replace(compared, prepared=case.prepared.unmirrored(classifier))

@@ -25,7 +25,7 @@ from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import Shown
 from tllib_ancon.runtime.types import Record
 from tllib_ancon.training import devices
-from tllib_ancon.training.image_transforms import passed_transforms
+from tllib_ancon.training.image_transforms import TransformSource
 
 
 @dataclass(frozen=True, repr=False)
@@ -128,7 +128,7 @@ def check(
         requested = requested.with_paths(root=images)
     if requested.out is not None:
         require(f"`out={requested.out}`", "matplotlib", extra="report")
-    user_transforms = passed_transforms(train_transform, evaluation_transform)
+    user_transforms = TransformSource.of_call(train_transform, evaluation_transform)
     with devices.using_processor(requested.threads):
         case = open_case(requested.replace(quiet=True), model, images, head, user_transforms)
         folder = None if requested.out is None else Path(requested.out)

@@ -14,10 +14,10 @@ from tllib_ancon.data.domain import numbered
 from tllib_ancon.data.pixels import usual_bands
 from tllib_ancon.data.transforms import KEEP_RATIO, Preprocessing
 from tllib_ancon.models.outputs import takes_pixel_values
-from tllib_ancon.preflight.case import ASSUMED_NORMALISATION, Case
+from tllib_ancon.preflight.case import Case
 from tllib_ancon.preflight.fact import FEW_NAMES, FINE, LOOK, WRONG, Fact
 from tllib_ancon.runtime.text import counted
-from tllib_ancon.training.image_transforms import Transforms
+from tllib_ancon.training.resolve import ASSUMED_NORMALISATION
 
 DARK = 64
 """Pixel value of 255; a sample without any as large is marked as dark."""
@@ -212,7 +212,7 @@ def preprocessing(case: Case) -> Fact:
     """Resizing, crop and normalisation, and where they come from."""
     source, mark = _source_of_preprocessing(case)
     chosen = case.transforms.preprocessing
-    if isinstance(case.user_transforms, Transforms) or case.target.holds_tensors or chosen is None:
+    if case.user_transforms.fixes(case.target) or chosen is None:
         return Fact(source, {"source": source}, ("evaluation_transform",), mark)
     values = {"source": source, **dataclasses.asdict(chosen)}
     settings = (*PREPARING, "evaluation_transform")
@@ -243,7 +243,7 @@ def _three_digits(values: Sequence[float]) -> str:
 
 def _source_of_preprocessing(case: Case) -> tuple[str, str]:
     """Where the preprocessing comes from, and a mark."""
-    if isinstance(case.user_transforms, Transforms):
+    if case.user_transforms.transforms is not None:
         return "your transforms", FINE
     if case.target.holds_tensors:
         return "none: the model gets the tensors unchanged", FINE
@@ -273,7 +273,7 @@ def _undefined(names: Sequence[str]) -> str:
 
 def _source_without_settings(case: Case) -> tuple[str, str]:
     """Where the preprocessing comes from that no setting of the user decides, and a mark."""
-    if isinstance(case.user_transforms, Preprocessing):
+    if case.user_transforms.preprocessing is not None:
         return "the image processor that you pass", FINE
     if case.source.run is not None:
         return f"the record of the run {case.source.run}", FINE

@@ -16,13 +16,14 @@ from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.types import Options
 from tllib_ancon.training import devices
 from tllib_ancon.training.fit import fit
-from tllib_ancon.training.image_transforms import passed_transforms
+from tllib_ancon.training.image_transforms import TransformSource
 from tllib_ancon.training.inputs import open_target
 from tllib_ancon.training.plan import make_plan
 from tllib_ancon.training.result import AdaptationResult
 from tllib_ancon.training.run import open_run
 from tllib_ancon.training.source import open_source
-from tllib_ancon.training.teacher import with_teacher
+from tllib_ancon.training.teacher import refuse_unread_teacher, with_teacher
+from tllib_ancon.training.without_logits import PlanWithoutLogits
 
 __all__ = ["AdaptationResult", "adapt"]
 
@@ -93,7 +94,8 @@ def adapt(  # noqa: PLR0913
         >>> predictions = tllib_ancon.predict(result.model, "photos/")
     """
     config = _config_of(model, images, answers, teacher, config, settings)
-    user_transforms = passed_transforms(train_transform, evaluation_transform)
+    refuse_unread_teacher(config, teacher)
+    user_transforms = TransformSource.of_call(train_transform, evaluation_transform, augment)
     processes.join()
     run = open_run(config.log)
     with devices.using_processor(config.threads):
@@ -101,7 +103,9 @@ def adapt(  # noqa: PLR0913
         run.refuse_own_checkpoint(source.checkpoint)
         target = open_target(config, source, images, labels, user_transforms)
         recorded = {} if config.overwrite else run.recorded_settings()
-        plan = make_plan(config, source, target, recorded, user_transforms, head=head, augment=augment, answers=answers)
+        plan = make_plan(config, source, target, recorded, user_transforms, head=head, answers=answers)
+        if isinstance(plan, PlanWithoutLogits):
+            return plan.fit()
         plan = with_teacher(plan, None if isinstance(teacher, str | Path) else teacher)
         if plan.teacher is not None:
             run.refuse_own_checkpoint(plan.teacher.opened.checkpoint)

@@ -54,7 +54,6 @@ class Adaptation(TrainingLoop):
     first_epoch = 0
 
     def __init__(self, plan: Plan, run: MemoryRun):
-        assert plan.model is not None
         options = plan.config
         self.target = plan.target
         self.num_taught = 0 if plan.taught is None else int((plan.taught >= 0).sum())
@@ -267,7 +266,6 @@ def _parameter_groups(plan: Plan, method: methods.Method, images: TargetLoaders)
     """The parameters that learn, with their rates; an empty group where only statistics change."""
     model = plan.model
     options = plan.config
-    assert model is not None
     assert options.lr is not None
     refuse_unread_settings(options, model, method.trains)
     require_batch_statistics(model, images.training.batch_size)

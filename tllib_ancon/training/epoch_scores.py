@@ -21,7 +21,6 @@ class EpochScores:
     """
 
     def __init__(self, plan: Plan):
-        assert plan.model is not None
         self.score_by_labels = scorer_by_labels(plan.target)
         self.record_every = plan.config.record_every
         self.num_classes = plan.model.num_classes

@@ -14,8 +14,9 @@ from tllib_ancon.data.layouts import default_resizing
 from tllib_ancon.data.pixels import PixelValues
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.classifier import normalises_by_layer_alone
+from tllib_ancon.models.preprocessing import channels_of
 from tllib_ancon.runtime.types import Options
-from tllib_ancon.training.image_transforms import ImagesConfig, Transforms, TransformSource, declared_preprocessing
+from tllib_ancon.training.image_transforms import UNDECIDED, ImagesConfig, TransformSource
 
 if TYPE_CHECKING:
     from tllib_ancon.training.source import Source
@@ -30,12 +31,14 @@ class _NetworkFacts:
 
     normalises_by_layer: bool  # alone, as transformers
     is_partly_frozen: bool
+    channels: int  # of its images: 1 if its library says so, else 3
 
     @classmethod
     def of(cls, network: nn.Module) -> _NetworkFacts:
         return cls(
             normalises_by_layer=normalises_by_layer_alone(network),
             is_partly_frozen=not all(parameter.requires_grad for parameter in network.parameters()),
+            channels=1 if channels_of(network) == 1 else 3,
         )
 
 
@@ -79,7 +82,7 @@ def facts_of(
     source: Source,
     network: nn.Module | None = None,
     images: Domain | None = None,
-    transforms: TransformSource = None,
+    transforms: TransformSource = UNDECIDED,
     recorded_settings: Options = MappingProxyType({}),
 ) -> Facts:
     """The facts of a run.
@@ -89,8 +92,7 @@ def facts_of(
         source: trained model, whose run decides how its images are prepared
         network: loaded network. Default: what depends on it is filled in as for a usual one
         images: images of the run. Default: their settings are left out
-        transforms: the caller's, or a preprocessing, by
-            :func:`~tllib_ancon.training.image_transforms.transform_source_of`
+        transforms: what decides how the images become tensors
         recorded_settings: ``config.json`` of the run that continues
     """
     image_facts = None
@@ -98,11 +100,11 @@ def facts_of(
         image_facts = ImageFacts(
             count=len(images),
             side=images.images.side,
-            preprocessing=declared_preprocessing(transforms),
-            are_fixed=isinstance(transforms, Transforms) or images.holds_tensors,
+            preprocessing=transforms.preprocessing,
+            are_fixed=transforms.fixes(images),
             resizing=default_resizing(config.data),
             pixel_values=images.pixel_values(),
-            tensor_range=None if isinstance(transforms, Transforms) else _range_of_tensors(images),
+            tensor_range=_range_of_tensors(images) if transforms.transforms is None else None,
             pixel_range=images.images.decoding.pixel_range or source.recorded_settings.get("pixel_range"),
         )
     return Facts(

@@ -59,38 +59,6 @@ class Transforms:
     augment: Callable[[Any], Any] | None = None  # a batch of training tensors -> the same, augmented
 
 
-TransformSource = Transforms | Preprocessing | None
-"""What decides how images become tensors: transforms of a caller, or the preprocessing of a processor or a network."""
-
-
-def passed_transforms(train: Transform | None, evaluation: Transform | None) -> TransformSource:
-    """What a caller passes; an image processor of transformers for evaluation gives its settings to both."""
-    if train is None and is_processor(evaluation):
-        return preprocessing_of_processor(evaluation)
-    if train is None and evaluation is None:
-        return None
-    if train is None or evaluation is None:
-        missing = "train_transform" if train is None else "evaluation_transform"
-        raise UserError(f"`{missing}` is needed as well; pass one transform for training and one for evaluation")
-    return Transforms(train, evaluation)
-
-
-def transform_source_of(network: nn.Module, source: TransformSource = None) -> TransformSource:
-    """What a caller passes, beside or else the preprocessing of the network, which is derived here and nowhere else."""
-    if isinstance(source, Preprocessing):
-        return source
-    declared = preprocessing_of(network)
-    if source is None:
-        return declared
-    return replace(source, preprocessing=declared)
-
-
-def declared_preprocessing(source: TransformSource) -> Preprocessing | None:
-    if isinstance(source, Transforms):
-        return source.preprocessing
-    return source
-
-
 def preprocessing_by(settings: Options, declared: Preprocessing | None) -> Preprocessing | None:
     """The preprocessing by these settings, else the network's own; None without mean or standard deviation."""
     base = declared or Preprocessing((), ())
@@ -102,37 +70,83 @@ def preprocessing_by(settings: Options, declared: Preprocessing | None) -> Prepr
     return replace(base, mean=mean, std=std, horizontal_flip=not settings.get("no_hflip"), **chosen)
 
 
-def refuse_unread_preprocessing(config: ImagesConfig, images: Domain, source: TransformSource = None) -> None:
-    """Raise an error for settings of preprocessing that change nothing: of tensors, or beside the caller's own
-    transforms.
+@dataclass(frozen=True)
+class TransformSource:
+    """What decides how images become tensors.
 
-    Args:
-        config: settings of the user, before any default is filled in
+    Attributes:
+        preprocessing: of the processor that the caller passes, else of the network; None where nothing declares it
+        transforms: the caller's, which do all preprocessing
+        augment: the caller's, a batch of training tensors -> the same, augmented
     """
-    if not images.holds_tensors and not isinstance(source, Transforms):
-        return
-    fields = type(config).model_fields
-    for name in (*PREPARING, *READING) if images.holds_tensors else PREPARING:
-        if name not in fields or getattr(config, name) in (None, fields[name].default):
-            continue
-        if images.holds_tensors:
-            reason = "on tensors of floats, which the model gets unchanged; leave it out, or pass images as bytes"
-        else:
-            reason = "beside `evaluation_transform`, which does all preprocessing; leave one of them out"
-        raise UserError(f"`{name}` has no effect {reason}")
+
+    preprocessing: Preprocessing | None = None
+    transforms: Transforms | None = None
+    augment: Callable[[Any], Any] | None = None
+
+    @classmethod
+    def of_call(
+        cls,
+        train: Transform | None,
+        evaluation: Transform | None,
+        augment: Callable[[Any], Any] | None = None,
+    ) -> TransformSource:
+        """What a caller passes; an image processor of transformers for evaluation gives its settings to both."""
+        if train is None and is_processor(evaluation):
+            return cls(preprocessing_of_processor(evaluation), augment=augment)
+        if train is None and evaluation is None:
+            return cls(augment=augment)
+        if train is None or evaluation is None:
+            missing = "train_transform" if train is None else "evaluation_transform"
+            raise UserError(f"`{missing}` is needed as well; pass one transform for training and one for evaluation")
+        return cls(transforms=Transforms(train, evaluation), augment=augment)
+
+    def completed_by(self, network: nn.Module) -> TransformSource:
+        """The same, with the preprocessing of the network where the caller passes none. It is derived here and nowhere
+        else."""
+        if self.preprocessing is not None:
+            return self
+        return replace(self, preprocessing=preprocessing_of(network))
+
+    def fixes(self, images: Domain) -> bool:
+        """Whether no setting changes how these images become tensors: the caller's transforms do it, or they are
+        tensors."""
+        return self.transforms is not None or images.holds_tensors
+
+    def refuse_unread_settings(self, config: ImagesConfig, images: Domain) -> None:
+        """Raise an error for settings of preprocessing that change nothing: of tensors, or beside the caller's own
+        transforms.
+
+        Args:
+            config: settings of the user, before any default is filled in
+        """
+        if not self.fixes(images):
+            return
+        fields = type(config).model_fields
+        for name in (*PREPARING, *READING) if images.holds_tensors else PREPARING:
+            if name not in fields or getattr(config, name) in (None, fields[name].default):
+                continue
+            if images.holds_tensors:
+                reason = "on tensors of floats, which the model gets unchanged; leave it out, or pass images as bytes"
+            else:
+                reason = "beside `evaluation_transform`, which does all preprocessing; leave one of them out"
+            raise UserError(f"`{name}` has no effect {reason}")
+
+    def transforms_of(self, config: ImagesConfig, network: nn.Module, images: Domain) -> Transforms:
+        """Transforms of images: the caller's, none for tensors, else by the preprocessing."""
+        preprocessing = preprocessing_by(dict(config), self.preprocessing)
+        if self.transforms is not None:
+            return replace(self.transforms, preprocessing=preprocessing, augment=self.augment)
+        if images.holds_tensors or preprocessing is None:
+            return Transforms(nn.Identity(), nn.Identity(), preprocessing, augment=self.augment)
+        _require_channels(network, len(preprocessing.mean))
+        evaluation = evaluation_transform(preprocessing)
+        train = evaluation if isinstance(config, PredictConfig) else train_transform(preprocessing)
+        return Transforms(train, evaluation, preprocessing, second_view(preprocessing), self.augment)
 
 
-def transforms_of(config: ImagesConfig, network: nn.Module, images: Domain, source: TransformSource) -> Transforms:
-    """Transforms of images: the caller's, none for tensors, else by the preprocessing."""
-    preprocessing = preprocessing_by(dict(config), declared_preprocessing(source))
-    if isinstance(source, Transforms):
-        return replace(source, preprocessing=preprocessing)
-    if images.holds_tensors or preprocessing is None:
-        return Transforms(nn.Identity(), nn.Identity(), preprocessing)
-    _require_channels(network, len(preprocessing.mean))
-    evaluation = evaluation_transform(preprocessing)
-    train = evaluation if isinstance(config, PredictConfig) else train_transform(preprocessing)
-    return Transforms(train, evaluation, preprocessing, second_view(preprocessing))
+UNDECIDED = TransformSource()
+"""Where a caller passes nothing and no network is known yet."""
 
 
 def _require_channels(network: nn.Module, channels: int) -> None:

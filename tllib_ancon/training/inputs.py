@@ -1,9 +1,15 @@
 """The images that the caller passes or the settings name, opened as a domain and cached."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar, cast
+
+from torch import nn
 
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
@@ -12,13 +18,72 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.layouts import layout_of, missing_dataset
 from tllib_ancon.data.open import as_domain, open_domain
 from tllib_ancon.data.pixels import Decoding
-from tllib_ancon.data.transforms import ImageTransform
+from tllib_ancon.data.transforms import ImageTransform, mirror
 from tllib_ancon.runtime.errors import UserError, unknown_name
 from tllib_ancon.runtime.types import Options
 from tllib_ancon.training import devices
-from tllib_ancon.training.image_transforms import ImagesConfig, Transforms, TransformSource, refuse_unread_preprocessing
+from tllib_ancon.training.facts import facts_of
+from tllib_ancon.training.image_transforms import ImagesConfig, Transforms, TransformSource
 from tllib_ancon.training.progress import Progress
+from tllib_ancon.training.resolve import resolve
 from tllib_ancon.training.source import Source
+
+Config = TypeVar("Config", bound=ImagesConfig)
+
+
+@dataclass(frozen=True)
+class PreparedImages(Generic[Config]):
+    """Images, and how they become what a network gets.
+
+    Attributes:
+        config: the settings, with every default filled in
+        notes: what was assumed, lines for the user
+        domain: the images, decoded and cached as the settings define
+        transform_source: what decides how they become tensors
+        transforms: how they become tensors
+    """
+
+    config: Config
+    notes: list[str]
+    domain: Domain
+    transform_source: TransformSource
+    transforms: Transforms
+
+    def mirrors_by_default(self, requested: AdaptConfig) -> bool:
+        """Whether training mirrors images, and the user leaves it open whether it should."""
+        return self.transforms.second_view is mirror and requested.no_hflip is None
+
+    def unmirrored(self, network: nn.Module) -> PreparedImages[Config]:
+        """The same, as if the user had passed ``no_hflip``."""
+        config = cast(Config, self.config.replace(no_hflip=True))
+        transforms = self.transform_source.transforms_of(config, network, self.domain)
+        if transforms.second_view is None:
+            config = cast(Config, config.replace(views=1))
+        return replace(self, config=config, transforms=transforms)
+
+
+def prepare(
+    requested: Config,
+    source: Source,
+    network: nn.Module,
+    images: Domain,
+    transform_source: TransformSource,
+    recorded_settings: Options = MappingProxyType({}),
+) -> PreparedImages[Config]:
+    """Fill in every setting, and prepare images for a network.
+
+    Args:
+        requested: settings of the user
+        source: the trained model
+        network: its network
+        images: as they were opened
+        transform_source: what decides how they become tensors
+        recorded_settings: ``config.json`` of the run that continues
+    """
+    facts = facts_of(requested, source, network, images, transform_source, recorded_settings)
+    config, notes = resolve(requested, facts)
+    transforms = transform_source.transforms_of(config, network, images)
+    return PreparedImages(config, notes, with_cache(config, images, transforms), transform_source, transforms)
 
 
 def open_target(
@@ -26,7 +91,7 @@ def open_target(
 ) -> Domain:
     """The target images that the caller passes, or that the settings name."""
     target = open_images(config, images, labels, source.classes)
-    refuse_unread_preprocessing(config, target, user_transforms)
+    user_transforms.refuse_unread_settings(config, target)
     if source.checkpoint and config.root and config.data:
         _require_known_source_domains(config)
     return target

@@ -3,7 +3,7 @@
 import copy
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,10 +17,8 @@ from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.outputs import evaluating, logits_of
 from tllib_ancon.runtime import processes
 from tllib_ancon.training import devices
-from tllib_ancon.training.image_transforms import Transforms, TransformSource, transforms_of
+from tllib_ancon.training.inputs import PreparedImages
 from tllib_ancon.training.progress import Progress
-
-Config = TypeVar("Config", bound=AdaptConfig)
 
 COMPARED = 256
 """Images at most that are compared, drawn from the target by the seed."""
@@ -176,28 +174,12 @@ def _mirror_line(disagreement: MirrorDisagreement) -> str:
     )
 
 
-def without_mirrors(
-    config: AdaptConfig,
-    classifier: Classifier,
-    target: Domain,
-    transforms: Transforms,
-    transform_source: TransformSource,
-) -> tuple[AdaptConfig, Transforms]:
-    """The settings and transforms of an adaptation, without mirrored images where a mirror changes the class, as if
-    ``no_hflip`` had been passed."""
-    disagreement = mirror_disagreement(config, classifier.to(devices.device()), target, transforms.evaluation)
+def without_mirrors(prepared: PreparedImages[AdaptConfig], classifier: Classifier) -> PreparedImages[AdaptConfig]:
+    """The images of an adaptation, without mirrors where a mirror changes the class, as if ``no_hflip`` had been
+    passed."""
+    classifier.to(devices.device())
+    disagreement = mirror_disagreement(prepared.config, classifier, prepared.domain, prepared.transforms.evaluation)
     if not disagreement.changes_class:
-        return config, transforms
-    Progress(config.quiet).line(_mirror_line(disagreement))
-    return unmirrored(config, classifier, target, transform_source)
-
-
-def unmirrored(
-    config: Config, classifier: Classifier, target: Domain, transform_source: TransformSource
-) -> tuple[Config, Transforms]:
-    """The settings and transforms of an adaptation with ``no_hflip``."""
-    unmirrored_config = config.replace(no_hflip=True)
-    transforms = transforms_of(unmirrored_config, classifier, target, transform_source)
-    if transforms.second_view is None:
-        unmirrored_config = unmirrored_config.replace(views=1)
-    return unmirrored_config, transforms
+        return prepared
+    Progress(prepared.config.quiet).line(_mirror_line(disagreement))
+    return prepared.unmirrored(classifier)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,22 +12,21 @@ from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.batches import Batch
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.labels import Labels
-from tllib_ancon.data.transforms import Preprocessing, mirror
 from tllib_ancon.models.classifier import Classifier, NetworkClassifier, as_classifier
-from tllib_ancon.models.outputs import MultiLabelOutput, OtherOutput
+from tllib_ancon.models.outputs import OtherOutput
 from tllib_ancon.runtime.types import Record
-from tllib_ancon.training import devices, inputs
-from tllib_ancon.training.facts import facts_of
+from tllib_ancon.training import devices
 from tllib_ancon.training.files import sha256
-from tllib_ancon.training.image_transforms import Transforms, TransformSource, transform_source_of, transforms_of
+from tllib_ancon.training.image_transforms import Transforms, TransformSource
+from tllib_ancon.training.inputs import prepare
 from tllib_ancon.training.mirroring import without_mirrors
 from tllib_ancon.training.model_classes import in_the_models_order, note_on_labels
 from tllib_ancon.training.probing import probe_of
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.resolve import resolve
 from tllib_ancon.training.run_record import images_record, network_record, sha256_of_tensors
 from tllib_ancon.training.source import Source
 from tllib_ancon.training.teaching import taught_labels
+from tllib_ancon.training.without_logits import PlanWithoutLogits
 
 if TYPE_CHECKING:
     from tllib_ancon.training.teacher import Teacher
@@ -46,7 +44,7 @@ class Plan:
         config: the settings, with every default filled in
         requested: the settings of the user alone
         source: the trained model
-        model: a copy of it, which will be adapted; None for a model without logits (B, K)
+        model: a copy of it, which will be adapted
         target: the images, with the classes of the model where it has some
         transforms: how images become tensors
         progress: where lines for the user go
@@ -60,7 +58,7 @@ class Plan:
     config: AdaptConfig
     requested: AdaptConfig
     source: Source
-    model: Classifier | None
+    model: Classifier
     target: Domain
     transforms: Transforms
     progress: Progress
@@ -83,9 +81,8 @@ def make_plan(
     user_transforms: TransformSource,
     *,
     head: str | None = None,
-    augment: Callable[[Any], Any] | None = None,
     answers: Any = None,
-) -> Plan:
+) -> Plan | PlanWithoutLogits:
     """Decide all that is known before the first step.
 
     Args:
@@ -94,44 +91,37 @@ def make_plan(
         images: the target, as it was opened
         recorded: ``config.json`` of the run that continues; empty for a new one
         user_transforms: transforms of the caller
-        head, augment, answers: as for :func:`tllib_ancon.adapt`
+        head, answers: as for :func:`tllib_ancon.adapt`
     """
     progress = Progress(requested.quiet)
     devices.make_reproducible(requested.seed, requested.deterministic)
     network = source.load(requested)
-    transform_source = transform_source_of(network, user_transforms)
-    config, notes = resolve(requested, facts_of(requested, source, network, images, transform_source, recorded))
-    progress.lines(notes)
-    transforms = replace(transforms_of(config, network, images, transform_source), augment=augment)
-    target = inputs.with_cache(config, images, transforms)
-    probe = probe_of(target, transforms.evaluation) if source.is_whole else None
-    model = _classifier(requested, source, network, head, probe)
-    if model is None:
-        return Plan(config, requested, source, None, target, transforms, progress, {}, head, probe)
-    if transforms.second_view is mirror and requested.no_hflip is None and "no_hflip" not in recorded:
-        config, transforms = without_mirrors(config, model, target, transforms, transform_source)
+    prepared = prepare(requested, source, network, images, user_transforms.completed_by(network), recorded)
+    progress.lines(prepared.notes)
+    probe = probe_of(prepared.domain, prepared.transforms.evaluation) if source.is_whole else None
+    try:
+        model = as_classifier(network, head, probe)
+    except OtherOutput as error:
+        module = source.callers_module
+        if module is None or requested.log is not None or requested.method not in error.methods:
+            raise
+        return PlanWithoutLogits(requested, module, prepared, head)
+    if prepared.mirrors_by_default(requested) and "no_hflip" not in recorded:
+        prepared = without_mirrors(prepared, model)
+    transforms = prepared.transforms
     model.preprocessing = transforms.preprocessing
-    target = in_the_models_order(target, network, model.num_classes, source, progress.line)
-    config = _with_parameters_to_train(config, requested, model, progress)
+    target = in_the_models_order(prepared.domain, network, model.num_classes, source, progress.line)
+    config = _with_parameters_to_train(prepared.config, requested, model, progress)
     note_on_labels(target, progress)
     if isinstance(model, NetworkClassifier):
         progress.lines(model.reader.notes)
     record = _record_of(config, source, network, model, target)
     if requested.log is not None and probe is not None:
-        record["network"] = network_record(model, probe, _preprocessing_to_record(transforms, user_transforms))
-    taught = None
-    answers = config.answers if answers is None else answers
-    if config.teach is not None or answers is not None:
-        taught = taught_labels(config, target, answers, record)
+        preprocessing = transforms.preprocessing if user_transforms.transforms is None else None
+        record["network"] = network_record(model, probe, preprocessing)
+    taught = taught_labels(config, target, answers, record)
     _warn_about(target, transforms, progress)
     return Plan(config, requested, source, model, target, transforms, progress, record, head, probe, taught)
-
-
-def _preprocessing_to_record(transforms: Transforms, user_transforms: TransformSource) -> Preprocessing | None:
-    """The preprocessing by which a later command prepares images; None where transforms of the user did all of it."""
-    if isinstance(user_transforms, Transforms):
-        return None
-    return transforms.preprocessing
 
 
 def _warn_about(target: Domain, transforms: Transforms, progress: Progress) -> None:
@@ -140,19 +130,6 @@ def _warn_about(target: Domain, transforms: Transforms, progress: Progress) -> N
         progress.line("no augmentation is used, and AnCon needs one; pass `augment`, a function of a batch")
     if len(target) < FEW:
         progress.line(f"only {len(target)} of at least {FEW} images: adapting may reduce accuracy; add images")
-
-
-def _classifier(
-    requested: AdaptConfig, source: Source, network: nn.Module, head: str | None, probe: Batch | None
-) -> Classifier | None:
-    """The network as a classifier; None where its output is no logits (B, K) and the method needs none."""
-    try:
-        return as_classifier(network, head, probe)
-    except OtherOutput as error:
-        methods_without_logits = ("adabn",) if isinstance(error, MultiLabelOutput) else ("adabn", "tent")
-        if source.checkpoint or requested.log is not None or requested.method not in methods_without_logits:
-            raise
-        return None
 
 
 def head_learns(config: AdaptConfig, requested: AdaptConfig, model: Classifier) -> bool:

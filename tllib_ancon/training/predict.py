@@ -28,14 +28,7 @@ from tllib_ancon.runtime.text import Shown
 from tllib_ancon.self_training.method import mean_prediction
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.facts import facts_of
-from tllib_ancon.training.image_transforms import (
-    declared_preprocessing,
-    passed_transforms,
-    preprocessing_by,
-    refuse_unread_preprocessing,
-    transform_source_of,
-    transforms_of,
-)
+from tllib_ancon.training.image_transforms import TransformSource, preprocessing_by
 from tllib_ancon.training.inference import run_network
 from tllib_ancon.training.not_finite import predicted_classes
 from tllib_ancon.training.progress import Progress
@@ -150,13 +143,13 @@ class Predictor:
             self.network = self.source.load(self.requested).to(devices.device())
         self.head = head
         self._reader: LogitsReader | None = None
-        user_transforms = passed_transforms(None if is_processor(transform) else transform, transform)
-        self._transforms = transform_source_of(self.network, user_transforms)
+        train_transform = None if is_processor(transform) else transform
+        self._transform_source = TransformSource.of_call(train_transform, transform).completed_by(self.network)
         self.config, _ = resolve(self.requested, facts_of(self.requested, self.source))
 
     @property
     def preprocessing(self) -> Preprocessing | None:
-        return preprocessing_by(dict(self.config), declared_preprocessing(self._transforms))
+        return preprocessing_by(dict(self.config), self._transform_source.preprocessing)
 
     def open(self, images: Any = None) -> Domain:
         """The images that are passed, or that the settings name, without labels."""
@@ -167,12 +160,10 @@ class Predictor:
         return inputs.open_images(self.config, images, labels, self.source.classes)
 
     def prepare(self, images: Domain) -> tuple[Domain, Transform]:
-        refuse_unread_preprocessing(self.requested, images, self._transforms)
-        facts = facts_of(self.config, self.source, self.network, images, self._transforms)
-        config, notes = resolve(self.config, facts)
-        Progress(self.config.quiet).lines(notes)
-        transforms = transforms_of(config, self.network, images, self._transforms)
-        return inputs.with_cache(config, images, transforms), transforms.evaluation
+        self._transform_source.refuse_unread_settings(self.requested, images)
+        prepared = inputs.prepare(self.config, self.source, self.network, images, self._transform_source)
+        Progress(self.config.quiet).lines(prepared.notes)
+        return prepared.domain, prepared.transforms.evaluation
 
     def logits(self, images: Domain, dataset: UnlabelledImages | None = None) -> NDArray[np.float32]:
         """Logits (N, K) in the order of the images, of two views combined; NaN in rows with a negative index."""

@@ -25,12 +25,7 @@ from tllib_ancon.self_training.pseudo_label import belief_matching_loss
 from tllib_ancon.toolkit.toolkit import AdversarialLoss, GradientReversal, Toolkit, find
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.facts import facts_of
-from tllib_ancon.training.image_transforms import (
-    Transforms,
-    refuse_unread_preprocessing,
-    transform_source_of,
-    transforms_of,
-)
+from tllib_ancon.training.image_transforms import UNDECIDED, Transforms
 from tllib_ancon.training.inference import Outputs, evaluation_loader, scorer_by_labels
 from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statistics, training_loader
 from tllib_ancon.training.probing import probe_of
@@ -70,14 +65,15 @@ def pretrain(config: PretrainConfig) -> Record:
         record: Record = {"inputs": images_record(*domains)}
         devices.make_reproducible(config.seed, config.deterministic)
         backbone = _create_backbone(config, toolkit)
-        refuse_unread_preprocessing(config, domains[0])
-        preprocessing = transform_source_of(backbone)
+        UNDECIDED.refuse_unread_settings(config, domains[0])
         recorded = {} if config.overwrite else run.recorded_settings()
-        resolved, notes = resolve(config, facts_of(config, Source(), backbone, domains[0], preprocessing, recorded))
+        prepared = inputs.prepare(config, Source(), backbone, domains[0], UNDECIDED.completed_by(backbone), recorded)
+        resolved = prepared.config
+        transforms = prepared.transforms
         progress = Progress(resolved.quiet)
-        progress.lines(notes)
-        transforms = transforms_of(resolved, backbone, domains[0], preprocessing)
-        images = [inputs.with_cache(resolved, domain, transforms) for domain in domains]
+        progress.lines(prepared.notes)
+        images = [prepared.domain]
+        images += [inputs.with_cache(resolved, target, transforms) for target in domains[1:]]
         if toolkit is not None:
             record["toolkit"] = toolkit.name
         training = _training(resolved, backbone, images, toolkit, run, transforms, progress)

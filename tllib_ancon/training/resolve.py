@@ -13,6 +13,7 @@ import torch
 
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import CRITERIA_OF_AN_EPOCH, AdaptConfig
+from tllib_ancon.config.check import CheckConfig
 from tllib_ancon.config.model import ModelConfig, StartConfig
 from tllib_ancon.config.optimization import RATES
 from tllib_ancon.config.predict import PredictConfig
@@ -46,6 +47,9 @@ USUAL_NETWORK: Options = {
 
 USUAL_IMAGES: Options = {"image_size": 224, "resize_size": 224, "crop_fraction": 0.875}
 """Settings of images that neither a run nor a network's metadata tell."""
+
+ASSUMED_NORMALISATION = {"norm_mean": 0.5, "norm_std": 0.25}
+"""Mean and standard deviation of a channel that ``check`` assumes for a network whose normalisation is unknown."""
 
 INHERITED = (*USUAL_NETWORK, *USUAL_IMAGES, "norm_mean", "norm_std", "val_resizing")
 """Settings that a later stage takes from the run that trained the model, and must not contradict."""
@@ -87,6 +91,13 @@ def _source_run(settings: Options, facts: Facts) -> Options:
     if facts.is_whole:
         names = tuple(name for name in names if name not in settings_of(ModelConfig))
     return {name: as_tuple(facts.source_settings.get(name)) for name in names}
+
+
+def _assumed_normalisation(settings: Options, facts: Facts) -> Options:
+    if facts.network is None or not _lacks_preprocessing(settings, facts):
+        return {}
+    num_channels = len(settings.get("bands") or ()) or facts.network.channels
+    return {name: (value,) * num_channels for name, value in ASSUMED_NORMALISATION.items()}
 
 
 def _usual_network(settings: Options, facts: Facts) -> Options:
@@ -222,7 +233,12 @@ _ADAPT: tuple[Layer, ...] = (
 )
 
 
+_CHECK: tuple[Layer, ...] = (_source_run, _assumed_normalisation, *_ADAPT)
+
+
 def _layers_of(config: ImagesConfig) -> tuple[Layer, ...]:
+    if isinstance(config, CheckConfig):
+        return _CHECK
     if isinstance(config, PretrainConfig):
         return _PRETRAIN
     if isinstance(config, PredictConfig):

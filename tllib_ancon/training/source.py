@@ -81,6 +81,11 @@ class Source:
             return SourceStatistics(*(stored[statistic.name] for statistic in fields(SourceStatistics)))
 
     @property
+    def callers_module(self) -> nn.Module | None:
+        """The module that the caller adapts; None for a checkpoint."""
+        return None if self.checkpoint else self.module
+
+    @property
     def is_whole(self) -> bool:
         """Whether its network is one that was given as an object, or that a record builds."""
         return self.module is not None or bool(self.network_record)

@@ -26,16 +26,11 @@ from tllib_ancon.runtime.errors import NotFinite, UserError, one_line
 from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.runtime.types import Show, State
 from tllib_ancon.self_training.method import mean_prediction
-from tllib_ancon.training import devices, inputs
+from tllib_ancon.training import devices
 from tllib_ancon.training.facts import facts_of
-from tllib_ancon.training.image_transforms import (
-    Transforms,
-    declared_preprocessing,
-    preprocessing_by,
-    transform_source_of,
-    transforms_of,
-)
+from tllib_ancon.training.image_transforms import UNDECIDED, Transforms, TransformSource, preprocessing_by
 from tllib_ancon.training.inference import Outputs, evaluation_loader
+from tllib_ancon.training.inputs import PreparedImages, prepare
 from tllib_ancon.training.mirroring import shifted
 from tllib_ancon.training.model_classes import ModelClasses
 from tllib_ancon.training.plan import Plan
@@ -212,6 +207,24 @@ def reliability(logits: Tensor, logits_of_other_view: Tensor) -> float:
     return max(float(kappa * entropy), SMALLEST)
 
 
+def refuse_unread_teacher(config: AdaptConfig, teacher: Any) -> None:
+    """Raise an error for a teacher that a method does not read, and for a weight without a teacher.
+
+    Args:
+        config: settings of the user
+        teacher: the caller's module. Default: what the settings name
+    """
+    if teacher is None and config.teacher is None:
+        if config.teacher_weight is not None:
+            raise UserError(f"`teacher_weight={config.teacher_weight}` has no effect without `teacher`; add it")
+        return
+    if not methods.makes_labels(config.method):
+        raise UserError(
+            f"`teacher` has no effect with `method={config.method}`, which makes no labels; leave it out, or choose a "
+            "method with pseudo-labels, such as ancon-auto"
+        )
+
+
 def with_teacher(plan: Plan, teacher: Any = None) -> Plan:
     """The plan with its teacher, which has predicted a few images.
 
@@ -219,20 +232,12 @@ def with_teacher(plan: Plan, teacher: Any = None) -> Plan:
         teacher: the caller's own module. Default: what the settings name
 
     Raises:
-        UserError: a teacher that cannot be opened, is the model itself or has other classes, a method without labels
+        UserError: a teacher that cannot be opened, is the model itself or has other classes
     """
     config = plan.config
     teacher = config.teacher if teacher is None else teacher
     if teacher is None:
-        if config.teacher_weight is not None:
-            raise UserError(f"`teacher_weight={config.teacher_weight}` has no effect without `teacher`; add it")
         return plan
-    if not methods.makes_labels(config.method):
-        raise UserError(
-            f"`teacher` has no effect with `method={config.method}`, which makes no labels; leave it out, or choose a "
-            "method with pseudo-labels, such as ancon-auto"
-        )
-    assert plan.model is not None
     of_model = ModelClasses.of(plan.model, plan.model.num_classes, plan.source)
     classes = of_model.usable_names or plan.target.classes
     with _naming_the_teacher():
@@ -240,15 +245,16 @@ def with_teacher(plan: Plan, teacher: Any = None) -> Plan:
         network = source.load(PredictConfig(quiet=config.quiet))
     _refuse_the_model_itself(network, plan.model)
     recorded_inputs = {**plan.record["inputs"], "teacher_sha256": sha256_of_tensors(network.state_dict())}
-    images, transforms = _prepared(plan, source, network)
-    probe = probe_of(images, transforms.evaluation)
+    prepared = _prepared(plan, source, network)
+    transform = prepared.transforms.evaluation
+    probe = probe_of(prepared.domain, transform)
     model, logits = _tried(network, probe)
     columns = _columns(ModelClasses.of(network, logits.shape[1], source), classes, plan.progress.line)
     opened = _OpenTeacher(
         source.checkpoint,
         model.to(devices.device()),
-        images.without_labels(),
-        transforms.evaluation,
+        prepared.domain.without_labels(),
+        transform,
         columns,
         max(config.batch_size or 0, USUAL_BATCH),
     )
@@ -295,22 +301,20 @@ def _equal(first: Tensor, second: Tensor) -> bool:
     return first.shape == second.shape and torch.equal(first.cpu(), second.cpu())
 
 
-def _prepared(plan: Plan, source: Source, network: nn.Module) -> tuple[Domain, Transforms]:
+def _prepared(plan: Plan, source: Source, network: nn.Module) -> PreparedImages[PredictConfig]:
     """The target as the teacher gets it: by its own preprocessing, or by the model's where its own is unknown."""
     config = plan.config
     settings = PredictConfig(quiet=True, pixel_range=config.pixel_range, bands=config.bands)
     resolved, _ = resolve(settings, facts_of(settings, source))
-    transform_source = transform_source_of(network)
-    if (
-        not plan.target.holds_tensors
-        and preprocessing_by(dict(resolved), declared_preprocessing(transform_source)) is None
-    ):
-        transform_source = Transforms(plan.transforms.evaluation, plan.transforms.evaluation)
+    transform_source = UNDECIDED.completed_by(network)
+    is_known = preprocessing_by(dict(resolved), transform_source.preprocessing) is not None
+    if not is_known and not plan.target.holds_tensors:
+        transform = plan.transforms.evaluation
+        transform_source = TransformSource(transforms=Transforms(transform, transform))
         plan.progress.line("the preprocessing of the teacher is unknown: images are prepared as for the model")
-    resolved, notes = resolve(settings, facts_of(settings, source, network, plan.target, transform_source))
-    plan.progress.lines(f"teacher: {note}" for note in notes)
-    transforms = transforms_of(resolved, network, plan.target, transform_source)
-    return inputs.with_cache(resolved, plan.target, transforms), transforms
+    prepared = prepare(settings, source, network, plan.target, transform_source)
+    plan.progress.lines(f"teacher: {note}" for note in prepared.notes)
+    return prepared
 
 
 def _tried(network: nn.Module, probe: Batch) -> tuple[Classifier, Tensor]:

@@ -60,9 +60,12 @@ def labels_of_answers(answers: Any, images: Domain, names: Sequence[str]) -> Lab
 
 
 def taught_labels(
-    config: AdaptConfig, images: Domain, answers: ArrayLike | str | Path | None, recorded: Record
-) -> Labels:
-    """The (N,) labels that train the model, -1 for none; ``recorded`` gets their record."""
+    config: AdaptConfig, images: Domain, passed_answers: ArrayLike | None, recorded: Record
+) -> Labels | None:
+    """The (N,) labels that train the model, -1 for none; None where no label does. ``recorded`` gets their record."""
+    answers = config.answers if passed_answers is None else passed_answers
+    if config.teach is None and answers is None:
+        return None
     if config.teach is None or answers is None:
         raise UserError(
             "`teach` and `answers` go together; pass both: labels of some images, and the fraction that teaches"
