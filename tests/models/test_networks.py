@@ -13,7 +13,7 @@ from tllib_ancon.models.classifier import as_classifier, shot_classifier
 from tllib_ancon.models.loading import load
 from tllib_ancon.models.networks import _SmallCNN, create_backbone, create_network, parse_options
 from tllib_ancon.models.preprocessing import preprocessing_of
-from tllib_ancon.models.recipes import recipe_of
+from tllib_ancon.models.recipes import build, recipe_of
 from tllib_ancon.runtime.errors import UserError
 
 IMAGES = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
@@ -132,9 +132,25 @@ def test_what_cannot_be_built_is_named(name, options, said):
     assert "\n" not in str(error.value)
 
 
-def test_a_network_of_timm_before_1_0_31_is_built_again(monkeypatch):
-    monkeypatch.delattr(timm.models, "get_model_args")
-    network = timm.create_model("test_resnet", num_classes=4)
-    images = torch.rand(2, 3, 160, 160)
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("test_resnet", {}),
+        ("test_resnet", {"global_pool": "max"}),
+        ("test_vit", {"img_size": 32}),
+        ("test_vit", {"img_size": 32, "patch_size": 8, "depth": 2, "global_pool": "avg"}),
+        ("test_efficientnet", {"global_pool": "catavgmax"}),
+    ],
+)
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_network_of_timm_is_built_again_with_its_options(monkeypatch, name, options, recorded):
+    """Also by versions before 1.0.31, which do not record the options."""
+    if not recorded:
+        monkeypatch.delattr(timm.models, "get_model_args", raising=False)
+    network = timm.create_model(name, num_classes=4, **options).eval()
+    images = torch.rand(2, 3, 32, 32)
     recipe = recipe_of(as_classifier(network, probe=images), images)
-    assert recipe == {"library": "timm", "name": "test_resnet", "options": {"in_chans": 3, "num_classes": 4}}
+    assert (recipe["library"], recipe["name"]) == ("timm", name)
+    twin = build(recipe).eval()
+    twin.load_state_dict(network.state_dict())
+    torch.testing.assert_close(twin(images), network(images))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import os
 import sys
@@ -132,8 +133,47 @@ def _timm_recipes(network: Any, num_classes: int, channels: int) -> Iterator[Rec
     name = (network.pretrained_cfg or {}).get("architecture", "")
     if not timm.is_model(name):
         return
-    options: dict[str, Any] = {"in_chans": channels}
     if hasattr(timm.models, "get_model_args"):  # since timm 1.0.31
-        options.update(timm.models.get_model_args(network))
-    options["num_classes"] = num_classes
-    yield {"library": "timm", "name": name, "options": options}
+        candidates = [timm.models.get_model_args(network)]
+    else:
+        candidates = _visible_options(network)
+    for candidate in candidates:
+        options = {"in_chans": channels, **candidate, "num_classes": num_classes}
+        yield {"library": "timm", "name": name, "options": options}
+
+
+def _visible_options(network: nn.Module) -> list[Recipe]:
+    """Options that may have made a network of a timm that does not record them, from the fewest to all that its
+    attributes show. Rates of dropout are left out, as newer versions leave them out."""
+    images_and_pooling: Recipe = {}
+    image_size = getattr(getattr(network, "patch_embed", None), "img_size", None)
+    if image_size is not None:
+        images_and_pooling["img_size"] = image_size
+    pooling = _pooling(network)
+    if pooling is not None:
+        images_and_pooling["global_pool"] = pooling
+    return [{}, images_and_pooling, {**_arguments_in_attributes(network), **images_and_pooling}]
+
+
+def _pooling(network: nn.Module) -> str | None:
+    """The name of the pooling before the head of a network of timm."""
+    for part in (network, getattr(network, "head", None)):
+        pooling = getattr(part, "global_pool", None)
+        name = getattr(pooling, "pool_type", pooling)
+        if isinstance(name, str):
+            return name
+    return None
+
+
+def _arguments_in_attributes(network: nn.Module) -> Recipe:
+    """Arguments of the network's class that it or its patch embedding has as attributes, and the number of blocks."""
+    arguments: Recipe = {}
+    for name in inspect.signature(type(network)).parameters:
+        for part in (getattr(network, "patch_embed", None), network):
+            value = getattr(part, name, None)
+            if isinstance(value, int | str | tuple) and not name.endswith("drop_rate"):
+                arguments[name] = value
+    blocks = getattr(network, "blocks", None)
+    if isinstance(blocks, nn.Sequential):
+        arguments["depth"] = len(blocks)
+    return arguments
