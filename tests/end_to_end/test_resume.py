@@ -104,9 +104,10 @@ def test_another_process_that_writes_there_is_refused_until_it_is_dead(adapt, tm
     assert_resumes(command, tmp_path / "run")
 
 
-def test_a_lost_worker_is_one_line_that_says_what_to_do(adapt, tmp_path):
+@pytest.mark.parametrize("pinned", [False, True])
+def test_a_lost_worker_is_one_line_that_says_what_to_do(adapt, tmp_path, pinned):
     command = adapt("run", *ENDLESS, "-j", "2")
-    process = start(command, errors=tmp_path / "errors.txt")
+    process = start(command, errors=tmp_path / "errors.txt", pinned=pinned)
     wait_for(lambda: last_epoch(tmp_path / "run") > 0)
     workers = [child for child in psutil.Process(process.pid).children() if child.status() != psutil.STATUS_ZOMBIE]
     workers[-1].kill()

@@ -6,6 +6,7 @@ import math
 import os
 import pickle
 import signal
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -22,6 +23,8 @@ from tllib_ancon.runtime.errors import UserError, one_line
 
 KILLED = "DataLoader worker (pid"
 """How PyTorch's message about a worker that was killed starts."""
+PINNING_ENDED = "Pin memory thread exited unexpectedly"
+"""How PyTorch's message starts where an error ended its thread that pins batches."""
 
 
 class EpochSampler(Sampler[int]):
@@ -305,9 +308,10 @@ def _batches_of(loader: DataLoader[Any]) -> Iterator[Any]:
     try:
         with _naming_what_cannot_be_sent():
             batches = iter(loader)
+        _leave_errors_of_pinning_to_this_thread(batches)
         yield from batches
     except (RuntimeError, EOFError, OSError) as error:  # OSError: of the socket by which a worker hands memory over
-        reason = _loss_of_a_worker(error)
+        reason = _loss_of_a_worker(_error_of_pinning(batches, error))
         if reason is None:
             raise
         if batches is not None:
@@ -335,6 +339,25 @@ def _end(batches: Any) -> None:
     watch over its processes. At the death of the next one PyTorch would raise in the middle of any statement."""
     with suppress(RuntimeError):  # that of a process that dies meanwhile
         batches._shutdown_workers()
+
+
+def _leave_errors_of_pinning_to_this_thread(batches: Any) -> None:
+    """With a GPU a thread of PyTorch pins the batches. Where it meets a lost worker first, it would print a traceback,
+    and this thread would not learn the reason."""
+    thread = getattr(batches, "_pin_memory_thread", None)
+    if thread is not None:
+        thread._invoke_excepthook = _store_error
+
+
+def _store_error(thread: Any) -> None:
+    thread.error = sys.exc_info()[1]
+
+
+def _error_of_pinning(batches: Any, error: Exception) -> Exception:
+    """The error that ended the thread that pins batches, if this one says that something did; else this one."""
+    if not str(error).startswith(PINNING_ENDED):
+        return error
+    return getattr(batches._pin_memory_thread, "error", error)
 
 
 def _loss_of_a_worker(error: Exception) -> str | None:
