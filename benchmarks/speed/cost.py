@@ -31,9 +31,9 @@ from benchmarks.speed.images import draw_domain
 from benchmarks.tables import markdown
 from tllib_ancon import adapt, check, predict
 from tllib_ancon.preflight import rehearsal
-from tllib_ancon.training.adaptation import STATISTICS_SAMPLE, Adaptation
+from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.loop import TrainingLoop
-from tllib_ancon.training.running_statistics import RunningStatistics
+from tllib_ancon.training.running_statistics import STATISTICS_SAMPLE, RunningStatistics
 from tllib_ancon.training.target_loaders import SAMPLE
 
 RUNS = Path(__file__).resolve().parent / "cost.csv"

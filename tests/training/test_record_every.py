@@ -18,10 +18,10 @@ def passes(monkeypatch):
     predict = Adaptation._predict
     epochs = []
 
-    def counted(self, loader, epoch, view=None):
+    def counted(self, loader, epoch, *arguments):
         if loader is self.target_loaders.target:
             epochs.append(epoch)
-        return predict(self, loader, epoch, view)
+        return predict(self, loader, epoch, *arguments)
 
     monkeypatch.setattr(Adaptation, "_predict", counted)
     return epochs

@@ -10,6 +10,7 @@ from tests.training.test_teacher import adapt as adapt_with
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.run import RunDirectory
+from tllib_ancon.training.teacher import Teacher
 
 
 def with_teacher(log):
@@ -60,7 +61,7 @@ def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(run, moments, tmp_pat
                 run(log)
         assert not (log / "result.json").exists()
         with monkeypatch.context() as patched:
-            patched.setattr(Adaptation, "_ask_the_teacher", lambda *arguments: 1 / 0)  # its predictions are stored
+            patched.setattr(Teacher, "predict", lambda *arguments: 1 / 0)  # its predictions are stored
             resumed = run(log)
         assert small.without(resumed.metrics) == small.without(whole.metrics)
         assert differences(dict(whole.model.state_dict()), dict(resumed.model.state_dict())) == []

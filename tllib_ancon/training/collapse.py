@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tllib_ancon.measures import selection
-from tllib_ancon.runtime.types import Metrics
+from tllib_ancon.models.batch_norm import has_statistics
+from tllib_ancon.runtime.types import Metrics, State
+from tllib_ancon.training.checkpointing import copy_to_cpu
 
 REMAINING_CLASSES = 0.9
 """Fraction of the effective number of classes below which it has fallen."""
@@ -85,6 +87,36 @@ class Collapse(NamedTuple):
             f"{self.before.infomax:.2f} to {self.after.infomax:.2f}. Training ends with the model before this epoch; "
             f"{advice}"
         )
+
+
+class CollapseGuard:
+    """Puts a network back to the epoch before a collapse.
+
+    Args:
+        network: which is adapted
+        trains: whether its weights change
+        batch_norm: setting of its statistics. Where they are a moving average of the target's alone, a fall of the
+            diversity may be that of the average, which lags behind the weights, and is no collapse
+    """
+
+    def __init__(self, network: nn.Module, trains: bool, batch_norm: str):
+        self.network = network
+        statistics_lag = batch_norm == "target" and has_statistics(network)
+        self.is_needed = trains and not statistics_lag
+        self.weights_before: State = {}
+
+    def remember(self) -> None:
+        """An epoch begins."""
+        self.weights_before = copy_to_cpu(self.network.state_dict())
+
+    def undo_collapse(self, metrics: Sequence[Metrics]) -> Collapse | None:
+        """Undo the last recorded epoch if it has collapsed; returns the collapse."""
+        if metrics[-1]["epoch"] == 0 or not self.is_needed:
+            return None
+        collapse = Collapse.in_record(metrics)
+        if collapse is not None:
+            self.network.load_state_dict(self.weights_before)
+        return collapse
 
 
 def has_collapsed(after: Diversity, before: Diversity) -> bool:

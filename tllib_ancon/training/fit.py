@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
-from tllib_ancon.models.copies import in_the_form_of
+import torch
+from torch import nn
+
+from tllib_ancon.models.classifier import NetworkClassifier
+from tllib_ancon.models.copies import in_the_form_of, restore_methods, without_graphs
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import NotFinite
 from tllib_ancon.training.adaptation import Adaptation
@@ -33,7 +37,7 @@ def fit(plan: Plan, run: MemoryRun) -> AdaptationResult:
     except NotFinite as error:
         evaluation = plan.transforms.evaluation
         raise explained(error, plan.source_model, plan.target, evaluation, config.batch_size or 1) from None
-    adapted = adaptation.adapted_network()
+    adapted = _adapted_network(adaptation, run)
     if isinstance(run, RunDirectory):
         write_card(run, summary)
     module = plan.source.callers_module
@@ -48,3 +52,14 @@ def fit(plan: Plan, run: MemoryRun) -> AdaptationResult:
         _recorded=settings,
         _origin=Origin(module, plan.target, plan.transforms.evaluation, plan.head),
     )
+
+
+def _adapted_network(adaptation: Adaptation, run: MemoryRun) -> nn.Module:
+    """The network with the weights of the selected epoch, in evaluation mode; in PyTorch's own layout, so that it
+    computes what it computes when it is loaded again. It has no hook, patched method or graph of the training."""
+    network = adaptation.network
+    network.load_state_dict(run.best())
+    restore_methods(network)
+    adapted: nn.Module = network.release() if isinstance(network, NetworkClassifier) else network
+    without_graphs(adapted)
+    return adapted.eval().to(memory_format=torch.contiguous_format)

@@ -7,8 +7,9 @@ from torch import nn
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.models.batch_norm import has_statistics
-from tllib_ancon.models.classifier import BATCH_NORMS, Classifier, trainable
+from tllib_ancon.models.classifier import BATCH_NORMS, Classifier, ParameterGroups, trainable
 from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.training.progress import Progress
 
 OF_TRAINING = (
     "optimizer",
@@ -23,6 +24,20 @@ OF_TRAINING = (
     "teach",
 )
 """Settings that a method reads only if it trains."""
+
+
+def parameter_groups(config: AdaptConfig, model: Classifier, trains: bool, progress: Progress) -> ParameterGroups:
+    """The parameters that learn, with their rates; an empty group where only statistics change.
+
+    Raises:
+        UserError: settings that change nothing; no parameter that learns
+    """
+    assert config.lr is not None
+    refuse_unread_settings(config, model, trains)
+    if not trains:
+        return [{"params": []}]
+    progress.lines(choose_parameters(model, config.adapted))
+    return model.get_parameters(config.lr)
 
 
 def refuse_training_settings(config: AdaptConfig) -> None:

@@ -109,20 +109,6 @@ class TrainingLoop(ABC):
         """The steps over which the learning rate decays: those of the whole training."""
         return self.options.epochs * self.steps
 
-    def _parameters(self) -> list[nn.Parameter]:
-        """The parameters that learn."""
-        parameters: list[nn.Parameter] = []
-        for group in self.optimizer.param_groups:
-            parameters += group["params"]
-        return parameters
-
-    def _set_rate(self, rate: float) -> None:
-        """Let all parameters learn at this rate, from which the schedule decays."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-            group["initial_lr"] = rate
-        self.schedule.base_lrs = [rate] * len(self.optimizer.param_groups)
-
     def _fit_epochs(self) -> None:
         """Make all epochs that the run does not have yet; a signal ends it after the step that it came in."""
         with watching_workers(), self.interruption:
@@ -177,9 +163,6 @@ class TrainingLoop(ABC):
 
     def _keep(self, scored: Any = None) -> None:  # noqa: B027 (a loop need not)
         """Store more of the last epoch than its state; also when a run resumes after it, without predictions."""
-
-    def _load_best(self) -> None:
-        self.network.load_state_dict(self.run.best())
 
     def _train_epoch(self, epoch: int) -> dict[str, float]:
         for loader in self.loaders:

@@ -1,17 +1,19 @@
 """What an adaptation does between the score of the source model and its first step."""
 
 import copy
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
 
 from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
 
+from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.training.collapse import Diversity
 from tllib_ancon.training.passes import Passes
-from tllib_ancon.training.rate import fitted_rate
+from tllib_ancon.training.rate import PAIRS, fitted_rate, set_rate
 from tllib_ancon.training.step import AdaptationStep
 
 
@@ -20,29 +22,37 @@ class Preparation:
     """Mixed batch-norm statistics and the fitted rate; the numbers go into the record of the first epoch.
 
     Args:
+        options: settings of the adaptation
         network: source model, changed in place
         policy: of batch-norm
         passes: predictions of the network
+        step: loss of a step
+        optimizer: of the parameters that learn
+        schedule: of their rates
     """
 
+    options: AdaptConfig
     network: Classifier
     policy: BatchNormPolicy
     passes: Passes
+    step: AdaptationStep
+    optimizer: Optimizer
+    schedule: LambdaLR
 
     @property
     def mixes_statistics(self) -> bool:
         return self.policy.statistics == "mixed" and has_statistics(self.network)
 
-    def prepare_statistics(self, trains: bool, scored_labels: Tensor) -> dict[str, float]:
-        """Set batch-norm up before the first step.
+    def prepare_statistics(self, scored_labels: Tensor) -> dict[str, float]:
+        """Set batch-norm up before the first step. Of a method that does not train, the statistics are all that
+        changes.
 
         Args:
-            trains: whether the method trains; of one that does not, the statistics are all that changes
             scored_labels: classes that the source model predicts on the images that score an epoch
 
         Returns: numbers for the record
         """
-        if not trains and self.policy.statistics == "target":
+        if not self.step.method.trains and self.policy.statistics == "target":
             self._estimate_statistics_of_the_target()
         if not self.mixes_statistics:
             return {}
@@ -76,20 +86,37 @@ class Preparation:
         before = Diversity.of(self.passes.scored().logits)
         return {**numbers, "effective_classes_before": before.effective_classes, "infomax_before": before.infomax}
 
-    def fit_rate(
-        self, step_change: float, batches: Sequence[Any], parameters: Sequence[nn.Parameter], loss: AdaptationStep
-    ) -> float:
-        """The rate of :func:`fitted_rate`. The trial steps leave network and method as they were."""
-        times = 1.0 if loss.second_view is None else loss.method.step_with_two_views
+    def fit_rate(self) -> dict[str, float]:
+        """Set the learning rate of all parameters to the fitted one, at most the setting ``lr``.
+
+        The trial steps leave network and method as they were.
+
+        Returns: the rate, for the record; nothing where the settings do not fit it
+        """
+        if self.options.step_change is None:
+            return {}
+        assert self.options.lr is not None
+        self.policy.set_mode(self.network, self.options.dropout)
+        step = self.step
+        times = 1.0 if step.second_view is None else step.method.step_with_two_views
         state_of_network = copy.deepcopy(self.network.state_dict())
-        state_of_method = copy.deepcopy(loss.method.state_dict())
-        rate = fitted_rate(
-            times * step_change,
-            batches,
-            parameters,
-            lambda batch: loss(*batch)[0],
-            lambda batch: loss.probabilities(*batch),
+        state_of_method = copy.deepcopy(step.method.state_dict())
+        fitted = fitted_rate(
+            times * self.options.step_change,
+            [*islice(zip(*self.passes.loaders.of_a_step, strict=False), PAIRS + 1)],
+            self._parameters(),
+            lambda batch: step(*batch)[0],
+            lambda batch: step.probabilities(*batch),
         )
         self.network.load_state_dict(state_of_network)
-        loss.method.load_state_dict(state_of_method)
-        return rate
+        step.method.load_state_dict(state_of_method)
+        rate = min(fitted, self.options.lr)
+        set_rate(self.optimizer, self.schedule, rate)
+        return {"lr": rate}
+
+    def _parameters(self) -> list[nn.Parameter]:
+        """The parameters that learn."""
+        parameters: list[nn.Parameter] = []
+        for group in self.optimizer.param_groups:
+            parameters += group["params"]
+        return parameters

@@ -1,13 +1,25 @@
 """Running statistics of batch-norm after an epoch: the moving average of training, or estimated anew."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import islice
+from typing import Any
 
+import torch
+
+from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.measures import selection
 from tllib_ancon.models.batch_norm import estimated_statistics
 from tllib_ancon.models.classifier import Classifier
+from tllib_ancon.runtime import processes
+from tllib_ancon.runtime.interruption import Interruption
 from tllib_ancon.training.checkpointing import copy_to_cpu
 from tllib_ancon.training.passes import Passes
+from tllib_ancon.training.step import AdaptationStep
+
+STATISTICS_SAMPLE = 512
+"""Images at most, from which batch-norm statistics are estimated after an epoch."""
 
 LAGGING = 0.9
 """Fraction of the InfoMax with estimated statistics below which the moving average lags behind the weights."""
@@ -24,13 +36,19 @@ class RunningStatistics:
     Args:
         network: changed in place
         passes: its predictions
-        predict_training_images: epoch -> None; predicts images that are augmented as in training, because networks
-            learn to predict plain images by the statistics of augmented ones
+        training: images that are augmented as in training, because networks learn to predict plain images by the
+            statistics of augmented ones
+        step: which augments them on the device
+        autocast: context of the forward passes
+        interruption: ends them
     """
 
     network: Classifier
     passes: Passes
-    predict_training_images: Callable[[int], None]
+    training: ImageLoader
+    step: AdaptationStep
+    autocast: Callable[[], AbstractContextManager[Any]]
+    interruption: Interruption
 
     def renew(self, epoch: int) -> None:
         """Estimate the statistics after an epoch if their moving average lags behind the weights."""
@@ -42,8 +60,10 @@ class RunningStatistics:
 
     def estimate(self, epoch: int) -> None:
         """Estimate the statistics from training images."""
-        with estimated_statistics(self.network):
-            self.predict_training_images(epoch)
+        count = -(-STATISTICS_SAMPLE // (self.training.batch_size * processes.world_size()))
+        with estimated_statistics(self.network), torch.inference_mode(), self.autocast():
+            for _, images in self.interruption.watch(islice(self.training, count), epoch):
+                self.network.predict(self.step.augmented(images))
 
     def _infomax(self) -> float:
         self.passes.forget()

@@ -12,6 +12,7 @@ from tllib_ancon.data.labels import Labels
 from tllib_ancon.data.loading import ImageLoader, LabelledImages, UnlabelledImages, Workers, hold_out
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.processes import Shard
+from tllib_ancon.self_training.method import Method
 from tllib_ancon.training.image_transforms import Transforms
 from tllib_ancon.training.inference import evaluation_loader
 from tllib_ancon.training.loop import training_loader
@@ -32,10 +33,11 @@ class TargetLoaders:
         shard: which of these this process visits
         num_held_out: images that select the epoch; with none those adapted on do
         training: what the steps see; the other loaders are for evaluation
+        teaching: images whose labels teach; None without any
         adapted, held_out, target: the images of these parts
     """
 
-    def __init__(self, target: Domain, config: AdaptConfig, transforms: Transforms):
+    def __init__(self, target: Domain, taught: Labels | None, config: AdaptConfig, transforms: Transforms):
         assert config.batch_size is not None
         self.adapted_indices, held_out_indices = hold_out(len(target), config.held_out_share, config.seed)
         self.num_held_out = len(held_out_indices)
@@ -46,9 +48,20 @@ class TargetLoaders:
         self.shard = Shard.of_this_process(len(adapted))
         images = UnlabelledImages(adapted, transforms.train, config.seed)
         self.training = training_loader(images, config.batch_size, self.workers)
+        self.teaching = None if taught is None else _teaching_loader(target, taught, config, transforms, self.training)
         self.adapted = self._evaluating(adapted, config.batch_size)
         self.held_out = self._evaluating(target.subset(held_out_indices), config.batch_size)
         self.target = self._evaluating(target, config.batch_size)
+
+    @property
+    def of_a_step(self) -> list[ImageLoader]:
+        """Each gives a part of a step's batch."""
+        return [self.training] if self.teaching is None else [self.training, self.teaching]
+
+    @property
+    def num_taught(self) -> int:
+        """Images whose labels teach."""
+        return 0 if self.teaching is None else len(self.teaching.dataset)
 
     def draw_sample(self, most: int) -> None:
         """Draw a sample of the images to adapt on, at most as large as the limit.
@@ -63,17 +76,20 @@ class TargetLoaders:
         self.sample = self._evaluating(adapted.subset(self.sampled), batch_size)
         self.first_of_sample = self._evaluating(adapted.subset(self.sampled[:AGREEMENT_SAMPLE]), batch_size)
 
-    def rows_of_the_target(self, rows: Tensor) -> Tensor:
-        """Rows of all images of the target, from this process's rows of those to adapt on; zeros for the others."""
-        of_all_images = torch.zeros(len(self.target.dataset), *rows.shape[1:])
-        of_all_images[self.adapted_indices] = processes.interleave(rows)[: len(self.adapted_indices)].cpu()
+    def votes_of_the_target(self, method: Method) -> Tensor | None:
+        """f̄ of every image of the target, (N, K); zeros for one that was held out. None for a method without votes."""
+        votes = method.votes(torch.tensor(self.shard.padded_positions))
+        if votes is None:
+            return None
+        of_all_images = torch.zeros(len(self.target.dataset), *votes.shape[1:])
+        of_all_images[self.adapted_indices] = processes.interleave(votes)[: len(self.adapted_indices)].cpu()
         return of_all_images
 
     def _evaluating(self, domain: Domain, batch_size: int) -> ImageLoader:
         return evaluation_loader(domain, self.evaluation, batch_size, self.workers)
 
 
-def teaching_loader(
+def _teaching_loader(
     target: Domain, taught: Labels, config: AdaptConfig, transforms: Transforms, training: ImageLoader
 ) -> ImageLoader:
     """The images whose labels teach, a quarter as many a step as the others or all, in as many steps. They are read at

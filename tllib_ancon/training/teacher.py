@@ -40,8 +40,8 @@ from tllib_ancon.training.run_record import sha256_of_tensors
 from tllib_ancon.training.source import Source, open_checkpoint
 from tllib_ancon.training.target_loaders import AGREEMENT_SAMPLE, TargetLoaders
 
-Predict = Callable[[nn.Module, ImageLoader, View | None], Outputs]
-"""Model, images and another view of them, or None -> outputs."""
+Predict = Callable[[ImageLoader, View | None, nn.Module], Outputs]
+"""Images, another view of them or None, and a model -> outputs."""
 
 LIBRARIES = ("hf", "open_clip")
 POWER = 3
@@ -141,17 +141,17 @@ class Teacher:
             num_images = len(Shard.of_this_process(len(self.sample.dataset)))
             BatchNormPolicy("mixed", num_images=num_images).prepare(
                 model,
-                lambda: predict(model, self.sample, None).logits,
-                lambda: predict(model, self.first_of_sample, None).logits,
+                lambda: predict(self.sample, None, model).logits,
+                lambda: predict(self.first_of_sample, None, model).logits,
                 None,
             )
-        log_probabilities = self._log_probabilities(predict(model, self.adapted, None))
+        log_probabilities = self._log_probabilities(predict(self.adapted, None, model))
         if self.mirrors:
-            mirrored = self._log_probabilities(predict(model, self.adapted, mirror))
+            mirrored = self._log_probabilities(predict(self.adapted, mirror, model))
             log_probabilities = mean_prediction(log_probabilities, mirrored)
         self.log_probabilities = log_probabilities
         if self.chooses_weight:
-            views = [predict(model, self.sample, view) for view in (None, shifted)]
+            views = [predict(self.sample, view, model) for view in (None, shifted)]
             self.reliability = reliability(*map(self._log_probabilities, views))
         model.cpu()
 
