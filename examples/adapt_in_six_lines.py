@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 from PIL import Image
 
 from tllib_ancon import PretrainConfig, adapt, predict, pretrain
-from tllib_ancon.data.demo import write_demo_domains
+from tllib_ancon.laboratory.digits import write_demo_domains
 
 write_demo_domains(Path("digits"))
 digits = {"root": "digits", "data": "ImageList", "image_size": 28, "no_hflip": True}

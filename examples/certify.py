@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from tllib_ancon import PretrainConfig, adapt, predict, pretrain
-from tllib_ancon.data.demo import write_demo_domains
+from tllib_ancon.laboratory.digits import write_demo_domains
 from tllib_ancon.measures.disagreement import DisagreementTest
 
 write_demo_domains(Path("digits"))

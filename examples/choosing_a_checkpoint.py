@@ -12,7 +12,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 
 from tllib_ancon import PretrainConfig, adapt, pretrain
-from tllib_ancon.data.demo import write_demo_domains
+from tllib_ancon.laboratory.digits import write_demo_domains
 from tllib_ancon.measures import selection
 
 write_demo_domains(Path("digits"))

@@ -13,7 +13,7 @@ from torch import nn
 from torchvision.transforms import RandomResizedCrop
 
 from tllib_ancon import AnchoredConfidence
-from tllib_ancon.data.demo import handwritten_digits, rendered_digits
+from tllib_ancon.laboratory.digits import handwritten_digits, rendered_digits
 
 torch.manual_seed(0)
 torch.set_num_threads(1)

@@ -15,7 +15,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 
 from tllib_ancon import PretrainConfig, pretrain
-from tllib_ancon.data.demo import write_demo_domains
+from tllib_ancon.laboratory.digits import write_demo_domains
 from tllib_ancon.training.run import RunDirectory
 
 write_demo_domains(Path("digits"))

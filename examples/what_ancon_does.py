@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from tllib_ancon import PretrainConfig, adapt, pretrain
-from tllib_ancon.data.demo import write_demo_domains
+from tllib_ancon.laboratory.digits import write_demo_domains
 
 write_demo_domains(Path("digits"))
 digits = {"root": "digits", "data": "ImageList", "image_size": 28, "no_hflip": True}

@@ -11,7 +11,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from tests.domains_on_disk import small_arguments, write_domains
 from tllib_ancon.cli.main import main
-from tllib_ancon.data import demo
+from tllib_ancon.laboratory import digits
 
 pytest_plugins = ["tests.extras"]
 SHARED = Path(__file__).resolve().parents[2] / "shared"
@@ -45,10 +45,10 @@ def golden():
 @pytest.fixture
 def few_digits(monkeypatch):
     """How many images each domain of the demo has in the test that asks for this."""
-    rendered = demo.rendered_digits
-    handwritten = demo.handwritten_digits
-    monkeypatch.setattr(demo, "rendered_digits", lambda: rendered(images_per_class=20))
-    monkeypatch.setattr(demo, "handwritten_digits", lambda: islice(handwritten(), 200))
+    rendered = digits.rendered_digits
+    handwritten = digits.handwritten_digits
+    monkeypatch.setattr(digits, "rendered_digits", lambda: rendered(images_per_class=20))
+    monkeypatch.setattr(digits, "handwritten_digits", lambda: islice(handwritten(), 200))
     return 200
 
 

@@ -18,7 +18,7 @@ from tllib_ancon.measures.indicators import (
     in_words,
     indicators,
     labelled_accuracy,
-    labels_needed,
+    labels_to_estimate_accuracy,
     student_p,
 )
 
@@ -72,11 +72,12 @@ def test_the_interval_holds_what_labels_leave_possible_and_is_exact_with_all(out
 
 
 def test_about_so_many_labels_are_needed():
-    assert labels_needed(0.95, 5000) < labels_needed(0.7, 5000) < labels_needed(0.5, 5000) < 1000
-    assert labels_needed(0.5, 50) < 50
-    assert labels_needed(0.5, 10**6) < 1200
+    at_95, at_70, at_50 = [labels_to_estimate_accuracy(accuracy, 5000) for accuracy in (0.95, 0.7, 0.5)]
+    assert at_95 < at_70 < at_50 < 1000
+    assert labels_to_estimate_accuracy(0.5, 50) < 50
+    assert labels_to_estimate_accuracy(0.5, 10**6) < 1200
     right, confidences = population(np.random.default_rng(3), 5000, 0.7, 0.0)
-    lower, upper = labelled_accuracy(right[: labels_needed(0.7, 5000)], confidences)[1]
+    lower, upper = labelled_accuracy(right[: labels_to_estimate_accuracy(0.7, 5000)], confidences)[1]
     assert upper - lower == pytest.approx(0.1, abs=0.01)
 
 
@@ -88,7 +89,7 @@ def test_as_many_labels_are_needed_as_make_the_interval_short_enough(images, acc
         lower, upper = labelled_accuracy(right, np.zeros(images))[1]
         return upper - lower
 
-    needed = labels_needed(accuracy, images)
+    needed = labels_to_estimate_accuracy(accuracy, images)
     assert needed == images or width(needed) <= 0.1
     assert needed == 1 or width(needed - 1) > 0.1
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.conftest import REFUSED
 from tests.refusals import refused
 from tllib_ancon.measures.disagreement import STAKES, WEIGHTS, DisagreementTest
-from tllib_ancon.measures.stopping import labels_needed, stopping_times
+from tllib_ancon.measures.stopping import labels_to_verdict, stopping_times
 
 outcome_lists = st.lists(st.sampled_from([-1, 0, 1]), max_size=25)
 margins = st.sampled_from([0.0, 0.01, 0.05, 0.2, 0.5])
@@ -230,25 +230,25 @@ def test_the_interval_holds_the_truth_at_every_moment_of_nearly_all_streams():
 
 
 def test_fewer_labels_are_needed_the_more_they_agree():
-    needed = [labels_needed(share, 2000, 5000) for share in (0.6, 0.7, 0.8, 1.0)]
+    needed = [labels_to_verdict(share, 2000, 5000) for share in (0.6, 0.7, 0.8, 1.0)]
     medians = [median for median, _ in needed]
     assert medians == sorted(medians, reverse=True)
     assert all(median <= ninetieth for median, ninetieth in needed)
     assert needed[-1] == (10, 10)
-    assert needed[1] == labels_needed(0.7, 2000, 5000)
+    assert needed[1] == labels_to_verdict(0.7, 2000, 5000)
     assert 100 < medians[0] < 300
-    half_decisive, _ = labels_needed(0.8, 2000, 5000, decisive=0.5)
+    half_decisive, _ = labels_to_verdict(0.8, 2000, 5000, decisive=0.5)
     assert 1.5 * medians[2] < half_decisive < 3 * medians[2]
-    one_sided, _ = labels_needed(0.8, 2000, 5000, side="better")
+    one_sided, _ = labels_to_verdict(0.8, 2000, 5000, side="better")
     assert one_sided < medians[2]
 
 
 def test_labels_needed_follow_the_answers_so_far_and_the_margin():
-    expected, _ = labels_needed(0.7, 200, 500)
+    expected, _ = labels_to_verdict(0.7, 200, 500)
     for outcomes, is_later in (([0] * 30, True), ([-1, 1] * 15, True), ([1] * 8, False)):
-        median, _ = labels_needed(0.7, 200, 500, outcomes=outcomes)
+        median, _ = labels_to_verdict(0.7, 200, 500, outcomes=outcomes)
         assert (median - expected > 10) == is_later
-    assert labels_needed(0.5, 200, 1000) == (None, None)
-    assert labels_needed(0.6, 200, 1000, margin=0.04) == (None, None)
-    median, _ = labels_needed(0.6, 200, 1000, margin=0.039)
+    assert labels_to_verdict(0.5, 200, 1000) == (None, None)
+    assert labels_to_verdict(0.6, 200, 1000, margin=0.04) == (None, None)
+    median, _ = labels_to_verdict(0.6, 200, 1000, margin=0.039)
     assert 0 < median <= 200

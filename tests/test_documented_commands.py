@@ -57,7 +57,7 @@ def configure(words: tuple[str, ...]):
 def second_stage(words: list[str]):
     if "--method" in words:
         second = second_stage_parser().parsed(words[words.index("--method") :])
-        AdaptConfig(**_adaptation_flags().given(second))
+        AdaptConfig(**_adaptation_flags().settings_in(second))
 
 
 def failure(command: Documented) -> str | None:

@@ -17,16 +17,16 @@ SIZES = {"num_samples": 9, "num_classes": 3, "feature_dim": 4, "total_steps": 5}
 @pytest.mark.parametrize(("name", "given", "message"), REFUSED["methods"])
 def test_what_is_refused(name, given, message):
     with refused(message):
-        methods.resolve(name, given)
+        methods.all_options(name, given)
     with refused(message):
         methods.create(name, **SIZES, **given)
 
 
 @pytest.mark.parametrize("name", methods.names())
 def test_resolved_settings_are_those_that_the_method_reads_and_make_it(name):
-    resolved = methods.resolve(name, {})
+    resolved = methods.all_options(name, {})
     assert resolved.keys() == methods.settings(name).keys() <= methods.settings().keys()
-    assert methods.resolve(name, resolved) == resolved
+    assert methods.all_options(name, resolved) == resolved
     assert isinstance(methods.create(name, **SIZES, **resolved), methods.Method)
 
 
@@ -80,9 +80,9 @@ def test_a_method_of_another_package_composes_with_its_own_option(package):
     assert not torch.isclose(methods.create("focal", **SIZES)(torch.arange(4), logits, features), loss)
     assert methods.names()[-4:] == ["focal", "focal+elr", "focal+ancon", "focal+ancon-auto"]
     assert "focus" in methods.settings()
-    assert methods.resolve("focal+ancon", {})["focus"] == 2.0
+    assert methods.all_options("focal+ancon", {})["focus"] == 2.0
     with pytest.raises(UserError, match="`focus` is an option of focal, not of ancon"):
-        methods.resolve("ancon", {"focus": 1.0})
+        methods.all_options("ancon", {"focus": 1.0})
     with pytest.raises(UserError, match="`focus` must be at least 0"):
         methods.create("focal", **SIZES, focus=-1.0)
 

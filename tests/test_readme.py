@@ -14,8 +14,8 @@ from tests.layouts import write_classes
 from tllib_ancon import pretrain
 from tllib_ancon.cli.main import main
 from tllib_ancon.config.pretrain import PretrainConfig
-from tllib_ancon.data.demo import write_demo_domains
 from tllib_ancon.laboratory.demo import Demo
+from tllib_ancon.laboratory.digits import write_demo_domains
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()

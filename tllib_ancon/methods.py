@@ -28,11 +28,11 @@ __all__ = [
     "ENTRY_POINT_GROUP",
     "Method",
     "Visit",
+    "all_options",
     "create",
     "names",
     "option",
     "register",
-    "resolve",
     "settings",
     "training_defaults",
 ]
@@ -200,7 +200,7 @@ def settings(name: str | None = None) -> dict[str, FieldInfo]:
     return merged
 
 
-def resolve(name: str, options: Options) -> Options:
+def all_options(name: str, options: Options) -> Options:
     """Every setting of a method with its value.
 
     Args:

@@ -18,11 +18,11 @@ from benchmarks.cifar10_c.corruptions import corrupted
 from benchmarks.cifar10_c.networks import MEAN, STD, load
 from benchmarks.tables.digits import lists, to_tllib
 from tllib_ancon.config.pretrain import PretrainConfig
-from tllib_ancon.data.demo import CROP, SOURCE, TARGET, write_demo_domains
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.lists import read_image_list
 from tllib_ancon.data.loading import hold_out
 from tllib_ancon.data.open import open_domain
+from tllib_ancon.laboratory.digits import CROP, SOURCE, TARGET, write_demo_domains
 from tllib_ancon.training.pretrain import pretrain
 from tllib_ancon.training.run import RunDirectory
 

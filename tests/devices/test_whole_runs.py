@@ -87,7 +87,7 @@ def choices():
         for option, field in methods.settings(method).items():
             for value in choices_of(field) or ((True, False) if field.annotation is bool else ()):
                 with contextlib.suppress(UserError):
-                    methods.resolve(method, {option: value})
+                    methods.all_options(method, {option: value})
                     found.setdefault((option, value), method)
     return {
         f"{method} {option}={value}": {"method": method, option: value} for (option, value), method in found.items()

@@ -125,7 +125,7 @@ def contract(world: World) -> Iterator[str]:
     for method in ("erm", "cdan", "mdd"):
         yield from values(PretrainConfig(method=method).to_dict(), f"PretrainConfig({method})")
     for method in methods.names():
-        yield f"{method}: {' '.join(values(methods.resolve(method, {}) | methods.training_defaults(method)))}"
+        yield f"{method}: {' '.join(values(methods.all_options(method, {}) | methods.training_defaults(method)))}"
     yield from _adapted_in_memory()
 
 

@@ -50,7 +50,7 @@ def test_a_demo_with_overwrite_makes_every_run_again(tmp_path, monkeypatch):
         raise Interrupted(signal.SIGINT)
 
     monkeypatch.setattr(Demo, "run", run_all)
-    monkeypatch.setattr("tllib_ancon.data.demo.write_demo_domains", lambda root: None)
+    monkeypatch.setattr("tllib_ancon.laboratory.digits.write_demo_domains", lambda root: None)
     for run in Demo(tmp_path, (0,), 1, 1, 1, ("",)).runs():
         (tmp_path / run.name).mkdir(parents=True)
         (tmp_path / run.name / "result.json").write_text("{}")

@@ -70,7 +70,7 @@ def engine(cluster):
 
 def tiny(command: str, domains: Path) -> dict[str, Any]:
     words = [*small_arguments(domains), "--epochs", "1"]
-    return COMMANDS[command].flags.given(parser_of(command).parsed(words))
+    return COMMANDS[command].flags.settings_in(parser_of(command).parsed(words))
 
 
 def source(domains: Path, out: Path, seed: int, **settings: Any) -> PlannedRun:

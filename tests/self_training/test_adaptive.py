@@ -147,9 +147,9 @@ def test_in_a_loop_of_its_own_the_prior_is_estimated_as_in_the_method():
 def test_a_prior_from_a_file(tmp_path):
     file = tmp_path / "prior.txt"
     file.write_text("10, 30\n60\n")
-    resolved = methods.resolve("gce+ancon-auto", {"class_prior": str(file)})
+    resolved = methods.all_options("gce+ancon-auto", {"class_prior": str(file)})
     assert resolved["class_prior"] == (10.0, 30.0, 60.0)
-    assert methods.resolve("gce+ancon-auto", resolved) == resolved
+    assert methods.all_options("gce+ancon-auto", resolved) == resolved
     method = methods.create("gce+ancon-auto", num_samples=4, num_classes=3, **resolved)
     torch.testing.assert_close(method.prior, torch.tensor([0.1, 0.3, 0.6]))
 

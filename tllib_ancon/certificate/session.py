@@ -20,7 +20,7 @@ from tllib_ancon.data.answers import ANOTHER, CANNOT_TELL, Answer
 from tllib_ancon.data.domain import checked_classes
 from tllib_ancon.data.images import load_image
 from tllib_ancon.measures.disagreement import DisagreementTest, Side, Verdict
-from tllib_ancon.measures.stopping import labels_needed
+from tllib_ancon.measures.stopping import labels_to_verdict
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import Shown, showable
 from tllib_ancon.runtime.types import Record
@@ -294,7 +294,7 @@ class Session(Shown):
         outcomes = self.test.outcomes
         num_decisive = PRIOR_DECISIVE + len(outcomes) - outcomes.count(0)
         decisive = num_decisive / (PRIOR_DISAGREEMENTS + len(outcomes))
-        median, ninetieth_percentile = labels_needed(
+        median, ninetieth_percentile = labels_to_verdict(
             favouring,
             len(self),
             len(self.comparison),

@@ -64,7 +64,7 @@ class Command:
         """The configuration of the settings on the command line, which override those in the file of ``--config``."""
         flags = self.flags
         file = {} if args.config is None else read_file(args.config)
-        settings = {"log": self.log, **file, **flags.given(args)}  # None counts as not given
+        settings = {"log": self.log, **file, **flags.settings_in(args)}  # None counts as not given
         optional = {"data"}
         if ":" in str(settings.get("arch")):  # hf:NAME is a model, too
             optional.add("checkpoint")

@@ -47,7 +47,7 @@ class Flags:
             usage.append(str(self._metavar(name)))
         return " ".join(usage).replace("--checkpoint FILE", "{--checkpoint FILE | -a hf:NAME}")
 
-    def given(self, args: argparse.Namespace) -> Options:
+    def settings_in(self, args: argparse.Namespace) -> Options:
         """The settings that the arguments hold."""
         values = vars(args)
         return {name: values[self._destination(name)] for name in self.settings if self._destination(name) in values}

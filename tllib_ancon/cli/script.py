@@ -87,7 +87,7 @@ def _at_method(words: list[str]) -> tuple[list[str], list[str]]:
 def _adaptation_settings(words: list[str]) -> Options:
     args = second_stage_parser().parsed(words)
     file = {} if args.config is None else read_file(args.config)
-    settings = {"overwrite": False, **file, **_adaptation_flags().given(args)}
+    settings = {"overwrite": False, **file, **_adaptation_flags().settings_in(args)}
     settings["start"] = args.start or settings.get("start", "latest")
     return settings
 

@@ -98,7 +98,7 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
         defaults = methods.training_defaults(method)
         decided_at_construction = {name: defaults[name] for name in defaults if name not in _DECIDED_BY_FACTS}
         set_by_user = defined({name: settings[name] for name in settings.keys() & names})
-        set_by_user["options"] = methods.resolve(method, options)
+        set_by_user["options"] = methods.all_options(method, options)
         super().__init__(**{**decided_at_construction, **set_by_user})
 
     def check(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tllib_ancon.data import demo as digits
+from tllib_ancon.laboratory import digits
 from tllib_ancon.laboratory.curves import draw_curves
 from tllib_ancon.laboratory.local import EngineConfig, Local, environments, visible_gpus
 from tllib_ancon.laboratory.plan import PlannedRun

@@ -27,7 +27,7 @@ FEWEST_ANSWERS = 10
 FEWEST_IMAGES = 10
 """Of the source, for the test of drift."""
 HALF_WIDTH = 0.05
-"""Of the interval that :func:`labels_needed` is about."""
+"""Of the interval that :func:`labels_to_estimate_accuracy` is about."""
 PRIOR_LABELS = 10
 """Labels that the control variate's slope is shrunk by."""
 SMALLEST_P = 1e-300
@@ -201,7 +201,7 @@ def labelled_accuracy(right: ArrayLike, confidences: ArrayLike, delta: float = 0
     return float(np.clip(estimate, *interval)), interval
 
 
-def labels_needed(accuracy: float, images: int, delta: float = 0.05) -> int:
+def labels_to_estimate_accuracy(accuracy: float, images: int, delta: float = 0.05) -> int:
     """About how many labels an interval of ± :data:`HALF_WIDTH` takes at this accuracy; at most all images."""
 
     def is_enough(labels: int) -> bool:

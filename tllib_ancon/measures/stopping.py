@@ -14,7 +14,7 @@ FIRST_LABELS = 256
 LABELS_AT_ONCE = 2**20
 """Labels of all simulated streams together that are computed at a time: 8 MiB an array."""
 ORDERS = 200
-"""Simulated orders of the disagreements in :func:`labels_needed`."""
+"""Simulated orders of the disagreements in :func:`labels_to_verdict`."""
 
 
 class StoppingTimes(NamedTuple):
@@ -79,7 +79,7 @@ def _ends_of(test: DisagreementTest, streams: Outcomes) -> StoppingTimes:
     return StoppingTimes(labels, verdicts)
 
 
-def labels_needed(
+def labels_to_verdict(
     favouring: float,
     disagreements: int,
     images: int,
@@ -116,7 +116,7 @@ def labels_needed(
 
 def _open_outcomes(favouring: float, decisive: float, disagreements: int, outcomes: Sequence[int]) -> Outcomes:
     """Outcomes of the disagreements without a label, so that with the others the shares are as in
-    :func:`labels_needed`."""
+    :func:`labels_to_verdict`."""
     num_open = disagreements - len(outcomes)
     num_decisive = round(decisive * disagreements)
     num_right = round(favouring * decisive * disagreements)

@@ -265,7 +265,7 @@ def _assessed(
     accuracy = 0.5 if estimates.accuracy is None else estimates.accuracy
     return Assessment(
         indicators=values,
-        labels_needed=indicators.labels_needed(accuracy, len(target), passes.config.delta),
+        labels_needed=indicators.labels_to_estimate_accuracy(accuracy, len(target), passes.config.delta),
         images=len(target),
         source=source,
         **estimates._asdict(),

@@ -121,8 +121,6 @@ def make_plan(
         record["network"] = network_record(model, probe, preprocessing)
     taught = taught_labels(config, target, answers, record)
     _warn_about(target, transforms, progress)
-    if taught is not None:
-        progress.line(f"labels of {record['taught']['labels']} images of the target teach")
     return Plan(config, requested, source, model, target, transforms, progress, record, head, probe, taught)
 
 

@@ -61,7 +61,7 @@ def summary(
         result["taught"] = counts["taught"]
     result["assessment"] = {
         "indicators": {name: source_scores[name] for name in indicators.INDICATORS if name in source_scores},
-        "labels_needed": indicators.labels_needed(0.5, size),
+        "labels_needed": indicators.labels_to_estimate_accuracy(0.5, size),
     }
     return result
 

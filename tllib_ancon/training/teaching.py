@@ -84,6 +84,7 @@ def taught_labels(
     line = counted_from_one(classes[has_class], images.num_classes)
     if line is not None and num_answers >= 2 * images.num_classes:
         Progress(config.quiet).line(line)
+    Progress(config.quiet).line(f"labels of {num_taught} images of the target teach")
     labels = np.where(teaches, classes, -1).astype(np.int64)
     recorded["taught"] = {**draw, "labels": num_taught, "labels_sha256": hashlib.sha256(labels.tobytes()).hexdigest()}
     return labels

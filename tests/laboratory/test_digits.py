@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tllib_ancon.data import demo
 from tllib_ancon.data.open import open_domain
+from tllib_ancon.laboratory import digits
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("sklearn")
 
 
 def test_rendered_digits_are_the_same_on_every_run_all_different_and_like_their_class():
-    digits = list(demo.rendered_digits(images_per_class=12))
-    again = list(demo.rendered_digits(images_per_class=12))
-    assert [label for _, label in digits] == [label for label in range(10) for _ in range(12)]
-    pixels = np.stack([np.asarray(image) for image, _ in digits]).astype(float)
+    rendered = list(digits.rendered_digits(images_per_class=12))
+    again = list(digits.rendered_digits(images_per_class=12))
+    assert [label for _, label in rendered] == [label for label in range(10) for _ in range(12)]
+    pixels = np.stack([np.asarray(image) for image, _ in rendered]).astype(float)
     assert np.array_equal(pixels, np.stack([np.asarray(image) for image, _ in again]))
     assert pixels.shape == (120, 32, 32)
     assert len(np.unique(pixels.reshape(120, -1), axis=0)) == 120
@@ -29,17 +29,17 @@ def test_rendered_digits_are_the_same_on_every_run_all_different_and_like_their_
 def test_handwritten_digits_are_those_of_scikit_learn():
     from sklearn.datasets import load_digits
 
-    digits = load_digits()
-    images = list(demo.handwritten_digits())
-    assert [label for _, label in images] == digits.target.tolist()
-    for (image, _), values in list(zip(images, digits.images, strict=True))[::100]:
+    expected = load_digits()
+    images = list(digits.handwritten_digits())
+    assert [label for _, label in images] == expected.target.tolist()
+    for (image, _), values in list(zip(images, expected.images, strict=True))[::100]:
         small = Image.fromarray(np.rint(values * 255 / 16).astype(np.uint8))
         assert np.array_equal(np.asarray(image), np.asarray(small.resize((32, 32), Image.Resampling.BILINEAR)))
 
 
 def test_both_domains_are_written_once_and_whole(tmp_path, few_digits):
     root = tmp_path / "digits"
-    demo.write_demo_domains(root)
+    digits.write_demo_domains(root)
     rendered = open_domain(root, "ImageList", ["rendered"])
     handwritten = open_domain(root, "ImageList", ["handwritten"])
     assert len(rendered) == 200
@@ -52,8 +52,8 @@ def test_both_domains_are_written_once_and_whole(tmp_path, few_digits):
     assert names == {"rendered.txt", "handwritten.txt", "classes.txt"}
     removed = Path(rendered.paths[0])
     removed.unlink()
-    demo.write_demo_domains(root)  # complete: nothing is written again
+    digits.write_demo_domains(root)  # complete: nothing is written again
     assert not removed.exists()
     (root / "image_list" / "classes.txt").unlink()
-    demo.write_demo_domains(root)
+    digits.write_demo_domains(root)
     assert removed.is_file()
