@@ -21,8 +21,7 @@ import torch
 
 from benchmarks import folders, run
 from benchmarks.cifar10_c.corruptions import CORRUPTIONS
-from benchmarks.left_out import rules
-from benchmarks.left_out.families import FAMILIES, FULL_RATE, KINDS, NO_SHIFT, SEVEN, Cell, Cells, Task
+from benchmarks.left_out.families import FAMILIES, FULL_RATE, KINDS, NO_SHIFT, Cell, Cells, Task
 from benchmarks.tables import record, recorded
 from tllib_ancon import adapt, methods
 from tllib_ancon.self_training.method import one_hot
@@ -42,7 +41,6 @@ ABLATION: Mapping[str, Mapping[str, Any]] = {
     "ancon-auto, no information maximisation": {**RULE, "infomax_coefficient": 0.0},
     "ancon-auto, one view": {**RULE, "views": 1},
     "ancon-auto, fixed rate": {**RULE, "lr": 0.01},
-    "ancon-auto, a third of τ": {**RULE, "step_change": 0.05 / 3},
     "ancon-auto, no votes": {**RULE, "weighting": "fixed", "fixed_threshold": 1.0},
 }
 """Parts of ``ancon-auto``, added one after the other to self-training, or taken away from the whole."""
@@ -63,18 +61,6 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     **ABLATION,
     **{name: {"method": name, **LAST} for name in ("tent", "eta", "elr", "gce", "nrc", "aad")},
     BOUND: {"method": "target-labels"},
-    "L: running shares": {"method": "rule-running-shares"},
-    "I: estimated prior": {"method": "rule-estimated-prior"},
-    "neighbours": {"method": "rule-neighbours"},
-    "L + neighbours": {"method": "rule-running-shares-neighbours"},
-    "class weights of at most 3": {"method": "rule-earlier"},
-    "L, class weights of at most 1": {"method": "rule-running-shares-without-gain"},
-    "L, rate of labels": {"method": "rule-running-shares-label-rate"},
-    "I, rate of labels": {"method": "rule-estimated-prior-label-rate"},
-    "L, two views": {"method": "rule-running-shares-two-views"},
-    "L, two views, whole rate": {"method": "rule-running-shares-two-views-whole-rate"},
-    "L, two views, τ = 0.067": {"method": "rule-running-shares-two-views-whole-rate", "step_change": 0.067},
-    "I + neighbours": {"method": "rule-estimated-prior-neighbours"},
 }
 TRUE_PRIOR = ", true prior"
 CIFAR10_C = tuple(f"resnet20-{name}" for name in ("gaussian_noise-5", "contrast-5", "motion_blur-5", "none-0"))
@@ -107,19 +93,6 @@ CELLS: Mapping[str, Sequence[Cell]] = {
         for seed in range(3)
         for pair in ("A-D", "A-W", "D-A", "D-W", "W-A", "W-D")
     ),
-    "harm": (
-        *(Cell(SEVEN, pair, "equal", seed) for seed in range(3) for pair in ("D-A", "W-A")),
-        *(Cell("digits", "mnist_m-usps", "equal", seed) for seed in range(3)),
-        *(Cell("cifar10-c", "resnet20-none-0", "few", seed) for seed in range(3)),
-    ),
-    "many-epochs": (
-        *(Cell("cifar10-c", "resnet20-gaussian_noise-5", kind) for kind in ("long-tail", "few")),
-        Cell("cifar10-c", "resnet20-none-0", "few"),
-        Cell("office31", "A-D", "few"),
-        *(Cell("demo", "handwritten", kind) for kind in KINDS),
-        *(Cell("demo", pair, "equal") for pair in (FULL_RATE, NO_SHIFT)),
-    ),
-    "no-shift": tuple(Cell("cifar10-c", "resnet20-none-0", "few", seed) for seed in range(3, 9)),
     "networks": tuple(
         Cell("cifar10-c", f"resnet{depth}-{corruption}-{(3, 5)[(row + column) % 2]}", KINDS[(row + column) % 3])
         for row, depth in enumerate((20, 32, 44, 56))
@@ -135,7 +108,7 @@ COLUMNS = [*Cell._fields, "variant", "images", "start", "first", "last", "accura
 
 def main(words: Sequence[str] | None = None) -> None:
     arguments = folders(__spec__.name, __doc__)
-    arguments.add_argument("--families", nargs="+", choices=(*FAMILIES, SEVEN), default=(*FAMILIES, SEVEN))
+    arguments.add_argument("--families", nargs="+", choices=FAMILIES, default=FAMILIES)
     arguments.add_argument("--variants", nargs="+", choices=VARIANTS, default=[*VARIANTS], metavar="NAME")
     arguments.add_argument(
         "--cells",
@@ -170,7 +143,6 @@ def main(words: Sequence[str] | None = None) -> None:
 def result(opened: Cells, cell: Cell, variant: str) -> dict[str, Any]:
     """Accuracies in percent: of the source model, after the first epoch, after the last, and of all epochs."""
     torch.set_num_threads(1)
-    rules.register()
     task, own = opened.task(cell), dict(VARIANTS[variant])
     if cell.family == "digits":
         own.pop("views", None)  # nothing augments these images, so that there is no second view
