@@ -49,9 +49,17 @@ def test_a_pushed_model_is_read_by_its_own_library(tmp_path, monkeypatch):
     assert has_weights_of(Mixed.from_pretrained(tmp_path / "pushed"), result)
 
 
-def test_a_model_of_timm_is_written_as_timm_does(tmp_path):
-    model = timm.create_model("test_vit", img_size=32, patch_size=8, depth=1, num_classes=3)
-    result = adapt(model, torch.randn(24, 3, 32, 32), epochs=1)
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("test_vit", {"img_size": 32, "patch_size": 8, "depth": 1}), ("test_resnet", {"in_chans": 1})],
+)
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_model_of_timm_is_written_as_timm_does(tmp_path, monkeypatch, name, options, recorded):
+    """Also by versions before 1.0.31, which record no options."""
+    if not recorded:
+        monkeypatch.delattr(timm.models, "get_model_args", raising=False)
+    model = timm.create_model(name, num_classes=3, **options)
+    result = adapt(model, torch.randn(24, options.get("in_chans", 3), 32, 32), epochs=1)
     result.save_pretrained(tmp_path)
     assert has_weights_of(timm.create_model(f"local-dir:{tmp_path}", pretrained=True), result)
     assert ModelCard.load(tmp_path / "README.md").data.library_name == "tllib-ancon"

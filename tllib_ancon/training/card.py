@@ -9,6 +9,7 @@ from torch import nn
 
 from tllib_ancon import methods
 from tllib_ancon.measures import indicators
+from tllib_ancon.models.recipes import unrecorded_arguments
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.processes import on_main
 from tllib_ancon.runtime.text import markdown, say, yaml
@@ -119,4 +120,4 @@ def save(model: nn.Module, card: str, folder: Path) -> None:
     else:
         from timm.models import save_for_hf
 
-        save_for_hf(model, str(folder), safe_serialization=True)
+        save_for_hf(model, str(folder), model_args=unrecorded_arguments(model), safe_serialization=True)
