@@ -1,9 +1,8 @@
-"""All that a command left in a folder, and where two of them differ by a bit.
+"""What runs left in their folders, and where two of them differ by a bit.
 
 ``python -m tests.faults.outcomes RUN OTHER`` compares the models and metrics of two runs.
 """
 
-import csv
 import json
 import sys
 from collections.abc import Sequence
@@ -15,9 +14,6 @@ import torch
 SPEED = {"images_per_second", "sha256"}
 """What a run measures of its own speed, and the checksums of files that hold it."""
 
-WITHOUT_CONTENT = {".txt", ".lock", ""}
-"""Logs of commands and files of locks, of which the names are compared alone."""
-
 
 def main(words: Sequence[str] | None = None) -> int:
     runs = [Path(word) for word in words or sys.argv[1:]]
@@ -27,12 +23,11 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def outcome(folder: Path, *patterns: str):
-    """Path below the folder -> content of every file, or of those of these patterns."""
+    """Path below the folder -> content of every file of these patterns."""
     contents = {}
-    for pattern in patterns or ("**/*",):
-        for path in sorted(folder.glob(pattern)):
-            if path.is_file():
-                contents[path.relative_to(folder).as_posix()] = _read(path)
+    for pattern in patterns:
+        for path in folder.glob(pattern):
+            contents[path.relative_to(folder).as_posix()] = _content(path)
     return contents
 
 
@@ -62,27 +57,15 @@ def _comparable(value) -> tuple:
     return type(value), value
 
 
-def _read(path: Path):
-    try:
-        return _content(path)
-    except Exception:  # a damaged file, of which every reader says something else
-        return path.read_bytes()
-
-
 def _content(path: Path):
-    if path.suffix == ".pth":
-        return _without_speed(torch.load(path, map_location="cpu", weights_only=True))
-    if path.suffix == ".json":
-        return _without_speed(json.loads(path.read_text()))
-    if path.suffix == ".jsonl":
-        return _without_speed([json.loads(line) for line in path.read_text().splitlines()])
     if path.suffix == ".npz":
         with np.load(path, allow_pickle=False) as arrays:
             return dict(arrays)
-    if path.suffix == ".csv":
-        with open(path, newline="") as file:
-            return list(csv.reader(file))
-    return None if path.suffix in WITHOUT_CONTENT else path.read_bytes()
+    if path.suffix == ".pth":
+        return _without_speed(torch.load(path, map_location="cpu", weights_only=True))
+    if path.suffix == ".jsonl":
+        return _without_speed([json.loads(line) for line in path.read_text().splitlines()])
+    return _without_speed(json.loads(path.read_text()))
 
 
 def _without_speed(value):
