@@ -121,8 +121,8 @@ def test_what_is_refused(owner, settings, message):
     assert message in str(error.value)
 
 
-def resolved(config: Any, *facts: Any) -> Any:
-    return resolve(config, facts_of(config, *facts))[0]
+def resolved(config: Any, *facts: Any, **recorded: Any) -> Any:
+    return resolve(config, facts_of(config, *facts, **recorded))[0]
 
 
 def test_a_model_brings_the_settings_of_its_pictures():
@@ -157,7 +157,7 @@ def test_resolved_settings_have_no_gap_and_those_of_a_run_that_continues_win():
     assert {name for name in NEEDED if getattr(made, name) is None} == set()
     assert made.batch_size == 9  # of ten images one is held out
     recorded = {**json.loads(json.dumps(made.to_dict())), "lr": 0.5, "mixed_precision": "bf16"}
-    again = resolved(requested.replace(lr=0.25), Source(module=network), network, images, None, recorded)
+    again = resolved(requested.replace(lr=0.25), Source(module=network), network, images, recorded_settings=recorded)
     assert again == made.replace(lr=0.25, mixed_precision="bf16")
 
 

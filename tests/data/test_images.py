@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -76,7 +77,7 @@ NO_FORMAT = "it is no JPEG, PNG, BMP, GIF, TIFF, WEBP, PPM, JPEG2000"
     [
         ("a.png", lambda path: path.touch(), f": cannot be decoded ({NO_FORMAT}); remove or convert it"),
         ("a.png", lambda path: path.write_text("text"), f": cannot be decoded ({NO_FORMAT}); remove or convert it"),
-        ("a.jpg", half, ": cannot be decoded (image file is truncated (50 bytes not processed)); remove or repair it"),
+        ("a.jpg", half, ": cannot be decoded (image file is truncated (N bytes not processed)); remove or repair it"),
         (
             "a.png",
             lambda path: None,
@@ -99,8 +100,10 @@ NO_FORMAT = "it is no JPEG, PNG, BMP, GIF, TIFF, WEBP, PPM, JPEG2000"
 )
 def test_what_cannot_be_decoded_is_named(tmp_path, name, make, reason):
     make(tmp_path / name)
-    with refused(f"image {tmp_path / name}{reason}"):
+    with pytest.raises(UserError) as error:
         load_image(str(tmp_path / name))
+    text = re.sub(r"\d+ bytes", "N bytes", str(error.value))  # as many as the library of JPEG writes
+    assert text == f"image {tmp_path / name}{reason}"
     RED.save(tmp_path / "red.png")
     domain = Domain.of_files("d", [str(tmp_path / name), str(tmp_path / "red.png")])
     assert _without_unreadable(domain).positions.tolist() == [1]
