@@ -31,8 +31,10 @@ def naive_e_value(outcomes: list[int], prices: list[Fraction]) -> Fraction:
     total = Fraction(0)
     for stake, weight in zip(STAKES, WEIGHTS, strict=True):
         wealth = Fraction(float(weight))
+        share = Fraction(float(stake))
         for outcome, price in zip(outcomes, prices, strict=True):
-            wealth *= 1 - Fraction(float(stake)) + Fraction(float(stake)) * Fraction(1 + outcome, 2) / price
+            pay_off = Fraction(1 + outcome, 2) / price
+            wealth *= 1 - share + share * pay_off
         total += wealth
     return total
 

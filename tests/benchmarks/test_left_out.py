@@ -40,11 +40,10 @@ def test_the_table_says_how_often_a_variant_ends_below_its_start():
 def test_beside_methods_over_corruptions_stand_the_packages_of_the_race(tmp_path, capsys):
     made = runs(**{"self-training": {"cifar10-c": [40.0, 60.0]}})
     made.replace({"pair0": "resnet20-fog-5", "pair1": "resnet20-snow-5"}).to_csv(tmp_path / "runs.csv", index=False)
-    rows = [
-        ("cifar10-c-fifteen", title, case, 0, 50.0, after)
-        for title, after in (("Tent", 70.0), ("ancon", 99.0), ("skada DeepCoral", np.nan))
-        for case in ("fog", "snow")
-    ]
+    rows = []
+    for title, after in (("Tent", 70.0), ("ancon", 99.0), ("skada DeepCoral", np.nan)):
+        for case in ("fog", "snow"):
+            rows.append(("cifar10-c-fifteen", title, case, 0, 50.0, after))
     columns = ["work", "title", "case", "seed", "accuracy_before", "accuracy_after"]
     pd.DataFrame([*rows, ("cifar10-c", "Tent", "fog", 0, 50.0, 0.0)], columns=columns).to_csv(tmp_path / "race.csv")
     table.main([str(tmp_path / "runs.csv"), "--pairs", "--race", str(tmp_path / "race.csv")])

@@ -223,18 +223,20 @@ def test_orders_of_classes_must_agree(tmp_path):
 
 
 def test_a_fingerprint_depends_on_paths_labels_and_order_but_not_on_the_root(tmp_path):
-    found = {
-        name: open_domain(write(tmp_path / name, art=text), "ImageList", ["art"], num_classes=2).fingerprint()
-        for name, text in {
-            "one": "a.png 0\nb.png 1\n",
-            "same": "a.png 0\n\n./b.png\t1\n",
-            "order": "b.png 1\na.png 0\n",
-            "label": "a.png 0\nb.png 0\n",
-            "path": "a.png 0\nc.png 1\n",
-        }.items()
+    lists = {
+        "one": "a.png 0\nb.png 1\n",
+        "same": "a.png 0\n\n./b.png\t1\n",
+        "order": "b.png 1\na.png 0\n",
+        "label": "a.png 0\nb.png 0\n",
+        "path": "a.png 0\nc.png 1\n",
     }
-    assert found.pop("same") == found["one"] == ("afad5d501e93c09d5a7aa9fc4cb310e34ad36cab197e48149f5e2005331842f6")
-    assert len(set(found.values())) == 4
+    fingerprints = {}
+    for name, text in lists.items():
+        root = write(tmp_path / name, art=text)
+        fingerprints[name] = open_domain(root, "ImageList", ["art"], num_classes=2).fingerprint()
+    assert fingerprints["one"] == "afad5d501e93c09d5a7aa9fc4cb310e34ad36cab197e48149f5e2005331842f6"
+    assert fingerprints.pop("same") == fingerprints["one"]
+    assert len(set(fingerprints.values())) == 4
 
 
 def test_digits_lie_in_one_folder_a_domain_and_pacs_counts_from_one(tmp_path):

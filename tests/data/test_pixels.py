@@ -13,7 +13,7 @@ from PIL import Image
 from tests.refusals import refused
 from tllib_ancon.data.image_files import read_samples
 from tllib_ancon.data.open import as_domain
-from tllib_ancon.data.pixels import Decoding, PixelValues, Samples, chosen_range, usual_bands
+from tllib_ancon.data.pixels import Decoding, PixelValues, Samples, usual_bands
 
 Pixels = NDArray[Any]
 SHAPE = (3, 2)
@@ -187,33 +187,6 @@ def test_a_range_that_no_rule_decides():
         _ = PixelValues(images=1, deep=1, least=-2, most=3.5).pixel_range
 
 
-@pytest.mark.parametrize(
-    ("least", "most", "setting", "recorded", "expected"),
-    [
-        (0, 4000, None, None, (0, 4095)),
-        (0, 4000, (5, 10), (0, 100), (5, 10)),
-        (0, 4000, None, (0, 2000), (0, 2000)),
-        (0, 4001, None, (0, 2000), (0, 4095)),
-        (10, 4000, None, (10, 2000), (10, 2000)),
-        (9, 4000, None, (10, 2000), (0, 4095)),
-    ],
-)
-def test_a_setting_comes_before_the_run_and_the_run_before_the_images(least, most, setting, recorded, expected):
-    values = PixelValues(images=4, deep=4, least=least, most=most)
-    pixel_range, lines = chosen_range(values, setting, recorded)
-    assert pixel_range == expected
-    is_on_another_scale = setting is None and recorded is not None and recorded != expected
-    told = "the model's run has pixel_range {:g} {:g}, and these images are on another scale"
-    assert lines == ([told.format(*recorded)] if is_on_another_scale else [])
-
-
-def test_images_of_8_bits_have_no_range():
-    assert chosen_range(PixelValues(images=4), None, (0, 9)) == (None, [])
-    assert chosen_range(PixelValues(), (0, 9), None) == ((0, 9), [])
-    with refused("`pixel_range` has no effect on images with 8 bits a channel; leave it out"):
-        chosen_range(PixelValues(images=4), (0, 9), None)
-
-
 def test_what_a_sample_of_the_images_holds(tmp_path):
     contents = {
         "0.png": saved(Image.new("L", (2, 3), 9), "PNG"),
@@ -228,28 +201,6 @@ def test_what_a_sample_of_the_images_holds(tmp_path):
     values = as_domain(tmp_path).pixel_values()
     assert values == PixelValues(5, 2, True, 0.5, 7.0, 5, 1)
     assert as_domain(tmp_path).subset([0]).pixel_values() == PixelValues(images=1)
-
-
-def test_what_a_user_is_told_of_unusual_images():
-    values = PixelValues(1234, 1000, True, 0.5, 7.0, 5, 1100)
-    on_range = (
-        "pixels are numbers from 0.5 to 7 in 1,000 of 1,234 sampled images: 0 becomes black and 255 white; "
-        "`pixel_range` changes it"
-    )
-    on_bands = "the TIFFs have 5 bands, of which 1, 2, 3 are used; `bands` chooses others"
-    on_pages = (
-        "1,100 of 1,234 sampled images are in files of several pages or frames, of which the first is used; save the "
-        "others as files of their own"
-    )
-    assert values.lines((0.0, 255.0), None) == [on_range, on_bands, on_pages]
-    assert values.lines(None, (2, 5)) == [
-        "the TIFFs have 5 bands, of which 2, 5 are used; `bands` chooses others",
-        on_pages,
-    ]
-    integers = PixelValues(4, 4, False, 0, 9)
-    (line,) = integers.lines((0.0, 255.0), None)
-    assert line.startswith("pixels are integers from 0 to 9 in 4 of 4 sampled images")
-    assert PixelValues(images=4).lines((0.0, 255.0), None) == []
 
 
 def test_deep_values_are_scaled_by_the_range_and_clipped():

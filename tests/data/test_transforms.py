@@ -67,14 +67,18 @@ def test_evaluation_that_keeps_the_ratio_is_timms(size, image_size, crop_fractio
 def test_training_is_torchvisions_steps(mean, more, resizing, resized):
     std = tuple(value / 2 for value in mean)
     options = Preprocessing(train_resizing=resizing, image_size=21, scale=(0.3, 1.0), mean=mean, std=std, **more)
-    steps = [
-        T.Resize(resized, T.InterpolationMode.BICUBIC),
-        T.RandomCrop(21) if resizing == "ran.crop" else T.RandomResizedCrop(21, options.scale, options.ratio),
-        *([T.RandomCrop(21, padding=3)] if "padding" in more else []),
-        *([T.RandomRotation(30)] if "rotation" in more else []),
-        *(T.RandomHorizontalFlip(), *([T.Grayscale()] if len(mean) == 1 else [])),
-        *(T.ToTensor(), T.Normalize(mean, std)),
-    ]
+    crop = T.RandomResizedCrop(21, options.scale, options.ratio)
+    if resizing == "ran.crop":
+        crop = T.RandomCrop(21)
+    steps = [T.Resize(resized, T.InterpolationMode.BICUBIC), crop]
+    if "padding" in more:
+        steps.append(T.RandomCrop(21, padding=3))
+    if "rotation" in more:
+        steps.append(T.RandomRotation(30))
+    steps.append(T.RandomHorizontalFlip())
+    if len(mean) == 1:
+        steps.append(T.Grayscale())
+    steps += [T.ToTensor(), T.Normalize(mean, std)]
     for seed in range(6):
         tensors = []
         for transform in (train_transform(options), T.Compose(steps)):

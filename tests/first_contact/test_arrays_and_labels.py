@@ -115,15 +115,6 @@ def test_what_stands_around_a_network_says_what_to_pass():
             tllib_ancon.predict(model, PIXELS, **HOW)
 
 
-def test_an_npz_is_adapted_to_and_its_labels_score(tmp_path):
-    file = write_npz(tmp_path, images=PIXELS, labels=LABELS)
-    result = tllib_ancon.adapt(Net(), file, **QUICK)
-    expected = tllib_ancon.adapt(Net(), PIXELS, labels=LABELS, **QUICK)
-    assert result.metrics[1]["accuracy"] == expected.metrics[1]["accuracy"]
-    np.save(tmp_path / "x.npy", PIXELS)
-    assert tllib_ancon.predict(Net(), tmp_path / "x.npy", **HOW).labels.shape == (NUMBER,)
-
-
 TENSORS_OF_FLOATS = torch.zeros(NUMBER, 3, 16, 16)
 
 

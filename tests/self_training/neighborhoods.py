@@ -34,15 +34,14 @@ def random_visits(seed: int, num_steps: int = 5) -> Visits:
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator)
 
-    steps = [
-        (
-            torch.randperm(N, generator=generator)[:12],
-            normal(12, D),
-            2 * normal(12, K),
-            torch.randint(0, 5, (12, K), generator=generator) * torch.randint(0, 2, (12, 1), generator=generator),
-        )
-        for _ in range(num_steps)
-    ]
+    steps = []
+    for _ in range(num_steps):
+        indices = torch.randperm(N, generator=generator)[:12]
+        features = normal(12, D)
+        logits = 2 * normal(12, K)
+        votes = torch.randint(0, 5, (12, K), generator=generator)
+        has_votes = torch.randint(0, 2, (12, 1), generator=generator)
+        steps.append((indices, features, logits, votes * has_votes))
     return Visits((torch.arange(N), normal(N, D), 2 * normal(N, K)), steps)
 
 

@@ -148,12 +148,6 @@ DAMAGED = np.zeros((20, 64), np.float32)
 DAMAGED[[3, 11], 5] = np.nan, np.inf
 
 
-def test_a_bad_row_of_a_large_array_cannot_be_skipped(monkeypatch):
-    monkeypatch.setattr("tllib_ancon.data.tensors.CHECKED", 0)
-    with pytest.raises(UserError, match=r"NaN or infinity in 1 rows \(3\); remove them or fill them in$"):
-        tllib_ancon.predict(trained(), DAMAGED, evaluation_transform=nn.Flatten(0), workers=0)
-
-
 @pytest.mark.parametrize(
     ("rows", "message"),
     [

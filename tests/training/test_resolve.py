@@ -172,6 +172,9 @@ def test_what_is_assumed_about_the_images_is_said(side, note):
     [
         ({}, None, [0.0, 4095.0], ["0 becomes black and 4095 white", "of which 1, 2, 3 are used"]),
         ({}, (0.0, 8191.0), [0.0, 8191.0], ["8191 white", "1, 2, 3 are used"]),
+        ({}, (0.0, 2000.0), [0.0, 2000.0], ["2000 white", "1, 2, 3 are used"]),
+        ({}, (0.0, 1999.0), [0.0, 4095.0], ["on another scale", "4095 white", "1, 2, 3 are used"]),
+        ({}, (1.0, 4000.0), [0.0, 4095.0], ["on another scale", "4095 white", "1, 2, 3 are used"]),
         ({}, (0.0, 10.0), [0.0, 4095.0], ["on another scale", "4095 white", "1, 2, 3 are used"]),
         ({"pixel_range": (5.0, 10.0)}, (0.0, 8191.0), None, ["5 becomes black and 10 white", "1, 2, 3 are used"]),
         ({"bands": (2,)}, None, [0.0, 4095.0], ["4095 white", "of which 2 are used"]),

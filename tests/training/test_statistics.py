@@ -23,7 +23,8 @@ def stripes(num_images: int, brightness: float, seed: int) -> np.ndarray:
     phase = 6.28 * random.random(num_images)
     frequency = 2 + 2.2 * (np.arange(num_images) % CLASSES) + 0.4 * random.random(num_images)
     position = np.cos(angle) * columns + np.sin(angle) * rows
-    wave = 0.5 + 0.5 * np.sin(2 * np.pi * frequency[:, None, None] * position + phase[:, None, None])
+    turns = frequency[:, None, None] * position
+    wave = 0.5 + 0.5 * np.sin(2 * np.pi * turns + phase[:, None, None])
     colour = 255 * brightness * (0.4 + 0.6 * random.random((num_images, 1, 1, 3)))
     noise = random.normal(0, 11, (num_images, 32, 32, 3))
     return np.clip(wave[..., None] * colour + noise, 0, 255).astype(np.uint8)
