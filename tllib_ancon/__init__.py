@@ -19,7 +19,9 @@ def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home = _HOMES[name]
-    return import_module(f"{__name__}.{name}") if home is None else getattr(import_module(home), name)
+    if home is None:
+        return import_module(f"{__name__}.{name}")
+    return getattr(import_module(home), name)
 
 
 def __dir__() -> list[str]:

@@ -341,4 +341,6 @@ def _failure(name: str) -> str | None:
 
 
 def _package(entry: EntryPoint) -> str:
-    return entry.dist.name if entry.dist is not None else entry.value
+    if entry.dist is not None:
+        return entry.dist.name
+    return entry.value

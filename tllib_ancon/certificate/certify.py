@@ -56,7 +56,9 @@ def certify_run(config: CertifyConfig) -> None:
         certificate = pair.conclude(session)
     for line in certificate["words"]:
         say(line)
-    returned = "adapted" if certificate["returned"] == "adapted" else "source"
+    returned = "source"
+    if certificate["returned"] == "adapted":
+        returned = "adapted"
     say(f"{certificate['checkpoint']}: the {returned} model")
 
 

@@ -72,7 +72,9 @@ class ModelPair:
 
     def _settings_of_predictions(self) -> PredictConfig:
         """The settings of the run, but for those that this call sets."""
-        of_networks = settings_of(ModelConfig) if self.start.is_whole else {}
+        of_networks = {}
+        if self.start.is_whole:
+            of_networks = settings_of(ModelConfig)
         names = [name for name in settings_of(PredictConfig) if name not in of_networks]
         settings = {name: self.recorded[name] for name in names if name in self.recorded}
         for name in OVERRIDING:
@@ -178,7 +180,9 @@ class ModelPair:
         settings = self.settings.replace(checkpoint=self.checkpoints[which], model=self.config.model, class_names=None)
         if self.all_images.holds_tensors or self.transform is not None:
             settings = _without_preparing(settings)
-        network = None if isinstance(self.model, str) else self.model
+        network = None
+        if not isinstance(self.model, str):
+            network = self.model
         return Predictor(settings, network, self.transform)
 
 

@@ -316,7 +316,9 @@ class Session(Shown):
         return "\n".join(in_words(self.certificate))
 
     def described(self, answer: Answer) -> str:
-        return self.comparison.classes[answer] if isinstance(answer, int) else answer
+        if isinstance(answer, int):
+            return self.comparison.classes[answer]
+        return answer
 
     def _tested(self, outcomes: Iterable[int]) -> DisagreementTest:
         test = DisagreementTest(
@@ -349,7 +351,9 @@ def in_words(certificate: Certificate) -> list[str]:
 
 def _verdict_in_words(certificate: Certificate) -> str:
     verdict = certificate["verdict"]
-    decision = "not certified" if verdict == "undecided" else f"certified {verdict}"
+    decision = "not certified"
+    if verdict != "undecided":
+        decision = f"certified {verdict}"
     return (
         f"{decision}: the adapted model's accuracy minus the source model's is {_interval_in_words(certificate)}; "
         f"{certificate['labels']:,} of {certificate['disagreements']:,} disagreements have a label, of "

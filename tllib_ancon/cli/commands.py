@@ -63,7 +63,9 @@ class Command:
     def configured(self, args: argparse.Namespace) -> Any:
         """The configuration of the settings on the command line, which override those in the file of ``--config``."""
         flags = self.flags
-        file = {} if args.config is None else read_file(args.config)
+        file: Options = {}
+        if args.config is not None:
+            file = read_file(args.config)
         settings = {"log": self.log, **file, **flags.settings_in(args)}  # None counts as not given
         optional = {"data"}
         if ":" in str(settings.get("arch")):  # hf:NAME is a model, too
@@ -97,12 +99,16 @@ def _adapt(config: AdaptConfig) -> None:
     result = adapt(config=config)
     if not processes.is_main():
         return
-    scores = "" if config.quiet else _drawn_scores(config, result.metrics)
+    scores = ""
+    if not config.quiet:
+        scores = _drawn_scores(config, result.metrics)
     print(result_summary(result.summary))
     say(f"model: {Path(str(config.log), 'checkpoints', 'best.pth')}")
     if not config.quiet:
         say(f"scores of each epoch: {scores}")
-        images = config.root if config.data is None else "IMAGES"
+        images = config.root
+        if config.data is not None:
+            images = "IMAGES"
         say(f"next: tllib-ancon predict {images} --checkpoint {config.log} --out predictions.csv")
 
 
@@ -140,7 +146,9 @@ def _predict(config: PredictionsConfig) -> None:
 
     counts = write_prediction_table(config)
     if processes.is_main() and not config.quiet and config.out != STANDARD_OUTPUT:
-        errors = f", {counts['errors']:,} of them without a prediction" if counts["errors"] else ""
+        errors = ""
+        if counts["errors"]:
+            errors = f", {counts['errors']:,} of them without a prediction"
         say(f"{counts['rows']:,} images{errors}; predictions in {config.out}", file=sys.stderr)
 
 
@@ -247,7 +255,9 @@ def _lines_of_dataset(config: CheckConfig, checked: Any) -> Iterator[str]:
 def _images_of_part(part: Any) -> str:
     if part.images is None:
         return "cannot be opened"
-    expected = "" if part.expected is None else f" of {part.expected:,}"
+    expected = ""
+    if part.expected is not None:
+        expected = f" of {part.expected:,}"
     labels = "" if part.labelled else ", without labels"
     return f"{part.images:,}{expected} images{labels}"
 

@@ -87,7 +87,9 @@ class Flags:
             yield self._words(name), {**options, **self._value_options(name, kinds)}
 
     def _value_options(self, name: str, kinds: Sequence[Any]) -> Options:
-        number = _number(self.settings[name].annotation) if len(kinds) == 1 else None
+        number = None
+        if len(kinds) == 1:
+            number = _number(self.settings[name].annotation)
         options: dict[str, Any] = {"type": partial(_word_as, number or str), "metavar": self._metavar(name)}
         items = _items(kinds)
         if items:

@@ -144,7 +144,10 @@ def _versions() -> list[str]:
 
     installed = {distribution.name.lower(): distribution.version for distribution in distributions()}
     names = ("torch", "torchvision", "timm", "tllib", "dalib", "transformers", "accelerate", "numpy", "pillow")
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
+    if torch.cuda.is_available():
+        device = torch.cuda.get_device_name()
+    else:
+        device = platform.machine()
     return [
         f"python {platform.python_version()} on {platform.platform()}",
         *(f"{name} {installed.get(name, 'is not installed')}" for name in names),
@@ -222,7 +225,9 @@ shrinks."""
 def _keep_freed_memory() -> None:
     """Let glibc keep freed memory for later tensors, which is faster. A process cannot undo this, so that only the
     command does it, not a call from Python."""
-    library = ctypes.CDLL(None) if sys.platform == "linux" else None
+    library = None
+    if sys.platform == "linux":
+        library = ctypes.CDLL(None)
     mallopt = getattr(library, "mallopt", None)  # other C libraries have none
     if mallopt is not None:
         mallopt(MOST_MAPPED, 0)

@@ -95,7 +95,9 @@ class _Formatter(argparse.HelpFormatter):
         """``-b, --batch-size B``, with the value once."""
         if not action.option_strings:
             return super()._format_action_invocation(action)
-        value = "" if action.nargs == 0 else self._format_args(action, action.dest.upper())
+        value = ""
+        if action.nargs != 0:
+            value = self._format_args(action, action.dest.upper())
         return f"{', '.join(action.option_strings)} {value}".strip()
 
 

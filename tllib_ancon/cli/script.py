@@ -20,7 +20,7 @@ from tllib_ancon.config.settings import settings_of
 from tllib_ancon.config.toml import read_file
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import say
-from tllib_ancon.runtime.types import Options
+from tllib_ancon.runtime.types import Options, Record
 from tllib_ancon.toolkit.script import ScriptRun, run_script
 from tllib_ancon.training.files import sha256, write_json
 
@@ -62,7 +62,9 @@ class _Script:
         settings = _adaptation_settings(adaptation_words)
         AdaptConfig(**settings)  # an error before the script runs
         log = _log_directory(args.script, words)
-        arguments = None if log is None else _finished_stage(log, args.script, words, settings)
+        arguments = None
+        if log is not None:
+            arguments = _finished_stage(log, args.script, words, settings)
         if arguments is None:
             if log is not None and not settings["overwrite"]:
                 _refuse_other_adaptation(log)
@@ -86,8 +88,10 @@ def _at_method(words: list[str]) -> tuple[list[str], list[str]]:
 
 def _adaptation_settings(words: list[str]) -> Options:
     args = second_stage_parser().parsed(words)
-    file = {} if args.config is None else read_file(args.config)
-    settings = {"overwrite": False, **file, **_adaptation_flags().settings_in(args)}
+    settings: Record = {"overwrite": False}
+    if args.config is not None:
+        settings |= read_file(args.config)
+    settings |= _adaptation_flags().settings_in(args)
     settings["start"] = args.start or settings.get("start", "latest")
     return settings
 
@@ -123,7 +127,9 @@ def _remember(log: Path, script: str, words: list[str], arguments: Options, over
 
 def _arguments_for_adaptation(outcome: ScriptRun) -> Options:
     """The script's arguments, with its log directory and a file of its classes."""
-    arguments = {} if outcome.arguments is None else vars(outcome.arguments)
+    arguments = {}
+    if outcome.arguments is not None:
+        arguments = vars(outcome.arguments)
     return {**arguments, "log": outcome.log_directory, "class_names": _write_class_names(outcome)}
 
 

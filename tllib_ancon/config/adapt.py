@@ -111,7 +111,9 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     @property
     def held_out_share(self) -> float:
         """Fraction of the images that select the epoch and are not adapted on: none where no score selects it."""
-        return self.hold_out if self.criterion in CRITERIA_OF_AN_EPOCH else 0.0
+        if self.criterion in CRITERIA_OF_AN_EPOCH:
+            return self.hold_out
+        return 0.0
 
     def to_dict(self) -> Record:
         settings = super().to_dict()

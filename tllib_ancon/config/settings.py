@@ -65,7 +65,9 @@ def _plain(value: Any) -> Any:
 
 def as_tuple(value: Any) -> Any:
     """A tuple in place of a list; all else unchanged."""
-    return tuple(value) if isinstance(value, list) else value
+    if isinstance(value, list):
+        return tuple(value)
+    return value
 
 
 def defined(values: Options) -> dict[str, Any]:
@@ -228,7 +230,9 @@ def _member_in_words(kind: Any) -> str:
     if origin is Annotated:
         return described(arguments[0])
     if origin is tuple:
-        count = "a list of" if arguments[-1] is Ellipsis else str(len(arguments))
+        count = "a list of"
+        if arguments[-1] is not Ellipsis:
+            count = str(len(arguments))
         return f"{count} {described(arguments[0]).removeprefix('a ')}s"
     return _WORDS.get(origin or kind, str(kind))
 
@@ -241,13 +245,14 @@ def _user_error(fields: Mapping[str, FieldInfo], settings: Options, error: Valid
     name = str(detail["loc"][0])
     if kind == "extra_forbidden":
         return unknown_name("setting", name, fields)
+    field = fields[name]
     if name not in settings:
-        return _missing(name, fields[name])
+        return _missing(name, field)
     if kind == "literal_error":
-        return unknown_name(f"value of `{name}`:", str(detail["input"]), map(str, choices_of(fields[name])))
+        return unknown_name(f"value of `{name}`:", str(detail["input"]), map(str, choices_of(field)))
     if kind == "finite_number" or "than" in kind:
-        return UserError(f"`{name}` must be {range_of(fields[name]) or 'finite'}, got {one_line(detail['input'])}")
-    return UserError(f"`{name}` must be {described(fields[name].annotation)}, got {settings[name]!r}")
+        return UserError(f"`{name}` must be {range_of(field) or 'finite'}, got {one_line(detail['input'])}")
+    return UserError(f"`{name}` must be {described(field.annotation)}, got {settings[name]!r}")
 
 
 def _missing(name: str, field: FieldInfo) -> UserError:

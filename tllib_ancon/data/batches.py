@@ -39,7 +39,10 @@ def concatenated(batches: Sequence[Any]) -> Any:
 
 def num_rows(batch: Any) -> int:
     """B, the number of samples."""
-    first_tensor = next(iter(batch.values())) if isinstance(batch, Mapping) else batch
+    if isinstance(batch, Mapping):
+        first_tensor = next(iter(batch.values()))
+    else:
+        first_tensor = batch
     return len(first_tensor)
 
 

@@ -118,7 +118,9 @@ class Domain:
     def subset(self, indices: ArrayLike) -> Domain:
         """The images at these places, in this order."""
         chosen = np.asarray(indices, dtype=np.int64)
-        labels = None if self.labels is None else self.labels[chosen]
+        labels = None
+        if self.labels is not None:
+            labels = self.labels[chosen]
         return replace(self, labels=labels, positions=self.positions[chosen])
 
     def without_labels(self) -> Domain:
@@ -132,7 +134,10 @@ class Domain:
     def fingerprint(self) -> str:
         """SHA-256 of the names of the images, below their root, and of the labels, in their order."""
         digest = hashlib.sha256(self.images.content())
-        labels = [-1] * len(self) if self.labels is None else self.labels.tolist()
+        if self.labels is None:
+            labels = [-1] * len(self)
+        else:
+            labels = self.labels.tolist()
         for name, label in zip(self.images.names(self.positions), labels, strict=True):
             digest.update(b"%s %d\n" % (name, label))
         return digest.hexdigest()

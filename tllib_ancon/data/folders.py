@@ -133,7 +133,9 @@ def domain_of_files(
     """The domain of the images in folders, with what the tree left out."""
     if not paths:
         folders = ", ".join(str(tree.root / code) for code in codes)
-        ignored = f"; {tree.ignored_files}" if tree.ignored else ""
+        ignored = ""
+        if tree.ignored:
+            ignored = f"; {tree.ignored_files}"
         raise UserError(
             f"{folders}: no image here{ignored}. Give a folder with files of these suffixes: {', '.join(SUFFIXES)}"
         )

@@ -81,7 +81,10 @@ def _naming(image: str) -> Iterator[None]:
     except UnidentifiedImageError:
         raise UserError(f"{image}: cannot be decoded (it is no {', '.join(FORMATS)}); remove or convert it") from None
     except Exception as error:  # Pillow's decoders raise many types
-        reason = str(error) if isinstance(error, UserError) else one_line(error)
+        if isinstance(error, UserError):
+            reason = str(error)
+        else:
+            reason = one_line(error)
         raise UserError(f"{image}: cannot be decoded ({reason}); remove or repair it") from error
 
 
@@ -110,7 +113,10 @@ class Images(ABC):
 
     def pixel_values(self, positions: Positions | None = None) -> PixelValues:
         """What at most 64 images spread over these positions hold; unreadable ones are left out."""
-        among = np.arange(len(self)) if positions is None else positions
+        if positions is None:
+            among = np.arange(len(self))
+        else:
+            among = positions
         return PixelValues.of(self._readable(among[spread(len(among), MOST_SAMPLED)]))
 
     def _readable(self, positions: Positions) -> Iterator[Samples]:
@@ -245,7 +251,9 @@ class Items(Images):
             raise UserError(
                 f"{self.name}, item {position}: {shape or 'an image'} but expected {self.shape or 'an image'} as item 0"
             )
-        return image if isinstance(image, Image.Image) else image.float()
+        if isinstance(image, Image.Image):
+            return image
+        return image.float()
 
     def states(self, positions: Positions) -> Iterator[bytes]:
         raise UserError(
@@ -313,7 +321,10 @@ def _deep_samples(value: Any) -> Samples | None:
 
 def _channels_last(value: NDArray[Any] | Tensor) -> NDArray[Any]:
     """An array (H, W, C) or (C, H, W) of one or three channels as (H, W, C); one channel becomes (H, W)."""
-    pixels = value.cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+    if isinstance(value, Tensor):
+        pixels = value.cpu().numpy()
+    else:
+        pixels = np.asarray(value)
     if pixels.ndim == 3 and _channels_are_first(pixels.shape, usually=isinstance(value, Tensor)):
         pixels = np.moveaxis(pixels, 0, -1)
     if pixels.shape[2:] == (1,):

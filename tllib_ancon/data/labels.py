@@ -31,15 +31,16 @@ def as_numbers(title: str, labels: ArrayLike, names: Sequence[str] = ()) -> NDAr
 
 def _expected_for(values: NDArray[Any]) -> str:
     """What to pass in place of labels that are not one whole number for each image; empty for these."""
+    kind = values.dtype.kind
     if values.ndim == 2 and values.shape[1] == 1:
         return "one number for each image, labels[:, 0]"
-    if values.ndim == 2 and values.dtype.kind in "iufb" and _is_one_hot(values):
+    if values.ndim == 2 and kind in "iufb" and _is_one_hot(values):
         return "the number of each class in place of one-hot rows, labels.argmax(1)"
-    if values.dtype.kind == "f" and np.isnan(values).any():
+    if kind == "f" and np.isnan(values).any():
         return "images whose label is known, as some are NaN"
-    if values.ndim == 1 and values.dtype.kind == "f" and len(values) and (values == np.rint(values)).all():
+    if values.ndim == 1 and kind == "f" and len(values) and (values == np.rint(values)).all():
         return "whole numbers, labels.astype(int)"
-    if values.ndim == 1 and values.dtype.kind == "b":
+    if values.ndim == 1 and kind == "b":
         return "the number of each class, labels.astype(int)"
     return ""
 

@@ -131,5 +131,7 @@ def joined_lists(tree: Tree, codes: Sequence[str], lists: Sequence[ListedImages]
             require_same_order(orders[0], order, codes[0], code)
     paths = list(chain.from_iterable(images.paths for images in lists))
     labels = [images.labels for images in lists if images.labels is not None]
-    joined = np.concatenate(labels) if len(labels) == len(lists) else None
+    joined = None
+    if len(labels) == len(lists):
+        joined = np.concatenate(labels)
     return Domain.of_files("+".join(codes), paths, classes, joined, os.path.normpath(tree.root))

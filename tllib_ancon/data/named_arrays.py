@@ -13,6 +13,9 @@ import torch
 from tllib_ancon.data.images import DEEP_KINDS, IMAGE_NAMES, kind_of
 from tllib_ancon.runtime.errors import UserError, reading
 
+NamedArrays = Mapping[str, Any]
+"""Arrays or tensors by name."""
+
 ARRAY_SUFFIXES = (".npz", ".pt", ".pth", ".h5", ".hdf5", ".mat", ".pkl", ".pickle")
 """Files of arrays, beside ``.npy``."""
 
@@ -90,7 +93,7 @@ def _of_content(content: Any, name: str) -> _Separated:
     return _Separated(images, _only(arrays, of_labels))
 
 
-def _name_of_images(arrays: Mapping[str, Any], name: str) -> str:
+def _name_of_images(arrays: NamedArrays, name: str) -> str:
     """The usual name of images that is there, else the name of the one array that is no vector."""
     candidates = _named(arrays, IMAGE_NAMES) or [key for key, array in arrays.items() if array.ndim > 1]
     if len(candidates) == 1:
@@ -102,7 +105,7 @@ def _name_of_images(arrays: Mapping[str, Any], name: str) -> str:
     )
 
 
-def _only(arrays: Mapping[str, Any], names: Sequence[str]) -> Any:
+def _only(arrays: NamedArrays, names: Sequence[str]) -> Any:
     """The array of the only name; None of no name or of several."""
     if len(names) != 1:
         return None
@@ -115,7 +118,10 @@ def _of_mapping(arrays: dict[Any, Any]) -> _Separated:
         return _Separated(arrays)
     _refuse_several_sets(arrays, "the mapping")
     of_images = _named(arrays, IMAGE_NAMES)
-    first = arrays[of_images[0]] if of_images else next(iter(arrays.values()), None)
+    if of_images:
+        first = arrays[of_images[0]]
+    else:
+        first = next(iter(arrays.values()), None)
     of_labels = [key for key in _named(arrays, OF_LABELS) if _is_labels_of(arrays[key], first)]
     inputs = {key: array for key, array in arrays.items() if key not in of_labels}
     labels = _only(arrays, of_labels)
@@ -126,11 +132,11 @@ def _of_mapping(arrays: dict[Any, Any]) -> _Separated:
     return _Separated(arrays)
 
 
-def _named(arrays: Mapping[str, Any], names: tuple[str, ...]) -> list[str]:
+def _named(arrays: NamedArrays, names: tuple[str, ...]) -> list[str]:
     return [key for key in arrays if key.lower() in names]
 
 
-def _refuse_several_sets(arrays: Mapping[str, Any], name: str) -> None:
+def _refuse_several_sets(arrays: NamedArrays, name: str) -> None:
     usual = (*IMAGE_NAMES, *OF_LABELS)
     sets = [key for key in arrays if SPLIT.sub("", key.lower()) in usual and key.lower() not in usual]
     images = [key for key in sets if SPLIT.sub("", key.lower()) in IMAGE_NAMES]

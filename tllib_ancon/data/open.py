@@ -173,7 +173,9 @@ def _domain_of_paths(paths: Sequence[str], classes: Sequence[str] | None) -> Dom
 
 def _checked(domain: Domain, skip_corrupt: bool, workers: int) -> Domain:
     """The domain if all of its images are there, or with ``skip_corrupt`` its readable images."""
-    return _without_unreadable(domain, workers) if skip_corrupt else _require_files(domain)
+    if skip_corrupt:
+        return _without_unreadable(domain, workers)
+    return _require_files(domain)
 
 
 def _require_files(domain: Domain) -> Domain:

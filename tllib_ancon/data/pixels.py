@@ -226,4 +226,6 @@ def chosen_range(
 
 
 def usual_bands(count: int) -> tuple[int, ...]:
-    return (1,) if count < 3 else (1, 2, 3)
+    if count < 3:
+        return (1,)
+    return (1, 2, 3)

@@ -139,7 +139,10 @@ def rows_of(data: Any, name: str) -> Images | None:
 
 def _is_one_image(data: Array, kind: str) -> bool:
     """Whether bytes are one image: an array (H, W, 3), or a tensor (3, H, W) as torchvision reads it."""
-    channels = data.shape[0] if isinstance(data, Tensor) else data.shape[-1]
+    if isinstance(data, Tensor):
+        channels = data.shape[0]
+    else:
+        channels = data.shape[-1]
     return kind == "uint8" and data.ndim == 3 and channels == 3
 
 

@@ -47,8 +47,14 @@ class Resizing:
 
     def __call__(self, image: Image.Image) -> Image.Image:
         width, height = image.size
-        longer = self.side * max(image.size) // min(image.size) if self.keep_ratio else self.side
-        size = (self.side, longer) if width <= height else (longer, self.side)
+        if self.keep_ratio:
+            longer = self.side * max(image.size) // min(image.size)
+        else:
+            longer = self.side
+        if width <= height:
+            size = (self.side, longer)
+        else:
+            size = (longer, self.side)
         return image.resize(size, self.resample)
 
 
@@ -82,7 +88,9 @@ class Preprocessing:
 
     @property
     def train_size(self) -> int:
-        return self.resize_size if self.train_resizing == "res." else self.image_size
+        if self.train_resizing == "res.":
+            return self.resize_size
+        return self.image_size
 
     def resizing(self, name: str | None) -> Resizing:
         """The first step of a resizing of this name: 256² for a crop of 224, or a shorter side of as much."""
@@ -106,7 +114,10 @@ class ImageTransform:
 
     def pixels(self, image: Image.Image | Bytes) -> Bytes:
         """What is done before the device: an image, or the bytes (H, W, 3) of the resized one -> (H, W, C) uint8."""
-        resized = Image.fromarray(image) if isinstance(image, np.ndarray) else self.resizing(image)
+        if isinstance(image, np.ndarray):
+            resized = Image.fromarray(image)
+        else:
+            resized = self.resizing(image)
         cropped = self.crop(resized)
         if len(self.mean) == 1:
             cropped = cropped.convert("L")
@@ -140,7 +151,10 @@ def evaluation_transform(options: Preprocessing) -> ImageTransform:
     from torchvision import transforms  # it starts slowly, and help texts of commands import this file
 
     size = options.image_size
-    centre = partial(_floor_crop, size) if options.floor_crop else transforms.CenterCrop(size)
+    if options.floor_crop:
+        centre = partial(_floor_crop, size)
+    else:
+        centre = transforms.CenterCrop(size)
     crop = transforms.Compose([] if options.val_resizing == "res." else [centre])
     return ImageTransform(options.resizing(options.val_resizing), crop, options.mean, options.std)
 
@@ -163,7 +177,8 @@ def _shift(reach: int, images: Tensor) -> Tensor:
     """Shift a batch by up to ``reach`` pixels in one random direction, and repeat its border."""
     padded = nn.functional.pad(images, [reach] * 4, mode="replicate")
     top, left = torch.randint(2 * reach + 1, (2,)).tolist()
-    return padded[..., top : top + images.shape[-2], left : left + images.shape[-1]]
+    height, width = images.shape[-2:]
+    return padded[..., top : top + height, left : left + width]
 
 
 def _floor_crop(side: int, image: Image.Image) -> Image.Image:

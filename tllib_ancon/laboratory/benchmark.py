@@ -104,7 +104,8 @@ def _execute(plan: BenchmarkPlan, root: str, runs: Sequence[PlannedRun], out: Pa
         failures = engine.execute(_unfinished(runs, out), root, out, partial(say, file=sys.stderr))
         entries = [{"run": run, "reason": reason} for run, reason in failures.items()]
         write_json(out / RECORD, {**record, "failures": entries})
-    say(f"{len(runs) - len(_unfinished(runs, out))} of {len(runs)} runs are finished in {out}")
+    num_finished = len(runs) - len(_unfinished(runs, out))
+    say(f"{num_finished} of {len(runs)} runs are finished in {out}")
     for run, reason in failures.items():
         say(f"failed: {run}: {reason}", file=sys.stderr)
     return 1 if failures else 0

@@ -172,7 +172,9 @@ def _curves(name: str, what: str, runs: pd.DataFrame, measures: Mapping[str, str
     file = io.BytesIO()
     draw_curves(zip(compared.label.map(_plain), compared.seed, compared.metrics, strict=True), file, measures)
     pairs = compared.pair.nunique()
-    mean = f", mean over the {pairs} pairs that every method has" if pairs > 1 else ""
+    mean = ""
+    if pairs > 1:
+        mean = f", mean over the {pairs} pairs that every method has"
     return _Picture(name, f"{what} by epoch{mean}; the band is the range over seeds", file.getvalue())
 
 
@@ -226,7 +228,9 @@ def _with_predictions(runs: pd.DataFrame) -> tuple[list[_Predicted], list[str]]:
 
 def _predicted(title: str, predictions: Any, config: Record) -> _Predicted:
     logits = torch.from_numpy(predictions.logits.astype(np.float32))
-    votes = None if predictions.votes is None else torch.from_numpy(predictions.votes.astype(np.float32))
+    votes = None
+    if predictions.votes is not None:
+        votes = torch.from_numpy(predictions.votes.astype(np.float32))
     return _Predicted(
         title,
         classes=_class_names(config, logits.shape[1]),
@@ -264,7 +268,9 @@ def _reliability_diagrams(predicted: Sequence[_Predicted]) -> _Picture:
     figure = _panels(predicted, _draw_reliability, 3.5)
     errors = {run.title: _calibration_error(run) for run in predicted}
     best = min(errors, key=errors.__getitem__)
-    lowest = " has the lowest ECE" if len(errors) > 1 else ", ECE"
+    lowest = ", ECE"
+    if len(errors) > 1:
+        lowest = " has the lowest ECE"
     figure.suptitle(f"{best}{lowest}: {errors[best]:.3f}", fontsize=TITLE_SIZE)
     return _picture("reliability", f"Reliability diagrams, {evaluation.NUM_BINS} bins", figure)
 

@@ -68,7 +68,9 @@ def read_runs(folders: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
         except UserError as error:
             left_out.append(f"left out: {error}")
     if not runs:
-        reason = f" ({left_out[0]})" if left_out else ""
+        reason = ""
+        if left_out:
+            reason = f" ({left_out[0]})"
         raise UserError(f"no finished adaptation in {', '.join(map(str, folders))}{reason}; give folders that hold one")
     order = {method: place for place, method in enumerate(methods.names())}
     return pd.DataFrame(sorted(runs, key=lambda run: order.get(run["method"], len(order)))), left_out
@@ -90,7 +92,9 @@ def _read(path: Path, config: Record) -> Record:
     """The row of one run; its columns stand here and in the functions that this calls."""
     with reading(path, "a finished adaptation"):
         source = _source_config(config["checkpoint"], path)
-        start = "imagenet" if config["checkpoint"] == "imagenet" else showable(source.get("method", "checkpoint"))
+        start = "imagenet"
+        if config["checkpoint"] != "imagenet":
+            start = showable(source.get("method", "checkpoint"))
         method = showable(config["method"])
         run = RunDirectory(path)
         result = run.result()
@@ -153,7 +157,9 @@ def _method_defaults(method: str, config: Record) -> Options:
 
 def _domains(config: Record) -> Record:
     images = (config.get("inputs") or {}).get("images")  # of a Python call
-    images_name = showable("+".join(images)) if isinstance(images, dict) else "images"
+    images_name = "images"
+    if isinstance(images, dict):
+        images_name = showable("+".join(images))
     source = showable("+".join(config["source"] or []))
     target = showable("+".join(config["target"] or [])) or images_name
     domains = {"dataset": showable(config["data"] or images_name), "target": target}

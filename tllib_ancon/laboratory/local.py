@@ -71,7 +71,9 @@ class _Schedule:
     """Which runs wait, which are being made, and why runs failed, by name."""
 
     def __init__(self, runs: Sequence[PlannedRun]):
-        self.titles = {run.name: f"[{number}/{len(runs)}] {run.name}" for number, run in enumerate(runs, start=1)}
+        self.titles = {}
+        for number, run in enumerate(runs, start=1):
+            self.titles[run.name] = f"[{number}/{len(runs)}] {run.name}"
         self.waiting = {run.name: run for run in runs}
         self.running: dict[str, Any] = {}
         self.failures: dict[str, str] = {}
@@ -205,7 +207,9 @@ def environments(config: EngineConfig, gpus: Sequence[str], cores: int) -> list[
     most = runs_on(len(gpus), per_run)
     jobs = config.jobs or most
     if most == 0 or jobs > most:
-        runs = "a run" if most == 0 else f"each of {jobs} runs at a time"
+        runs = "a run"
+        if most != 0:
+            runs = f"each of {jobs} runs at a time"
         raise UserError(f"`gpus_per_run` {per_run:g}: {runs} needs as many, and this machine has {len(gpus)} in all")
     width = max(1, int(per_run))
     in_turn = cycle(gpus)

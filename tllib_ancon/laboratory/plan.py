@@ -74,7 +74,9 @@ def _flag_words(name: str, value: Any) -> list[str]:
     if value is True:
         return [flag]
     if value is False:
-        return [] if name.startswith("no_") else [f"--no-{flag[2:]}"]
+        if name.startswith("no_"):
+            return []
+        return [f"--no-{flag[2:]}"]
     if isinstance(value, tuple | list):
         return [flag, *map(str, value)]
     return [flag, str(value)]

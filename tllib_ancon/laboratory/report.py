@@ -127,9 +127,12 @@ def _printed(plan: BenchmarkPlan | None, quantity: Quantity, runs: pd.DataFrame)
 
 def _remarks(runs: pd.DataFrame) -> Iterator[str]:
     seeds = sorted(runs.seed.unique())
-    noun = "seeds" if len(seeds) > 1 else "seed"
+    noun = "seed"
+    if len(seeds) > 1:
+        noun = "seeds"
     machines = "; ".join(sorted(runs.machine.unique()))
-    yield f"{counted(len(runs), 'adaptation')}, {noun} {', '.join(map(str, seeds))}; {machines}"
+    listed_seeds = ", ".join(map(str, seeds))
+    yield f"{counted(len(runs), 'adaptation')}, {noun} {listed_seeds}; {machines}"
     for run in runs.drop_duplicates("method", keep="last").itertuples():
         defaults = ", ".join(f"{name} {value}" for name, value in run.method_defaults.items())
         if defaults:

@@ -93,7 +93,9 @@ def _values(runs: pd.DataFrame, quantity: Quantity, prefix: str, classes: Sequen
 def table(quantity: Quantity, runs: pd.DataFrame, published: Sequence[Row] = (), others: Sequence[Row] = ()) -> Table:
     """Rows are starts, methods and variants, each above the paper's and their difference, and below them all the rows
     of others; columns are pairs, corruptions or classes. The best method of each start is bold."""
-    printed_columns = list(published[0].values) if published else []
+    printed_columns = []
+    if published:
+        printed_columns = list(published[0].values)
     numbers = measured(runs, quantity, printed_columns)
     if numbers.empty:
         return Table(quantity.title, pd.DataFrame())
@@ -142,7 +144,9 @@ def _measured_lines(values: pd.DataFrame, quantity: Quantity, published: Sequenc
     for key, texts in _measured_texts(values, quantity).iterrows():
         start, method, variant = key
         name = label(start, method)
-        of_variant = f" ({variant})" if variant else ""
+        of_variant = ""
+        if variant:
+            of_variant = f" ({variant})"
         yield "measured", name + of_variant, texts
         for row, numbers in published:
             if row.method == method and row.start in ("", start) and not variant:

@@ -253,7 +253,10 @@ def as_classifier(
         images = to_device(probe, device_of(model))
         advice = ""
     observed = observe(model, images, names, advice)
-    logits_reader = find_logits(model, images, observed, names) if reader is None else reader
+    if reader is None:
+        logits_reader = find_logits(model, images, observed, names)
+    else:
+        logits_reader = reader
     logits = logits_reader(observed.output)
     _require_logits(logits, num_rows(images))
     heads = names or observed.heads(logits)

@@ -110,7 +110,9 @@ def _classes_of(tensors: Weights, network: nn.Module, num_classes: int) -> int:
             continue
         if len(tensor) != len(expected) == num_classes:
             lengths.add(len(tensor))
-    return lengths.pop() if len(lengths) == 1 else num_classes
+    if len(lengths) == 1:
+        return lengths.pop()
+    return num_classes
 
 
 def _advice_for_weights(tensors: Weights, network: nn.Module, library: str) -> str:
@@ -119,7 +121,10 @@ def _advice_for_weights(tensors: Weights, network: nn.Module, library: str) -> s
         if expected.ndim != 4:
             continue
         weight = tensors.get(name, expected)
-        channels = weight.shape[1] if weight.ndim == 4 else expected.shape[1]
+        if weight.ndim == 4:
+            channels = weight.shape[1]
+        else:
+            channels = expected.shape[1]
         if channels != expected.shape[1] and library == TIMM:
             return f"for a network of {channels} channels pass `arch_option=in_chans={channels}`"
         break

@@ -57,15 +57,18 @@ def find_logits(network: nn.Module, images: Batch, observed: Observation, head: 
         return LogitsReader(path)
     _refuse_features(network, path, values.shape[1])
     kind = _kind_of(network, values, observed)
-    placeholder = observed.placeholder(values) if values.ndim == 2 else ""
+    placeholder = ""
+    if values.ndim == 2:
+        placeholder = observed.placeholder(values)
     return LogitsReader(path, kind, values.shape[1], len(candidates) > 1, placeholder)
 
 
 def _candidates(output: Any, number: int, head: Sequence[str]) -> list[_Candidate]:
     """The tensors (B, K) in an output for a number of images; the one alone that has a library's name of logits."""
-    rows = [
-        _Candidate(path, tensor) for path, tensor in tensors_in(output) if tensor.ndim == 2 and len(tensor) == number
-    ]
+    rows = []
+    for path, tensor in tensors_in(output):
+        if tensor.ndim == 2 and len(tensor) == number:
+            rows.append(_Candidate(path, tensor))
     if head:
         return rows
     for candidate in rows:

@@ -143,7 +143,9 @@ def _are_vectors(value: Any, module: nn.Module, number: int) -> bool:
     """Whether a module takes (B, D), or a convolution (B, D, 1, 1), of this number of images."""
     if not isinstance(value, Tensor):
         return False
-    dimensions = 4 if isinstance(module, nn.Conv2d) else 2
+    dimensions = 2
+    if isinstance(module, nn.Conv2d):
+        dimensions = 4
     if value.ndim != dimensions:
         return False
     return value.flatten(1).shape == (number, value.shape[1])

@@ -71,7 +71,9 @@ def channels_of(network: nn.Module) -> int | None:
         return None
     for part in network.modules():
         if isinstance(part, nn.Conv2d):
-            return part.in_channels if part.in_channels < FOLDED else None
+            if part.in_channels < FOLDED:
+                return part.in_channels
+            return None
     return None
 
 

@@ -34,7 +34,9 @@ def recipe_of(classifier: NetworkClassifier, images: Batch) -> Recipe:
     at once: the network that it builds takes the same weights and gives the same logits for ``images``."""
     network = classifier.network
     probe: Batch = to_device(images, device_of(network))
-    channels = probe.shape[1] if isinstance(probe, Tensor) else 0
+    channels = 0
+    if isinstance(probe, Tensor):
+        channels = probe.shape[1]
     logits = called(classifier, probe)
     with torch.random.fork_rng(devices=()):
         for candidate in _candidates(network, classifier.num_classes, channels):

@@ -116,7 +116,9 @@ def _bottleneck(layout: _Layout) -> nn.Module:
 def _head(layout: _Layout, bottleneck: nn.Module) -> nn.Module:
     tensors = layout.tensors["head"]
     linears = _linears_of(bottleneck)
-    width = linears[-1].out_features if linears else None
+    width = None
+    if linears:
+        width = linears[-1].out_features
     if layout.head == TWO_LAYER_HEAD:
         first = _linear(tensors, "0.weight", width)
         last = _linear(tensors, "3.weight", first.out_features)

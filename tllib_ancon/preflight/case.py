@@ -81,13 +81,12 @@ class Case:
     def assumed_normalisation(self) -> list[str]:
         """Settings of the normalisation that nothing defines, and that have an assumed value."""
         recorded = self.source.recorded_settings
-        return [
-            name
-            for name in ASSUMED_NORMALISATION
-            if getattr(self.config, name) is not None
-            and getattr(self.requested, name) is None
-            and recorded.get(name) is None
-        ]
+        assumed = []
+        for name in ASSUMED_NORMALISATION:
+            is_set = getattr(self.requested, name) is not None or recorded.get(name) is not None
+            if not is_set and getattr(self.config, name) is not None:
+                assumed.append(name)
+        return assumed
 
     @cached_property
     def sample(self) -> Domain:

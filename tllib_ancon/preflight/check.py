@@ -131,7 +131,9 @@ def check(
     user_transforms = TransformSource.of_call(train_transform, evaluation_transform)
     with devices.using_processor(requested.threads):
         case = open_case(requested.replace(quiet=True), model, images, head, user_transforms)
-        folder = None if requested.out is None else Path(requested.out)
+        folder = None
+        if requested.out is not None:
+            folder = Path(requested.out)
         if folder is not None:
             require_pictures(folder, case.probe)
         rehearsal = rehearse(case)

@@ -176,14 +176,15 @@ def channels(case: Case) -> Fact:
     if isinstance(case.probe, dict):
         return Fact("the network gets the arrays by name")
     shape = tuple(case.probe.shape[1:])
+    num_channels = shape[0]
     if case.target.holds_tensors:
-        return Fact(f"the network gets tensors of shape {shape}", {"network": shape[0]})
-    text = f"the network gets {shape[0]}{COLOURS.get(shape[0], '')}"
+        return Fact(f"the network gets tensors of shape {shape}", {"network": num_channels})
+    text = f"the network gets {num_channels}{COLOURS.get(num_channels, '')}"
     kinds = _kinds_of_files(case)
     if kinds:
         listed = ", ".join(f"{count} × {kind}" for kind, count in kinds.most_common())
         text = f"files of {listed}; {text}"
-    values = {"network": shape[0], "files": dict(kinds)}
+    values = {"network": num_channels, "files": dict(kinds)}
     bands = case.pixel_values.bands
     if bands:
         used = ", ".join(map(str, case.config.bands or usual_bands(bands)))
@@ -304,4 +305,5 @@ def _first_names(names: Sequence[str]) -> str:
     """The first names, and how many there are."""
     if len(names) <= FEW_NAMES:
         return ", ".join(names)
-    return f"{', '.join(names[: FEW_NAMES - 1])}, ... {names[-1]} ({len(names)})"
+    first_names = ", ".join(names[: FEW_NAMES - 1])
+    return f"{first_names}, ... {names[-1]} ({len(names)})"

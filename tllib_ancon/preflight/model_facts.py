@@ -108,12 +108,14 @@ def predictions(case: Case, rehearsal: Rehearsal | None) -> Fact:
         return Fact("none: the output is no logits", mark=LOOK)
     labels = rehearsal.logits.argmax(1).tolist()
     names = case.class_names
+    num_images = len(labels)
     counts = Counter(labels)
-    frequencies = {names[label]: count / len(labels) for label, count in counts.most_common()}
+    frequencies = {names[label]: count / num_images for label, count in counts.most_common()}
     most_frequent = islice(frequencies.items(), FEW_NAMES)
     listed = ", ".join(f"{name} {100 * frequency:.0f} %" for name, frequency in most_frequent)
-    text = f"{listed}; {len(counts)} of {counted(len(names), 'class', 'classes')} in {counted(len(labels), 'image')}"
-    if len(labels) > 1 and max(frequencies.values()) > MOST_OF_ONE_CLASS:
+    classes = counted(len(names), "class", "classes")
+    text = f"{listed}; {len(counts)} of {classes} in {counted(num_images, 'image')}"
+    if num_images > 1 and max(frequencies.values()) > MOST_OF_ONE_CLASS:
         text += "; nearly all are one class: compare the preprocessing with the model's training"
         return Fact(text, {"frequencies": frequencies}, mark=LOOK)
     return Fact(text, {"frequencies": frequencies})
@@ -134,7 +136,8 @@ def parameters(case: Case, rehearsal: Rehearsal | None) -> Fact:
     total = sum(parameter.numel() for parameter in weights.values())
     share = sum(weights[name].numel() for name in learning) / total
     percent = math.floor(1000 * share) / 10  # rounded down: only all parameters are 100 %
-    parts = [f"{len(learning)} of {len(weights)} learn ({percent:g} % of {total:,} weights), {_both_ends(learning)}"]
+    share_in_words = f"{percent:g} % of {total:,} weights"
+    parts = [f"{len(learning)} of {len(weights)} learn ({share_in_words}), {_both_ends(learning)}"]
     if fixed:
         parts.append(f"fixed: {_both_ends(fixed)}")
     if rehearsal.num_thawed:

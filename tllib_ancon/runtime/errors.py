@@ -91,7 +91,9 @@ def unknown_name(kind: str, name: str, valid: Iterable[str]) -> UserError:
         return UserError(f"unknown {kind} {name!r}: tllib_ancon chooses it: {DEVICE}")
     valid_names = sorted(set(valid))
     nearest = _nearest(name, valid_names)
-    suggestion = f"; did you mean {nearest[0]!r}?" if nearest else "."
+    suggestion = "."
+    if nearest:
+        suggestion = f"; did you mean {nearest[0]!r}?"
     shown = f"Valid names: {', '.join(valid_names)}"
     if len(valid_names) > MOST_SHOWN:
         shown = f"Nearest of {len(valid_names):,} valid names: {', '.join(nearest) or 'none'}"

@@ -55,7 +55,8 @@ def terminal(text: object) -> str:
     half = LONGEST // 2
     if len(line) <= LONGEST:
         return line
-    return f"{line[:half]} [{len(line) - 2 * half:,} characters are left out] {line[-half:]}"
+    num_left_out = len(line) - 2 * half
+    return f"{line[:half]} [{num_left_out:,} characters are left out] {line[-half:]}"
 
 
 def say(*lines: object, file: TextIO | None = None) -> None:

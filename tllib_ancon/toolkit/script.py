@@ -50,7 +50,9 @@ def run_script(path: str | Path, arguments: Sequence[str]) -> ScriptRun:
         return ScriptRun(exit_status, None, None, failure)
     namespace, first = parsed[0]
     log = getattr(first, "log", None)
-    log_directory = None if log is None else Path(log).resolve()
+    log_directory = None
+    if log is not None:
+        log_directory = Path(log).resolve()
     return ScriptRun(exit_status, first, log_directory, failure, tuple(getattr(namespace, "class_names", None) or ()))
 
 

@@ -91,7 +91,8 @@ class Adaptation(TrainingLoop):
             prepared["teacher_weight"] = self.teacher.choose_weight(self.target_loaders.sample, self._predict_now)
             self.progress.line(str(self.teacher))
         if self.method.needs_pass(epoch - 1):
-            self.method.begin_epoch(epoch - 1, *self.passes.for_method(self.method.needs_all(epoch - 1)))
+            outputs = self.passes.for_method(self.method.needs_all(epoch - 1))
+            self.method.begin_epoch(epoch - 1, *outputs)
         self.passes.forget()
         if epoch == 1:
             prepared |= self.preparation.fit_rate()
@@ -129,18 +130,21 @@ class Adaptation(TrainingLoop):
         """Score the model without labels, and for the record by the labels of the target, where it has some. Returns
         the predictions on the whole target, if there are any."""
         epoch = metrics["epoch"]
-        self.passes.forget()
+        passes = self.passes
+        passes.forget()
         if self.scores.by_labels_are_due(epoch, self.last_epoch) or self._next_epoch_needs_all(epoch):
-            self._require_finite(self.passes.target().logits, epoch)
-        self._require_finite(self.passes.scored().logits, epoch)
-        metrics |= self.scores.without_labels(self.passes.scored(), epoch)
+            self._require_finite(passes.target().logits, epoch)
+        scored = passes.scored()
+        self._require_finite(scored.logits, epoch)
+        metrics |= self.scores.without_labels(scored, epoch)
         if epoch == 0 and self.teacher is not None:
             self.teacher.predict(self._predict_now)
         if self._keeps_predictions():
-            self._require_finite(self.passes.target().logits, epoch)
-        predictions = self.passes.target() if self.passes.target_is_predicted() else None
-        if predictions is not None:
-            metrics |= self.scores.by_labels(self.passes)
+            self._require_finite(passes.target().logits, epoch)
+        if not passes.target_is_predicted():
+            return None
+        predictions = passes.target()
+        metrics |= self.scores.by_labels(passes)
         if self.scores.score_by_labels is not None and epoch == self.last_epoch:
             self._record_the_selected_epoch()
         return predictions
@@ -165,7 +169,9 @@ class Adaptation(TrainingLoop):
         self.network.load_state_dict(last)
 
     def _predict_now(self, loader: ImageLoader, view: View | None, network: nn.Module | None = None) -> Outputs:
-        epoch = self.metrics[-1]["epoch"] if self.metrics else 0
+        epoch = 0
+        if self.metrics:
+            epoch = self.metrics[-1]["epoch"]
         return self._predict(loader, epoch, view, network)
 
     # The selection, and what is kept of it.

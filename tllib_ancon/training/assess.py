@@ -262,7 +262,9 @@ def _assessed(
         estimates = _Estimates(np.array(values["class_frequencies"]))
     else:
         estimates = _estimates_from_labels(_answers_that_count(answers), outputs, passes.config.delta)
-    accuracy = 0.5 if estimates.accuracy is None else estimates.accuracy
+    accuracy = 0.5
+    if estimates.accuracy is not None:
+        accuracy = estimates.accuracy
     return Assessment(
         indicators=values,
         labels_needed=indicators.labels_to_estimate_accuracy(accuracy, len(target), passes.config.delta),

@@ -30,7 +30,8 @@ def card_of(recorded: Record, summary: Record, certificate: Record | None) -> st
     target = next(iter(images))
     title = f"{target} by {summary['method']}"
     classes = [markdown(name) for name in recorded["inputs"]["classes"]]
-    lines = [f"---\n{_data_of(recorded, summary, target, title).to_yaml()}\n---\n", f"# {markdown(title)}\n"]
+    data = _data_of(recorded, summary, target, title)
+    lines = [f"---\n{data.to_yaml()}\n---\n", f"# {markdown(title)}\n"]
     lines.append(
         f"An image classifier that tllib-ancon adapted to {images[target]['number']:,} images of {markdown(target)} "
         f"{_labels_in_words(summary)}; its weights are those of epoch {summary['selected_epoch']}.\n"
@@ -96,7 +97,9 @@ def write_card(run: RunDirectory, summary: Record, certificate: Record | None = 
     """Write the model card of a finished run, before ``certificate`` is written there. An edited card stays."""
     card = run.path / CARD
     file = run.path / CERTIFICATE
-    certificate_before = json.loads(file.read_bytes()) if file.is_file() else None
+    certificate_before = None
+    if file.is_file():
+        certificate_before = json.loads(file.read_bytes())
     recorded = run.config()
     old = card_of(recorded, summary, certificate_before).encode()
     new = card_of(recorded, summary, certificate or certificate_before).encode()

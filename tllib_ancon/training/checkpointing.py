@@ -156,7 +156,9 @@ def write_predictions(path: Path, predictions: Outputs, target: Domain, votes: T
     features = predictions.features.cpu().numpy()
     if np.abs(features).max(initial=0) <= np.finfo(np.float16).max:
         features = features.astype(np.float16)
-    paths = None if target.paths is None else np.asarray(target.paths)
+    paths = None
+    if target.paths is not None:
+        paths = np.asarray(target.paths)
     saved = _SavedPredictions(
         indices=target.positions,
         logits=predictions.logits.cpu().numpy(),

@@ -73,7 +73,9 @@ class Evaluation(Shown):
         if not per_class:
             return
         for name, accuracy in zip(self.classes, scores.get("per_class_accuracy", ()), strict=False):
-            shown = "no image" if accuracy is None else f"{accuracy:.2f} %"
+            shown = "no image"
+            if accuracy is not None:
+                shown = f"{accuracy:.2f} %"
             yield f"  {showable(name):<18} {shown}"
 
 
@@ -115,7 +117,10 @@ def evaluate(
     progress = Progress(requested.quiet)
     with devices.using_processor(requested.threads):
         predictor = Predictor(requested, model, evaluation_transform, head=head)
-        classes = labels if labels is None or isinstance(labels, bool) else on_cpu(labels)
+        if labels is None or isinstance(labels, bool):
+            classes = labels
+        else:
+            classes = on_cpu(labels)
         opened = predictor.open_labelled(images, classes)
         outputs = predictor.logits(opened)
         require_predictions(predicted_classes(outputs), opened)

@@ -95,8 +95,14 @@ def facts_of(
         transforms: what decides how the images become tensors
         recorded_settings: ``config.json`` of the run that continues
     """
+    network_facts = None
+    if network is not None:
+        network_facts = _NetworkFacts.of(network)
     image_facts = None
     if images is not None:
+        tensor_range = None
+        if transforms.transforms is None:
+            tensor_range = _range_of_tensors(images)
         image_facts = ImageFacts(
             count=len(images),
             side=images.images.side,
@@ -104,7 +110,7 @@ def facts_of(
             are_fixed=transforms.fixes(images),
             resizing=default_resizing(config.data),
             pixel_values=images.pixel_values(),
-            tensor_range=_range_of_tensors(images) if transforms.transforms is None else None,
+            tensor_range=tensor_range,
             pixel_range=images.images.decoding.pixel_range or source.recorded_settings.get("pixel_range"),
         )
     return Facts(
@@ -112,7 +118,7 @@ def facts_of(
         source_settings=source.recorded_settings,
         checkpoint=source.checkpoint,
         is_whole=source.is_whole,
-        network=None if network is None else _NetworkFacts.of(network),
+        network=network_facts,
         images=image_facts,
     )
 
@@ -122,6 +128,9 @@ def _range_of_tensors(images: Domain) -> tuple[float, float] | None:
     if not images.holds_tensors:
         return None
     sample: list[Any] = [images.image(index) for index in range(min(len(images), SAMPLED))]
-    if not all(isinstance(row, Tensor) and row.ndim == 3 and row.shape[0] in CHANNELS for row in sample):
-        return None
-    return min(float(row.min()) for row in sample), max(float(row.max()) for row in sample)
+    for row in sample:
+        if not isinstance(row, Tensor) or row.ndim != 3 or row.shape[0] not in CHANNELS:
+            return None
+    least = min(float(row.min()) for row in sample)
+    most = max(float(row.max()) for row in sample)
+    return least, most

@@ -41,6 +41,9 @@ _GEOMETRY = (
 )
 """Settings of a :class:`~tllib_ancon.data.transforms.Preprocessing` by the same names."""
 
+Augment = Callable[[Any], Any]
+"""A batch of training tensors -> the same, augmented."""
+
 PREPARING = ("norm_mean", "norm_std", *_GEOMETRY)
 """Settings of how images become tensors."""
 
@@ -56,7 +59,7 @@ class Transforms:
     evaluation: Transform
     preprocessing: Preprocessing | None = None
     second_view: View | None = None  # training images -> another view of each
-    augment: Callable[[Any], Any] | None = None  # a batch of training tensors -> the same, augmented
+    augment: Augment | None = None  # a batch of training tensors -> the same, augmented
 
 
 def preprocessing_by(settings: Options, declared: Preprocessing | None) -> Preprocessing | None:
@@ -82,14 +85,14 @@ class TransformSource:
 
     preprocessing: Preprocessing | None = None
     transforms: Transforms | None = None
-    augment: Callable[[Any], Any] | None = None
+    augment: Augment | None = None
 
     @classmethod
     def of_call(
         cls,
         train: Transform | None,
         evaluation: Transform | None,
-        augment: Callable[[Any], Any] | None = None,
+        augment: Augment | None = None,
     ) -> TransformSource:
         """What a caller passes; an image processor of transformers for evaluation gives its settings to both."""
         if train is None and is_processor(evaluation):

@@ -110,7 +110,10 @@ def open_images(config: AdaptConfig | PredictConfig, images: Any, labels: Any, c
     if images is None and labels is not None and not isinstance(labels, bool):
         raise UserError("`labels` belong to `images`; pass both, or neither")
     if images is None or isinstance(images, str | os.PathLike):
-        named = config if images is None else config.replace(root=str(images))
+        if images is None:
+            named = config
+        else:
+            named = config.replace(root=str(images))
         split = "train" if isinstance(config, AdaptConfig) else "test"
         opened = open_domains(named, config.target, split, classes, labels)
     else:

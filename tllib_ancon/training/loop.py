@@ -83,7 +83,9 @@ class TrainingLoop(ABC):
             self.model.broadcast_buffers = False
         self.network: Any = self.accelerator.unwrap_model(self.model)
         learning = {"model": self.network, "optimizer": self.optimizer, "schedule": self.schedule}
-        scaler = {} if self.accelerator.scaler is None else {"scaler": self.accelerator.scaler}
+        scaler = {}
+        if self.accelerator.scaler is not None:
+            scaler = {"scaler": self.accelerator.scaler}
         self.parts: dict[str, Stateful] = {**learning, **scaler, **(state or {})}
         self.interruption = Interruption()
         self.metrics: list[Metrics] = []
@@ -130,13 +132,15 @@ class TrainingLoop(ABC):
             self.progress.line(f"continuing {self.run} after epoch {metrics[-1]['epoch']}")
             self._keep()
         for epoch in range(self.first_epoch + len(self.metrics), self.last_epoch + 1):
-            trained = self._train_epoch(epoch) if epoch > 0 else {}  # epoch 0 scores the source model
-            self.metrics.append({"epoch": epoch, **trained})
-            scored = self._score(self.metrics[-1])
+            metrics_of_epoch: Metrics = {"epoch": epoch}
+            if epoch > 0:  # epoch 0 scores the source model
+                metrics_of_epoch |= self._train_epoch(epoch)
+            self.metrics.append(metrics_of_epoch)
+            scored = self._score(metrics_of_epoch)
             self.run.save_epoch(take_snapshot(self.parts), self.metrics, self._is_best())
             self._keep(scored)
-            self.progress.epoch(self.title, self.metrics[-1], self.last_epoch)
-            yield self.metrics[-1]
+            self.progress.epoch(self.title, metrics_of_epoch, self.last_epoch)
+            yield metrics_of_epoch
             if epoch == self.last_epoch:  # which a collapse brings forward
                 return
 
@@ -226,7 +230,9 @@ class TrainingLoop(ABC):
             return NotFinite(
                 "the source model's logits are not finite: its weights are damaged. Give another checkpoint"
             )
-        last_good = self.run.last_good(epoch - 1) if epoch > self.first_epoch else ""
+        last_good = ""
+        if epoch > self.first_epoch:
+            last_good = self.run.last_good(epoch - 1)
         return NotFinite(f"logits or loss are not finite {when}; {last_good}Pass a smaller `lr`")
 
     def _continue_from(self, metrics: list[Metrics]) -> None:
@@ -317,16 +323,17 @@ def training_loader(
     batches: int | None = None,
 ) -> ImageLoader:
     """A loader with a new order each epoch, of ``batches`` batches or one pass."""
-    shard = Shard.of_this_process(len(images))
-    steps = len(images) // shard.world_size // batch_size
+    num_images = len(images)
+    shard = Shard.of_this_process(num_images)
+    steps = num_images // shard.world_size // batch_size
     if steps == 0:
         least = f"one batch of {batch_size}"
         if shard.world_size > 1:
             least += f" in each of {shard.world_size} processes"
         raise UserError(
-            f"domain {images.domain.name}: {len(images)} images to train on are fewer than {least}; pass a smaller "
+            f"domain {images.domain.name}: {num_images} images to train on are fewer than {least}; pass a smaller "
             "`batch_size`"
         )
     length = (batches or steps) * batch_size
-    sampler = EpochSampler(shard.positions, len(images), images.seed, length, shard.rank)
+    sampler = EpochSampler(shard.positions, num_images, images.seed, length, shard.rank)
     return ImageLoader(images, batch_size, workers, sampler, drop_last=True)

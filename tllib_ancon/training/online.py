@@ -38,12 +38,16 @@ NORMS = (BATCH_NORMS, nn.LayerNorm, nn.GroupNorm)
 
 def mirrored(batch: Any) -> Any:
     """Images (B, C, H, W) with left and right swapped; other inputs unchanged."""
-    return mirror(batch) if are_images(batch) else batch
+    if are_images(batch):
+        return mirror(batch)
+    return batch
 
 
 def _recordable(tensor: Tensor) -> Tensor:
     """The tensor, or a copy of one of inference mode, which autograd cannot record."""
-    return tensor.clone() if tensor.is_inference() else tensor
+    if tensor.is_inference():
+        return tensor.clone()
+    return tensor
 
 
 def _finite(tensor: Tensor) -> Tensor:

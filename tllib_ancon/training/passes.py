@@ -59,7 +59,9 @@ class Passes:
         nothing is held out."""
         if needs_all:
             return self.to_adapt_on()
-        return self.sample() if self.loaders.num_held_out else self.scored()
+        if self.loaders.num_held_out:
+            return self.sample()
+        return self.scored()
 
     def sample(self) -> Outputs:
         """Predictions on the sample. Their indices are positions among the images to adapt on, as those of a step."""

@@ -98,7 +98,9 @@ def make_plan(
     network = source.load(requested)
     prepared = prepare(requested, source, network, images, user_transforms.completed_by(network), recorded)
     progress.lines(prepared.notes)
-    probe = probe_of(prepared.domain, prepared.transforms.evaluation) if source.is_whole else None
+    probe = None
+    if source.is_whole:
+        probe = probe_of(prepared.domain, prepared.transforms.evaluation)
     try:
         model = as_classifier(network, head, probe)
     except OtherOutput as error:
@@ -115,9 +117,11 @@ def make_plan(
     note_on_labels(target, progress)
     if isinstance(model, NetworkClassifier):
         progress.lines(model.reader.notes)
-    record = _record_of(config, source, network, model, target)
+    record = _record_of(config, source, network, target)
     if requested.log is not None and probe is not None:
-        preprocessing = transforms.preprocessing if user_transforms.transforms is None else None
+        preprocessing = None
+        if user_transforms.transforms is None:
+            preprocessing = transforms.preprocessing
         record["network"] = network_record(model, probe, preprocessing)
     taught = taught_labels(config, target, answers, record)
     _warn_about(target, transforms, progress)
@@ -150,14 +154,16 @@ def _with_parameters_to_train(
     return config.replace(adapted="all")
 
 
-def _record_of(config: AdaptConfig, source: Source, network: nn.Module, model: Classifier, target: Domain) -> Record:
+def _record_of(config: AdaptConfig, source: Source, network: nn.Module, target: Domain) -> Record:
     """What ``config.json`` holds of the images and of the source model."""
-    record: Record = {"inputs": images_record(target)}
+    recorded_inputs = images_record(target)
+    checkpoint = Path(str(config.checkpoint))
     if not source.checkpoint:
-        record["inputs"]["model"] = type(network).__qualname__
-        record["inputs"]["weights_sha256"] = sha256_of_tensors(network.state_dict())
-    elif Path(str(config.checkpoint)).is_file():
-        record["inputs"]["checkpoint_sha256"] = sha256(Path(str(config.checkpoint)))
+        recorded_inputs["model"] = type(network).__qualname__
+        recorded_inputs["weights_sha256"] = sha256_of_tensors(network.state_dict())
+    elif checkpoint.is_file():
+        recorded_inputs["checkpoint_sha256"] = sha256(checkpoint)
+    record: Record = {"inputs": recorded_inputs}
     if "taught" in source.recorded_settings:
         record["taught"] = source.recorded_settings["taught"]
     return record

@@ -75,7 +75,8 @@ class Predictions(Shown):
         if missing:
             parts.append(f"{missing:,} without a class: the model's output is not finite")
         if len(predicted):
-            usual = ", ".join(f"{label} ({times:,})" for label, times in Counter(predicted.tolist()).most_common(5))
+            most_frequent = Counter(predicted.tolist()).most_common(5)
+            usual = ", ".join(f"{label} ({times:,})" for label, times in most_frequent)
             confidence = self.probabilities[self.labels >= 0].max(1).mean()
             parts += [f"most frequent: {usual}", f"mean confidence {confidence:.2f}"]
         return "; ".join(parts)
@@ -214,7 +215,9 @@ class Predictor:
             self._reader = LogitsReader()
         if self._reader is not None:
             return self._reader(output_for(self.network, images))
-        names = [] if self.head is None else self.head.split(",")
+        names = []
+        if self.head is not None:
+            names = self.head.split(",")
         observed = observe(self.network, images, names)
         self._reader = find_logits(self.network, images, observed, names)
         for note in self._reader.notes:

@@ -33,7 +33,9 @@ FORMATS = (".csv", ".parquet", ".npz")
 def write_prediction_table(config: PredictionsConfig) -> dict[str, int]:
     """Write a row for each image, with an error if it cannot be read; returns the number of ``rows`` and of ``errors``.
     CSV and Parquet have showable names; NPZ has the paths unchanged."""
-    out = None if config.out == STANDARD_OUTPUT else Path(config.out)
+    out = None
+    if config.out != STANDARD_OUTPUT:
+        out = Path(config.out)
     if out is not None:
         _require_format(out)
         new_file(out, config.overwrite)
@@ -117,14 +119,17 @@ def _numbers(values: NDArray[np.float32]) -> list[float | None]:
 @processes.on_main
 def _write(table: _Table, out: Path | None, every_class: bool) -> None:
     """Write the table in the format of the file's ending, or as CSV to standard output."""
-    if out is None:
-        sys.stdout.write(_csv(table.columns(every_class)))
-    elif out.suffix.lower() == ".npz":
+    ending = "" if out is None else out.suffix.lower()
+    if out is not None and ending == ".npz":
         write_whole(out, lambda file: np.savez_compressed(file, **table.arrays()))
-    elif out.suffix.lower() == ".parquet":
-        write_whole(out, lambda file: _write_parquet(table.columns(every_class), file))
+        return
+    columns = table.columns(every_class)
+    if out is None:
+        sys.stdout.write(_csv(columns))
+    elif ending == ".parquet":
+        write_whole(out, lambda file: _write_parquet(columns, file))
     else:
-        write_bytes(out, _csv(table.columns(every_class)).encode())
+        write_bytes(out, _csv(columns).encode())
 
 
 def _csv(columns: Mapping[str, Sequence[Any]]) -> str:

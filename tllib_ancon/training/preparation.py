@@ -4,13 +4,13 @@ import copy
 from dataclasses import dataclass
 from itertools import islice
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
-from tllib_ancon.models.classifier import Classifier
+from tllib_ancon.models.classifier import Classifier, trainable
 from tllib_ancon.training.collapse import Diversity
 from tllib_ancon.training.passes import Passes
 from tllib_ancon.training.rate import PAIRS, fitted_rate, set_rate
@@ -98,13 +98,16 @@ class Preparation:
         assert self.options.lr is not None
         self.policy.set_mode(self.network, self.options.dropout)
         step = self.step
-        times = 1.0 if step.second_view is None else step.method.step_with_two_views
+        times = 1.0
+        if step.second_view is not None:
+            times = step.method.step_with_two_views
         state_of_network = copy.deepcopy(self.network.state_dict())
         state_of_method = copy.deepcopy(step.method.state_dict())
+        batches = zip(*self.passes.loaders.of_a_step, strict=False)
         fitted = fitted_rate(
             times * self.options.step_change,
-            [*islice(zip(*self.passes.loaders.of_a_step, strict=False), PAIRS + 1)],
-            self._parameters(),
+            [*islice(batches, PAIRS + 1)],
+            trainable(self.network),
             lambda batch: step(*batch)[0],
             lambda batch: step.probabilities(*batch),
         )
@@ -113,10 +116,3 @@ class Preparation:
         rate = min(fitted, self.options.lr)
         set_rate(self.optimizer, self.schedule, rate)
         return {"lr": rate}
-
-    def _parameters(self) -> list[nn.Parameter]:
-        """The parameters that learn."""
-        parameters: list[nn.Parameter] = []
-        for group in self.optimizer.param_groups:
-            parameters += group["params"]
-        return parameters

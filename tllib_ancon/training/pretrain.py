@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import torch
@@ -60,7 +59,9 @@ def pretrain(config: PretrainConfig) -> Record:
     processes.join()
     with devices.using_processor(config.threads):
         run = RunDirectory(config.log)
-        toolkit = None if config.method == "erm" else find()
+        toolkit = None
+        if config.method != "erm":
+            toolkit = find()
         domains = _open_source_and_target(config)
         record: Record = {"inputs": images_record(*domains)}
         devices.make_reproducible(config.seed, config.deterministic)
@@ -140,8 +141,8 @@ class _SourceOnly(TrainingLoop):
         require_batch_statistics(model, options.batch_size)
         assert options.hold_out is not None
         indices, held_out_indices = hold_out(len(source), options.hold_out, options.seed)
-        train, held_out = source.subset(indices), source.subset(held_out_indices if len(held_out_indices) else indices)
-        images = LabelledImages(train, transforms.train, options.seed)
+        held_out = source.subset(held_out_indices if len(held_out_indices) else indices)
+        images = LabelledImages(source.subset(indices), transforms.train, options.seed)
         loader = training_loader(images, options.batch_size, options.workers, options.iters_per_epoch)
         self.held_out = evaluation_loader(held_out, transforms.evaluation, options.batch_size, loader.workers)
         self.held_out_labels = torch.as_tensor(held_out.labels)
@@ -155,10 +156,12 @@ class _SourceOnly(TrainingLoop):
         return self.source_loss(logits, labels.to(logits.device, non_blocking=True)), logits, {}
 
     def _score(self, metrics: Metrics) -> Outputs:
-        predictions = self._predict(self.held_out, metrics["epoch"])
+        epoch = metrics["epoch"]
+        predictions = self._predict(self.held_out, epoch)
         logits = predictions.logits
-        self._require_finite(logits, metrics["epoch"])
-        metrics["accuracy"] = 100 * float((logits.argmax(1).cpu() == self.held_out_labels).float().mean())
+        self._require_finite(logits, epoch)
+        is_right = logits.argmax(1).cpu() == self.held_out_labels
+        metrics["accuracy"] = 100 * float(is_right.float().mean())
         return predictions
 
     def _keep(self, scored: Outputs | None = None) -> None:
@@ -222,15 +225,13 @@ class _AdversarialTraining(TrainingLoop):
     ):
         model, self.adversary = network
         self.reversal = GradientReversal(model, self.adversary)
-        self.score_by_labels, target = scorer_by_labels(target), target.without_labels()
-        loaders = [
-            training_loader(images, options.batch_size, options.workers, options.iters_per_epoch)
-            for images in (
-                LabelledImages(source, transforms.train, options.seed),
-                UnlabelledImages(target, transforms.train, options.seed + 1),
-            )
-        ]
-        self.target = evaluation_loader(target, transforms.evaluation, options.batch_size, loaders[1].workers)
+        self.score_by_labels = scorer_by_labels(target)
+        unlabelled = target.without_labels()
+        sizes = (options.batch_size, options.workers, options.iters_per_epoch)
+        source_images = LabelledImages(source, transforms.train, options.seed)
+        target_images = UnlabelledImages(unlabelled, transforms.train, options.seed + 1)
+        loaders = [training_loader(source_images, *sizes), training_loader(target_images, *sizes)]
+        self.target = evaluation_loader(unlabelled, transforms.evaluation, options.batch_size, loaders[1].workers)
         groups = [*model.get_parameters(options.lr), *self.adversary.get_parameters(options.lr)]
         state: State = {"loss": self.adversary, "reversal": self.reversal}
         super().__init__(options, run, progress, model, loaders, groups, state)
@@ -238,16 +239,17 @@ class _AdversarialTraining(TrainingLoop):
         processes.broadcast(self.adversary.state_dict().values())
 
     def _loss(self, source: tuple[Tensor, Tensor], target: tuple[Tensor, Tensor]) -> Step:
-        (images_s, labels_s), (_, images_t) = source, target
+        images_s, labels_s = source
+        _, images_t = target
         logits, features = self._outputs(torch.cat((images_s, images_t)))
         # Its discriminator's batch statistics and the weights of its samples are those of all processes' images.
         rows = torch.cat((logits, features), 1)
-        halves = (
-            torch.split(processes.gather_with_gradient(half), [logits.shape[1], features.shape[1]], 1)
-            for half in rows.chunk(2)
-        )
+        widths = [logits.shape[1], features.shape[1]]
+        of_both_domains: list[Tensor] = []
+        for half in rows.chunk(2):
+            of_both_domains += torch.split(processes.gather_with_gradient(half), widths, 1)
         try:
-            transfer_loss: Tensor = self.adversary(*chain(*halves))
+            transfer_loss: Tensor = self.adversary(*of_both_domains)
         except RuntimeError as error:
             if "between 0 and 1" not in str(error):  # what binary cross-entropy says of what is not finite
                 raise
@@ -271,18 +273,21 @@ class _AdversarialTraining(TrainingLoop):
         super()._update()
 
     def _score(self, metrics: Metrics) -> None:
-        predictions = self._predict(self.target, metrics["epoch"])
-        self._require_finite(predictions.logits, metrics["epoch"])
+        epoch = metrics["epoch"]
+        predictions = self._predict(self.target, epoch)
+        self._require_finite(predictions.logits, epoch)
         metrics |= selection.score_all(predictions.logits.softmax(1))
-        metrics |= {} if self.score_by_labels is None else self.score_by_labels(predictions)
+        if self.score_by_labels is not None:
+            metrics |= self.score_by_labels(predictions)
 
     def result(self) -> Record:
+        last = self.metrics[-1]
         return {
             "method": self.options.method,
             "criterion": "none: the last epoch",
             "checkpoint": LATEST,
-            "selected": self.metrics[-1],
-            "last": self.metrics[-1],
+            "selected": last,
+            "last": last,
         }
 
 

@@ -106,13 +106,15 @@ class Progress:
         """A row of the table of epochs, after its head before the first one, and the metrics for the tracker."""
         number = metrics["epoch"]
         if self.tracker is not None:
-            numbers = {
-                name: value for name, value in metrics.items() if name != "epoch" and isinstance(value, int | float)
-            }
+            numbers = {}
+            for name, value in metrics.items():
+                if name != "epoch" and isinstance(value, int | float):
+                    numbers[name] = value
             self.tracker.log(numbers, step=number)
         if not self.columns:
             self._begin_table(title, metrics)
-        self.line(_row(f"{number}/{total}".rjust(len(title)), [column.cell(metrics) for column in self.columns]))
+        cells = [column.cell(metrics) for column in self.columns]
+        self.line(_row(f"{number}/{total}".rjust(len(title)), cells))
 
     def _begin_table(self, title: str, metrics: Metrics) -> None:
         """Choose the columns by the first metrics; a line with what they mean, and the head of the table."""
@@ -128,7 +130,9 @@ class Progress:
         """Advise what to do where no epoch of an adaptation scores above the source model."""
         if result.get("better_than_start") is False:
             name = result["criterion"]
-            scores = f"{name} {result['start'][name]:.4f}, {result['selected'][name]:.4f} at best; {_end(name)}"
+            start = result["start"][name]
+            best = result["selected"][name]
+            scores = f"{name} {start:.4f}, {best:.4f} at best; {_end(name)}"
             self.line(
                 f"no epoch scores above the source model ({scores}), and adapting may have done harm: a smaller "
                 "learning rate often helps, and some labels tell which model is better (tllib-ancon certify)"

@@ -64,7 +64,9 @@ def fitted_rate(
             before = predict(next_batch)
             with _trial_step(parameters, gradients):
                 after = predict(next_batch)
-            distances.append(torch.stack([_distance(after[0], before[0]), _distance(before[0], before[-1])]))
+            distance_of_step = _distance(after[0], before[0])
+            distance_of_views = _distance(before[0], before[-1])
+            distances.append(torch.stack([distance_of_step, distance_of_views]))
     mean_distances = processes.mean(torch.stack(distances).mean(0))
     change, between_views = map(float, mean_distances)
     if change == 0:

@@ -105,7 +105,9 @@ def _usual_network(settings: Options, facts: Facts) -> Options:
 
 
 def _usual_source_images(settings: Options, facts: Facts) -> Options:
-    preprocessing = None if facts.images is None else facts.images.preprocessing
+    preprocessing = None
+    if facts.images is not None:
+        preprocessing = facts.images.preprocessing
     if preprocessing is not None and 0 < preprocessing.image_size < SMALL:  # a digit network, which takes no other size
         return {**USUAL_IMAGES, "image_size": preprocessing.image_size}
     return USUAL_IMAGES
@@ -193,7 +195,9 @@ def _method(settings: Options, facts: Facts) -> Options:
 def _batch_size(settings: Options, facts: Facts) -> Options:
     if facts.images is None:
         return {}
-    share = settings["hold_out"] if settings["criterion"] in CRITERIA_OF_AN_EPOCH else 0.0
+    share = 0.0
+    if settings["criterion"] in CRITERIA_OF_AN_EPOCH:
+        share = settings["hold_out"]
     adapted, _ = hold_out(facts.images.count, share, settings["seed"])
     in_each_process = len(adapted) // processes.world_size()
     return {"batch_size": min(USUAL_BATCH, max(in_each_process, 1))}
@@ -268,7 +272,9 @@ def _require_those_of_the_source(config: ImagesConfig, facts: Facts) -> None:
 
 
 def _shown(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))
+    return str(value)
 
 
 def _require_consistent(config: ImagesConfig, settings: Options, facts: Facts) -> None:

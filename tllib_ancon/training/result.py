@@ -59,8 +59,9 @@ def summary(
     }
     if counts["taught"]:
         result["taught"] = counts["taught"]
+    values = {name: source_scores[name] for name in indicators.INDICATORS if name in source_scores}
     result["assessment"] = {
-        "indicators": {name: source_scores[name] for name in indicators.INDICATORS if name in source_scores},
+        "indicators": values,
         "labels_needed": indicators.labels_to_estimate_accuracy(0.5, size),
     }
     return result
@@ -113,7 +114,9 @@ class AdaptationResult(Shown):
         Returns: a session, as :func:`tllib_ancon.certify` does
         """
         positions = certifying_positions(self._recorded, len(self._origin.target))
-        answers = None if labels is None else on_cpu(labels)
+        answers = None
+        if labels is not None:
+            answers = on_cpu(labels)
         if answers is not None and positions is not None:
             answers = np.asarray(answers)[positions]
         if self.config.log is None:
@@ -142,7 +145,9 @@ class AdaptationResult(Shown):
         from tllib_ancon.certificate.model_pair import ModelPair
 
         config = CertifyConfig(run=str(self.config.log), **settings)
-        adapted = None if self._origin.module is None else self.model
+        adapted = None
+        if self._origin.module is not None:
+            adapted = self.model
         with ModelPair(config, adapted, self._origin.target, self._origin.evaluation_transform) as pair:
             session = pair.session()
             session.answer_all(answers_of_labels(answers, session.comparison))
@@ -152,8 +157,10 @@ class AdaptationResult(Shown):
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the model as its own library does, by ``save_pretrained`` of transformers or PyTorchModelHubMixin or by
         timm, with a model card: the run's ``README.md``, or one made of the numbers here."""
-        file = None if self.config.log is None else Path(self.config.log, CARD)
-        card = card_of(self._recorded, self.summary, None) if file is None else file.read_bytes().decode()
+        if self.config.log is None:
+            card = card_of(self._recorded, self.summary, None)
+        else:
+            card = Path(self.config.log, CARD).read_bytes().decode()
         save(self.model, card, Path(folder))
 
     def push_to_hub(

@@ -137,7 +137,9 @@ class RunDirectory(MemoryRun):
         return _read(self.path / CONFIG)
 
     def recorded_settings(self) -> Record:
-        return self.config() if self._has(CONFIG) else {}
+        if self._has(CONFIG):
+            return self.config()
+        return {}
 
     @on_main
     def metrics(self) -> list[Metrics]:
@@ -163,8 +165,10 @@ class RunDirectory(MemoryRun):
 
         Other settings are an error once an epoch is complete, and so are missing or changed files. ``overwrite`` starts
         anew, but resumes a run that the same settings began with ``overwrite``."""
-        many = {"processes": processes.world_size()} if processes.world_size() > 1 else {}
-        requested = json.loads(json.dumps({**config, "threads": torch.get_num_threads(), **many}))
+        computing = {"threads": torch.get_num_threads()}
+        if processes.world_size() > 1:
+            computing["processes"] = processes.world_size()
+        requested = json.loads(json.dumps({**config, **computing}))
         overwrite = overwrite and not self._overwrites_already(requested)
         if self._has(RESULT) and not overwrite:
             refuse_other_settings(self.path, self.config(), requested)
@@ -283,7 +287,8 @@ class RunDirectory(MemoryRun):
         if state["selected"]:
             files.link_whole(self.checkpoints / LATEST, self.checkpoints / BEST)
             self._best_sha256 = files.sha256(self.checkpoints / BEST)
-        files.write_bytes(self.path / METRICS, "".join(json.dumps(line) + "\n" for line in state["metrics"]).encode())
+        lines = [json.dumps(metrics) + "\n" for metrics in state["metrics"]]
+        files.write_bytes(self.path / METRICS, "".join(lines).encode())
 
     def _read_state(self) -> State:
         state = read_sealed(self.path / STATE)
@@ -321,4 +326,6 @@ def _warnings_about_threads(recorded: Record, requested: Record) -> list[str]:
 
 def open_run(log: str | None) -> MemoryRun:
     """The run directory ``log``, or without one a run in memory."""
-    return MemoryRun() if log is None else RunDirectory(log)
+    if log is None:
+        return MemoryRun()
+    return RunDirectory(log)

@@ -94,7 +94,10 @@ class Source:
         """The network with its weights: a copy of the caller's module, else a classifier."""
         if not self.is_whole:
             return self._rebuilt(config)
-        network = build(self.network_record) if self.module is None else copy_of(self.module).float()
+        if self.module is None:
+            network = build(self.network_record)
+        else:
+            network = copy_of(self.module).float()
         if Path(self.checkpoint).is_file():
             state = without_prefix(load_state_dict(self.checkpoint), network)
             advice = "Give the network that it was trained with"
@@ -116,7 +119,9 @@ class Source:
 
     def _reader(self) -> LogitsReader | None:
         output = self.network_record.get("output")
-        return None if output is None else LogitsReader(**{**output, "path": tuple(output["path"])})
+        if output is None:
+            return None
+        return LogitsReader(**{**output, "path": tuple(output["path"])})
 
     def _rebuilt(self, config: AdaptConfig | PredictConfig) -> Classifier:
         settings = dict(resolve(config, facts_of(config, self))[0])
@@ -177,10 +182,11 @@ def open_source(config: AdaptConfig | PredictConfig, model: Any = None) -> Sourc
     if config.checkpoint is not None:
         with_weights = config.model if network is None else network
         return replace(open_checkpoint(config.checkpoint, with_weights), names=names)
-    if ":" not in str(config.arch):
+    arch = str(config.arch)
+    if ":" not in arch:
         raise UserError("no model to start from: pass `checkpoint`, or an `arch` that begins with hf: or open_clip:")
-    network, names = load_named(str(config.arch), names, config.prompts, config.allow_download)
-    return Source(str(config.arch), module=network, names=names)
+    network, names = load_named(arch, names, config.prompts, config.allow_download)
+    return Source(arch, module=network, names=names)
 
 
 def _class_names(setting: str | tuple[str, ...] | None) -> list[str] | None:

@@ -49,7 +49,10 @@ class AdaptationStep:
         indices, images = target
         count = len(indices)
         views = self._views(images)
-        inputs = views if labelled is None else [*views, labelled[0]]
+        if labelled is None:
+            inputs = views
+        else:
+            inputs = [*views, labelled[0]]
         logits, features = self.outputs(concatenated(inputs))
         second_view = None
         if len(views) == 2:
@@ -63,13 +66,21 @@ class AdaptationStep:
     def probabilities(self, target: Target, labelled: Labelled | None = None) -> Tensor:
         """(V, B, K) of each view."""
         _, images = target
-        return torch.stack([self.outputs(view)[0].float().softmax(1) for view in self._views(images)])
+        probabilities = []
+        for view in self._views(images):
+            logits, _ = self.outputs(view)
+            probabilities.append(logits.float().softmax(1))
+        return torch.stack(probabilities)
 
     def augmented(self, images: Batch) -> Any:
         """Images on the device, as training sees them."""
         moved = to_device(images, self.device)
-        return moved if self.augment is None else self.augment(moved)
+        if self.augment is None:
+            return moved
+        return self.augment(moved)
 
     def _views(self, images: Batch) -> list[Any]:
         first_view = self.augmented(images)
-        return [first_view] if self.second_view is None else [first_view, self.second_view(first_view)]
+        if self.second_view is None:
+            return [first_view]
+        return [first_view, self.second_view(first_view)]

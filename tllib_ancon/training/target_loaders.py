@@ -56,12 +56,16 @@ class TargetLoaders:
     @property
     def of_a_step(self) -> list[ImageLoader]:
         """Each gives a part of a step's batch."""
-        return [self.training] if self.teaching is None else [self.training, self.teaching]
+        if self.teaching is None:
+            return [self.training]
+        return [self.training, self.teaching]
 
     @property
     def num_taught(self) -> int:
         """Images whose labels teach."""
-        return 0 if self.teaching is None else len(self.teaching.dataset)
+        if self.teaching is None:
+            return 0
+        return len(self.teaching.dataset)
 
     def draw_sample(self, most: int) -> None:
         """Draw a sample of the images to adapt on, at most as large as the limit.

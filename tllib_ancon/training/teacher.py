@@ -331,12 +331,13 @@ def _tried(network: nn.Module, probe: Batch) -> tuple[Classifier, Tensor]:
 
 def _columns(teacher: ModelClasses, classes: Sequence[str], show: Show) -> list[int]:
     """For each class of the model the class of the teacher with this name, or with this number."""
+    num_classes = len(classes)
     labels = labels_by_name(classes, teacher.aliases)
-    if len({*labels.values()}) == len(classes):
+    if len({*labels.values()}) == num_classes:
         return [labels[name] for name in classes]
-    if teacher.num_classes != len(classes):
+    if teacher.num_classes != num_classes:
         raise UserError(
-            f"the `teacher` has {teacher.num_classes} classes, the model {len(classes)}, and not all of these have a "
+            f"the `teacher` has {teacher.num_classes} classes, the model {num_classes}, and not all of these have a "
             "name that the teacher knows; pass a teacher with the classes of the model"
         )
     if labels:
@@ -346,7 +347,7 @@ def _columns(teacher: ModelClasses, classes: Sequence[str], show: Show) -> list[
             "classes of the model"
         )
     show(
-        f"no class of the model has a name that the teacher knows: their {len(classes)} classes are taken to be in the "
+        f"no class of the model has a name that the teacher knows: their {num_classes} classes are taken to be in the "
         "same order"
     )
-    return [*range(len(classes))]
+    return [*range(num_classes)]

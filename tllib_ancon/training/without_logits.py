@@ -38,13 +38,15 @@ class PlanWithoutLogits:
 
     def fit(self) -> AdaptationResult:
         config = self.prepared.config
+        domain = self.prepared.domain
         transforms = self.prepared.transforms
         assert config.batch_size is not None
         if config.method == "adabn":
             refuse_training_settings(self.requested)
         stream = self._stream()
-        images = UnlabelledImages(self.prepared.domain, transforms.train, config.seed)
-        loader = training_loader(images, min(config.batch_size, len(self.prepared.domain)), config.workers)
+        images = UnlabelledImages(domain, transforms.train, config.seed)
+        batch_size = min(config.batch_size, len(domain))
+        loader = training_loader(images, batch_size, config.workers)
         if config.method == "tent":
             self._train(stream, loader)
         _estimate_statistics(stream.model, loader)
@@ -59,7 +61,7 @@ class PlanWithoutLogits:
             "selected": metrics[1],
             "last": metrics[1],
         }
-        origin = Origin(self.module, self.prepared.domain, transforms.evaluation, self.head)
+        origin = Origin(self.module, domain, transforms.evaluation, self.head)
         return AdaptationResult(adapted, metrics, 1, summary, config, _recorded={}, _origin=origin)
 
     def _stream(self) -> Online:

@@ -94,7 +94,9 @@ def _open_splits(place: str, codes: Sequence[str], allow_download: bool) -> Any:
     import datasets
 
     offline = datasets.config.HF_HUB_OFFLINE or not allow_download
-    advice = "" if allow_download or os.path.isdir(place) else "; `allow_download=True` asks the hub for it"
+    advice = "; `allow_download=True` asks the hub for it"
+    if allow_download or os.path.isdir(place):
+        advice = ""
     splits = []
     for code in codes:
         configuration, _, split = code.rpartition("/")

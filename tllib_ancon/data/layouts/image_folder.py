@@ -74,7 +74,9 @@ def _class_folders_in(tree: Tree, folder: Path) -> list[str]:
     if any(tree.images(folder / name) for name in names):
         return names
     nested = [name for name in names if tree.folders(folder / name)]
-    hint = f"; if {nested[0]!r} is a domain, name it in the place of the root" if nested else ""
+    hint = ""
+    if nested:
+        hint = f"; if {nested[0]!r} is a domain, name it in the place of the root"
     raise UserError(f"{folder}: no folder in it holds an image; expected a folder a class{hint}")
 
 

@@ -65,7 +65,9 @@ class _TLLibDataset(Layout):
     def _missing_list(self, opening: Opening, file: Path) -> UserError:
         root = opening.root
         missing = [folder for folder in self._folders(opening.codes) if not (root / folder).exists()]
-        hint = f"; missing folders: {', '.join(missing)}" if missing else ""
+        hint = ""
+        if missing:
+            hint = f"; missing folders: {', '.join(missing)}"
         return UserError(
             f"{root} does not hold {self.name}: {file.relative_to(root)} not found{hint}. Give the folder that holds it"
         )
