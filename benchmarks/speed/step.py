@@ -13,7 +13,7 @@ from tllib_ancon.models.batch_norm import BatchNormPolicy
 from tllib_ancon.models.classifier import shot_classifier
 from tllib_ancon.models.networks import create_backbone
 from tllib_ancon.training.learning import choose_adapted_parameters
-from tllib_ancon.training.loop import _create_optimizer
+from tllib_ancon.training.optimizer import create_optimizer
 
 BATCH, NUM_SAMPLES, NUM_CLASSES = 64, 5000, 10
 WARMUP = 5
@@ -36,7 +36,7 @@ class TrainingStep:
         self.model: Any = model.to(device)
         choose_adapted_parameters(model, "all-but-head")
         BatchNormPolicy().set_mode(model)
-        self.optimizer = _create_optimizer(model.get_parameters(1e-3), AdaptConfig(), model)
+        self.optimizer = create_optimizer(model.get_parameters(1e-3), AdaptConfig(), model)
         method_of = methods.create(method, num_samples=NUM_SAMPLES, num_classes=NUM_CLASSES, feature_dim=256)
         self.method = method_of.to(device)
         self.images = torch.randn(BATCH, 3, side, side, generator=self.generator).to(device)

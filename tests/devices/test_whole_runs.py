@@ -22,7 +22,7 @@ from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.settings import choices_of
 from tllib_ancon.models.checkpoints import load_state_dict
 from tllib_ancon.runtime.errors import UserError
-from tllib_ancon.training import loop
+from tllib_ancon.training import loop, optimizer
 from tllib_ancon.training.adapt import AdaptationResult, adapt
 from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.checkpointing import copy_to_cpu
@@ -183,7 +183,7 @@ def test_a_step_that_fp16_leaves_out_is_none_of_the_schedule(domains, fused, mon
         return result
 
     monkeypatch.setattr(Adaptation, "_step", with_a_first_gradient_too_large)
-    monkeypatch.setattr(loop, "MANY_WEIGHTS", 0 if fused else 10**6)
+    monkeypatch.setattr(optimizer, "MANY_WEIGHTS", 0 if fused else 10**6)
     on_device(domains, mixed_precision="fp16", epochs=2)
     assert steps == [(True, 0), (False, 1), (False, 2), (False, 3)]
     assert not [str(warning.message) for warning in recwarn if "lr_scheduler" in str(warning.message)]

@@ -13,7 +13,7 @@ from tests.networks import HALVES, Net
 from tests.training.small import adapt, network
 from tllib_ancon.data.images import Files
 from tllib_ancon.self_training import elr, ensemble, memory_bank
-from tllib_ancon.training import devices, loop
+from tllib_ancon.training import devices, loop, optimizer
 from tllib_ancon.training.adaptation import Adaptation
 
 IMAGES = torch.randn(20, 3, 32, 32, generator=torch.Generator().manual_seed(0))
@@ -42,10 +42,10 @@ def test_networks_of_many_convolutions_get_the_layout_that_is_faster_for_them(la
     assert not has_channels_last(adapted)
 
 
-@pytest.mark.parametrize("choice", ["MANY_CONVOLUTIONS", "MANY_WEIGHTS"])
-def test_layout_and_kernel_change_the_rounding_alone(choice, monkeypatch):
+@pytest.mark.parametrize(("room", "choice"), [(loop, "MANY_CONVOLUTIONS"), (optimizer, "MANY_WEIGHTS")])
+def test_layout_and_kernel_change_the_rounding_alone(room, choice, monkeypatch):
     expected = adapt(Net(3), IMAGES, epochs=1).model.state_dict()
-    monkeypatch.setattr(loop, choice, 0)
+    monkeypatch.setattr(room, choice, 0)
     found = adapt(Net(3), IMAGES, epochs=1).model.state_dict()
     for name, tensor in expected.items():
         torch.testing.assert_close(found[name], tensor, rtol=1e-3, atol=1e-4)

@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, AdamW, Optimizer
-from torch.optim.lr_scheduler import LambdaLR
 
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.pretrain import PretrainConfig
@@ -28,17 +26,16 @@ from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import NotFinite, UserError, reading
 from tllib_ancon.runtime.interruption import Interruption
 from tllib_ancon.runtime.processes import Shard
-from tllib_ancon.runtime.types import Metrics, Options, Record
+from tllib_ancon.runtime.types import Metrics, Record
 from tllib_ancon.training import devices
 from tllib_ancon.training.checkpointing import OTHER_VERSION, Stateful, restore_snapshot, take_snapshot
 from tllib_ancon.training.inference import Outputs, predict_domain
+from tllib_ancon.training.optimizer import create_optimizer, power_decay
 from tllib_ancon.training.progress import Meters, Progress
 from tllib_ancon.training.run import MemoryRun
 
 MANY_CONVOLUTIONS = 8
 """From this number of convolutions on a network is faster with channels last."""
-MANY_WEIGHTS = 10**6
-"""From this number of weights on a fused optimiser is faster."""
 
 Step = tuple[Tensor, Tensor, dict[str, Tensor]]
 """Loss, logits, and what else is averaged over an epoch."""
@@ -74,9 +71,9 @@ class TrainingLoop(ABC):
         self.accelerator = devices.create_accelerator(options.mixed_precision)
         self.device: torch.device = self.accelerator.device
         use_fastest_layout(model)
-        optimizer = _create_optimizer(groups, options, model)
+        optimizer = create_optimizer(groups, options, model)
         # Of a prepared optimiser it sees no steps.
-        self.schedule = _power_decay(optimizer, options, self._steps_of_the_schedule())
+        self.schedule = power_decay(optimizer, options, self._steps_of_the_schedule())
         self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
         if processes.world_size() > 1:
             # Each process keeps its own running statistics: training reads none, evaluation the main process's.
@@ -250,54 +247,6 @@ def use_fastest_layout(model: nn.Module) -> None:
     pools = any(isinstance(module, nn.MaxPool2d) for module in modules)
     if pools or sum(isinstance(module, nn.Conv2d) for module in modules) >= MANY_CONVOLUTIONS:
         model.to(memory_format=torch.channels_last)
-
-
-def _create_optimizer(groups: ParameterGroups, options: AdaptConfig | PretrainConfig, model: nn.Module) -> Optimizer:
-    """SGD with Nesterov momentum, or AdamW, which applies no weight decay to parameters of one dimension. A step of a
-    large network is one kernel where the device has it.
-
-    Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019.
-    """
-    is_fused = sum(parameter.numel() for parameter in model.parameters()) >= MANY_WEIGHTS
-    try:
-        optimizer = _optimizer(groups, options, is_fused)
-    except RuntimeError:
-        if not is_fused:
-            raise
-        optimizer = _optimizer(groups, options, is_fused=False)
-    # Else the gradient scaler of fp16 leaves a step with infinite gradients to the kernel. The schedule would count
-    # this step, and SGD's kernel would leave the momentum of a first step uninitialised.
-    optimizer._step_supports_amp_scaling = False  # type: ignore[attr-defined]
-    return optimizer
-
-
-def _optimizer(groups: ParameterGroups, options: AdaptConfig | PretrainConfig, is_fused: bool) -> Optimizer:
-    momentum = options.momentum
-    shared: Options = {"lr": 0.0, "weight_decay": options.weight_decay, "fused": is_fused or None}
-    if options.optimizer == "adamw":
-        return AdamW(_decayed(groups, options.weight_decay), betas=(momentum, 0.999), **shared)
-    return SGD(groups, momentum=momentum, nesterov=momentum > 0, **shared)
-
-
-def _decayed(groups: ParameterGroups, weight_decay: float) -> ParameterGroups:
-    """The groups, each divided into parameters that decay and parameters of one dimension, which do not."""
-    divided = []
-    for group in groups:
-        decaying = [parameter for parameter in group["params"] if parameter.ndim >= 2]
-        undecayed = [parameter for parameter in group["params"] if parameter.ndim < 2]
-        divided.append({**group, "params": decaying, "weight_decay": weight_decay})
-        divided.append({**group, "params": undecayed, "weight_decay": 0.0})
-    return divided
-
-
-def _power_decay(optimizer: Optimizer, options: AdaptConfig | PretrainConfig, total_steps: int = 1) -> LambdaLR:
-    """lr · (1 + gamma · step / total_steps)^-decay"""
-
-    def factor(step: int) -> float:
-        decayed: float = (1 + options.lr_gamma * step / total_steps) ** -options.lr_decay
-        return decayed
-
-    return LambdaLR(optimizer, factor)
 
 
 def require_batch_statistics(model: nn.Module, batch_size: int) -> None:
