@@ -129,14 +129,14 @@ def _disagreement(config: AdaptConfig, model: nn.Module, target: Domain, transfo
     drawn = torch.randperm(len(target), generator=torch.Generator().manual_seed(config.seed))[:COMPARED]
     compared = target.subset(drawn[:FIRST_COMPARED])
     classes, confidence = _predictions(config, model, compared, transform, (_unchanged, mirror))
-    disagreement = MirrorDisagreement.of(*classes, confidence)
+    disagreement = MirrorDisagreement.of(classes[0], classes[1], confidence)
     if len(drawn) > FIRST_COMPARED and not disagreement.is_clearly_low:
         others = target.subset(drawn[FIRST_COMPARED:])
         predictions_of_others = _predictions(config, model, others, transform, (_unchanged, mirror))
         classes = torch.cat([classes, predictions_of_others[0]], dim=1)
         confidence = torch.cat([confidence, predictions_of_others[1]])
         compared = target.subset(drawn)
-        disagreement = MirrorDisagreement.of(*classes, confidence)
+        disagreement = MirrorDisagreement.of(classes[0], classes[1], confidence)
     if disagreement.mirror <= LEAST_DISAGREEMENT:
         return disagreement
     classes_of_shifts, _ = _predictions(config, model, compared, transform, (shifted,))
