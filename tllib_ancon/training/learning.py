@@ -33,10 +33,10 @@ def parameter_groups(config: AdaptConfig, model: Classifier, trains: bool, progr
         UserError: settings that change nothing; no parameter that learns
     """
     assert config.lr is not None
-    refuse_unread_settings(config, model, trains)
+    _refuse_settings_without_effect(config, model, trains)
     if not trains:
         return [{"params": []}]
-    progress.lines(choose_parameters(model, config.adapted))
+    progress.lines(_choose_parameters(model, config.adapted))
     return model.get_parameters(config.lr)
 
 
@@ -56,7 +56,7 @@ def _without_effect(config: AdaptConfig, name: str) -> UserError:
     )
 
 
-def choose_parameters(model: Classifier, adapted: Any) -> list[str]:
+def _choose_parameters(model: Classifier, adapted: Any) -> list[str]:
     """Decide which parameters learn. Returns lines for the user."""
     flags = [parameter.requires_grad for parameter in model.parameters()]
     lines = []
@@ -103,7 +103,7 @@ def _nothing_to_train(model: nn.Module, which: str) -> UserError:
     )
 
 
-def refuse_unread_settings(config: AdaptConfig, model: nn.Module, trains: bool) -> None:
+def _refuse_settings_without_effect(config: AdaptConfig, model: nn.Module, trains: bool) -> None:
     """Raise an error for settings that change nothing: of batch-norm where no layer of it keeps statistics, and of how
     weights change where nothing is trained."""
     if not trains and config.batch_norm == "source":
