@@ -82,8 +82,8 @@ def test_a_mirror_that_exchanges_classes_is_found_although_a_shift_changes_many_
     assert "for 50 % of shifted ones" in line
 
 
-@pytest.mark.parametrize(("noise", "scale"), [(0.1, 0.2), (20.0, 0.02)])
-def test_a_mirror_that_changes_certain_predictions_is_told_from_errors(noise, scale, capfd):
+@pytest.mark.parametrize("noise", [0.1, 20.0])
+def test_mirrors_that_are_strange_to_the_model_are_told_from_errors(noise, capfd):
     """Ten patterns, of which a mirror leaves five as they are; a small shift makes others of all."""
     generator = torch.Generator().manual_seed(0)
     patterns = torch.randn(10, 3, SIDE, SIDE, generator=generator)
@@ -92,15 +92,15 @@ def test_a_mirror_that_changes_certain_predictions_is_told_from_errors(noise, sc
     with torch.no_grad():
         net[0].weight.fill_(1)
         net[0].bias.zero_()
-        net[2].weight.copy_(scale * patterns.flatten(1))
+        net[2].weight.copy_(patterns.flatten(1) / 20)
         net[2].bias.zero_()
     classes = torch.arange(96) % 10
     images = patterns[classes] + noise * torch.randn(96, 3, SIDE, SIDE, generator=generator)
     pixels = (images / images.std() * 30 + 128).clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).numpy()
     result = tllib_ancon.adapt(net, pixels, epochs=1, lr=1e-5, **LEVEL)
-    is_certain = noise < 1
-    assert result.config.no_hflip is is_certain
-    assert len(about_mirrors(capfd)) == is_certain
+    mirrors_are_strange = noise < 1
+    assert result.config.no_hflip is mirrors_are_strange
+    assert ["less confident of the mirrors" in line for line in about_mirrors(capfd)] == [True] * mirrors_are_strange
 
 
 def test_other_classes_are_mirrored_without_a_line(capfd):

@@ -33,8 +33,9 @@ TIMES_SHIFT = 3.0
 """Multiple of the disagreement under a shift that the one under a mirror must exceed: a model that errs on any change
 of an image disagrees under both."""
 
-CERTAIN = 1 / 4
-"""Share of the images, those of the highest confidence, that tell a mirror that changes the class from errors."""
+LEAST_LOSS = 0.05
+"""Mean confidence that a model loses by a mirror, above which mirrored images are strange to it. Where mirrors are as
+usual as the images themselves it loses none, however often it errs."""
 
 SHIFT = 1 / 16
 """Shift to the right and down, as a fraction of the side."""
@@ -48,30 +49,31 @@ class MirrorDisagreement(NamedTuple):
 
     Attributes:
         unrelated: the share under a mirror if the predictions for images and for mirrors were independent
-        of_certain: the share under a mirror among the quarter of the images of which the model is most certain
-        confidence: mean confidence in this quarter
+        lost_confidence: mean confidence for images minus that for their mirrors
+        error_of_loss: its standard error
         shift: the share under a small shift; None if the one under a mirror is too low to compare them
     """
 
     mirror: float
     unrelated: float
     images: int
-    of_certain: float
-    confidence: float
+    lost_confidence: float
+    error_of_loss: float
     shift: float | None = None
 
     @classmethod
-    def of(cls, plain: Tensor, mirrored: Tensor, confidence: Tensor) -> "MirrorDisagreement":
-        """The disagreement of predicted classes (N,) for images, of this confidence, with those for their mirrors."""
-        num_classes = int(max(plain.max(), mirrored.max())) + 1
+    def of(cls, classes: Tensor, confidence: Tensor) -> "MirrorDisagreement":
+        """The disagreement of predictions for images with those for their mirrors: classes and confidence (2, N)."""
+        plain, mirrored = classes
+        num_classes = int(classes.max()) + 1
         both_alike = (_frequencies(plain, num_classes) * _frequencies(mirrored, num_classes)).sum()
-        most_certain = confidence.topk(max(1, round(CERTAIN * len(confidence)))).indices
+        losses = confidence[0] - confidence[1]
         return cls(
             mirror=_share_of_others(plain, mirrored),
             unrelated=float(1 - both_alike),
             images=len(plain),
-            of_certain=_share_of_others(plain[most_certain], mirrored[most_certain]),
-            confidence=float(confidence[most_certain].mean()),
+            lost_confidence=float(losses.mean()),
+            error_of_loss=float(losses.std(correction=0)) / math.sqrt(len(plain)),
         )
 
     @property
@@ -85,21 +87,19 @@ class MirrorDisagreement(NamedTuple):
 
         They must differ on more than 0.3 of the images. Besides, they differ more than three times as often as under a
         shift; or more often than unrelated predictions would: the mirror exchanges classes, which errors of a model
-        cannot cause; or where the model is certain, more often than its errors explain.
+        cannot cause; or the model is less confident of the mirrors.
         """
         if self.shift is None:
             return False
-        return self.mirror > TIMES_SHIFT * self.shift or self.exchanges_classes or self.is_no_error
+        return self.mirror > TIMES_SHIFT * self.shift or self.exchanges_classes or self.mirrors_are_strange
 
     @property
     def exchanges_classes(self) -> bool:
         return self.mirror > self.unrelated + STANDARD_ERRORS * self._standard_error(self.unrelated)
 
     @property
-    def is_no_error(self) -> bool:
-        """Whether 0.3 more of the certain predictions change under a mirror than are wrong by their confidence."""
-        expected_errors = 1 - self.confidence
-        return self.of_certain > LEAST_DISAGREEMENT + expected_errors
+    def mirrors_are_strange(self) -> bool:
+        return self.lost_confidence > max(LEAST_LOSS, STANDARD_ERRORS * self.error_of_loss)
 
     def _standard_error(self, share: float) -> float:
         """Of the share of images with another class, if it is ``share`` in the whole target."""
@@ -129,14 +129,14 @@ def _disagreement(config: AdaptConfig, model: nn.Module, target: Domain, transfo
     drawn = torch.randperm(len(target), generator=torch.Generator().manual_seed(config.seed))[:COMPARED]
     compared = target.subset(drawn[:FIRST_COMPARED])
     classes, confidence = _predictions(config, model, compared, transform, (_unchanged, mirror))
-    disagreement = MirrorDisagreement.of(classes[0], classes[1], confidence)
+    disagreement = MirrorDisagreement.of(classes, confidence)
     if len(drawn) > FIRST_COMPARED and not disagreement.is_clearly_low:
         others = target.subset(drawn[FIRST_COMPARED:])
         predictions_of_others = _predictions(config, model, others, transform, (_unchanged, mirror))
         classes = torch.cat([classes, predictions_of_others[0]], dim=1)
-        confidence = torch.cat([confidence, predictions_of_others[1]])
+        confidence = torch.cat([confidence, predictions_of_others[1]], dim=1)
         compared = target.subset(drawn)
-        disagreement = MirrorDisagreement.of(classes[0], classes[1], confidence)
+        disagreement = MirrorDisagreement.of(classes, confidence)
     if disagreement.mirror <= LEAST_DISAGREEMENT:
         return disagreement
     classes_of_shifts, _ = _predictions(config, model, compared, transform, (shifted,))
@@ -150,8 +150,8 @@ def _predictions(
     transform: Transform,
     changes: Sequence[Callable[[Tensor], Tensor]],
 ) -> tuple[Tensor, Tensor]:
-    """(V, N) predicted classes of N images under V changes, and the confidence (N,) under the first change; many
-    processes get those of the main one."""
+    """Predicted classes (V, N) of N images under V changes, and their confidence (V, N); many processes get those of
+    the main one."""
     loader = ImageLoader(UnlabelledImages(images, transform), config.batch_size or COMPARED, config.workers)
     device = next(model.parameters(), torch.empty(0)).device
     batches_of_classes = []
@@ -159,11 +159,11 @@ def _predictions(
     with evaluating(model), torch.no_grad():
         for _, batch in loader:
             plain = batch.to(device)
-            logits = [logits_of(model, change(plain)) for change in changes]
-            batches_of_classes.append(torch.stack([logits_of_change.argmax(1) for logits_of_change in logits]))
-            batches_of_confidence.append(logits[0].float().softmax(1).amax(1))
+            logits = torch.stack([logits_of(model, change(plain)) for change in changes])
+            batches_of_classes.append(logits.argmax(2))
+            batches_of_confidence.append(logits.float().softmax(2).amax(2))
     classes = torch.cat(batches_of_classes, dim=1)
-    confidence = torch.cat(batches_of_confidence)
+    confidence = torch.cat(batches_of_confidence, dim=1)
     processes.broadcast([classes, confidence])
     return classes, confidence
 
@@ -193,11 +193,12 @@ def _mirror_line(disagreement: MirrorDisagreement) -> str:
     """The line for a target whose images are not mirrored for this reason."""
     assert disagreement.shift is not None
     mirrored = f"{100 * disagreement.mirror:.0f} % of {disagreement.images} mirrored images"
-    if disagreement.is_no_error:
-        mirrored += f", {100 * disagreement.of_certain:.0f} % of those of which it is most certain"
+    confidence = ""
+    if disagreement.mirrors_are_strange:
+        confidence = f", and is less confident of the mirrors by {disagreement.lost_confidence:.2f}"
     return (
         f"a mirror seems to change the class: the source model predicts another one for {mirrored}, and for "
-        f"{100 * disagreement.shift:.0f} % of shifted ones; images are not mirrored, as with `no_hflip`. "
+        f"{100 * disagreement.shift:.0f} % of shifted ones{confidence}; images are not mirrored, as with `no_hflip`. "
         "`no_hflip=False` mirrors them"
     )
 
