@@ -109,7 +109,10 @@ def test_arrays_keep_their_size_and_are_seen_whole(side, in_training, capsys):
     settings = {"norm_mean": (0.0,) * 3, "norm_std": (1.0,) * 3}
     result = tllib_ancon.adapt(model, pixels, **{**QUICK, "quiet": False}, **settings)
     assert result.config.image_size == side
-    assert f"images are resized to {side} × {side} pixels, in training {in_training}" in capsys.readouterr().err
+    assert (
+        f"images are resized to {side} × {side} pixels (`image_size`), in training {in_training}"
+        in capsys.readouterr().err
+    )
     tllib_ancon.predict(model, pixels, workers=0, **settings)
     assert torch.equal(torch.cat(seen[False])[-8:], whole)
     values = torch.cat([whole.flatten(), torch.zeros(1)])

@@ -150,8 +150,8 @@ def test_images_are_prepared_as_the_network_and_the_layout_say(settings, images,
 @pytest.mark.parametrize(
     ("side", "note"),
     [
-        (64, "images are resized to 64 × 64 pixels, in training cropped at random"),
-        (63, "images are resized to 63 × 63 pixels, in training shifted by up to 4 pixels"),
+        (64, "images are resized to 64 × 64 pixels (`image_size`), in training cropped at random (`train_resizing`)"),
+        (63, "images are resized to 63 × 63 pixels (`image_size`), in training shifted by up to 4 pixels (`padding`)"),
     ],
 )
 def test_what_is_assumed_about_the_images_is_said(side, note):

@@ -309,8 +309,8 @@ def _notes(config: ImagesConfig, settings: Options, facts: Facts) -> list[str]:
     set_before = defined(dict(config))
     if _is_unknown({**_source_run(settings, facts), **set_before}, facts):
         size = settings["image_size"]
-        learned = "shifted by up to 4 pixels" if size < SMALL else "cropped at random"
-        shown = f"resized to {size} × {size} pixels, in training {learned}"
+        learned = "shifted by up to 4 pixels (`padding`)" if size < SMALL else "cropped at random (`train_resizing`)"
+        shown = f"resized to {size} × {size} pixels (`image_size`), in training {learned}"
         notes.append(f"the preprocessing of this network is unknown; images are {shown}")
     if images.tensor_range is not None and images.tensor_range[0] >= 0:
         least, most = images.tensor_range
