@@ -53,7 +53,7 @@ def test_where_training_does_not_mirror_the_second_view_is_shifted():
 
 def test_a_second_view_of_a_method_without_training_is_an_error():
     with pytest.raises(UserError, match="`views=2` has no effect with `method=adabn`"):
-        adapt(pictures(False), views=2, method="adabn", epochs=1)
+        adapt(pictures(False), views=2, method="adabn", epochs=1, lr=None)
 
 
 METHODS = ["self-training", "ancon", "gce+ancon-auto", "gce+ancon", "elr", "nrc", "aad", "nrc+ancon"]

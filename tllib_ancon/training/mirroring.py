@@ -33,7 +33,7 @@ TIMES_SHIFT = 3.0
 """Multiple of the disagreement under a shift that the one under a mirror must exceed: a model that errs on any change
 of an image disagrees under both."""
 
-LEAST_LOSS = 0.05
+LEAST_LOSS = 0.06
 """Mean confidence that a model loses by a mirror, above which mirrored images are strange to it. Where mirrors are as
 usual as the images themselves it loses none, however often it errs."""
 
