@@ -99,7 +99,7 @@ def test_predict_refuses_settings_of_a_checkpoints_network(name, value):
 # What images a network sees that nothing is known of
 
 
-@pytest.mark.parametrize(("side", "in_training"), [(16, "shifted by up to 4 pixels"), (64, "cropped at random")])
+@pytest.mark.parametrize(("side", "in_training"), [(16, "shifted by up to 2 pixels"), (64, "cropped at random")])
 def test_arrays_keep_their_size_and_are_seen_whole(side, in_training, capsys):
     pixels = 2 * np.random.default_rng(0).integers(1, 128, (8, side, side, 3), dtype=np.uint8)
     whole = torch.from_numpy(pixels).permute(0, 3, 1, 2) / 255

@@ -33,8 +33,8 @@ class ImageConfig(Settings):
     ratio: Annotated[tuple[Positive, Positive], Flag(metavar=("MIN", "MAX"))] = (3 / 4, 4 / 3)
     """smallest and largest width of a random crop, as a multiple of its height"""
     padding: Annotated[int | None, Flag(metavar="PX")] = Field(None, ge=0, le=16_384)
-    """Padding of training images in pixels, cropped back at random. Default: 0, or 4 below 64 pixels for an unknown
-    network."""
+    """Padding of training images in pixels, cropped back at random. Default: 0; for an unknown
+    network below 64 pixels an eighth of the side, at most 4."""
     rotation: Annotated[float, Flag(metavar="DEG")] = Field(0.0, ge=0, le=180)
     """largest angle in degrees by which training images are rotated, either way"""
     no_hflip: bool | None = None

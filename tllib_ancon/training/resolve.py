@@ -33,6 +33,8 @@ Config = TypeVar("Config", bound=ImagesConfig)
 USUAL_BATCH = 64
 SMALL = 64
 """Side in pixels below which networks are trained on shifted images rather than on random resized crops."""
+LARGEST_SHIFT = 4
+"""Of these images in pixels: an eighth of the side, as for CIFAR-10, and no more than this."""
 CAREFUL_RATE = 0.001
 """Of SGD for a network that normalises by statistics of other images: it diverges at the usual rate."""
 
@@ -119,7 +121,7 @@ def _unknown_preprocessing(settings: Options, facts: Facts) -> Options:
     image_size = settings.get("image_size") or _images(facts).side or USUAL_IMAGES["image_size"]
     usual = {"image_size": image_size, "crop_fraction": 1.0, "val_resizing": "default"}
     if image_size < SMALL:
-        return {**usual, "train_resizing": "cen.crop", "padding": 4}
+        return {**usual, "train_resizing": "cen.crop", "padding": min(LARGEST_SHIFT, image_size // 8)}
     return {**usual, "train_resizing": "default", "padding": 0}
 
 
@@ -309,7 +311,9 @@ def _notes(config: ImagesConfig, settings: Options, facts: Facts) -> list[str]:
     set_before = defined(dict(config))
     if _is_unknown({**_source_run(settings, facts), **set_before}, facts):
         size = settings["image_size"]
-        learned = "shifted by up to 4 pixels (`padding`)" if size < SMALL else "cropped at random (`train_resizing`)"
+        learned = "cropped at random (`train_resizing`)"
+        if size < SMALL:
+            learned = f"shifted by up to {settings['padding']} pixels (`padding`)"
         shown = f"resized to {size} × {size} pixels (`image_size`), in training {learned}"
         notes.append(f"the preprocessing of this network is unknown; images are {shown}")
     if images.tensor_range is not None and images.tensor_range[0] >= 0:
