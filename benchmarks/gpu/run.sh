@@ -4,8 +4,9 @@
 #   benchmarks/gpu/run.sh DATA OUT
 #
 # It needs TLLib (pip install '.[tllib]'). DATA holds office31/ in TLLib's layout and, to start from, weights.safetensors
-# of the network (else its library's own). OUT receives every run, a log a step, and summary.md. A step that ended is not made again, nor one that failed: remove
-# OUT/ended/STEP to try it again. Status: 0 all is done, 1 all is done and a step failed, 75 call again.
+# of the network (else its library's own). OUT receives every run, a log a step, and summary.md. A step that ended is
+# not made again, nor one that failed: remove OUT/ended/STEP to try it again. Status: 0 all is done, 1 all is done and a
+# step failed, 75 call again.
 #
 # From the environment:
 #   MINUTES  of a call (9)

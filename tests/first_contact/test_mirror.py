@@ -167,7 +167,6 @@ def test_the_default_does_no_harm_from_mnist_to_usps():
         target = (usps["test_x"].reshape(-1, 16, 16, 1)[chosen] * 255).astype(np.uint8)
         target_labels = usps["test_y"][chosen]
     net = digits_network(nn.functional.interpolate(images[:, :, 2:26, 2:26], 16), labels)
-    settings = {"norm_mean": (0.0,), "norm_std": (1.0,), "workers": 0}
-    result = tllib_ancon.adapt(net, target, labels=target_labels, epochs=3, **settings)
+    result = tllib_ancon.adapt(net, target, labels=target_labels, epochs=3, norm_mean=(0.0,), norm_std=(1.0,))
     assert result.config.no_hflip is True
     assert result.metrics[-1]["accuracy"] > result.metrics[0]["accuracy"] - 1.5

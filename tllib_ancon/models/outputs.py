@@ -28,7 +28,7 @@ class OtherOutput(UserError):
     """A model that does not return logits (B, K).
 
     Attributes:
-        methods: those that adapt it nevertheless, without a score
+        methods: names of the methods that adapt it without a score
     """
 
     methods: tuple[str, ...] = ("adabn", "tent")

@@ -95,8 +95,8 @@ class CollapseGuard:
     Args:
         network: which is adapted
         trains: whether its weights change
-        batch_norm: setting of its statistics. Where they are a moving average of the target's alone, a fall of the
-            diversity may be that of the average, which lags behind the weights, and is no collapse
+        batch_norm: setting of its statistics. ``"target"`` switches the guard off: such a moving average lags behind
+            the weights, and the diversity may fall for this reason alone
     """
 
     def __init__(self, network: nn.Module, trains: bool, batch_norm: str):

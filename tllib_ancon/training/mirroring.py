@@ -33,9 +33,9 @@ TIMES_SHIFT = 3.0
 """Multiple of the disagreement under a shift that the one under a mirror must exceed: a model that errs on any change
 of an image disagrees under both."""
 
-LEAST_LOSS = 0.06
-"""Mean confidence that a model loses by a mirror, above which mirrored images are strange to it. Where mirrors are as
-usual as the images themselves it loses none, however often it errs."""
+LEAST_LOST_CONFIDENCE = 0.06
+"""Mean confidence that a model loses by a mirror, above which mirrored images are strange to it. Of images that are as
+usual when mirrored it loses none, however often it errs (``benchmarks/results/harm.md``)."""
 
 SHIFT = 1 / 16
 """Shift to the right and down, as a fraction of the side."""
@@ -50,7 +50,7 @@ class MirrorDisagreement(NamedTuple):
     Attributes:
         unrelated: the share under a mirror if the predictions for images and for mirrors were independent
         lost_confidence: mean confidence for images minus that for their mirrors
-        error_of_loss: its standard error
+        error_of_lost_confidence: its standard error
         shift: the share under a small shift; None if the one under a mirror is too low to compare them
     """
 
@@ -58,7 +58,7 @@ class MirrorDisagreement(NamedTuple):
     unrelated: float
     images: int
     lost_confidence: float
-    error_of_loss: float
+    error_of_lost_confidence: float
     shift: float | None = None
 
     @classmethod
@@ -73,7 +73,7 @@ class MirrorDisagreement(NamedTuple):
             unrelated=float(1 - both_alike),
             images=len(plain),
             lost_confidence=float(losses.mean()),
-            error_of_loss=float(losses.std(correction=0)) / math.sqrt(len(plain)),
+            error_of_lost_confidence=float(losses.std(correction=0)) / math.sqrt(len(plain)),
         )
 
     @property
@@ -85,9 +85,11 @@ class MirrorDisagreement(NamedTuple):
     def changes_class(self) -> bool:
         """Whether a mirror changes the class, by the predictions.
 
-        They must differ on more than 0.3 of the images. Besides, they differ more than three times as often as under a
-        shift; or more often than unrelated predictions would: the mirror exchanges classes, which errors of a model
-        cannot cause; or the model is less confident of the mirrors.
+        They must differ on more than 0.3 of the images, and one of these must hold:
+
+        - they differ more than three times as often as under a shift
+        - they differ more often than unrelated predictions would: errors of a model cannot exchange classes
+        - the model is less confident of the mirrors
         """
         if self.shift is None:
             return False
@@ -99,7 +101,7 @@ class MirrorDisagreement(NamedTuple):
 
     @property
     def mirrors_are_strange(self) -> bool:
-        return self.lost_confidence > max(LEAST_LOSS, STANDARD_ERRORS * self.error_of_loss)
+        return self.lost_confidence > max(LEAST_LOST_CONFIDENCE, STANDARD_ERRORS * self.error_of_lost_confidence)
 
     def _standard_error(self, share: float) -> float:
         """Of the share of images with another class, if it is ``share`` in the whole target."""

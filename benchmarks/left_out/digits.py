@@ -1,0 +1,106 @@
+"""A small network of MNIST, whose training saw neither mirrors nor shifts, on other digits by default settings.
+
+    python -m benchmarks.left_out.digits DATA
+
+DATA holds digits (``mnist.npz``, ``usps.npz``, ``mnist_m_test.npz``). Half a minute on one core. It prints the accuracy
+of the source model and after three epochs, and how much confidence the network loses by a mirror.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor, nn
+
+from benchmarks import run
+from benchmarks.tables import markdown
+from tllib_ancon import adapt, predict
+
+SIDE = 28
+IMAGES = 1500
+TRAINED_ON = 12_000
+WAYS = {
+    "default": {},
+    "mirrored": {"no_hflip": False},
+    "neither mirrored nor shifted": {"no_hflip": True, "padding": 0},
+    "adabn": {"method": "adabn"},
+    "self-training": {"method": "self-training"},
+    "shot": {"method": "shot"},
+}
+BYTES_TO_UNITS = {"norm_mean": (0.0,), "norm_std": (1.0,), "threads": 1}
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    arguments = argparse.ArgumentParser(prog=__spec__.name, description=__doc__)
+    arguments.add_argument("data", type=Path, metavar="DATA")
+    folder = arguments.parse_args(words).data / "digits"
+    network = trained_network(folder / "mnist.npz")
+    rows = []
+    for name in ("mnist", "usps", "mnist_m"):
+        images, labels = target(folder, name)
+        accuracies = [adapted(network, images, labels, way) for way in WAYS]
+        lost = lost_confidence(network, images)
+        rows.append([name, accuracies[0][0], *(last for _, last in accuracies), lost])
+    print(markdown(["", "source model", *WAYS, "confidence lost by a mirror"], rows, numbers=True))
+
+
+def trained_network(file: Path) -> nn.Module:
+    with np.load(file) as arrays:
+        images = torch.from_numpy(arrays["train_x"].reshape(-1, 1, SIDE, SIDE)) / 255
+        labels = torch.from_numpy(arrays["train_y"].astype(np.int64))
+    torch.manual_seed(0)
+    chosen = torch.randperm(len(images))[:TRAINED_ON]
+    network = nn.Sequential(
+        *(nn.Conv2d(1, 16, 5), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(16, 32, 5), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Linear(512, 10)),
+    )
+    optimizer = torch.optim.Adam(network.parameters(), 1e-3)
+    for _ in range(2):
+        for batch in chosen.split(64):
+            optimizer.zero_grad()
+            loss: Tensor = nn.functional.cross_entropy(network(images[batch]), labels[batch])
+            loss.backward()
+            optimizer.step()
+    return network.eval()
+
+
+def target(folder: Path, name: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Grey images (N, 28, 28, 1) and labels of a test set."""
+    file = folder / ("mnist_m_test.npz" if name == "mnist_m" else f"{name}.npz")
+    with np.load(file) as arrays:
+        pixels, labels = (arrays["x"], arrays["y"]) if name == "mnist_m" else (arrays["test_x"], arrays["test_y"])
+    chosen = np.random.default_rng(0).permutation(len(labels))[:IMAGES]
+    pixels = pixels[chosen]
+    if name == "mnist_m":
+        pixels = pixels.mean(3)
+    if name == "usps":
+        pixels = 255 * pixels
+    side = int(np.sqrt(pixels[0].size))
+    grey = pixels.reshape(-1, side, side).astype(np.uint8)
+    resized = np.stack([np.asarray(Image.fromarray(image).resize((SIDE, SIDE))) for image in grey])
+    return resized[..., None], labels[chosen].astype(np.int64)
+
+
+def adapted(network: nn.Module, images: NDArray[np.uint8], labels: NDArray[np.int64], way: str) -> tuple[str, str]:
+    """Accuracy of the source model from one view, and after the last epoch."""
+    settings = {"epochs": 1 if way == "adabn" else 3, **WAYS[way], **BYTES_TO_UNITS}
+    metrics = adapt(network, images, labels=labels, quiet=True, **settings).metrics
+    start = metrics[0].get("accuracy_one_view", metrics[0]["accuracy"])
+    return f"{start:.1f}", f"{metrics[-1]['accuracy']:.1f}"
+
+
+def lost_confidence(network: nn.Module, images: NDArray[np.uint8]) -> str:
+    plain, mirrored = (
+        predict(network, pixels, **BYTES_TO_UNITS).probabilities.max(1)
+        for pixels in (images, np.ascontiguousarray(images[:, :, ::-1]))
+    )
+    return f"{(plain - mirrored).mean():.2f}"
+
+
+if __name__ == "__main__":
+    run(main)
