@@ -122,7 +122,7 @@ TENSORS_OF_FLOATS = torch.zeros(NUMBER, 3, 16, 16)
 @pytest.mark.parametrize("name", [*SETTINGS, "padding"])
 def test_settings_without_effect_on_tensors_are_errors(name, images):
     settings = {name: {**SETTINGS, "padding": 4}[name]}
-    calls = [tllib_ancon.adapt]
+    calls = [tllib_ancon.adapt, tllib_ancon.check]
     if name != "padding":
         calls += [tllib_ancon.predict, tllib_ancon.assess, lambda *inputs, **given: certify(*inputs, **given)]
     for call in calls:
@@ -137,6 +137,9 @@ def certify(model, images, adapted=None, **settings):
 def test_a_setting_beside_a_transform_that_replaces_it_is_an_error():
     with pytest.raises(UserError, match="`norm_mean` has no effect beside `evaluation_transform`"):
         tllib_ancon.predict(Net(), PIXELS, evaluation_transform=ToTensor(), norm_mean=(0.5,) * 3)
+    transforms = {"train_transform": ToTensor(), "evaluation_transform": ToTensor()}
+    with pytest.raises(UserError, match="`padding` has no effect beside `evaluation_transform`"):
+        tllib_ancon.check(Net(), PIXELS, **transforms, padding=4)
 
 
 # Outputs that are not finite

@@ -126,7 +126,7 @@ def open_case(
 ) -> Case:
     """Open a model and images as ``adapt`` does, and find the model's head."""
     source = open_source(requested, model)
-    domain = inputs.open_images(requested, images, None, source.classes)
+    domain = inputs.open_target(requested, source, images, None, user_transforms)
     network = source.load(requested)
     # The lines of check replace the notes.
     prepared = inputs.prepare(requested, source, network, domain, user_transforms.completed_by(network))
