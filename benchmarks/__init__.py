@@ -3,20 +3,18 @@ package."""
 
 import argparse
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from tllib_ancon.runtime.errors import UserError
 
 
-def parser(module: str, description: str | None) -> argparse.ArgumentParser:
+def parser(module, description):
     return argparse.ArgumentParser(
         prog=f"python -m {module}", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
 
 
-def folders(module: str, description: str | None) -> argparse.ArgumentParser:
+def folders(module, description):
     """A parser of the two folders of :mod:`benchmarks.left_out.grid`."""
     arguments = parser(module, description)
     arguments.add_argument("data", type=Path, metavar="DATA")
@@ -24,7 +22,7 @@ def folders(module: str, description: str | None) -> argparse.ArgumentParser:
     return arguments
 
 
-def run(main: Callable[[], Any]) -> None:
+def run(main):
     """Run a command; bad input ends it with one line."""
     try:
         main()

@@ -1,26 +1,25 @@
 """Simulate labellings and print the tables; or print the table of finished runs whose target has labels."""
 
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks import parser, run
 from benchmarks.certificate import simulation
-from benchmarks.certificate.simulation import Disagreements, labels_of
+from benchmarks.certificate.simulation import Disagreements
 from benchmarks.tables import markdown
 from tllib_ancon.certificate.model_pair import ModelPair
 from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training.run import RunDirectory
 
-HEADER = (
-    *("run", "images", "disagreements", "decisive, %", "in favour, %", "true difference, points"),
-    *("better, %", "worse, %", "labels", "labels at random images", "times fewer"),
-)
+HEADER = [
+    "run", "images", "disagreements", "decisive, %", "in favour, %", "true difference, points", "better, %", "worse, %",
+    "labels", "labels at random images", "times fewer",
+]  # fmt: skip
 
 
-def rows_of_runs(folders: Sequence[Path], orders: int, generator: np.random.Generator) -> Iterator[list[object]]:
+def rows_of_runs(folders, orders, generator):
     """What the certificate would have said of each finished adaptation whose models differ, beside the truth."""
     below = [(folder, RunDirectory(file.parent)) for folder in folders for file in sorted(folder.rglob("config.json"))]
     runs = [(folder, run.path) for folder, run in below if run.finished and run.config().get("command") == "adapt"]
@@ -32,27 +31,25 @@ def rows_of_runs(folders: Sequence[Path], orders: int, generator: np.random.Gene
             raise UserError(f"the images of {path} have no labels to compare with")
         start, adapted = pair.classes()
         outcomes = np.equal(pair.images.labels, adapted).astype(np.int8) - np.equal(pair.images.labels, start)
-        differ = np.not_equal(start, adapted)
-        if not differ.any():
+        outcomes = outcomes[np.not_equal(start, adapted)]
+        if not len(outcomes):
             continue
-        found = Disagreements(len(differ), outcomes[differ])
-        ends, at_random = found.label(orders, generator), found.label_random_images(orders, generator)
-        decisive = int(np.abs(found.outcomes).sum())
+        disagreements = Disagreements(len(start), outcomes)
+        ends, *labels = disagreements.beside_random_images(orders, generator)
+        decisive = np.abs(outcomes).sum(dtype=int)
         yield [
-            str(path.relative_to(folder)),
-            f"{found.images:,}",
-            f"{len(found.outcomes):,}",
-            f"{100 * decisive / len(found.outcomes):.0f}",
-            f"{100 * int((found.outcomes == 1).sum()) / max(decisive, 1):.0f}",
-            f"{100 * found.difference:+.1f}",
+            path.relative_to(folder),
+            f"{len(start):,}",
+            f"{len(outcomes):,}",
+            f"{100 * decisive / len(outcomes):.0f}",
+            f"{100 * (outcomes == 1).sum() / max(decisive, 1):.0f}",
+            f"{100 * disagreements.difference:+.1f}",
             *(f"{100 * (ends.verdicts == verdict).mean():.1f}" for verdict in (1, -1)),
-            labels_of(ends),
-            labels_of(at_random),
-            f"{np.median(at_random.labels) / np.median(ends.labels):.1f}",
+            *labels,
         ]
 
 
-def main(words: Sequence[str] | None = None) -> None:
+def main(words=None):
     arguments = parser("benchmarks.certificate", __doc__)
     arguments.add_argument(
         "--streams", type=int, default=2000, help="random orders a row; by default 2000, as in the tables"

@@ -6,7 +6,7 @@ of the recipe for CIFAR-10. Images are (N, 32, 32, 3), and within this module in
 """
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -46,34 +46,33 @@ def corrupted(images: Bytes, name: str, severity: int, seed: int = 0, frost: Pat
     return made
 
 
-def gaussian_noise(images: Floats, severity: int, random: Random) -> Floats:
+def gaussian_noise(images, severity, random):
     deviation = (0.04, 0.06, 0.08, 0.09, 0.10)[severity - 1]
     return images + random.normal(scale=deviation, size=images.shape)
 
 
-def shot_noise(images: Floats, severity: int, random: Random) -> Floats:
+def shot_noise(images, severity, random):
     photons = (500, 250, 100, 75, 50)[severity - 1]
     return random.poisson(images * photons) / photons
 
 
-def impulse_noise(images: Floats, severity: int, random: Random) -> Floats:
+def impulse_noise(images, severity, random):
     share = (0.01, 0.02, 0.03, 0.05, 0.07)[severity - 1]
     replaced = random.random(images.shape) <= share
     white = random.random(images.shape) <= 0.5
     return np.where(replaced, white, images)
 
 
-def defocus_blur(images: Floats, severity: int, _: Random) -> Floats:
+def defocus_blur(images, severity, _):
     radius, deviation = ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1))[severity - 1]
     rows, columns = np.ogrid[-2:3, -2:3]
     disk = (rows**2 + columns**2 <= radius**2).astype(np.float32)
     bell = _bell(np.arange(-1, 2), deviation)
     kernel = ndimage.convolve(disk / disk.sum(), np.outer(bell, bell))
-    blurred: Floats = ndimage.convolve(images, kernel[None, :, :, None], mode="mirror")
-    return blurred
+    return ndimage.convolve(images, kernel[None, :, :, None], mode="mirror")
 
 
-def glass_blur(images: Floats, severity: int, random: Random) -> Floats:
+def glass_blur(images, severity, random):
     """Each pixel takes the value of a neighbour. The paper swaps the two; the recipe's views of one array copy."""
     deviation, most, times = ((0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2))[severity - 1]
     sigma = (0, deviation, deviation, 0)
@@ -83,21 +82,20 @@ def glass_blur(images: Floats, severity: int, random: Random) -> Floats:
     for row, column in times * [(row, column) for row in places for column in places]:
         right, down = random.integers(-most, most, size=(2, len(images)))
         shuffled[:, row, column] = shuffled[each, row + down, column + right]
-    blurred: Floats = ndimage.gaussian_filter(shuffled / 255, sigma, mode="nearest")
-    return blurred
+    return ndimage.gaussian_filter(shuffled / 255, sigma, mode="nearest")
 
 
-def motion_blur(images: Floats, severity: int, random: Random) -> Floats:
+def motion_blur(images, severity, random):
     radius, deviation = ((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5))[severity - 1]
     return _moved(images, radius, deviation, random.uniform(-45, 45, size=len(images)))
 
 
-def zoom_blur(images: Floats, severity: int, _: Random) -> Floats:
+def zoom_blur(images, severity, _):
     factors = np.arange(1, (1.06, 1.11, 1.16, 1.21, 1.26)[severity - 1], 0.01)
     return (images + sum(_zoomed(images, factor) for factor in factors)) / (len(factors) + 1)
 
 
-def snow(images: Floats, severity: int, random: Random) -> Floats:
+def snow(images, severity, random):
     mean, deviation, zoom, least, radius, blur, kept = (
         (0.1, 0.2, 1, 0.6, 8, 3, 0.95),
         (0.1, 0.2, 1, 0.5, 10, 4, 0.9),
@@ -109,13 +107,13 @@ def snow(images: Floats, severity: int, random: Random) -> Floats:
     flakes = _bytes(np.where(flakes < least, 0, flakes)) / 255
     flakes = _moved(flakes, int(radius), blur, random.uniform(-135, -45, size=len(images)))
     grey = images @ np.array([[0.299], [0.587], [0.114]])
-    whitened: Floats = np.maximum(images, grey * 1.5 + 0.5)
+    whitened = np.maximum(images, grey * 1.5 + 0.5)
     return kept * images + (1 - kept) * whitened + flakes + flakes[:, ::-1, ::-1]
 
 
-def frost(images: Floats, severity: int, random: Random, pictures: Sequence[Bytes]) -> Floats:
+def frost(images, severity, random, pictures):
     kept, added = ((1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45))[severity - 1]
-    made: Floats = _bytes(images).astype(float)
+    made = _bytes(images).astype(float)
     for image in made:
         picture = pictures[int(random.integers(len(pictures)))]
         row, column = (random.integers(0, side - SIDE) for side in picture.shape[:2])
@@ -124,28 +122,28 @@ def frost(images: Floats, severity: int, random: Random, pictures: Sequence[Byte
     return made / 255
 
 
-def fog(images: Floats, severity: int, random: Random) -> Floats:
+def fog(images, severity, random):
     density, decay = ((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75))[severity - 1]
-    brightest: Floats = images.max((1, 2, 3), keepdims=True)
+    brightest = images.max((1, 2, 3), keepdims=True)
     foggy = images + density * _plasma(len(images), decay, random)[..., None]
     return foggy * brightest / (brightest + density)
 
 
-def brightness(images: Floats, severity: int, _: Random) -> Floats:
+def brightness(images, severity, _):
     """The value of HSV grows, hue and saturation stay."""
     added = (0.05, 0.1, 0.15, 0.2, 0.3)[severity - 1]
-    value: Floats = images.max(-1, keepdims=True)
+    value = images.max(-1, keepdims=True)
     hue = np.divide(images, value, out=np.ones_like(images), where=value > 0)
     return hue * np.minimum(value + added, 1)
 
 
-def contrast(images: Floats, severity: int, _: Random) -> Floats:
+def contrast(images, severity, _):
     kept = (0.75, 0.5, 0.4, 0.3, 0.15)[severity - 1]
-    means: Floats = images.mean((1, 2), keepdims=True)
+    means = images.mean((1, 2), keepdims=True)
     return (images - means) * kept + means
 
 
-def elastic_transform(images: Floats, severity: int, random: Random) -> Floats:
+def elastic_transform(images, severity, random):
     """A random affine map, of which three points move, and then a smooth random displacement of every pixel."""
     scale, smoothness, moved = (
         (0, 0, 0.08),
@@ -162,33 +160,32 @@ def elastic_transform(images: Floats, severity: int, random: Random) -> Floats:
     by_column = np.rint(1024 * axis * inverse[:, :1])
     by_row = np.rint(1024 * (axis * inverse[:, 1:2] + inverse[:, 2:]))
     places = (by_row[:, :, None] + by_column[:, None] + 16) // 32 / 32  # in the steps of the recipe's library
-    images = _sampled(images, places[..., 1], places[..., 0], edge_twice=False)
+    images = _sampled(images, places[..., 1], places[..., 0], mode="mirror")
     rows, columns = axis, axis.T
 
-    def displacement() -> Floats:
+    def displacement():
         noise = random.uniform(-1, 1, size=images.shape[:3])
         sigma = (0, smoothness * SIDE, smoothness * SIDE)
-        smooth: Floats = ndimage.gaussian_filter(noise, sigma, mode="reflect", truncate=3)
-        return smooth * scale * SIDE
+        return ndimage.gaussian_filter(noise, sigma, mode="reflect", truncate=3) * scale * SIDE
 
     right, down = displacement(), displacement()
-    return _sampled(images, rows + down, columns + right, edge_twice=True)
+    return _sampled(images, rows + down, columns + right, mode="reflect")
 
 
-def pixelate(images: Floats, severity: int, _: Random) -> Floats:
+def pixelate(images, severity, _):
     side = (30, 28, 27, 24, 20)[severity - 1]
 
-    def coarse(picture: Image.Image) -> Image.Image:
+    def coarse(picture):
         small = picture.resize((side, side), Image.Resampling.BOX)
         return small.resize((SIDE, SIDE), Image.Resampling.BOX)
 
     return _by_pillow(images, coarse)
 
 
-def jpeg_compression(images: Floats, severity: int, _: Random) -> Floats:
+def jpeg_compression(images, severity, _):
     quality = (80, 65, 58, 50, 40)[severity - 1]
 
-    def compressed(picture: Image.Image) -> Image.Image:
+    def compressed(picture):
         file = io.BytesIO()
         picture.save(file, "JPEG", quality=quality)
         return Image.open(file)
@@ -206,29 +203,28 @@ CORRUPTIONS: Mapping[str, Callable[..., Floats]] = {
 """In the recipe's order. Each takes images in [0, 1], a severity and the generator of its random numbers."""
 
 
-def _bytes(images: Floats) -> Bytes:
+def _bytes(images):
     """[0, 1] -> 0 to 255, rounded down as the recipe's."""
     return (np.clip(images, 0, 1) * 255).astype(np.uint8)
 
 
-def _by_pillow(images: Floats, change: Callable[[Image.Image], Image.Image]) -> Floats:
+def _by_pillow(images, change):
     pictures = (Image.fromarray(image) for image in _bytes(images))
     return np.stack([np.asarray(change(picture)) for picture in pictures]) / 255
 
 
-def _frost_pictures(folder: Path) -> list[Bytes]:
+def _frost_pictures(folder):
     """Every fifth pixel of the recipe's pictures. It has six of them and draws among the first five."""
     paths = [Path(folder) / f"frost{number}.{'png' if number < 4 else 'jpg'}" for number in range(1, 6)]
     return [np.asarray(Image.open(path).convert("RGB"))[2::5, 2::5] for path in paths]
 
 
-def _bell(distances: Floats | Integers, deviation: float) -> Floats:
-    weights: Floats = np.exp(-(distances**2) / (2 * deviation**2))
-    total: float = weights.sum()
-    return weights / total
+def _bell(distances, deviation):
+    weights = np.exp(-(distances**2) / (2 * deviation**2))
+    return weights / weights.sum()
 
 
-def _moved(images: Floats, radius: int, deviation: float, angles: Floats) -> Floats:
+def _moved(images, radius, deviation, angles):
     """Blurred to one side as by ImageMagick: half a bell along an angle, in 16 bits, of which 8 stay."""
     steps = np.arange(2 * radius + 1)
     radians = np.deg2rad(angles)[:, None]
@@ -243,7 +239,7 @@ def _moved(images: Floats, radius: int, deviation: float, angles: Floats) -> Flo
     return np.floor(total * 65535 + 0.5) // 257 / 255
 
 
-def _zoomed(images: Floats, factor: float) -> Floats:
+def _zoomed(images, factor):
     """The middle of the images, enlarged by linear interpolation to their size."""
     side = int(np.ceil(SIDE / factor))
     first = (SIDE - side) // 2
@@ -255,12 +251,12 @@ def _zoomed(images: Floats, factor: float) -> Floats:
     return np.tensordot(tall, weights, (1, 1)).transpose(0, 2, 3, 1)
 
 
-def _plasma(number: int, decay: float, random: Random) -> Floats:
+def _plasma(number, decay, random):
     """Fractal height maps in [0, 1], (number, 32, 32), by the diamond-square algorithm; the edges meet."""
     heights = np.zeros((number, SIDE, SIDE))
     amplitude = 100.0
 
-    def displaced(four: Floats) -> Floats:
+    def displaced(four):
         return four / 4 + amplitude * random.uniform(-amplitude, amplitude, size=four.shape)
 
     step = SIDE
@@ -277,28 +273,17 @@ def _plasma(number: int, decay: float, random: Random) -> Floats:
         step = half
         amplitude /= decay
     heights -= heights.min((1, 2), keepdims=True)
-    highest: Floats = heights.max((1, 2), keepdims=True)
-    return heights / highest
+    return heights / heights.max((1, 2), keepdims=True)
 
 
-def _sampled(images: Floats, rows: Floats, columns: Floats, edge_twice: bool) -> Floats:
+def _sampled(images, rows, columns, mode):
     """Values between the pixels, linearly interpolated; (N, 32, 32) of rows and columns.
 
     Args:
-        edge_twice: beyond its edges an image is mirrored, with the last pixel twice or once
+        mode: beyond its edges an image is mirrored, with the last pixel twice (``reflect``) or once (``mirror``)
     """
-    each = np.arange(len(images))[:, None, None]
-    top, left = np.floor(rows).astype(int), np.floor(columns).astype(int)
-    down, right = (rows - top)[..., None], (columns - left)[..., None]
-
-    def inside(place: Integers) -> Integers:
-        period = 2 * (SIDE if edge_twice else SIDE - 1)
-        return np.minimum(place % period, (-place - edge_twice) % period)
-
-    def between(row: Integers) -> Floats:
-        one, other = (images[each, inside(row), inside(column)] for column in (left, left + 1))
-        value: Floats = one * (1 - right) + other * right
-        return value
-
-    made: Floats = between(top) * (1 - down) + between(top + 1) * down
-    return made
+    sampled = np.empty_like(images)
+    for image, *place, values in zip(images, rows, columns, sampled, strict=True):
+        for channel in range(3):
+            ndimage.map_coordinates(image[..., channel], place, values[..., channel], order=1, mode=mode)
+    return sampled

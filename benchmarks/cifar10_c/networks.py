@@ -1,12 +1,7 @@
 """The public ResNets for CIFAR-10 whose weights akamaster/pytorch_resnet_cifar10 gives."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional
 
 MEAN = (0.485, 0.456, 0.406)
@@ -20,7 +15,7 @@ CENTRE, SCALE = (torch.tensor(values)[:, None, None] for values in (MEAN, STD))
 class Block(nn.Module):
     """Two convolutions beside a shortcut without parameters: every second pixel, new channels zero (option A)."""
 
-    def __init__(self, channels: int, width: int, stride: int):
+    def __init__(self, channels, width, stride):
         super().__init__()
         self.conv1 = nn.Conv2d(channels, width, 3, stride, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
@@ -29,7 +24,7 @@ class Block(nn.Module):
         self.stride = stride
         self.added = (width - channels) // 2  # on either side
 
-    def forward(self, inputs: Tensor) -> Tensor:
+    def forward(self, inputs):
         shortcut = inputs[:, :, :: self.stride, :: self.stride]
         shortcut = functional.pad(shortcut, (0, 0, 0, 0, self.added, self.added))
         hidden = self.bn1(self.conv1(inputs)).relu()
@@ -42,7 +37,7 @@ class ResNet(nn.Module):
     Source: He et al., "Deep Residual Learning for Image Recognition", CVPR 2016, Section 4.2.
     """
 
-    def __init__(self, blocks: int, classes: int = 10):
+    def __init__(self, blocks, classes=10):
         super().__init__()
         self.conv1 = nn.Conv2d(3, 16, 3, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(16)
@@ -51,19 +46,19 @@ class ResNet(nn.Module):
         self.layer3 = _stage(32, 64, blocks)
         self.linear = nn.Linear(64, classes)
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images):
         maps = self.bn1(self.conv1(images)).relu()
         maps = self.layer3(self.layer2(self.layer1(maps)))
-        logits: Tensor = self.linear(maps.mean((2, 3)))
+        logits = self.linear(maps.mean((2, 3)))
         return logits
 
 
-def _stage(channels: int, width: int, blocks: int) -> nn.Sequential:
+def _stage(channels, width, blocks):
     first = Block(channels, width, stride=width // channels)
     return nn.Sequential(first, *(Block(width, width, stride=1) for _ in range(blocks - 1)))
 
 
-def load(path: str | Path) -> ResNet:
+def load(path):
     """The network of one of the published files, such as ``resnet20-12fca82f.th``, ready to predict."""
     content = torch.load(path, map_location="cpu", weights_only=True)
     weights = {name.removeprefix("module."): value for name, value in content["state_dict"].items()}
@@ -73,7 +68,7 @@ def load(path: str | Path) -> ResNet:
     return model.eval()
 
 
-def batches(images: NDArray[np.uint8], size: int = 500) -> Iterator[Tensor]:
+def batches(images, size=500):
     """Images (N, 32, 32, 3), normalised as the networks expect."""
     for part in torch.from_numpy(images).permute(0, 3, 1, 2).split(size):
         yield (part / 255 - CENTRE) / SCALE

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -10,7 +9,7 @@ import torch
 from benchmarks.tables import markdown
 
 
-def main(words: Sequence[str] | None = None) -> None:
+def main(words=None):
     (folder,) = map(Path, words or sys.argv[1:])
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
     short = ("short run", "accuracy at the start", "of the last epoch", "images/s of it")
@@ -20,16 +19,19 @@ def main(words: Sequence[str] | None = None) -> None:
     print(markdown(short, _short_runs(folder), numbers=True))
 
 
-def _steps(folder: Path) -> Iterator[tuple[str, str]]:
+def _steps(folder):
     """A row a step that ended; of one that failed also the last line of its log."""
     for path in sorted((folder / "ended").iterdir(), key=lambda path: path.stat().st_mtime):
         status = path.read_text().strip()
-        log = (folder / "logs" / f"{path.name}.txt").read_text(errors="replace") if status != "0" else ""
-        last = (log.strip().splitlines() or [""])[-1].strip().replace("|", r"\|")
-        yield path.name, "done" if status == "0" else f"**failed** ({status}): {last}"
+        outcome = "done"
+        if status != "0":
+            log = (folder / "logs" / f"{path.name}.txt").read_text(errors="replace")
+            last = log.strip().rpartition("\n")[2].replace("|", r"\|")
+            outcome = f"**failed** ({status}): {last}"
+        yield path.name, outcome
 
 
-def _short_runs(folder: Path) -> Iterator[list[str]]:
+def _short_runs(folder):
     for path in sorted((folder / "short").glob("*/metrics.jsonl")):
         epochs = [json.loads(text) for text in path.read_text().splitlines()]
         numbers = (epochs[0].get("accuracy"), *map(epochs[-1].get, ("accuracy", "images_per_second")))

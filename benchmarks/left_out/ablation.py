@@ -6,7 +6,6 @@ The first table has the accuracy of each family. The second has the paired diffe
 fraction of the gap between the source model and the upper bound that is closed, processor time, and harm.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -14,7 +13,7 @@ import pandas as pd
 from benchmarks import parser, run
 from benchmarks.left_out.grid import BOUND
 from benchmarks.left_out.table import CELL, HARM, REFERENCE
-from benchmarks.tables import markdown
+from benchmarks.tables import markdown, with_error
 
 WHOLE = "ancon-auto"
 WHOLE_ROW = "+ two views in prediction: `ancon-auto`"
@@ -37,14 +36,14 @@ ROWS = {
 """Row -> variant of the grid, column of its accuracy, and the row that it is compared with."""
 
 
-def main(words: Sequence[str] | None = None) -> None:
+def main(words=None):
     arguments = parser(__spec__.name, __doc__)
     arguments.add_argument("runs", type=Path, metavar="RUNS.csv")
     runs = pd.read_csv(arguments.parse_args(words).runs)
     print(accuracies(runs), parts(runs), sep="\n", end="")
 
 
-def accuracies(runs: pd.DataFrame) -> str:
+def accuracies(runs):
     """Mean accuracy in percent of each family and of all families."""
     rows = []
     for name, accuracy in {"source model": _source(runs), **_columns(runs)}.items():
@@ -53,43 +52,47 @@ def accuracies(runs: pd.DataFrame) -> str:
     return markdown(["", *runs.family.unique(), "mean"], rows, numbers=True)
 
 
-def parts(runs: pd.DataFrame) -> str:
+def parts(runs):
     """Difference over pairs, closed gap, processor time relative to self-training, and harm."""
-    found, source, seconds = _columns(runs), _source(runs), runs.groupby("variant").seconds.sum()
-    gap, rows = _mean(found[BOUND_ROW] - source), []
+    columns = _columns(runs)
+    source = _source(runs)
+    seconds = runs.groupby("variant").seconds.sum() / runs[runs.variant == REFERENCE].seconds.sum()
+    gap = _mean(columns[BOUND_ROW] - source)
+    rows = []
     for name, (variant, column, reference) in ROWS.items():
-        beside = "" if reference is None else _over_pairs(found[name] - found[reference])
-        own = source if column == "one_view" else _of(runs, variant, "start")
-        below, closed = [found[name] - start for start in (source, own)], 100 * _mean(found[name] - source) / gap
-        cost = "" if variant == BOUND else f"{seconds[variant] / seconds[REFERENCE]:.2f}"
-        harm = [f"{int((one < -HARM).sum())}, {one.min():+.1f}" for one in below]
-        rows.append((name, beside, f"{closed:.0f} %", cost, *harm))
+        beside = ""
+        if reference:
+            differences = columns[name] - columns[reference]
+            beside = with_error(differences.groupby(["family", "pair"]).mean(), "+")
+        start = source if column == "one_view" else _of(runs, variant, "start")
+        closed = f"{100 * _mean(columns[name] - source) / gap:.0f} %"
+        cost = "" if variant == BOUND else f"{seconds[variant]:.2f}"
+        rows.append([name, beside, closed, cost, _harm(columns[name] - source), _harm(columns[name] - start)])
     starts = [f"more than {HARM} below the source model with {views}, worst" for views in ("one view", "as many views")]
     header = ["", "difference", "gap closed", "processor time", *starts]
     return markdown(header, rows, numbers=True)
 
 
-def _of(runs: pd.DataFrame, variant: str, column: str) -> pd.Series:
+def _harm(gains):
+    return f"{(gains < -HARM).sum()}, {gains.min():+.1f}"
+
+
+def _of(runs, variant, column):
     return runs[runs.variant == variant].set_index(CELL)[column]
 
 
-def _source(runs: pd.DataFrame) -> pd.Series:
+def _source(runs):
     """Accuracy of the source model by one view."""
     return _of(runs, REFERENCE, "start")
 
 
-def _columns(runs: pd.DataFrame) -> dict[str, pd.Series]:
+def _columns(runs):
     return {name: _of(runs, variant, column) for name, (variant, column, _) in ROWS.items()}
 
 
-def _mean(values: pd.Series) -> float:
+def _mean(values):
     """Families count equally."""
     return float(values.groupby("family").mean().mean())
-
-
-def _over_pairs(differences: pd.Series) -> str:
-    pairs = differences.groupby(["family", "pair"]).mean()
-    return f"{pairs.mean():+.1f} ± {pairs.sem():.1f}"
 
 
 if __name__ == "__main__":

@@ -10,21 +10,18 @@ leaves (``moving``), by statistics that are estimated after the epoch (``estimat
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 from unittest import mock
 
-import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import NDArray
 
 from benchmarks import folders, run
-from benchmarks.left_out.families import FAMILIES, SEVEN, Cell, Cells, Task
+from benchmarks.left_out.families import FAMILIES, SEVEN, Cell, Cells
 from benchmarks.left_out.table import HARM
-from benchmarks.tables import markdown, record, recorded
+from benchmarks.tables import by_columns, record, recorded
 from tllib_ancon import adapt
-from tllib_ancon.training.passes import Passes
 from tllib_ancon.training.running_statistics import RunningStatistics
 
 BATCH = 32
@@ -38,7 +35,7 @@ CELLS = (
 COLUMNS = [*Cell._fields, "variant", "images", "lr", "batch_norm_share", "start", "moving", "estimated", "chosen"]
 
 
-def main(words: Sequence[str] | None = None) -> None:
+def main(words=None):
     arguments = folders(__spec__.name, __doc__)
     arguments.add_argument("--families", nargs="+", choices=(*FAMILIES, SEVEN), default=(*FAMILIES, SEVEN))
     arguments.add_argument("--variants", nargs="+", choices=VARIANTS, default=["ancon-auto"], metavar="NAME")
@@ -61,7 +58,7 @@ def main(words: Sequence[str] | None = None) -> None:
                 record(file, [result(cells, cell, variant)], COLUMNS)
 
 
-def result(cells: Cells, cell: Cell, variant: str) -> dict[str, Any]:
+def result(cells, cell, variant):
     task = cells.task(cell)
     settings = {"method": "ancon-auto", **task.settings, "batch_size": BATCH, **VARIANTS[variant]}
     if cell.family == "digits":
@@ -69,13 +66,13 @@ def result(cells: Cells, cell: Cell, variant: str) -> dict[str, Any]:
     return {**cell._asdict(), "variant": variant, **scored_by_both(task, settings)}
 
 
-def scored_by_both(task: Task, settings: Mapping[str, Any]) -> dict[str, Any]:
+def scored_by_both(task, settings):
     """Accuracy in percent after each epoch by the moving average of statistics, the estimated ones, and the chosen."""
-    moving: list[float] = []
-    estimated: list[float] = []
+    moving = []
+    estimated = []
     renew = RunningStatistics.renew
 
-    def score_both(statistics: RunningStatistics, epoch: int) -> None:
+    def score_both(statistics, epoch):
         state = copy.deepcopy(statistics.network.state_dict())
         moving.append(_accuracy(statistics.passes, task.labels))
         statistics.estimate(epoch)
@@ -97,28 +94,29 @@ def scored_by_both(task: Task, settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _accuracy(passes: Passes, labels: NDArray[np.int64]) -> float:
+def _accuracy(passes, labels):
     passes.forget()
     outputs = passes.target()
     right = outputs.logits.argmax(1).cpu() == torch.from_numpy(labels)[outputs.indices]
     return 100 * float(right.float().mean())
 
 
-def _words(accuracies: Sequence[float]) -> str:
+def _words(accuracies):
     return " ".join(f"{accuracy:.2f}" for accuracy in accuracies)
 
 
-def table(runs: pd.DataFrame) -> str:
+def table(runs):
     """A row a run: accuracies after the last epoch."""
-    rows = []
-    for line in runs.itertuples():
-        last = [float(str(accuracies).split()[-1]) for accuracies in (line.moving, line.estimated, line.chosen)]
-        name = f"{line.family} {line.pair}, {line.kind}, seed {line.seed}"
-        harm = "yes" if last[-1] - line.start < -HARM else ""
-        rows.append((name, line.variant, f"{line.start:.1f}", *(f"{accuracy:.1f}" for accuracy in last), harm))
-    title = f"more than {HARM} below the source model"
-    header = ["run", "variant", "source model", "moving", "estimated", "chosen", title]
-    return markdown(header, rows)
+    last = {name: runs[name].astype(str).str.split().str[-1].astype(float) for name in COLUMNS[-3:]}
+    harm = last["chosen"] - runs.start < -HARM
+    columns = {
+        "run": (runs.family + " " + runs.pair + ", " + runs.kind + ", seed " + runs.seed.astype(str), ""),
+        "variant": (runs.variant, ""),
+        "source model": (runs.start, ".1f"),
+        **{name: (accuracies, ".1f") for name, accuracies in last.items()},
+        f"more than {HARM} below the source model": (harm.map({True: "yes", False: ""}), ""),
+    }
+    return by_columns(columns)
 
 
 if __name__ == "__main__":

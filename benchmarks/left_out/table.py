@@ -11,14 +11,14 @@ out. With ``--pairs`` instead one table: the mean over pairs with its standard e
 adds what other packages have in :mod:`benchmarks.race` under the fifteen corruptions.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from benchmarks import parser, run
 from benchmarks.race.works import CIFAR10_C
-from benchmarks.tables import markdown
+from benchmarks.tables import markdown, with_error
 from tllib_ancon.runtime.errors import UserError
 
 CELL = ["family", "pair", "kind", "seed"]
@@ -35,7 +35,7 @@ CANDIDATES = (
 )
 
 
-def main(words: Sequence[str] | None = None) -> None:
+def main(words=None):
     arguments = parser(__spec__.name, __doc__)
     arguments.add_argument("runs", type=Path, metavar="RUNS.csv")
     arguments.add_argument("--choose", nargs="+", default=CANDIDATES, metavar="VARIANT")
@@ -57,44 +57,38 @@ def main(words: Sequence[str] | None = None) -> None:
     print(markdown_of_chosen(runs, args.choose), end="")
 
 
-def markdown_of(runs: pd.DataFrame, reference: str = REFERENCE, unit: Sequence[str] = ("family", "pair")) -> str:
+def markdown_of(runs, reference=REFERENCE, unit=("family", "pair")):
     """Of the cells that every variant has; standard errors count what ``unit`` tells apart."""
     runs = complete(runs)
-    families, means = list(runs.family.unique()), runs.pivot_table("last", "variant", "family", sort=False)
+    means = with_starts(runs).pivot_table("last", "variant", "family", sort=False)
     pairs = runs.pivot_table("last", "variant", [*unit])
-    starts = runs.drop_duplicates(CELL).groupby("family", sort=False).start.mean()
-    rows = [("start", *(f"{starts[family]:.1f}" for family in families), f"{starts.mean():.1f}", "", "")]
-    for variant in means.index:
+    rows = []
+    for variant, accuracies in means.iterrows():
         own = runs[runs.variant == variant]
-        harm, differences = own["last"] - own.start, pairs.loc[variant] - pairs.loc[reference]
-        beside = "" if variant == reference else f"{differences.mean():+.1f} ± {differences.sem():.1f}"
-        numbers = [f"{means.loc[variant, family]:.1f}" for family in families]
-        below = f"{int((harm < -HARM).sum())} of {len(own)}, {harm.min():+.1f}"
-        rows.append((variant, *numbers, f"{means.loc[variant].mean():.1f}", beside, below))
-    header = ["", *families, "mean", f"− {reference}", f"more than {HARM} below the start, worst"]
+        gains = own["last"] - own.start
+        below = f"{(gains < -HARM).sum()} of {len(own)}, {gains.min():+.1f}" if len(own) else ""
+        beside = "" if variant in (reference, "start") else with_error(pairs.loc[variant] - pairs.loc[reference], "+")
+        rows.append([variant, *(f"{mean:.1f}" for mean in (*accuracies, accuracies.mean())), beside, below])
+    header = ["", *means, "mean", f"− {reference}", f"more than {HARM} below the start, worst"]
     return markdown(header, rows)
 
 
-def markdown_of_chosen(runs: pd.DataFrame, candidates: Sequence[str] = CANDIDATES) -> str:
+def markdown_of_chosen(runs, candidates=CANDIDATES):
     chosen = left_out(runs, candidates)
-    rows = [(family, *map(str, row)) for family, row in zip(chosen.index, chosen.values.tolist(), strict=True)]
-    return markdown(["left out", *chosen.columns], rows)
+    return markdown(["left out", *chosen], chosen.itertuples(name=None))
 
 
-def over_pairs(runs: pd.DataFrame, reference: str = REFERENCE) -> str:
+def over_pairs(runs, reference=REFERENCE):
     """Of the pairs that every variant has."""
-    runs = complete(runs)
-    starts = runs.drop_duplicates(CELL).assign(variant="start", last=lambda rows: rows.start)
-    pairs = pd.concat([starts, runs]).pivot_table("last", "variant", "pair", sort=False)
+    pairs = with_starts(complete(runs)).pivot_table("last", "variant", "pair", sort=False)
     rows = []
     for variant, own in pairs.iterrows():
-        differences = own - pairs.loc[reference]
-        beside = "" if variant == reference else f"{differences.mean():+.1f} ± {differences.sem():.1f}"
-        rows.append((variant, f"{own.mean():.1f} ± {own.sem():.1f}", beside, f"{own.min():.1f} ({own.idxmin()})"))
+        beside = "" if variant == reference else with_error(own - pairs.loc[reference], "+")
+        rows.append((variant, with_error(own), beside, f"{own.min():.1f} ({own.idxmin()})"))
     return markdown(["", f"mean of {len(pairs.columns)}", f"− {reference}", "worst"], rows)
 
 
-def of_race(file: Path) -> pd.DataFrame:
+def of_race(file):
     """What other packages have of the race's fifteen corruptions, as runs of the grid."""
     others = [entry.title for entry in CIFAR10_C if entry.place]
     rows = pd.read_csv(file).dropna(subset="accuracy_after")
@@ -104,20 +98,24 @@ def of_race(file: Path) -> pd.DataFrame:
     return rows.rename(columns=names).assign(**cells)[[*CELL, *names.values()]]
 
 
-def left_out(runs: pd.DataFrame, candidates: Sequence[str]) -> pd.DataFrame:
+def left_out(runs, candidates):
     """By family what is chosen on the others, its accuracy there, and that of each candidate."""
     if runs.family.nunique() < 2 or not runs.variant.isin(candidates).any():
         raise UserError("runs of one family, or of no variant to choose from; make more, or name others with --choose")
     means = complete(runs[runs.variant.isin(candidates)]).pivot_table("last", "variant", "family", sort=False)
-    chosen = {family: means.drop(columns=family).mean(axis=1).idxmax() for family in means}
-    rows = {
-        family: {"chosen": best, "accuracy": round(means.loc[best, family], 1), **means[family].round(1)}
-        for family, best in chosen.items()
-    }
-    return pd.DataFrame.from_dict(rows, orient="index")
+    others = {family: means.drop(columns=family).mean(axis=1) for family in means}
+    best = pd.DataFrame(others).idxmax()
+    accuracies = [means.loc[variant, family] for family, variant in best.items()]
+    return means.T.round(1).assign(chosen=best, accuracy=np.round(accuracies, 1))[["chosen", "accuracy", *means.index]]
 
 
-def complete(runs: pd.DataFrame) -> pd.DataFrame:
+def with_starts(runs):
+    """The source model of each cell as one more variant, the first."""
+    starts = runs.drop_duplicates(CELL).assign(variant="start", last=lambda rows: rows.start)
+    return pd.concat([starts, runs])
+
+
+def complete(runs):
     """The runs of cells that every variant has."""
     return runs[runs.groupby(CELL).variant.transform("nunique") == runs.variant.nunique()]
 

@@ -17,7 +17,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from benchmarks.cifar10_c.networks import batches, load
@@ -28,29 +27,29 @@ class Task(SimpleNamespace):
     folder ``code``, the run's own folder ``log``, and network and images; ``accuracies`` (of epochs) are recorded."""
 
     @cached_property
-    def network(self) -> nn.Module:
+    def network(self):
         return load(self.weights)
 
     @cached_property
-    def pixels(self) -> np.ndarray:
+    def pixels(self):
         """(N, 32, 32, 3) bytes."""
         return np.load(self.images)
 
     @cached_property
-    def tensors(self) -> Tensor:
+    def tensors(self):
         """Normalised as the network expects, (N, 3, 32, 32)."""
         return torch.cat([*batches(self.pixels)])
 
 
-def clocks() -> np.ndarray:
+def clocks():
     """Time on the wall, and processor time of this process since its start."""
     return np.array([time.time(), time.process_time()])
 
 
-def main(script: str, settings: str, out: str, started: str, kill: str) -> None:
-    ends: list[np.ndarray] = []
+def main(script, settings, out, started, kill):
+    ends = []
 
-    def step(*_: object) -> None:
+    def step(*_):
         ends.append(clocks())
         if len(ends) == int(kill):
             os.kill(os.getpid(), signal.SIGKILL)
@@ -62,8 +61,11 @@ def main(script: str, settings: str, out: str, started: str, kill: str) -> None:
     race = importlib.import_module(f"benchmarks.race.scripts.{script}").race
     called = clocks()
     probabilities = race(task)
-    ended, steps = clocks(), len(ends)
-    seconds, start = ended - [*ends, called][0], [*ends, np.full(2, np.nan)][0] - [float(started), 0]
+    ended = clocks()
+    steps = len(ends)
+    first_step = ends[0] if steps else np.full(2, np.nan)
+    seconds = ended - (first_step if steps else called)
+    start = first_step - [float(started), 0]
     batch = task.batch_size / task.options.get("num_steps", 1)
     images = min(steps * batch, task.epochs * task.num_images) - batch if steps else task.epochs * task.num_images
     peak = re.findall(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())  # getrusage's has the parent's in it

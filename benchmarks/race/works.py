@@ -2,10 +2,8 @@
 
 import gzip
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,90 +72,95 @@ DIGITS = [
     Entry("shot", "ours_digits", beside="shot"),
     Entry("SHOT, official", "shot_official", place="shot", beside="shot", asks=True),
 ]
-SHOT_NAMES = {
-    "F": {"backbone.layers.": "conv_params."},
-    "B": {"bottleneck.0.": "bottleneck.", "bottleneck.1.": "bn."},
-    "C": {f"{WEIGHT}0": "fc.weight_g", f"{WEIGHT}1": "fc.weight_v", "head.bias": "fc.bias"},
-}
-"""SHOT's files of a model, and beginnings of names there: ours, and SHOT's."""
+SHOT_NAMES = {"backbone.layers.": "conv_params.", "bottleneck.0.": "bottleneck.", "bottleneck.1.": "bn."}
+SHOT_NAMES |= {f"{WEIGHT}0": "fc.weight_g", f"{WEIGHT}1": "fc.weight_v", "head.bias": "fc.bias"}
+SHOT_FILES = {"F": ("conv_params.",), "B": ("bottleneck.", "bn."), "C": ("fc.",)}
+"""Of parameters: ours, and SHOT's; and which of SHOT's names lie in each of its files."""
+RESIZING = {"train_resizing": "res.", "val_resizing": "res."}
 OFFICE31 = [Entry("ancon", "ours_office31", "ancon"), Entry("AnCon, official", "ancon_official", place="ancon")]
 
 
-def cifar10_c(names: Sequence[str], data: Path, work: Path, images: int) -> Iterator[Case]:
+def cifar10_c(names, data, work, images):
     """ResNet-20 on corruptions of severity 5."""
     weights = next((data / "cifar10").glob("resnet20-*.th"))
     with np.load(data / "cifar10" / "test.npz") as file:
         clean, labels = file["x"][:images], file["y"][:images]
     for name in names:
-        path, shifted = work / f"{name}-{images}.npy", corrupted(clean, name, 5, frost=data / "cifar10" / "frost")
+        path = work / f"{name}-{images}.npy"
+        shifted = corrupted(clean, name, 5, frost=data / "cifar10" / "frost")
         np.save(path, shifted)
         with torch.no_grad():
             before = torch.cat([load(weights)(batch).softmax(1) for batch in batches(shifted)])
-        yield Case(
-            name,
-            {"weights": str(weights), "images": str(path), "num_images": len(clean)},
-            torch.from_numpy(labels),
-            before,
-        )
+        task = {"weights": str(weights), "images": str(path), "num_images": len(clean)}
+        yield Case(name, task, torch.from_numpy(labels), before)
 
 
-def office31(source: str, target: str, epochs: int, data: Path, work: Path, images: int) -> Iterator[Case]:
+def office31(source, target, epochs, data, work, images):
     """MobileNetV2 at 128²; the source model is ours, in the layout of AnCon's official code."""
-    root, log = str(data / "office31"), work / f"office31-source-{source}"
+    root = str(data / "office31")
+    log = work / f"office31-source-{source}"
     network = {"arch": "mobilenetv2_100", "pretrained_weights": str(data / "mobilenetv2_100_imagenet.safetensors")}
-    resizing = {"train_resizing": "res.", "val_resizing": "res.", "resize_size": 128}
-    given = {"root": root, "data": "Office31", "source": (source,), "epochs": epochs, "log": str(log)}
-    pretrain(PretrainConfig(**given, **network, **resizing, threads=1, workers=0, quiet=True))
-    state = torch.load(log / "checkpoints" / "best.pth", weights_only=True)
-    for ours, theirs in NAMES.items():
-        state = {name.replace(ours, theirs): state[name] for name in state}
+    images_of = {"root": root, "data": "Office31", "source": (source,), "resize_size": 128}
+    state = torch.load(trained(log, **network, **images_of, epochs=epochs), weights_only=True)
     checkpoint = work / f"logs/benchmark_erm/OfficeHome_{source}-mobilenetv2_100/checkpoints/best.pth"
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
-    torch.save(state, checkpoint)
+    torch.save(renamed(state, NAMES), checkpoint)
     domain = open_domain(root, "Office31", [target])
     before = torch.as_tensor(predict(log, domain, workers=0).probabilities)
     task = {"weights": str(checkpoint), "images": root, "num_images": len(domain), "source": source, "target": target}
     yield Case(f"{source} to {target}", task, torch.tensor(domain.labels), before)
 
 
-def digits(data: Path, work: Path, images: int) -> Iterator[Case]:
+def digits(data, work, images):
     """SHOT's LeNet from MNIST to USPS; the source model is ours, of two epochs."""
-    home, files = work / "digits", {name: data / "digits" / f"{name}.npz" for name in ("mnist", "usps")}
-    words = [text for name, file in files.items() for text in (f"--{name}", str(file))]
-    to_tllib([str(home), *words, "--resplit-usps", "1860", "--usps-side", "28"])
+    home = work / "digits"
+    arrays = data / "digits"
+    files = ["--mnist", str(arrays / "mnist.npz"), "--usps", str(arrays / "usps.npz")]
+    to_tllib([str(home), *files, "--resplit-usps", "1860", "--usps-side", "28"])
     network = {"arch": "shot_lenet", "scratch": True, "bottleneck_dim": 256, "bottleneck_dropout": 0.5}
-    resizing = {"train_resizing": "res.", "val_resizing": "res.", "resize_size": 28, "no_hflip": True}
-    given = {"root": str(home / "MNIST"), "data": "ImageList", "source": ("mnist_train",), "num_classes": 10}
-    training = {"epochs": 2, "lr": 0.01, "label_smoothing": 0.1, "log": str(home / "log")}
-    pretrain(PretrainConfig(**given, **network, **resizing, **training, threads=1, workers=0, quiet=True))
+    images_of = {"root": str(home / "MNIST"), "data": "ImageList", "source": ("mnist_train",), "num_classes": 10}
+    training = {"epochs": 2, "lr": 0.01, "label_smoothing": 0.1, "resize_size": 28, "no_hflip": True}
+    weights = trained(home / "log", **network, **images_of, **training)
     usps = [open_domain(str(home / "USPS"), "ImageList", [f"usps_{split}"]) for split in ("train", "test")]
     train, test = (np.stack([each.images.image(row).convert("L") for row in range(len(each))]) for each in usps)
     np.savez(home / "usps.npz", train=train, test=test)
-    weights, labels = home / "log" / "checkpoints" / "best.pth", [np.array(domain.labels) for domain in usps]
-    with np.load(files["mnist"]) as mnist:
+    labels = [np.array(domain.labels) for domain in usps]
+    with np.load(arrays / "mnist.npz") as mnist:
         as_shot_reads(home, weights, mnist, list(zip((train, test), labels, strict=True)))
     before = torch.as_tensor(predict(home / "log", test, workers=0).probabilities)
     task = {"weights": str(weights), "images": str(home / "usps.npz"), "num_images": len(train)}
     yield Case("MNIST to USPS", task, torch.from_numpy(labels[1]), before)
 
 
-def as_shot_reads(home: Path, weights: Path, mnist: Mapping[str, np.ndarray], usps: list[Any]) -> None:
+def as_shot_reads(home, weights, mnist, usps):
     """Write images and source model as SHOT's script reads them."""
-    pickled, processed = home / "data" / "usps" / "usps_28x28.pkl", home / "data" / "mnist" / "processed"
+    pickled = home / "data" / "usps" / "usps_28x28.pkl"
+    processed = home / "data" / "mnist" / "processed"
     for folder in (pickled.parent, processed, home / "source"):
         folder.mkdir(parents=True, exist_ok=True)
     for name, split in (("training", "train"), ("test", "test")):
         torch.save(tuple(torch.from_numpy(mnist[f"{split}_{part}"]) for part in "xy"), processed / f"{name}.pt")
     with gzip.open(pickled, "wb", 1) as file:  # the script takes 255 times a value, and of that the integer
         pickle.dump([((pixels + 0.5) / 255, labels) for pixels, labels in usps], file)
-    state = torch.load(weights, weights_only=True)
-    for part, names in SHOT_NAMES.items():
-        pairs = [(ours, theirs, name) for ours, theirs in names.items() for name in state if name.startswith(ours)]
-        own = {theirs + name.removeprefix(ours): state[name] for ours, theirs, name in pairs}
-        torch.save(own, home / "source" / f"source_{part}.pt")
+    state = renamed(torch.load(weights, weights_only=True), SHOT_NAMES)
+    for part, beginnings in SHOT_FILES.items():
+        of_part = {name: value for name, value in state.items() if name.startswith(beginnings)}
+        torch.save(of_part, home / "source" / f"source_{part}.pt")
 
 
-WORKS: dict[str, tuple[list[Entry], Callable[[Path, Path, int], Iterator[Case]]]]
+def trained(log, **settings):
+    """The weights of a source model of ours."""
+    pretrain(PretrainConfig(**settings, **RESIZING, log=str(log), threads=1, workers=0, quiet=True))
+    return log / "checkpoints" / "best.pth"
+
+
+def renamed(state, names):
+    """The same weights; each name has the words on the right for those on the left."""
+    for ours, theirs in names.items():
+        state = {name.replace(ours, theirs): value for name, value in state.items()}
+    return state
+
+
 WORKS = {
     "cifar10-c": (CIFAR10_C, partial(cifar10_c, FOUR)),
     "cifar10-c-fifteen": (CIFAR10_C, partial(cifar10_c, CORRUPTIONS)),

@@ -10,25 +10,22 @@ import multiprocessing
 import resource
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
 import pandas as pd
+import timm
 import torch
-from torch import nn
 
 from benchmarks import parser, run
 from benchmarks.cifar10_c.networks import SHOWN, ResNet
-from benchmarks.speed.images import draw_domain
-from benchmarks.tables import markdown
+from benchmarks.speed.images import draw_images
+from benchmarks.tables import by_columns
 from tllib_ancon import adapt, check, predict
 from tllib_ancon.preflight import rehearsal
 from tllib_ancon.training.adaptation import Adaptation
@@ -47,14 +44,13 @@ FAMILIES = {
 """Family of the ablation -> network with the size of its images, and epochs of a run."""
 SETTINGS: dict[str, Any] = {"batch_size": 64, "threads": 1, "workers": 0, "quiet": True}
 """The default batch, on one thread. Workers would load images in other processes, whose time does not count here."""
-SHOWN_IMAGES = (500, 2000)
+SHOWN_IMAGES = pd.DataFrame({"shown": [500, 2000]})
 CHECKED_IMAGES = 32
 EPOCHS = 30
 """Default number of epochs."""
 
 
-@dataclass(frozen=True)
-class Network:
+class Network(NamedTuple):
     """A network of the table.
 
     Attributes:
@@ -69,13 +65,6 @@ class Network:
     timm: str
     images: tuple[int, ...]
 
-    def create(self) -> nn.Module:
-        if not self.timm:
-            return ResNet(3)
-        import timm
-
-        return timm.create_model(self.timm, pretrained=False)
-
 
 NETWORKS = (
     Network("ResNet-20", 32, "", (500, 2000)),
@@ -89,36 +78,24 @@ NETWORKS = (
 class Stopwatch:
     """The processor time of the last call of each timed function, and the time of the whole."""
 
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
+    def __init__(self):
+        self.seconds = {}
 
     @contextmanager
-    def timing(self, name: str) -> Iterator[None]:
+    def timing(self, name):
         started = time.process_time()
         yield
         self.seconds[name] = time.process_time() - started
 
-    def of(self, owner: type, function: str) -> Any:
+    def of(self, owner, function):
         """A patch that times a method of a class."""
-        original: Callable[..., Any] = getattr(owner, function)
-
-        @wraps(original)
-        def timed(*arguments: Any, **keywords: Any) -> Any:
-            with self.timing(function):
-                return original(*arguments, **keywords)
-
-        return mock.patch.object(owner, function, timed)
+        return mock.patch.object(owner, function, self.timing(function)(getattr(owner, function)))
 
 
-def measure(network: Network, count: int) -> dict[str, Any]:
+def measure(network, count):
     """Seconds and gigabytes of one case; call it in a process of its own, whose peak memory is read."""
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    model = network.create()
-    settings = settings_of(network)
     stopwatch = Stopwatch()
-    with tempfile.TemporaryDirectory() as folder:
-        images = draw_images(network, count, Path(folder))
+    with drawn(network, count) as (model, images, settings):
         estimate = estimated_epoch(model, images, settings)
         started = time.perf_counter()
         with ExitStack() as patches:
@@ -136,61 +113,55 @@ def measure(network: Network, count: int) -> dict[str, Any]:
         "network": network.name,
         "pixels": network.pixels,
         "images": count,
-        "start_s": round(seconds["adapt"] - seconds["_train_epoch"] - scores, 2),
-        "training_s": round(seconds["_train_epoch"], 2),
-        "scores_s": round(scores, 2),
-        "predict_s": round(seconds["predict"], 2),
-        "wall_of_adapt_s": round(wall, 1),
-        "memory_gb": round(peak_memory() / 1e9, 2),
-        "check_epoch_s": round(estimate["seconds"], 2),
-        "check_gb": round(estimate["bytes"] / 1e9, 2),
+        "start_s": seconds["adapt"] - seconds["_train_epoch"] - scores,
+        "training_s": seconds["_train_epoch"],
+        "scores_s": scores,
+        "predict_s": seconds["predict"],
+        "wall_of_adapt_s": wall,
+        "memory_gb": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e9,
+        "check_epoch_s": estimate["seconds"],
+        "check_gb": estimate["bytes"] / 1e9,
     }
 
 
-def estimate(network: Network) -> dict[str, Any]:
+def estimate(network):
     """What ``check`` estimates from two training steps: processor time for an image, and memory."""
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    with tempfile.TemporaryDirectory() as folder:
-        images = draw_images(network, CHECKED_IMAGES, Path(folder))
-        values = estimated_epoch(network.create(), images, settings_of(network))
+    with drawn(network, CHECKED_IMAGES) as case:
+        values = estimated_epoch(*case)
     step = values["step_seconds"] + values["load_seconds"]
     prediction = (values["seconds"] - values["steps"] * step) / values["predicted_images"]
     return {
         "network": network.name,
         "pixels": network.pixels,
-        "training_ms": round(1000 * step / values["batch_size"], 2),
-        "prediction_ms": round(1000 * prediction, 2),
+        "training_ms": 1000 * step / values["batch_size"],
+        "prediction_ms": 1000 * prediction,
         "samples": values["predicted_images"] // CHECKED_IMAGES,
-        "memory_gb": round(values["bytes"] / 1e9, 2),
+        "memory_gb": values["bytes"] / 1e9,
     }
 
 
-def settings_of(network: Network) -> dict[str, Any]:
-    return SETTINGS if network.timm else SETTINGS | SHOWN
-
-
-def draw_images(network: Network, count: int, folder: Path) -> Any:
-    """A folder of JPEG files of 256 pixels, or arrays of 32 pixels for the network of CIFAR-10."""
+@contextmanager
+def drawn(network, count):
+    """A network and its settings, with a folder of JPEG files of 256 pixels, or arrays of 32 for that of CIFAR-10."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
     if not network.timm:
-        return np.random.default_rng(0).integers(256, size=(count, 32, 32, 3), dtype=np.uint8)
-    draw_domain(folder, count)
-    return folder
+        images = np.random.default_rng(0).integers(256, size=(count, 32, 32, 3), dtype=np.uint8)
+        yield ResNet(3), images, SETTINGS | SHOWN
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        draw_images(Path(folder), count)
+        yield timm.create_model(network.timm), Path(folder), SETTINGS
 
 
-def estimated_epoch(model: nn.Module, images: Any, settings: dict[str, Any]) -> dict[str, Any]:
+def estimated_epoch(model, images, settings):
     """The estimate of ``check``, in processor time."""
     clock = SimpleNamespace(perf_counter=time.process_time)
     with mock.patch.object(rehearsal, "time", clock):
         return check(model, images, no_hflip=False, **settings).cost.values
 
 
-def peak_memory() -> int:
-    """Bytes of this process, at its peak."""
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
-def measured(networks: Sequence[Network]) -> Iterator[dict[str, Any]]:
+def measured(networks):
     """The rows of all cases, each measured in a new process."""
     context = multiprocessing.get_context("spawn")
     for network in networks:
@@ -199,79 +170,81 @@ def measured(networks: Sequence[Network]) -> Iterator[dict[str, Any]]:
                 yield process.submit(measure, network, count).result()
 
 
-def epoch_seconds(case: Any, images: int) -> float:
+def epoch_seconds(case, images):
     """Time of an epoch on a number of images. Training grows with its steps, scores grow up to 1,024 images."""
     batch_size = SETTINGS["batch_size"]
     training = case.training_s * (images // batch_size) / (case.images // batch_size)
     return training + case.scores_s * sampled(images) / sampled(case.images)
 
 
-def sampled(images: int) -> int:
+def sampled(images):
     """Number of images in the sample that scores an epoch."""
-    return min(images, SAMPLE)
+    return np.minimum(images, SAMPLE)
 
 
-def table() -> str:
+def table():
     """A row for each network and number of images, from the run with the nearest number of images."""
-    cases = pd.read_csv(RUNS)
-    rows = []
-    for name, of_network in cases.groupby("network", sort=False):
-        for images in SHOWN_IMAGES:
-            case = of_network.loc[(of_network.images - images).abs().idxmin()]
-            epoch = epoch_seconds(case, images)
-            start = case.start_s * sampled(images) / sampled(case.images)
-            minutes = (start + EPOCHS * epoch) / 60
-            prediction = case.predict_s * images / case.images
-            network = f"{name}, {case.pixels} pixels"
-            row = [network, f"{images:,}", f"{epoch:,.0f}", f"{minutes:,.0f}", f"{prediction:,.1f}"]
-            rows.append([*row, f"{case.memory_gb:.1f}"])
-    header = ["network", "images", "an epoch, s", f"{EPOCHS} epochs, min", "`predict`, s", "memory, GB"]
-    return markdown(header, rows, numbers=True)
+    cases = pd.read_csv(RUNS).merge(SHOWN_IMAGES, how="cross")
+    distances = (cases.images - cases.shown).abs()
+    cases = cases.loc[distances.groupby([cases.network, cases.shown], sort=False).idxmin()]
+    start = cases.start_s * sampled(cases.shown) / sampled(cases.images)
+    prediction = cases.predict_s * cases.shown / cases.images
+    costs = costs_of(cases, epoch_seconds(cases, cases.shown), start)
+    return by_columns({**costs, "`predict`, s": (prediction, ",.1f"), "memory, GB": (cases.memory_gb, ".1f")})
 
 
-def table_of_check() -> str:
+def table_of_check():
     """The estimates of ``check``, for other numbers of images.
 
     An epoch predicts a sample of them, and a second one for batch-norm statistics if the network has any.
     """
-    rows = []
-    for case in pd.read_csv(CHECKED).itertuples():
-        for images in SHOWN_IMAGES:
-            trained = images // SETTINGS["batch_size"] * SETTINGS["batch_size"]
-            predicted = sampled(images) + (case.samples - 1) * min(images, STATISTICS_SAMPLE)
-            seconds = (trained * case.training_ms + predicted * case.prediction_ms) / 1000
-            minutes = EPOCHS * seconds / 60
-            row = [f"{case.network}, {case.pixels} pixels", f"{images:,}", f"{seconds:,.0f}", f"{minutes:,.0f}"]
-            rows.append([*row, f"{images * case.prediction_ms / 1000:,.0f}", f"{case.memory_gb:.1f}"])
-    header = ["network", "images", "an epoch, s", f"{EPOCHS} epochs, min", "`predict`, s", "a step, GB"]
-    return markdown(header, rows, numbers=True)
+    cases = pd.read_csv(CHECKED).merge(SHOWN_IMAGES, how="cross")
+    batch_size = SETTINGS["batch_size"]
+    trained = cases.shown // batch_size * batch_size
+    predicted = sampled(cases.shown) + (cases.samples - 1) * cases.shown.clip(upper=STATISTICS_SAMPLE)
+    epoch = (trained * cases.training_ms + predicted * cases.prediction_ms) / 1000
+    prediction = cases.shown * cases.prediction_ms / 1000
+    costs = costs_of(cases, epoch, 0)
+    return by_columns({**costs, "`predict`, s": (prediction, ",.0f"), "a step, GB": (cases.memory_gb, ".1f")})
 
 
-def table_of_the_ablation() -> str:
+def costs_of(cases, epoch, start):
+    """The first columns of both tables, of the seconds of an epoch and those before the first."""
+    return {
+        "network": (cases.network + ", " + cases.pixels.astype(str) + " pixels", ""),
+        "images": (cases.shown, ",d"),
+        "an epoch, s": (epoch, ",.0f"),
+        f"{EPOCHS} epochs, min": ((start + EPOCHS * epoch) / 60, ",.0f"),
+    }
+
+
+def table_of_the_ablation():
     """The median time on the wall of an epoch of ``ancon-auto``, scored on all images, of the largest test sets."""
     runs = pd.read_csv(ABLATION).query("study == 'parts' and variant == 'ancon-auto'")
-    rows = []
-    for family, (network, epochs) in FAMILIES.items():
-        of_family = runs[runs.family == family]
-        images = of_family.images.max()
-        seconds = of_family.seconds[of_family.images == images].median() / epochs
-        rows.append([network, f"{images:,.0f}", f"{seconds:.1f}"])
-    return markdown(["network", "images", "an epoch, s"], rows, numbers=True)
+    largest = runs[runs.images == runs.groupby("family").images.transform("max")]
+    medians = largest.groupby("family")[["images", "seconds"]].median().loc[[*FAMILIES]]
+    networks, epochs = zip(*FAMILIES.values(), strict=True)
+    epoch = medians.seconds / np.array(epochs)
+    return by_columns({"network": (networks, ""), "images": (medians.images, ",.0f"), "an epoch, s": (epoch, ".1f")})
 
 
-def estimates() -> str:
+def estimates():
     """The estimate of ``check`` beside the measured epoch of each case."""
-    rows = []
-    for case in pd.read_csv(RUNS).itertuples():
-        epoch = case.training_s + case.scores_s
-        error = 100 * (case.check_epoch_s / epoch - 1)
-        times = [f"{epoch:.1f}", f"{case.check_epoch_s:.1f}", f"{error:+.0f}"]
-        rows.append([case.network, str(case.images), *times, f"{case.memory_gb:.1f}", f"{case.check_gb:.1f}"])
-    header = ["network", "images", "an epoch, s", "`check`, s", "error, %", "memory, GB", "`check`, GB"]
-    return markdown(header, rows, numbers=True)
+    cases = pd.read_csv(RUNS)
+    epoch = cases.training_s + cases.scores_s
+    columns = {
+        "network": (cases.network, ""),
+        "images": (cases.images, ""),
+        "an epoch, s": (epoch, ".1f"),
+        "`check`, s": (cases.check_epoch_s, ".1f"),
+        "error, %": (100 * (cases.check_epoch_s / epoch - 1), "+.0f"),
+        "memory, GB": (cases.memory_gb, ".1f"),
+        "`check`, GB": (cases.check_gb, ".1f"),
+    }
+    return by_columns(columns)
 
 
-def main(words: Sequence[str] | None = None) -> None:
+def main(words=None):
     arguments = parser(__spec__.name, __doc__)
     arguments.add_argument("out", type=Path, metavar="FILE.csv", help="rows of other networks in it stay")
     names = [network.name for network in NETWORKS]
@@ -286,7 +259,7 @@ def main(words: Sequence[str] | None = None) -> None:
     for row in map(estimate, networks) if args.check else measured(networks):
         rows.append(row)
         print(row, flush=True)
-        pd.DataFrame(rows).to_csv(args.out, index=False)
+        pd.DataFrame(rows).round(2).to_csv(args.out, index=False)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,9 @@
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from benchmarks.speed.timing import Row, row
+from benchmarks.speed.timing import row
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -20,7 +18,7 @@ print(time.process_time() - started)
 """
 
 
-def measure(rounds: int = 5, **_: Any) -> Iterator[Row]:
+def measure(rounds=5, **_):
     yield row("import tllib_ancon", [_import_time() for _ in range(rounds)], "ms", at_most=5)
     losses = "from tllib_ancon import AnchoredConfidence"
     after_torch = [_processor_time(losses, "import torch") for _ in range(rounds)]
@@ -30,7 +28,7 @@ def measure(rounds: int = 5, **_: Any) -> Iterator[Row]:
     yield row(adapt, [_processor_time(adapt) for _ in range(rounds)], "s", at_most=2.5)
 
 
-def _import_time() -> float:
+def _import_time():
     """Milliseconds of ``import tllib_ancon`` with what it imports, in an interpreter without site-packages."""
     code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import tllib_ancon"
     lines = _run("-I", "-S", "-X", "importtime", "-c", code).stderr
@@ -38,10 +36,10 @@ def _import_time() -> float:
     return int(microseconds) / 1000
 
 
-def _processor_time(statement: str, before: str = "") -> float:
+def _processor_time(statement, before=""):
     """Seconds of a statement, all threads together."""
     return float(_run("-c", _PROCESSOR_TIME.format(statement=statement, before=before)).stdout)
 
 
-def _run(*words: str) -> subprocess.CompletedProcess[str]:
+def _run(*words):
     return subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=True)

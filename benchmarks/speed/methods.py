@@ -1,16 +1,15 @@
 """Processor time of a whole run of each method, beside that of self-training."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.cifar10_c.corruptions import corrupted
 from benchmarks.cifar10_c.networks import SHOWN, ResNet, load
-from benchmarks.speed.timing import Row, in_turn, ratio
+from benchmarks.speed.timing import in_turn, ratio
 from tllib_ancon import adapt
 
 WAYS: Mapping[str, tuple[Mapping[str, Any], float | None]] = {
@@ -22,7 +21,7 @@ WAYS: Mapping[str, tuple[Mapping[str, Any], float | None]] = {
 """Settings, and the largest ratio that the project asks for."""
 
 
-def measure(cifar10: Path | None = None, rounds: int = 4, count: int = 2000, **_: object) -> Iterator[Row]:
+def measure(cifar10=None, rounds=4, count=2000, **_):
     """Three epochs of a ResNet-20 on arrays without labels, on one thread.
 
     Args:

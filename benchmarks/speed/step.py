@@ -1,12 +1,11 @@
 """A training step: what AnCon adds to self-training's."""
 
 import time
-from statistics import median
-from typing import Any
 
+import numpy as np
 import torch
 
-from benchmarks.speed.timing import Clock, Row, in_turn, row, wall_clock
+from benchmarks.speed.timing import in_turn, row, wall_clock
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.models.batch_norm import BatchNormPolicy
@@ -27,23 +26,23 @@ class TrainingStep:
         seconds: of the method's part, for each step
     """
 
-    def __init__(self, method: str, arch: str, side: int, device: str, clock: Clock):
+    def __init__(self, method, arch, side, device, clock):
         self.generator = torch.Generator().manual_seed(0)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             backbone = create_backbone(arch, pretrained=False)
             model = shot_classifier(backbone, NUM_CLASSES, finetune=False)
-        self.model: Any = model.to(device)
+        self.model = model.to(device)
         choose_adapted_parameters(model, "all-but-head")
         BatchNormPolicy().set_mode(model)
         self.optimizer = create_optimizer(model.get_parameters(1e-3), AdaptConfig(), model)
-        method_of = methods.create(method, num_samples=NUM_SAMPLES, num_classes=NUM_CLASSES, feature_dim=256)
-        self.method = method_of.to(device)
+        sizes = {"num_samples": NUM_SAMPLES, "num_classes": NUM_CLASSES, "feature_dim": 256}
+        self.method = methods.create(method, **sizes).to(device)
         self.images = torch.randn(BATCH, 3, side, side, generator=self.generator).to(device)
         self.clock = clock
-        self.seconds: list[float] = []
+        self.seconds = []
 
-    def __call__(self) -> None:
+    def __call__(self):
         logits, features = self.model(self.images)
         indices = torch.randint(NUM_SAMPLES, (BATCH,), generator=self.generator)
         leaf = logits.detach().requires_grad_()
@@ -55,7 +54,7 @@ class TrainingStep:
         self.optimizer.zero_grad()
 
 
-def measure(rounds: int = 600, **_: object) -> list[Row]:
+def measure(rounds=600, **_):
     """The small CNN at 32² on the CPU, and ResNet-50 at 224² where there is a GPU; batches of 64.
 
     The model's part of a step is the same for both methods, and its noise is greater than what they differ by: two
@@ -67,16 +66,14 @@ def measure(rounds: int = 600, **_: object) -> list[Row]:
     return rows
 
 
-def compare(title: str, scene: tuple[str, int, str, Clock], rounds: int, at_most: float) -> list[Row]:
+def compare(title, scene, rounds, at_most):
     """Steps of both methods in turn, with the same network, side of images, device and clock."""
     plain = TrainingStep("self-training", *scene)
     ancon = TrainingStep("ancon", *scene)
-    seconds = in_turn({"plain": plain, "ancon": ancon}, rounds, WARMUP, scene[-1])["plain"]
-    pairs = zip(ancon.seconds[WARMUP:], plain.seconds[WARMUP:], strict=True)
-    added = [of_ancon - of_plain for of_ancon, of_plain in pairs]
-    ratios = [1 + value / median(seconds) for value in added]
+    seconds = np.array(in_turn({"plain": plain, "ancon": ancon}, rounds, WARMUP, scene[-1])["plain"])
+    added = np.subtract(ancon.seconds, plain.seconds)[WARMUP:]
     return [
-        row(f"step of self-training, {title}", [1e3 * value for value in seconds], "ms"),
-        row("what AnCon adds to it", [1e3 * value for value in added], "ms"),
-        row("step of AnCon / of self-training, by that", ratios, "x", at_most),
+        row(f"step of self-training, {title}", 1e3 * seconds, "ms"),
+        row("what AnCon adds to it", 1e3 * added, "ms"),
+        row("step of AnCon / of self-training, by that", 1 + added / np.median(seconds), "x", at_most),
     ]

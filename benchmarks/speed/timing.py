@@ -2,10 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from statistics import median, quantiles
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,11 +21,11 @@ class Row:
 
     Attributes:
         name: what was measured
-        value: the median, or the one value of what does not vary
+        value: the median
         low, high: first and third quartile
         unit: of these three; "x" for a ratio
         at_most: what the project asks for, where it asks
-        interval: 95 % bootstrap interval of the median, of what was measured more than once
+        interval: 95 % bootstrap interval of the median
     """
 
     name: str
@@ -35,48 +33,37 @@ class Row:
     low: float
     high: float
     unit: str
-    at_most: float | None = None
-    interval: Sequence[float] | None = None
+    at_most: float | None
+    interval: tuple[float, float]
 
-    def __str__(self) -> str:
-        """A line of the table below :data:`HEADER`."""
-        spread, interval = _range(self.low, self.high), _range(*(self.interval or (0, 0)))
-        value = f"{self.value:,.0f}" if abs(self.value) >= 1000 else f"{self.value:.4g}"
-        columns = f"{self.name:<72}{value:>10} {self.unit:<9}{spread:>19} {interval:>19}"
-        return f"{columns}  {self._verdict()}".rstrip()
-
-    def _verdict(self) -> str:
-        """The limit and whether the interval of the median keeps it."""
-        if self.at_most is None:
-            return ""
-        low, high = self.interval or (self.value, self.value)
-        verdict = "undecided"
-        if high <= self.at_most:
-            verdict = "met"
-        elif low > self.at_most:
-            verdict = "NOT MET"
-        return f"≤ {self.at_most:g}  {verdict}"
+    def __str__(self):
+        """A line of the table below :data:`HEADER`, with the verdict of the interval on what the project asks for."""
+        low, high = self.interval
+        verdict = ""
+        if self.at_most is not None:
+            verdict = f"≤ {self.at_most:g}  undecided"
+            if high <= self.at_most:
+                verdict = f"≤ {self.at_most:g}  met"
+            if low > self.at_most:
+                verdict = f"≤ {self.at_most:g}  NOT MET"
+        quartiles, interval = (f"{low:.4g} – {high:.4g}" for low, high in ((self.low, self.high), self.interval))
+        columns = f"{self.name:<72}{self.value:>10.5g} {self.unit:<9}{quartiles:>19} {interval:>19}"
+        return f"{columns}  {verdict}".rstrip()
 
 
-def _range(low: float, high: float) -> str:
-    return "" if low == high else f"{low:.4g} – {high:.4g}"
-
-
-def wall_clock() -> float:
+def wall_clock():
     """Seconds on the wall, once a GPU, where there is one, has done what it was given."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     return time.perf_counter()
 
 
-def in_turn(
-    candidates: Mapping[str, Callable[[], object]], rounds: int, warmup: int = 1, clock: Clock = time.thread_time
-) -> dict[str, list[Any]]:
+def in_turn(candidates, rounds, warmup=1, clock=time.thread_time):
     """Seconds of each candidate in each round; every other round goes through them backwards.
 
     The default clock is the processor time of this thread, which other programs do not lengthen by waiting.
     """
-    seconds: dict[str, list[Any]] = {name: [] for name in candidates}
+    seconds = {name: [] for name in candidates}
     for number in range(-warmup, rounds):
         for name in list(candidates)[:: 1 if number % 2 else -1]:
             started = clock()
@@ -85,22 +72,18 @@ def in_turn(
     return {name: values[warmup:] for name, values in seconds.items()}
 
 
-def row(name: str, values: Iterable[float], unit: str, at_most: float | None = None) -> Row:
-    """The median of ``values``, their quartiles and the median's interval; a single value does not vary."""
-    values = list(values)
-    if len(values) < 2:
-        return Row(name, *values * 3, unit, at_most)
-    low, _, high = quantiles(values, n=4, method="inclusive")
-    return Row(name, median(values), low, high, unit, at_most, median_interval(values))
+def row(name, values, unit, at_most=None):
+    """The median of at least two ``values``, their quartiles and the median's interval."""
+    low, median, high = np.quantile(values, (0.25, 0.5, 0.75)).tolist()
+    return Row(name, median, low, high, unit, at_most, median_interval(values))
 
 
-def ratio(name: str, numerators: Iterable[float], denominators: Iterable[float], at_most: float | None = None) -> Row:
+def ratio(name, numerators, denominators, at_most=None):
     """The same of the ratios within a round."""
-    pairs = zip(numerators, denominators, strict=True)
-    return row(name, [above / below for above, below in pairs], "x", at_most)
+    return row(name, np.divide(numerators, denominators), "x", at_most)
 
 
-def median_interval(values: Sequence[float]) -> tuple[float, float]:
+def median_interval(values):
     """95 % bootstrap interval of the median, from runs of √n rounds: a busy machine is so for longer than one."""
     count = len(values)
     length = math.isqrt(count)

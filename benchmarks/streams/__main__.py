@@ -1,28 +1,24 @@
 """Accuracy of models that adapt to the stream of CIFAR-10-C, corruption after corruption, and the time they take."""
 
-import argparse
-import copy
 import random
 import time
-from collections.abc import Callable, Sequence
-from itertools import cycle, product
+from collections import namedtuple
+from itertools import product
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas
 import torch
-from torch import Tensor, nn
 from torchvision.transforms import v2
 
 from benchmarks import parser, run
-from benchmarks.cifar10_c.corruptions import CORRUPTIONS, Bytes, corrupted
+from benchmarks.cifar10_c.corruptions import CORRUPTIONS, corrupted
 from benchmarks.cifar10_c.networks import CENTRE, SCALE, batches, load
-from benchmarks.speed.timing import in_turn
-from benchmarks.tables import markdown, record, recorded
+from benchmarks.tables import markdown, record, recorded, with_error
 from tllib_ancon.training.online import Online, online
 
-BATCH, SEVERITY = 200, 5
+BATCH = 200
+SEVERITY = 5
 METHODS = ("source", "adabn", "tent", "eta", "roid", "roid, stack", "ancon-auto")
 MIXING = ("adabn", "tent", "eta", "roid", "ancon-auto")
 STACK = v2.Compose(
@@ -47,11 +43,12 @@ JUDGES = ("impulse_noise", "glass_blur", "frost", "brightness", "contrast", "jpe
 """Corruptions that judge the rule for sorted streams and small batches. It was chosen on others."""
 STATELESS = ("source", "adabn, target")
 """Methods to which a reset changes nothing: measured once."""
-STREAM = ["network", "images", "mode", "order", "batch", "method"]
-COLUMNS = [*STREAM, "corruption", "accuracy", "seconds"]
+Stream = namedtuple("Stream", "network images mode order batch method")
+"""What a row of the results is of."""
+COLUMNS = [*Stream._fields, "corruption", "accuracy", "seconds"]
 
 
-def main(words: Sequence[str] | None = None) -> None:
+def main(words=None):
     arguments = parser("benchmarks.streams", __doc__)
     arguments.add_argument("folder", type=Path, help="with test.npz (x, y), the networks' .th files and frost/")
     arguments.add_argument("out", type=Path, help="rows are appended to OUT/streams.csv; the same command continues")
@@ -64,16 +61,14 @@ def main(words: Sequence[str] | None = None) -> None:
     arguments.add_argument("--orders", nargs="+", default=ORDERS[:1], choices=ORDERS)
     arguments.add_argument("--batches", nargs="+", type=int, default=[BATCH], metavar="B", help="images of a batch")
     arguments.add_argument("--corruptions", nargs="+", default=[*CORRUPTIONS], choices=[*CORRUPTIONS])
-    arguments.add_argument("--speed", type=int, default=0, metavar="N", help="compare N batches with a plain loop")
     args = arguments.parse_args(words)
     torch.set_num_threads(1)
     args.out.mkdir(parents=True, exist_ok=True)
     with np.load(args.folder / "test.npz") as data:
-        images, labels = data["x"][: args.images], torch.from_numpy(data["y"][: args.images])
+        images = data["x"][: args.images]
+        labels = torch.from_numpy(data["y"][: args.images])
     for network in args.networks:
         source = load(next(args.folder.glob(f"{network}-*.th"))).to(memory_format=torch.channels_last)
-        if args.speed:
-            print(f"{network}: tent takes {ratio(source, images, args.speed):.3f} of a plain loop")
         for mode, order, batch, method in product(args.modes, args.orders, args.batches, args.methods):
             if mode == "continual" or method not in STATELESS:
                 stream = Stream(network, len(images), mode, order, batch, method)
@@ -81,21 +76,10 @@ def main(words: Sequence[str] | None = None) -> None:
     print(table(pandas.read_csv(args.out / "streams.csv")))
 
 
-class Stream(NamedTuple):
-    """What a row of the results is of."""
-
-    network: str
-    images: int
-    mode: str
-    order: str
-    batch: int
-    method: str
-
-
-def measure(args: argparse.Namespace, stream: Stream, source: nn.Module, images: Bytes, labels: Tensor) -> None:
+def measure(args, stream, source, images, labels):
     """Append a row for each corruption. A stream that was cut starts again."""
     path = args.out / "streams.csv"
-    if (*stream, args.corruptions[-1]) in recorded(path, [*STREAM, "corruption"]):
+    if (*stream, args.corruptions[-1]) in recorded(path, COLUMNS[:7]):
         return
     name, _, variant = stream.method.partition(", ")
     model = source
@@ -121,92 +105,56 @@ def measure(args: argparse.Namespace, stream: Stream, source: nn.Module, images:
     record(path, rows, COLUMNS)
 
 
-def shifted(args: argparse.Namespace, images: Bytes, corruption: str) -> Bytes:
+def shifted(args, images, corruption):
     """Corrupted images, kept in OUT."""
     path = args.out / f"{corruption}_{len(images)}.npy"
     if not path.exists():
         np.save(path, corrupted(images, corruption, SEVERITY, frost=args.folder / "frost"))
-    found: Bytes = np.load(path)
-    return found
+    return np.load(path)
 
 
-def normalised(images: Bytes, batch_size: int = BATCH) -> list[Tensor]:
+def normalised(images, batch_size=BATCH):
     return [batch.contiguous(memory_format=torch.channels_last) for batch in batches(images, batch_size)]
 
 
-def stack(batch: Tensor) -> Tensor:
+def stack(batch):
     return (STACK((batch * SCALE + CENTRE).clamp(0, 1)) - CENTRE) / SCALE
 
 
-def plain_tent(source: nn.Module) -> Callable[[Tensor], Tensor]:
-    """Tent in a plain loop: batch statistics, entropy, Adam on scale and shift."""
-    model = copy.deepcopy(source).train().requires_grad_(False)
-    norms = [layer for layer in model.modules() if isinstance(layer, nn.BatchNorm2d)]
-    for layer in norms:
-        layer.requires_grad_(True)
-        layer.track_running_stats, layer.running_mean, layer.running_var = False, None, None
-    optimizer = torch.optim.Adam([one for layer in norms for one in layer.parameters()], lr=1e-3)
-
-    def step(batch: Tensor) -> Tensor:
-        with torch.enable_grad():
-            logits: Tensor = model(batch)
-            loss = -(logits.softmax(1) * logits.log_softmax(1)).sum(1).mean()
-            loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return logits
-
-    return step
-
-
-def ratio(source: nn.Module, images: Bytes, count: int) -> float:
-    """Processor time of ``count`` batches, ours divided by the plain loop's; they alternate in one process."""
-    batches_in_turn = cycle(normalised(images[: 5 * BATCH]))
-    ours, plain = online(source, method="tent", batch_norm="target"), plain_tent(source)
-    steps = {"ours": lambda: ours(next(batches_in_turn)), "plain": lambda: plain(next(batches_in_turn))}
-    seconds = in_turn(steps, count)
-    return sum(seconds["ours"]) / sum(seconds["plain"])
-
-
-def table(rows: pandas.DataFrame) -> str:
+def table(rows):
     """Mean accuracy and its standard error over the corruptions, of streams in the usual order."""
     usual = rows[(rows.order == "iid") & (rows.batch == BATCH)]
-    groups = usual.groupby(["network", "images", "mode", "method"], sort=False).accuracy
-    found = groups.agg(["mean", "sem", "count"])
-    cells = {key: f"{row['mean']:.1f} ± {row['sem']:.1f}" for key, row in found.iterrows() if row["count"] == 15}
-    made = []
-    for network, images, mode in dict.fromkeys(key[:3] for key in cells):
-        of_mode = {method: "continual" if method in METHODS[:2] else mode for method in METHODS}
-        values = [cells.get((network, images, of_mode[method], method), "–") for method in METHODS]
-        made.append([f"{network}, {images:,} images, {mode}", *values])
-    return markdown(["network and stream", *METHODS], made, numbers=True)
+    stream = ["network", "images", "mode"]
+    accuracies = usual.groupby([*stream, "method"]).accuracy
+    cells = accuracies.agg(with_error)[accuracies.count() == len(CORRUPTIONS)].unstack()
+    cells = cells.reindex(index=usual.set_index(stream).index.unique(), columns=METHODS).dropna(how="all")
+    unchanged = ["source", "adabn"]  # by a reset
+    cells[unchanged] = cells.groupby(["network", "images"])[unchanged].transform("first")
+    lines = []
+    for (network, images, mode), of_stream in cells.fillna("–").iterrows():
+        lines.append([f"{network}, {images:,} images, {mode}", *of_stream])
+    return markdown(["network and stream", *METHODS], lines, numbers=True)
 
 
-def table_of_orders(rows: pandas.DataFrame) -> str:
+def table_of_orders(rows):
     """Accuracy on the corruptions that judge: a row for each method and sorted stream or small batch."""
     judging = rows[(rows.network == "resnet20") & rows.corruption.isin(JUDGES)]
     sources = judging[judging.method == "source"].groupby(["images", "corruption"]).accuracy.first()
-    others = judging[(judging.order == "sorted") | (judging.batch < BATCH)]
+    hard_streams = judging[(judging.order == "sorted") | (judging.batch < BATCH)]
     lines = []
-    for stream, group in others.groupby(["order", "batch", "images"]):
-        order, batch, images = stream
+    for (order, batch, images), group in hard_streams.groupby(["order", "batch", "images"]):
         accuracies = group.pivot_table("accuracy", "corruption", "method")
         for method in MIXING:
-            pair = [accuracies.get(name) for name in (f"{method}, target", method)]
-            if any(column is not None for column in pair):
-                cells = [_mean(column) for column in (sources[images], *pair)]
-                gain = "–"
-                if pair[1] is not None:
-                    gain = _mean(pair[1] - sources[images])
-                lines.append([f"{order}, batches of {batch}, {images:,} images", method, *cells, gain])
+            columns = accuracies.reindex(columns=[f"{method}, target", method])
+            if columns.notna().any(axis=None):
+                gains = columns[method] - sources[images]
+                cells = [
+                    with_error(column)
+                    for column in (sources[images], columns[f"{method}, target"], columns[method], gains)
+                ]
+                lines.append([f"{order}, batches of {batch}, {images:,} images", method, *cells])
     header = ["stream", "method", "source", "target", "default", "default − source"]
-    return markdown(header, lines, numbers=True)
-
-
-def _mean(accuracies: pandas.Series | None) -> str:
-    if accuracies is None:
-        return "–"
-    return f"{accuracies.mean():.1f} ± {accuracies.sem():.1f}"
+    return markdown(header, lines, numbers=True).replace("nan ± nan", "–")
 
 
 if __name__ == "__main__":

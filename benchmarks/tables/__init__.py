@@ -1,7 +1,7 @@
 """The paper's tables; and tables in Markdown, which every benchmark writes, with the CSV files of rows behind them."""
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,23 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[object]], numbers: b
     return "".join([first, rule + "\n", *others])
 
 
+def by_columns(columns: Mapping[str, tuple[Iterable[object], str]]) -> str:
+    """The same of numbers and how each column of them is formatted, by the columns' titles."""
+    cells = [[format(value, form) for value in values] for values, form in columns.values()]
+    return markdown([*columns], list(zip(*cells, strict=True)), numbers=True)
+
+
+def with_error(values: pd.Series, sign: str = "") -> str:
+    """The mean and its standard error; ``+`` shows the sign of a difference."""
+    return f"{values.mean():{sign}.1f} ± {values.sem():.1f}"
+
+
 def recorded(file: Path, columns: Sequence[str]) -> set[tuple[Any, ...]]:
     """What the rows of a CSV file have in these columns; nothing without the file."""
     return set(pd.read_csv(file)[[*columns]].itertuples(index=False, name=None)) if file.exists() else set()
 
 
-def record(file: Path, rows: Iterable[Any], columns: Sequence[str] | None = None) -> None:
+def record(file: Path, rows: Iterable[Any], columns: Sequence[str] | None = None):
     pd.DataFrame(rows, columns=columns).to_csv(file, mode="a", header=not file.exists(), index=False)
 
 

@@ -8,7 +8,7 @@ source model. ``tllib-ancon report`` (``runs.csv``) and ``python -m benchmarks.t
 lists. The one of this folder holds several studies.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
 from pathlib import Path
 
 import pandas as pd
@@ -17,11 +17,11 @@ from benchmarks import parser, run
 from tllib_ancon.laboratory.finished_runs import PLACE, ROW
 from tllib_ancon.laboratory.formats import rendered
 from tllib_ancon.laboratory.paired import paired_table
-from tllib_ancon.laboratory.tables import ACCURACY, RowKey, measured
+from tllib_ancon.laboratory.tables import ACCURACY, measured
 from tllib_ancon.runtime.errors import UserError
 
 
-def main(words: Sequence[str] | None = None) -> None:
+def main(words=None):
     arguments = parser(__spec__.name, __doc__)
     arguments.add_argument("lists", type=Path, nargs="+", metavar="RUNS.csv")
     arguments.add_argument("--study", nargs="+", metavar="STUDY", help="of the lists; by default all rows")
@@ -29,25 +29,25 @@ def main(words: Sequence[str] | None = None) -> None:
     args = arguments.parse_args(words)
     runs = read(args.lists, args.study)
     rows = measured(runs, ACCURACY).index.droplevel(PLACE).unique()
-    table = paired_table(runs, to(args.to, rows) if args.to else None)
+    table = paired_table(runs, args.to and to(args.to, rows))
     if table is None:
         raise UserError("no two runs have the same pair, seed and start: there is nothing to compare")
     print(rendered("table.md", table=table))
 
 
-def to(reference: str, rows: Iterable[RowKey]) -> dict[str, list[tuple[RowKey, RowKey]]]:
+def to(reference, rows):
     """Every method beside this one, over all starts that have both."""
     rows = list(rows)
-    found: dict[str, list[tuple[RowKey, RowKey]]] = {}
+    comparisons = defaultdict(list)
     for start, method, _ in rows:
         if method != reference and (start, reference, "") in rows:
-            found.setdefault(f"{method} − {reference}", []).append(((start, method, ""), (start, reference, "")))
-    if not found:
+            comparisons[f"{method} − {reference}"].append(((start, method, ""), (start, reference, "")))
+    if not comparisons:
         raise UserError(f"no run of {reference}; there are {', '.join(dict.fromkeys(key[1] for key in rows))}")
-    return found
+    return comparisons
 
 
-def read(lists: Sequence[Path], studies: Sequence[str] | None = None) -> pd.DataFrame:
+def read(lists, studies=None):
     """The runs of all lists, or of some of their studies, as the frame that a report makes of run directories.
 
     Raises:

@@ -3,10 +3,8 @@
 python -m benchmarks.tables.figures [FOLDER]
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmarks import parser
@@ -18,49 +16,44 @@ USUAL_SMOOTHING = 0.3
 METHODS = ("source-only", "adabn", "self-training", "elr", "ancon", "ancon-auto")
 
 
-def smoothing() -> Figure:
+def smoothing():
     """Accuracy of each λ: a point for each seed."""
-    runs = study(HERE / "runs.csv", "sensitivity")
-    usual = {"beta": 0.9, "schedule": "constant", "weighting": "relative", "prediction": "hard"}
-    for setting, value in usual.items():
-        runs = runs[runs[setting] == value]
-    accuracies = {f"λ = {value}": list(group.accuracy) for value, group in runs.groupby("smoothing")}
-    figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
-    panel = figure.add_subplot()
-    _draw_seeds(panel, accuracies, "accuracy (%)")
+    usual = "beta == 0.9 and schedule == 'constant' and weighting == 'relative' and prediction == 'hard'"
+    runs = study(HERE / "runs.csv", "sensitivity").query(usual)
+    accuracies = {f"λ = {value}": group.tolist() for value, group in runs.groupby("smoothing").accuracy}
     lowest = min(accuracies[f"λ = {USUAL_SMOOTHING}"])
     title = f"λ = {USUAL_SMOOTHING} has the lowest mean, because one of three seeds ends at {lowest:.1f} %"
-    figure.suptitle(title, fontsize=TITLE_SIZE)
-    return figure
+    return _of_seeds({"accuracy (%)": accuracies}, title)
 
 
-def demo() -> Figure:
+def demo():
     """Accuracy and ECE of each method: a point for each seed."""
-    runs = study(HERE / "runs.csv", "demo").query("rate == 'usual'")
-    figure = Figure(figsize=(WIDTH, 3.2), layout="constrained")
-    for place, (measure, axis) in enumerate({"accuracy": "accuracy (%)", "ece": "ECE (15 bins)"}.items(), start=1):
-        panel = figure.add_subplot(1, 2, place)
-        _draw_seeds(panel, {method: list(runs[runs.method == method][measure]) for method in METHODS}, axis)
-    means = runs.groupby("method").accuracy.mean()
+    methods = study(HERE / "runs.csv", "demo").query("rate == 'usual'").groupby("method")
+    panels = {}
+    for axis, measure in (("accuracy (%)", "accuracy"), ("ECE (15 bins)", "ece")):
+        panels[axis] = {method: methods.get_group(method)[measure].tolist() for method in METHODS}
+    means = methods.accuracy.mean()
     gain = means["ancon-auto"] - means["self-training"]
-    title = f"ancon-auto is {gain:.1f} points above self-training, and better calibrated"
+    return _of_seeds(panels, f"ancon-auto is {gain:.1f} points above self-training, and better calibrated")
+
+
+def _of_seeds(panels, title):
+    """A panel for each axis, in it a row for each name: a point for each seed and a bar at their mean."""
+    figure = Figure(figsize=(WIDTH, 3.3), layout="constrained")
+    for panel, (axis, values) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+        for row, of_seeds in enumerate(values.values()):
+            panel.plot(of_seeds, [row] * len(of_seeds), "o", color=COLOURS[0], markersize=5, alpha=0.7)
+            panel.plot(sum(of_seeds) / len(of_seeds), row, "|", color=COLOURS[1], markersize=16, markeredgewidth=3)
+        panel.set(xlabel=axis, yticks=range(len(values)), yticklabels=list(values), ylim=(len(values) - 0.5, -0.5))
+        panel.grid(alpha=0.3, axis="x")
     figure.suptitle(title, fontsize=TITLE_SIZE)
     return figure
-
-
-def _draw_seeds(panel: Axes, values: dict[str, list[float]], axis: str) -> None:
-    """A row for each name: a point for each seed and a bar at their mean."""
-    for row, of_seeds in enumerate(values.values()):
-        panel.plot(of_seeds, [row] * len(of_seeds), "o", color=COLOURS[0], markersize=5, alpha=0.7)
-        panel.plot(sum(of_seeds) / len(of_seeds), row, "|", color=COLOURS[1], markersize=16, markeredgewidth=3)
-    panel.set(xlabel=axis, yticks=range(len(values)), yticklabels=list(values), ylim=(len(values) - 0.5, -0.5))
-    panel.grid(alpha=0.3, axis="x")
 
 
 FIGURES = {"smoothing": smoothing, "demo": demo}
 
 
-def main(words: Sequence[str] | None = None) -> None:
+def main(words=None):
     arguments = parser(__spec__.name, __doc__)
     arguments.add_argument("folder", type=Path, nargs="?", default=HERE, metavar="FOLDER")
     folder = arguments.parse_args(words).folder

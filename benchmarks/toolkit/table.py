@@ -6,9 +6,7 @@ OUT is the folder of ``run.sh``. ``--csv`` writes every run.
 """
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -16,10 +14,11 @@ from benchmarks import parser, run
 from benchmarks.tables import markdown
 from tllib_ancon.runtime.errors import UserError
 
+COLUMNS = ["script", "pair", "method", "accuracy_before", "ece_before", "accuracy_after", "ece_after", "epoch"]
 METHODS = ("self-training", "ancon", "ancon-auto")
 
 
-def main(words: Sequence[str] | None = None) -> None:
+def main(words=None):
     arguments = parser(__spec__.name, __doc__)
     arguments.add_argument("out", type=Path, metavar="OUT", help="folder that run.sh wrote to")
     arguments.add_argument("--csv", type=Path, metavar="FILE", help="write every run here")
@@ -27,24 +26,22 @@ def main(words: Sequence[str] | None = None) -> None:
     rows = [row_of(path.parent) for path in sorted(args.out.glob("runs/*/*/result.json"))]
     if not rows:
         raise UserError(f"{args.out} holds no runs/SCRIPT-PAIR/METHOD; give the folder that run.sh wrote to")
-    runs = pd.DataFrame(rows)
+    runs = pd.DataFrame(rows, columns=COLUMNS).round({"accuracy_before": 2, "accuracy_after": 2}).round(4)
     if args.csv:
         runs.to_csv(args.csv, index=False)
     print(table(runs), end="")
 
 
-def row_of(folder: Path) -> dict[str, Any]:
+def row_of(folder):
     """Accuracy in % and ECE on the whole target, before the adaptation and of its selected epoch."""
     script, _, pair = folder.parent.name.partition("-")
     result = json.loads((folder / "result.json").read_text())
-    row: dict[str, Any] = {"script": f"{script}.py", "pair": pair, "method": folder.name}
-    for name, epoch in (("before", result["start"]), ("after", result["selected"])):
-        row[f"accuracy_{name}"] = round(epoch["accuracy"], 2)
-        row[f"ece_{name}"] = round(epoch["ece"], 4)
-    return row | {"epoch": result["selected_epoch"]}
+    before, after = result["start"], result["selected"]
+    scores = (before["accuracy"], before["ece"], after["accuracy"], after["ece"])
+    return (f"{script}.py", pair, folder.name, *scores, result["selected_epoch"])
 
 
-def table(runs: pd.DataFrame) -> str:
+def table(runs):
     """A row for each script and pair: accuracy without adaptation, and after each method with the difference."""
     rows = []
     for (script, pair), group in runs.groupby(["script", "pair"], sort=False):

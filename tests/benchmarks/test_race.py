@@ -35,7 +35,7 @@ def test_a_run_is_measured_a_killed_one_continues_and_what_is_not_there_is_said(
             raise subprocess.CalledProcessError(process.exitcode, words, stderr="")
 
     monkeypatch.setattr(race, "_called", called)
-    kept = ["--out", str(tmp_path / "race.csv"), "--runs", str(tmp_path / "runs"), "--code", str(tmp_path)]
+    kept = ["--out", str(tmp_path / "race.csv"), "--code", str(tmp_path)]
     words = ["cifar10-c", str(tmp_path), *kept, "--epochs", "2", "--images", "40"]
     race.main(words)
     race.main([*words, "--kill", "--only", "ours"])

@@ -1,4 +1,4 @@
-"""The speed benchmark's loops learn what the package learns, and each figure is printed and stored."""
+"""A measured step learns what a step learns, and each figure is printed and stored."""
 
 import json
 import time
@@ -7,12 +7,9 @@ import pandas as pd
 import pytest
 import torch
 
-from benchmarks.speed import cost, epochs, images, step
+from benchmarks.speed import cost, step
 from benchmarks.speed.__main__ import MEASUREMENTS, main
 from benchmarks.speed.timing import row
-from tllib_ancon.self_training import AnchoredConfidence
-
-SCENE = epochs.Scene("small CNN", "small_cnn", 16, 24, 8)
 
 
 def test_the_command_prints_each_measurement_and_keeps_it(tmp_path, monkeypatch, capsys):
@@ -24,8 +21,8 @@ def test_the_command_prints_each_measurement_and_keeps_it(tmp_path, monkeypatch,
     written = json.loads((tmp_path / "speed.json").read_text())
     assert list(written["figures"]) == list(MEASUREMENTS)
     assert written["figures"]["step"][0]["value"] == 2
-    main(["--only", "step", "epochs", "--out", str(tmp_path)])
-    assert list(json.loads((tmp_path / "speed.json").read_text())["figures"]) == ["step", "epochs"]
+    main(["--only", "step", "methods", "--out", str(tmp_path)])
+    assert list(json.loads((tmp_path / "speed.json").read_text())["figures"]) == ["step", "methods"]
 
 
 def test_a_step_in_parts_learns_what_a_whole_step_learns():
@@ -39,30 +36,6 @@ def test_a_step_in_parts_learns_what_a_whole_step_learns():
     assert all(torch.equal(*pair) for pair in zip(parts.model.parameters(), whole.model.parameters(), strict=True))
     plain, added, judged = step.measure(rounds=2)
     assert judged.value == pytest.approx(1 + added.value / plain.value)
-
-
-def test_the_usual_loop_learns_and_counts_the_votes_that_ancon_counts(tmp_path):
-    domain = images.draw_domain(tmp_path, 24)
-    loop = epochs.UsualLoop(SCENE, domain, tmp_path, workers=0)
-    ancon = AnchoredConfidence(24, epochs.NUM_CLASSES)
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(5):
-        indices = torch.randperm(24, generator=generator)[:8]
-        logits = torch.randn(8, epochs.NUM_CLASSES)
-        torch.testing.assert_close(loop.targets(indices, logits), ancon(indices, logits))
-    start = [parameter.clone() for parameter in loop.model.parameters()]
-    loop()
-    assert loop.images == 24
-    assert any(not torch.equal(*pair) for pair in zip(start, loop.model.parameters(), strict=True))
-
-
-def test_epochs_are_compared_image_by_image(tmp_path):
-    domain = images.draw_domain(tmp_path, 24)
-    usual, adapt = epochs.compare(SCENE, domain, tmp_path, rounds=1, workers=0)
-    assert usual.unit == "images/s"
-    assert adapt.unit == "x"
-    assert usual.value > 0
-    assert adapt.value > 0
 
 
 def test_the_cost_of_an_adaptation_is_measured_and_scaled_to_other_numbers_of_images(monkeypatch):

@@ -7,7 +7,6 @@ there (their number where they differ). ``--csv`` writes every run.
 """
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -22,7 +21,7 @@ METHODS = ("source-only", "shot", "self-training", "elr", "ancon", "ancon-auto",
 """In this order; others after them."""
 
 
-def main(words: Sequence[str] | None = None) -> None:
+def main(words=None):
     arguments = parser(__spec__.name, __doc__)
     arguments.add_argument("out", type=Path, metavar="OUT", help="folder that mnist_usps.sh wrote to")
     arguments.add_argument("--csv", type=Path, metavar="FILE", help="write every run here")
@@ -35,7 +34,7 @@ def main(words: Sequence[str] | None = None) -> None:
         runs.round({"accuracy": 2, "ece": 4}).to_csv(args.csv, index=False)
 
 
-def read(out: Path) -> pd.DataFrame:
+def read(out):
     """Scores of every checkpoint that was evaluated."""
     rows = []
     for path in sorted(out.glob("*-seed*/*.json")):
@@ -46,7 +45,7 @@ def read(out: Path) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def table(runs: pd.DataFrame) -> str:
+def table(runs):
     cells = runs.groupby(["method", "pair"]).accuracy.agg(_cell).unstack()
     methods = dict.fromkeys([*METHODS, *cells.index])
     cells = cells.reindex(index=[method for method in methods if method in cells.index], columns=PAIRS)
@@ -58,7 +57,7 @@ def table(runs: pd.DataFrame) -> str:
     return markdown(("method", *PAIRS), rows, numbers=True)
 
 
-def _cell(accuracies: pd.Series) -> str:
+def _cell(accuracies):
     if len(accuracies) < 2:
         return f"{accuracies.iloc[0]:.2f} (1 seed)"
     return f"{accuracies.mean():.2f} ± {accuracies.std():.2f} ({len(accuracies)} seeds)"

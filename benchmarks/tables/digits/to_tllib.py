@@ -13,7 +13,6 @@ bytes or as numbers in [0, 1], and their digits 0 to 9. ``OUT`` gets for each of
     MNIST/mnist_test_image/...
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +27,7 @@ Splits = dict[str, tuple[np.ndarray, np.ndarray]]
 """Pictures (N, H, W) as bytes and labels (N,) of each split."""
 
 
-def main(words: Sequence[str] | None = None) -> None:
+def main(words=None):
     arguments = parser(__spec__.name, __doc__)
     arguments.add_argument("out", type=Path, metavar="OUT", help="folder to write to")
     arguments.add_argument("--mnist", type=Path, required=True, metavar="FILE", help="arrays of MNIST, .npz")
@@ -37,7 +36,11 @@ def main(words: Sequence[str] | None = None) -> None:
         "--resplit-usps", type=int, metavar="N", help="mix USPS's splits, test on N; SHOT's copy: 1860 of 9298"
     )
     arguments.add_argument(
-        "--usps-side", type=int, metavar="PX", help="USPS digits of this side in the middle of 28², as MNIST's 20 are"
+        "--usps-side",
+        type=int,
+        choices=range(1, MNIST_SIDE + 1),
+        metavar="PX",
+        help="USPS digits of this side in the middle of 28², as MNIST's 20 are",
     )
     args = arguments.parse_args(words)
     usps = _read(args.usps)
@@ -51,7 +54,7 @@ def main(words: Sequence[str] | None = None) -> None:
             _write(folder, f"{name}_{split}", *_mixed(*splits[split]))
 
 
-def _read(path: Path) -> Splits:
+def _read(path):
     splits = {}
     with np.load(path, allow_pickle=False) as file:
         for split in SPLITS:
@@ -64,13 +67,13 @@ def _read(path: Path) -> Splits:
     return splits
 
 
-def _mixed(pictures: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _mixed(pictures, labels):
     """In an order that is always the same."""
     order = np.random.default_rng(0).permutation(len(labels))
     return pictures[order], labels[order]
 
 
-def _resplit(splits: Splits, test: int) -> Splits:
+def _resplit(splits, test):
     """All pictures mixed, and this many of them for testing."""
     pictures, labels = _mixed(*(np.concatenate(parts) for parts in zip(*splits.values(), strict=True)))
     if not 0 < test < len(labels):
@@ -78,21 +81,19 @@ def _resplit(splits: Splits, test: int) -> Splits:
     return {"train": (pictures[test:], labels[test:]), "test": (pictures[:test], labels[:test])}
 
 
-def _in_the_middle(splits: Splits, side: int) -> Splits:
+def _in_the_middle(splits, side):
     """Pictures resized to ``side``² (bicubic), each in the middle of a black square of 28²."""
-    if not 1 <= side <= MNIST_SIDE:
-        raise UserError(f"--usps-side {side}: expected 1 to {MNIST_SIDE} pixels")
     before = (MNIST_SIDE - side) // 2
     margin = (before, MNIST_SIDE - side - before)
 
-    def place(picture: np.ndarray) -> np.ndarray:
+    def place(picture):
         resized = Image.fromarray(picture).resize((side, side), Image.Resampling.BICUBIC)
         return np.pad(np.asarray(resized), (margin, margin))
 
     return {split: (np.stack([*map(place, pictures)]), labels) for split, (pictures, labels) in splits.items()}
 
 
-def _write(folder: Path, name: str, pictures: np.ndarray, labels: np.ndarray) -> None:
+def _write(folder, name, pictures, labels):
     """Write images and their list."""
     images = folder / f"{name}_image"
     list_file = folder / "image_list" / f"{name}.txt"

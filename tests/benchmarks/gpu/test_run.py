@@ -35,7 +35,7 @@ def test_its_commands_are_commands_of_this_package_and_its_page_is_of_what_they_
     assert parsed[0][1].pretrained_weights == "data/weights.safetensors"
     assert [Path(args.log).name for name, args in parsed if name == "adapt"] == list(SHORT)
     measured = [words for words in made if "benchmarks.speed" in words]
-    assert [words[4] for words in measured] == ["step", "epochs"]
+    assert [words[4] for words in measured] == ["step"]
     assert made[-1] == ["python", "-m", "benchmarks.gpu.summary", "out"]
 
     monkeypatch.chdir(tmp_path)
