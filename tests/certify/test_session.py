@@ -63,7 +63,7 @@ def test_the_fingerprint_is_of_all_that_both_models_predict():
 def read(folder: Path, text: str, models: Comparison = FIVE, encoding: str = "utf-8") -> dict[int, Answer]:
     file = folder / "answers.csv"
     file.write_text(text, encoding=encoding)
-    return read_answers(file, models.names, models.classes, models.disagreements)
+    return read_answers(file, models.names, models.classes, None, models.disagreements)
 
 
 @pytest.mark.parametrize(

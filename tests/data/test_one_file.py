@@ -50,16 +50,31 @@ def test_a_list_outside_its_folder_follows_the_advice(photos, tmp_path_factory):
     ("name", "advice"),
     [
         ("labels.csv", r"is a table, .*; give a text file with a path on each line \(\.txt\), or in Python the list"),
+        ("coco.json", "is a table, "),
         ("photos.zip", r"is an archive; give the folder that you unpack it to$"),
         ("*.png", r"in Python pass glob\.glob\(PATTERN, recursive=True\), on the command line give the folder$"),
     ],
 )
 def test_what_is_no_image_says_what_to_give(photos, name, advice):
     (photos / "labels.csv").write_text("path,label\n0.png,1\n")
+    (photos / "coco.json").write_text('{"images": []}')
     (photos / "photos.zip").write_bytes(b"PK")
     for function in (tllib_ancon.adapt, tllib_ancon.predict):
         with pytest.raises(UserError, match=advice):
             function(network(), photos / name, **PREPROCESSING)
+
+
+def test_a_list_without_files_says_so(tmp_path):
+    for function in (tllib_ancon.adapt, tllib_ancon.predict):
+        with pytest.raises(UserError, match="the dataset is empty; give one with images"):
+            function(network(), [*map(str, tmp_path.glob("*.png"))], **PREPROCESSING)
+
+
+def test_a_dataset_of_two_views_gets_one_line():
+    views = [((torch.zeros(3, 8, 8), torch.ones(3, 8, 8)), 0)] * 4
+    with pytest.raises(UserError, match=r"item 0: \(tensor\(.* is no image; expected") as raised:
+        tllib_ancon.predict(network(), views)
+    assert "\n" not in str(raised.value)
 
 
 def test_pixels_in_wide_integers_follow_the_advice():

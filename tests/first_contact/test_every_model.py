@@ -329,11 +329,12 @@ def test_a_model_of_ddp_comes_back_in_ddp(tmp_path):
 
 
 def test_a_torchscript_program_predicts_and_does_not_learn():
-    program = torch.jit.script(seeded(partial(nn.Conv2d, 3, 4, 32), nn.Flatten).eval())
-    found = predict(program, PIXELS, **PREPROCESSING).probabilities
-    np.testing.assert_allclose(found, program(normalised()).softmax(1).detach().numpy(), atol=1e-6)
-    with pytest.raises(UserError, match="TorchScript program does not learn"):
-        adapted(NETWORKS["plain"], program)
+    scripted = torch.jit.script(seeded(partial(nn.Conv2d, 3, 4, 32), nn.Flatten).eval())
+    for program in (scripted, torch.jit.freeze(scripted)):
+        found = predict(program, PIXELS, **PREPROCESSING).probabilities
+        np.testing.assert_allclose(found, program(normalised()).softmax(1).detach().numpy(), atol=1e-6)
+        with pytest.raises(UserError, match="TorchScript program does not learn"):
+            adapted(NETWORKS["plain"], program)
 
 
 def test_an_exported_program_predicts_and_does_not_learn():

@@ -1,5 +1,6 @@
 """Subfolders are classes only where the model's classes say so, in the order of the model's library."""
 
+import shlex
 import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
@@ -184,7 +185,7 @@ def test_the_advice_has_the_order_that_the_folders_get(tmp_path, capfd):
     assert "as its classes, in the order class_0, class_1, class_10, class_11, class_2, and " in lines(capfd)
 
 
-def test_the_command_line_reads_folders_in_the_same_way(tmp_path, capfd):
+def test_the_command_line_reads_folders_in_the_same_way(tmp_path, monkeypatch, capfd):
     torch.manual_seed(0)
     checkpoint = tmp_path / "model.pth"
     photos = write(tmp_path / "photos", ["2023", "2024"], 3, inside="may")
@@ -192,6 +193,10 @@ def test_the_command_line_reads_folders_in_the_same_way(tmp_path, capfd):
     torch.save({"state_dict": network}, checkpoint)
     start = ["-a", "timm/test_resnet", "--checkpoint", str(checkpoint), "--image-size", "32"]
     words = ["adapt", str(photos), *start, "--epochs", "1", "--log"]
+    assert main([*words, str(tmp_path / "my run")]) == 0
+    advised = next(line for line in capfd.readouterr().out.splitlines() if line.startswith("next: "))
+    monkeypatch.chdir(tmp_path)
+    assert main(shlex.split(advised.removeprefix("next: tllib-ancon "))) == 0
     assert main([*words, str(tmp_path / "run")]) == 0
     assert "--class-names FILE gives the names of the model's classes" in lines(capfd)
     assert main([*words, str(tmp_path / "again"), "-d", "Folder"]) == 0

@@ -61,7 +61,8 @@ def test_of_a_model_without_a_processor_a_line_says_what_is_assumed(photos, caps
     told = capsys.readouterr().err
     assert "no processor of this ViTForImageClassification is on this machine; assumed: ViTImageProcessor" in told
     assert (
-        "at 32 pixels (mean (0.5, 0.5, 0.5), std (0.5, 0.5, 0.5)); else pass `evaluation_transform=processor`" in told
+        "at 32 pixels (mean (0.5, 0.5, 0.5), std (0.5, 0.5, 0.5)); else pass `image_size`, `norm_mean` and `norm_std`, "
+        "or in Python evaluation_transform=processor" in told
     )
     clip = transformers.CLIPForImageClassification(transformers.CLIPConfig(**TRANSFORMERS["Siglip"]))
     assert preprocessing_of(clip).mean == (0.48145466, 0.4578275, 0.40821073)

@@ -126,3 +126,19 @@ def test_memory_of_the_process_is_left_to_its_allocator(monkeypatch):
     monkeypatch.setattr(ctypes, "CDLL", lambda *args, **options: opened.append(args))
     tllib_ancon.predict(adapt().model, IMAGES, workers=0)
     assert (None,) not in opened  # the C library, to which its allocator belongs
+
+
+@pytest.mark.parametrize("method", ["ancon-auto", "shot+ancon-auto", "nrc+ancon", "elr", "aad", "eta"])
+def test_a_default_type_of_the_caller_changes_no_result_and_stays(method):
+    labels = np.arange(len(IMAGES)) % 3
+    expected = adapt(method=method, labels=labels)
+    stream = tllib_ancon.online(network(), method="roid")(IMAGES)
+    model = network()
+    torch.set_default_dtype(torch.float64)
+    try:
+        result = tllib_ancon.adapt(model, IMAGES, labels=labels, method=method, **QUICK)
+        assert torch.get_default_dtype() == torch.float64
+        assert torch.equal(tllib_ancon.online(model, method="roid")(IMAGES), stream)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert result.metrics[-1]["accuracy"] == expected.metrics[-1]["accuracy"]

@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -51,6 +52,12 @@ def test_tent_is_its_definition_over_ten_batches():
     adapting = tllib_ancon.online(model, method="tent", lr=1e-2, batch_norm="target")
     for found, expected in zip(map(adapting, stream()), naive_tent(model, stream(), 1e-2), strict=True):
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("frames", [np.zeros((2, 3, 8, 8)), [torch.zeros(3, 8, 8)]])
+def test_frames_that_are_no_tensor_get_one_line(frames):
+    with pytest.raises(UserError, match=r"a batch must be a tensor \(B, C, H, W\), or tensors by name, not of type"):
+        tllib_ancon.online(network(), method="tent")(frames)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -229,8 +229,8 @@ SOURCE = {"checkpoint": "best.pth", "source_settings": {"arch": "resnet50", "nor
 FIXED = {"images": replace(IMAGES, are_fixed=True)}
 UNKNOWN = {"images": replace(IMAGES, preprocessing=None)}
 NO_MEAN = (
-    "the preprocessing of this network is unknown; pass `evaluation_transform`, to adapt also `train_transform`, or "
-    "pass `image_size`, `norm_mean` and `norm_std` (0 and 1 for a model that normalises images itself)"
+    "the preprocessing of this network is unknown; pass `image_size`, `norm_mean` and `norm_std` (0 and 1 for a model "
+    "that normalises images itself), or in Python evaluation_transform, to adapt also train_transform"
 )
 NO_VIEW = "`views=2` needs an augmentation: this training has none. Leave it out, or let it mirror"
 

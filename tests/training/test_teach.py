@@ -1,15 +1,17 @@
 """Labels of the target that teach, and those that certify: no image does both."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import tllib_ancon
 from tests.domains_on_disk import CLASSES, small_arguments
 from tests.end_to_end.killable import differences
-from tests.networks import state_of
+from tests.networks import PIXELS, PREPROCESSING, Net, state_of
 from tests.training import small
 from tllib_ancon.cli.main import main
 from tllib_ancon.runtime.errors import UserError
@@ -88,6 +90,31 @@ def test_only_images_that_did_not_teach_certify(with_directory, tmp_path):
 def test_bad_input(settings, message):
     with pytest.raises(UserError, match=message):
         adapt(**{"answers": LABELS, "teach": 0.5, **settings})
+
+
+def test_answers_name_images_by_the_paths_that_people_type(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    photos = write_photos(Path("photos"))
+    expected = None
+    for number, folder in enumerate(["", "photos/", f"{tmp_path}/photos/"]):
+        file = Path(f"answers{number}.csv")
+        file.write_text("".join(f"{folder}{photo.name},{place % 2}\n" for place, photo in enumerate(photos)))
+        settings = {"answers": file, "teach": 0.5, "epochs": 1, "workers": 0, "quiet": True, **PREPROCESSING}
+        state = state_of(tllib_ancon.adapt(Net(), "photos", **settings).model)
+        expected = expected or state
+        assert differences(expected, state) == []
+    Path("answers.csv").write_text("elsewhere/0.png,1\n")
+    with pytest.raises(
+        UserError, match=r"line 1: 'elsewhere/0\.png' is none of .* give its path below photos, or remove"
+    ):
+        tllib_ancon.assess(Net(), "photos", answers="answers.csv", workers=0, **PREPROCESSING)
+
+
+def write_photos(folder):
+    folder.mkdir()
+    for number, pixels in enumerate(PIXELS):
+        Image.fromarray(pixels).save(folder / f"{number:02}.png")
+    return sorted(folder.iterdir())
 
 
 # On the command line

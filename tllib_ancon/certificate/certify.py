@@ -174,14 +174,14 @@ def _answers_of(config: CertifyConfig, pair: ModelPair, comparison: Comparison) 
         return {}
     file = Path(config.answers)
     if pair.certifying_positions is None:
-        return read_answers(file, comparison.names, comparison.classes, comparison.disagreements)
+        return read_answers(file, comparison.names, comparison.classes, pair.settings.root, comparison.disagreements)
     return _certifying_answers(file, pair, pair.certifying_positions, comparison)
 
 
 def _certifying_answers(file: Path, pair: ModelPair, positions: Labels, comparison: Comparison) -> dict[int, Answer]:
     """Of answers about all images, those about the disagreements at these positions, which may not teach."""
     names = image_names(pair.all_images, pair.settings.root)
-    answers = read_answers(file, names, pair.all_images.classes)
+    answers = read_answers(file, names, pair.all_images.classes, pair.settings.root)
     certifying_answers = {}
     for place in comparison.disagreements.tolist():
         position = int(positions[place])

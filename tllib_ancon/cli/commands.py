@@ -1,6 +1,7 @@
 """The commands of one configuration each: flags and a file make it, a function takes it."""
 
 import argparse
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -109,7 +110,12 @@ def _adapt(config: AdaptConfig) -> None:
         images = config.root
         if config.data is not None:
             images = "IMAGES"
-        say(f"next: tllib-ancon predict {images} --checkpoint {config.log} --out predictions.csv")
+        say(_next("predict", images, "--checkpoint", config.log, "--out", "predictions.csv"))
+
+
+def _next(*words: object) -> str:
+    """The command that comes next, as a shell reads it."""
+    return f"next: {shlex.join(['tllib-ancon', *map(str, words)])}"
 
 
 def _drawn_scores(config: AdaptConfig, metrics: Sequence[Metrics]) -> str:
@@ -138,7 +144,7 @@ def _pretrain(config: PretrainConfig) -> None:
             images = "held-out source images" if config.method == "erm" else "the target"
             accuracy = f": accuracy {selected['accuracy']:.2f} % on {images}"
         say(f"{config.method}, epoch {selected['epoch']}{accuracy}; model in {config.log}")
-        say(f"next: tllib-ancon adapt {config.root} -d {config.data} -t TARGET --checkpoint {config.log}")
+        say(_next("adapt", config.root, "-d", config.data, "-t", "TARGET", "--checkpoint", config.log))
 
 
 def _predict(config: PredictionsConfig) -> None:
@@ -242,7 +248,7 @@ def _lines_of_dataset(config: CheckConfig, checked: Any) -> Iterator[str]:
         yield f"{len(checked.classes)} classes, label 0 is {checked.classes[0]} and the last {checked.classes[-1]}"
     if not checked.problems:
         yield "complete"
-        yield f"next: tllib-ancon check {config.root} -d {config.data} -t TARGET --checkpoint FILE"
+        yield _next("check", config.root, "-d", config.data, "-t", "TARGET", "--checkpoint", "FILE")
         return
     for problem in checked.problems:
         yield spelled(f"missing or wrong: {problem}")

@@ -2,6 +2,7 @@
 
 import csv
 import hashlib
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -23,13 +24,13 @@ def opaque(name: str) -> str:
 
 
 def read_answers(
-    file: Path, names: Sequence[str], classes: Sequence[str], positions: Iterable[int] | None = None
+    file: Path, names: Sequence[str], classes: Sequence[str], root: str | None, positions: Iterable[int] | None = None
 ) -> dict[int, Answer]:
     """Position of an image -> its answer, from a CSV file of ``path,class``, with or without this header.
 
-    A path is one of the images' ``names``, or ends in the :func:`opaque` form of one. ``positions`` are those of the
-    images in question. Default: all. A class is a name, ``another``, ``cannot tell`` or a number from 0 to K - 1, in
-    this order."""
+    A path is one of the images' ``names``, which are paths below ``root``, or leads to one, or ends in the
+    :func:`opaque` form of one. ``positions`` are those of the images in question. Default: all. A class is a name,
+    ``another``, ``cannot tell`` or a number from 0 to K - 1, in this order."""
     meanings = _meanings([showable(name) for name in classes])
     positions_by_path = _positions_by_path(names, range(len(names)) if positions is None else positions)
     answers: dict[int, Answer] = {}
@@ -37,7 +38,7 @@ def read_answers(
     for line, row in _rows_of(file):
         try:
             path, answer = _path_and_answer(row)
-            positions_of_image = _positions_of(path, positions_by_path, names)
+            positions_of_image = _positions_of(path, positions_by_path, names, root or ".")
             name = names[positions_of_image[0]]
             if name in line_of:
                 raise UserError(f"a second answer for {path!r}; the first is in line {line_of[name]}; remove one")
@@ -89,12 +90,13 @@ def _path_and_answer(row: Sequence[str]) -> tuple[str, str]:
     return path.strip(), answer.strip()
 
 
-def _positions_of(path: str, positions_by_path: Mapping[str, list[int]], names: Sequence[str]) -> list[int]:
-    """The positions of the image that a path names, or whose copy it names."""
+def _positions_of(path: str, positions_by_path: Mapping[str, list[int]], names: Sequence[str], root: str) -> list[int]:
+    """The positions of the image that a path names or leads to, or whose copy it names."""
+    path_below_root = os.path.relpath(path or root, root)
     name_of_copy = path[-len(opaque("")) :]
-    for candidate in (cell(path), name_of_copy):
+    for candidate in (cell(path), cell(path_below_root), name_of_copy):
         if candidate in positions_by_path:
             return positions_by_path[candidate]
-    if path in names:
+    if path in names or path_below_root in names:
         raise UserError(f"{path!r} is not in question: both models predict the same class. Remove the line")
-    raise UserError(f"{path!r} is none of the {len(names):,} images; remove the line")
+    raise UserError(f"{path!r} is none of the {len(names):,} images; give its path below {root}, or remove the line")

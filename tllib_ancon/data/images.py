@@ -356,7 +356,7 @@ def _as_image(item: Any, where: str, to_rgb: Callable[[Samples], Image.Image]) -
     image = _image_of_array(value)
     if image is not None:
         return image
-    described = repr(value)
+    described = one_line(repr(value))
     if hasattr(value, "shape"):
         described = f"{type(value).__name__} {tuple(value.shape)} {value.dtype}"
     raise UserError(

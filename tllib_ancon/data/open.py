@@ -27,7 +27,7 @@ from tllib_ancon.data.pixels import Decoding
 from tllib_ancon.runtime.errors import UserError
 
 LIST_SUFFIXES = (".txt", ".lst", ".list")
-TABLE_SUFFIXES = (".csv", ".tsv", ".xlsx")
+TABLE_SUFFIXES = (".csv", ".tsv", ".xlsx", ".parquet", ".json", ".jsonl")
 ARCHIVE_SUFFIXES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar")
 
 ANY_RANGE = (0.0, 1.0)
@@ -160,7 +160,7 @@ def _domain_of_object(images: Any, classes: Sequence[str] | None) -> Domain:
     """The domain of a list of files, or of another Python object."""
     if isinstance(images, Domain):
         return images
-    if isinstance(images, list) and all(isinstance(path, str) for path in images):
+    if isinstance(images, list) and images and all(isinstance(path, str) for path in images):
         return _domain_of_paths(images, classes)
     if is_dataset_of_hugging_face(images):
         return domain_of_dataset(images, "the dataset", classes)

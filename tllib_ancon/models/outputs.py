@@ -230,8 +230,8 @@ def logits_of(network: nn.Module, images: Batch) -> Any:
 @contextmanager
 def evaluating(network: nn.Module) -> Iterator[None]:
     """In this context a network is in evaluation mode; after it each part is in the mode in which it was. A program of
-    ``torch.export`` has one mode, and stays in it."""
-    training = [module for module in network.modules() if module.training]
+    ``torch.export`` has one mode, and stays in it; a frozen one of TorchScript has none."""
+    training = [module for module in network.modules() if getattr(module, "training", False)]
     with suppress(NotImplementedError):  # of a program of torch.export
         network.eval()
     try:

@@ -219,7 +219,7 @@ def _of_the_kind_of(model: Any) -> Preprocessing | None:
             assumption = (
                 f"no processor of this {type(model).__name__} is on this machine; assumed: "
                 f"{processor_class.__name__}'s defaults at {side} pixels (mean {default.mean}, std {default.std}); "
-                "else pass `evaluation_transform=processor`"
+                "else pass `image_size`, `norm_mean` and `norm_std`, or in Python evaluation_transform=processor"
             )
             return replace(default, image_size=side, assumed=assumption)
     return None

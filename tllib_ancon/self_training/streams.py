@@ -213,7 +213,7 @@ def _average_before(batch: StreamBatch) -> Tensor:
 def uniform_frequencies(logits: Tensor) -> Tensor:
     """Equal frequencies (K,) of the classes of logits (B, K)."""
     num_classes = logits.shape[1]
-    return torch.full((num_classes,), 1 / num_classes, device=logits.device)
+    return torch.full((num_classes,), 1 / num_classes, dtype=torch.float32, device=logits.device)
 
 
 def _moved_average(average: Tensor, logits: Tensor) -> Tensor:

@@ -126,12 +126,13 @@ def assess(
     with devices.using_processor(requested.threads):
         passes, all_images, predictor = _passes_of(requested, model, images, head, evaluation_transform)
         statistics, accuracy_on_source = _assessed_source(passes, predictor, source)
-        names = image_names(all_images, str(images if isinstance(images, str | Path) else requested.root))
+        root = str(images if isinstance(images, str | Path) else requested.root)
         positions = _positions_without_teaching(predictor.source, len(all_images))
         target = all_images.subset(positions)
         order = positions[passes.order(target)]
-        labels = _labels(requested.answers if answers is None else answers, all_images, names, order)
+        labels = _labels(requested.answers if answers is None else answers, all_images, root, order)
         if requested.questions is not None:
+            names = image_names(all_images, root)
             _write_questions(Path(requested.questions), [names[position] for position in order])
         assessment = _assessed(passes, target, statistics, labels)
         return replace(assessment, source_accuracy=accuracy_on_source)
@@ -183,11 +184,11 @@ def _positions_without_teaching(start: Source, num_images: int) -> Labels:
     return positions
 
 
-def _labels(answers: Any, images: Domain, names: Sequence[str], order: Labels) -> Labels | None:
+def _labels(answers: Any, images: Domain, root: str, order: Labels) -> Labels | None:
     """The answers about the images at these positions; None without answers."""
     if answers is None:
         return None
-    return labels_of_answers(answers, images, names)[order]
+    return labels_of_answers(answers, images, root)[order]
 
 
 def _write_questions(file: Path, names: Sequence[str]) -> None:

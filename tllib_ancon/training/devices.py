@@ -81,12 +81,14 @@ DETERMINISTIC_WORKSPACE = ":4096:8"
 
 @contextmanager
 def using_processor(threads: int | None) -> Iterator[None]:
-    """In this context PyTorch uses this number of CPU threads. At its end, also by an error, the state that a process
-    shares is the caller's again: threads, random generators, deterministic mode, Accelerate's state, environment."""
+    """In this context PyTorch uses this number of CPU threads, and makes tensors of float32. At its end, also by an
+    error, the state that a process shares is the caller's again: threads, default type, random generators,
+    deterministic mode, Accelerate's state, environment."""
     with ExitStack() as caller:
         for read, write in _SHARED_STATE:
             caller.callback(write, read())
         caller.enter_context(torch.random.fork_rng(range(torch.cuda.device_count())))
+        torch.set_default_dtype(torch.float32)
         if threads is not None:
             torch.set_num_threads(threads)
         if torch.cuda.is_available():
@@ -142,6 +144,7 @@ def _set_environment(values: dict[str, str | None]) -> None:
 
 _SHARED_STATE: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (
     (torch.get_num_threads, torch.set_num_threads),
+    (torch.get_default_dtype, torch.set_default_dtype),
     (random.getstate, random.setstate),
     (np.random.get_state, np.random.set_state),
     (_algorithms, _set_algorithms),

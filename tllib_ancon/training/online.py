@@ -43,8 +43,13 @@ def mirrored(batch: Any) -> Any:
     return batch
 
 
-def _recordable(tensor: Tensor) -> Tensor:
+def _recordable(tensor: Any) -> Tensor:
     """The tensor, or a copy of one of inference mode, which autograd cannot record."""
+    if not isinstance(tensor, Tensor):
+        raise UserError(
+            f"a batch must be a tensor (B, C, H, W), or tensors by name, not of type {type(tensor).__name__}; convert "
+            "it as for the model's training"
+        )
     if tensor.is_inference():
         return tensor.clone()
     return tensor

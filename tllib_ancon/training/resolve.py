@@ -282,9 +282,8 @@ def _shown(value: Any) -> str:
 def _require_consistent(config: ImagesConfig, settings: Options, facts: Facts) -> None:
     if _lacks_preprocessing(settings, facts):
         raise UserError(
-            "the preprocessing of this network is unknown; pass `evaluation_transform`, to adapt also "
-            "`train_transform`, or pass `image_size`, `norm_mean` and `norm_std` (0 and 1 for a model that "
-            "normalises images itself)"
+            "the preprocessing of this network is unknown; pass `image_size`, `norm_mean` and `norm_std` (0 and 1 for "
+            "a model that normalises images itself), or in Python evaluation_transform, to adapt also train_transform"
         )
     if isinstance(config, PredictConfig) and config.views == 2 and settings.get("no_hflip"):
         raise UserError("`views=2` mirrors the images, and this run was trained with `no_hflip`. Leave `views` out")

@@ -218,7 +218,10 @@ def open_checkpoint(checkpoint: str, model: str | nn.Module | None = None, advic
         stored = [path / CHECKPOINTS / name for name in (BEST, LATEST)]
         path = next((file for file in stored if file.is_file()), None)
         if path is None:
-            raise UserError(f"{checkpoint} holds no checkpoint; give a checkpoint or a run directory")
+            raise UserError(
+                f"{checkpoint} holds no checkpoint; give a checkpoint or a run directory, or pass a folder of "
+                f"transformers as `arch=hf:{checkpoint}`, in Python the model itself"
+            )
     run = path.resolve().parent.parent
     source = Source(str(path), module=imported(model) if isinstance(model, str) else model)
     if (run / CONFIG).is_file():

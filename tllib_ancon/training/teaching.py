@@ -5,7 +5,6 @@ role.
 """
 
 import hashlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +44,15 @@ def image_names(images: Domain, root: str | None) -> list[str]:
     return [path.removeprefix(folder) for path in images.paths]
 
 
-def labels_of_answers(answers: Any, images: Domain, names: Sequence[str]) -> Labels:
+def labels_of_answers(answers: Any, images: Domain, root: str | None) -> Labels:
     """The class of each image, (N,), of a file or an array; -1 without an answer, K if nobody can tell the class."""
     if not isinstance(answers, str | Path):
         return checked_classes(
             "`answers`", answers, len(images), images.num_classes, unknown=True, names=images.classes
         )
     classes = np.full(len(images), -1)
-    for position, answer in read_answers(Path(answers), names, images.classes).items():
+    names = image_names(images, root)
+    for position, answer in read_answers(Path(answers), names, images.classes, root).items():
         classes[position] = images.num_classes
         if isinstance(answer, int):
             classes[position] = answer
@@ -72,7 +72,7 @@ def taught_labels(
         )
     draw = {"teach": config.teach, "seed": config.seed}
     _require_same_draw(recorded.get("taught"), draw)
-    classes = labels_of_answers(answers, images, image_names(images, config.root))
+    classes = labels_of_answers(answers, images, config.root)
     has_class = (classes >= 0) & (classes < images.num_classes)
     teaches = has_class & _teach(config.teach, config.seed, len(images))
     num_answers = int(has_class.sum())
