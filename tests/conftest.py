@@ -67,7 +67,7 @@ def source_checkpoint(domains, tmp_path_factory):
 @pytest.fixture
 def modes_of_steps():
     """Whether algorithms were deterministic in the steps of a test's optimisers."""
-    modes: set[bool] = set()
+    modes = set()
     handle = register_optimizer_step_pre_hook(lambda *_: modes.add(torch.are_deterministic_algorithms_enabled()))
     yield modes
     handle.remove()

@@ -10,7 +10,6 @@ import re
 import shutil
 import subprocess
 import textwrap
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,23 +56,23 @@ class Documented:
     words: tuple[str, ...]
     plan: str = ""
 
-    def __str__(self) -> str:
+    def __str__(self):
         return f"{self.place} {' '.join(self.words)}"[:100]
 
 
-def current(page: Path) -> bool:
+def current(page):
     return not OLD_COMMIT.search(page.read_text(encoding="utf-8"))
 
 
-def place(path: Path, line: int) -> str:
+def place(path, line):
     return f"{path.relative_to(ROOT)}:{line}"
 
 
-def line_of(text: str, position: int) -> int:
+def line_of(text, position):
     return text.count("\n", 0, position) + 1
 
 
-def typed(script: str, folder: Path, *arguments: str) -> list[tuple[int, list[str]]]:
+def typed(script, folder, *arguments):
     """Line and words of each command of the package in a shell script that runs in an empty folder."""
     tools = folder / "tools"
     record = folder / "record"
@@ -91,7 +90,7 @@ def typed(script: str, folder: Path, *arguments: str) -> list[tuple[int, list[st
     return [(int(number), [word for word in words[:-1] if word not in PLACEHOLDER]) for number, *words in lines]
 
 
-def shell_commands(folder: Path) -> Iterator[Documented]:
+def shell_commands(folder):
     """From the blocks of shell in the pages, and from the scripts of the benchmarks."""
     for page in filter(current, PAGES):
         text = page.read_text(encoding="utf-8")
@@ -110,13 +109,13 @@ def shell_commands(folder: Path) -> Iterator[Documented]:
                     yield Documented(place(workflow, number), tuple(words))
 
 
-def written_plan(words: list[str], folder: Path) -> str:
+def written_plan(words, folder):
     """The plan that the lines before a ``benchmark`` have written into the folder."""
     plans = [folder / word for word in words[1:2] if words[0] == "benchmark" and word.endswith(".toml")]
     return plans[0].read_text() if plans and plans[0].is_file() else ""
 
 
-def settings_of_script(script: Path) -> set[str]:
+def settings_of_script(script):
     """Names of the variables that the comment of a script lists, such as ``SEEDS`` or ``CACHE (a folder)``."""
     text = script.read_text(encoding="utf-8")
     comment = re.match(r"(?:#.*\n)*", text)[0]
@@ -126,7 +125,7 @@ def settings_of_script(script: Path) -> set[str]:
     return set(re.findall(r"\b([A-Z][A-Z_]{3,})\b(?! *(?:'s|->))", listed[1]))
 
 
-def flags_of_benchmarks() -> set[str]:
+def flags_of_benchmarks():
     """Flags of the benchmarks' and the examples' own programs, and of the mutation score."""
     programs = [path for path in python_files() if "tllib_ancon" not in path.parts[-3:]]
     programs.append(ROOT / "tests" / "mutants.py")
@@ -134,7 +133,7 @@ def flags_of_benchmarks() -> set[str]:
     return {flag for text in texts for flag in re.findall(r"add_argument\(\s*[^)]*?\"(--[\w-]+)\"", text)}
 
 
-def inline_commands(page: Path) -> Iterator[Documented]:
+def inline_commands(page):
     """From the sentences and the shown output of a page."""
     text = page.read_text(encoding="utf-8")
     sentences = FENCE.sub(lambda block: "\n" * block[0].count("\n"), text)
@@ -148,11 +147,11 @@ def inline_commands(page: Path) -> Iterator[Documented]:
                 yield Documented(place(page, line), words_of(shown[1]))
 
 
-def words_of(text: str) -> tuple[str, ...]:
+def words_of(text):
     return tuple(word for word in text.split("#")[0].split() if word not in PLACEHOLDER)
 
 
-def strings(path: Path) -> Iterator[tuple[int, str]]:
+def strings(path):
     """Line and text of each string in a Python file; an X stands for each value that is put in."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
@@ -163,17 +162,17 @@ def strings(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
-def filled(text: ast.JoinedStr) -> str:
+def filled(text):
     return "".join(str(part.value) if isinstance(part, ast.Constant) else "X" for part in text.values)
 
 
-def python_commands(path: Path, folder: Path) -> Iterator[Documented]:
+def python_commands(path, folder):
     """From docstrings and messages of a Python file."""
     for line, text in strings(path):
         yield from string_commands(text, path, line, folder)
 
 
-def string_commands(text: str, path: Path, line: int, folder: Path) -> Iterator[Documented]:
+def string_commands(text, path, line, folder):
     indented = re.compile(r"^ {4,}tllib-ancon .*(?:(?<=\\)\n.*)*$", re.MULTILINE)
     for block in indented.finditer(text):
         for _, words in typed(textwrap.dedent(block[0]), folder):
@@ -189,7 +188,7 @@ def string_commands(text: str, path: Path, line: int, folder: Path) -> Iterator[
             yield Documented(place(path, line + line_of(text, start.start()) - 1), words)
 
 
-def until_prose(words: tuple[str, ...]) -> tuple[str, ...]:
+def until_prose(words):
     """The words of a command that a sentence goes on after: up to the second word in small letters."""
     for number, word in enumerate(words[1:], 1):
         if re.fullmatch(r"[a-z]+[:.]?", word):
@@ -197,18 +196,18 @@ def until_prose(words: tuple[str, ...]) -> tuple[str, ...]:
     return words
 
 
-def python_files() -> list[Path]:
+def python_files():
     folders = ("tllib_ancon", "examples", "benchmarks", "tests/faults")
     return [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
-def notebook_cells() -> Iterator[str]:
+def notebook_cells():
     for path in sorted((ROOT / "examples").rglob("*.ipynb")):
         for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
             yield "".join(cell["source"])
 
 
-def commands(folder: Path) -> list[Documented]:
+def commands(folder):
     """Every command that a text of the project shows."""
     found = list(shell_commands(folder))
     for page in filter(current, PAGES):
@@ -218,7 +217,7 @@ def commands(folder: Path) -> list[Documented]:
     return list(dict.fromkeys(found))
 
 
-def flags_in_sentences(page: Path) -> Iterator[tuple[str, str, str]]:
+def flags_in_sentences(page):
     """Place, code and flag of each flag that a page names outside its blocks; those of other programs left out."""
     text = page.read_text(encoding="utf-8")
     sentences = FENCE.sub(lambda block: "\n" * block[0].count("\n"), text)
@@ -230,14 +229,14 @@ def flags_in_sentences(page: Path) -> Iterator[tuple[str, str, str]]:
             yield place(page, line_of(sentences, code.start())), code[1], flag
 
 
-def names_in_roles(path: Path) -> Iterator[tuple[str, str]]:
+def names_in_roles(path):
     """Line and target of each reference such as :class:`~tllib_ancon.AnchoredConfidence` in the strings of a file."""
     for line, text in strings(path):
         for role in re.finditer(r":(?:class|func|meth|data|attr|mod|obj|exc):`~?\.?([\w.]+)`", text):
             yield place(path, line + line_of(text, role.start()) - 1), role[1]
 
 
-def names_in_page(page: Path) -> Iterator[tuple[str, str]]:
+def names_in_page(page):
     """Place and dotted name of what a page imports from the package or names in it."""
     text = page.read_text(encoding="utf-8")
     for block in FENCE.finditer(text):
@@ -248,7 +247,7 @@ def names_in_page(page: Path) -> Iterator[tuple[str, str]]:
         yield place(page, line_of(text, name.start())), name[0]
 
 
-def imported(tree: ast.AST) -> Iterator[str]:
+def imported(tree):
     """Dotted names that code imports from the package, and attributes of ``tllib_ancon`` that it reads."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] == "tllib_ancon":

@@ -10,7 +10,7 @@ SIDE = 16
 """Pixels of an image."""
 
 
-def write_domain(root: Path, name: str, images: int, seed: int, brightness: float = 1.0, side: int = SIDE):
+def write_domain(root, name, images, seed, brightness=1.0, side=SIDE):
     """Noisy pictures whose strongest colour is their class; a domain differs from another by its brightness."""
     generator = np.random.default_rng(seed)
     lines = []
@@ -28,14 +28,14 @@ def write_domain(root: Path, name: str, images: int, seed: int, brightness: floa
     (lists / "classes.txt").write_text("\n".join(CLASSES) + "\n")
 
 
-def write_domains(root: Path) -> Path:
+def write_domains(root):
     """``bright`` (source) and ``dark`` (target)."""
     write_domain(root, "bright", 60, seed=0)
     write_domain(root, "dark", 48, seed=1, brightness=0.6)
     return root
 
 
-def small_arguments(root: Path) -> list[str]:
+def small_arguments(root):
     """Arguments that every command on these domains shares."""
     return [
         *(str(root), "-d", "ImageList", "-s", "bright", "-a", "small_cnn", "--scratch", "--bottleneck-dim", "8"),
@@ -44,7 +44,7 @@ def small_arguments(root: Path) -> list[str]:
     ]
 
 
-def adapt_arguments(root: Path, checkpoint: Path, log: Path, *more: str) -> list[str]:
+def adapt_arguments(root, checkpoint, log, *more):
     """An adaptation of two epochs."""
     start = ["-t", "dark", "--checkpoint", str(checkpoint), "--epochs", "2", "--log", str(log)]
     return ["adapt", *small_arguments(root), *start, *more]

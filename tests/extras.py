@@ -1,7 +1,6 @@
 """Skip what needs an extra where it is not installed. Where all are, nothing is skipped here."""
 
 import re
-from collections.abc import Iterator
 from importlib.util import find_spec
 
 import pytest
@@ -17,19 +16,19 @@ MISSING = {package for package in PACKAGES if find_spec(package) is None}
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(collector) -> Iterator[None]:
+def pytest_make_collect_report(collector):
     report = yield
     excinfo = getattr(report, "call", None) and report.call.excinfo
     return _skipped(report, excinfo, str(collector.path))
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item, call) -> Iterator[None]:
+def pytest_runtest_makereport(item, call):
     report = yield
     return _skipped(report, call.excinfo, str(item.path))
 
 
-def _skipped(report, excinfo, path: str):
+def _skipped(report, excinfo, path):
     """The report of a skip where a test file or a test met a missing package; else the report as it is."""
     error = None if excinfo is None else excinfo.value
     while error is not None:
@@ -42,7 +41,7 @@ def _skipped(report, excinfo, path: str):
     return report
 
 
-def _package_of(error: BaseException) -> str | None:
+def _package_of(error):
     """The package that an error says is missing."""
     if isinstance(error, ModuleNotFoundError):
         return str(error.name).partition(".")[0]

@@ -2,7 +2,6 @@
 
 import contextlib
 import subprocess
-from collections.abc import Iterator
 from types import SimpleNamespace
 from unittest import mock
 
@@ -13,19 +12,19 @@ from tllib_ancon.laboratory import local
 class Ended:
     """A process that has ended."""
 
-    def __init__(self, status: int):
+    def __init__(self, status):
         self.returncode = status
 
-    def poll(self) -> int:
+    def poll(self):
         return self.returncode
 
 
 @contextlib.contextmanager
-def runs_here() -> Iterator[list[list[str]]]:
+def runs_here():
     """Gives the words of each command that was run so far."""
-    made: list[list[str]] = []
+    made = []
 
-    def run(command: list[str], **streams) -> Ended:
+    def run(command, **streams):
         made.append(command[4:])
         with contextlib.redirect_stdout(streams["stdout"]), contextlib.redirect_stderr(streams["stderr"]):
             return Ended(main(command[4:]))

@@ -1,13 +1,10 @@
 """Generated pictures in the on-disk layouts of the paper's datasets, for tests."""
 
-from collections.abc import Sequence
-from pathlib import Path
-
 import numpy as np
 from PIL import Image
 
 
-def write_list(root: Path, name: str, images: int, classes: int):
+def write_list(root, name, images, classes):
     lines = []
     for number in range(images):
         path = f"{name}/class{number % classes}/{number:04d}.jpg"
@@ -17,7 +14,7 @@ def write_list(root: Path, name: str, images: int, classes: int):
     (root / "image_list" / f"{name}.txt").write_text("".join(lines))
 
 
-def write_classes(folder: Path, classes: Sequence[str], images: int) -> list[str]:
+def write_classes(folder, classes, images):
     """``folder/class/name.JPEG``; returns ``class/name.JPEG`` of each."""
     written = []
     for label, name in enumerate(classes):
@@ -27,7 +24,7 @@ def write_classes(folder: Path, classes: Sequence[str], images: int) -> list[str
     return written
 
 
-def write_picture(path: Path, label: int, seed: int, side: int = 24):
+def write_picture(path, label, seed, side=24):
     """Noise with a colour that depends on the class."""
     generator = np.random.default_rng(seed)
     pixels = generator.integers(0, 120, (side, side, 3))

@@ -3,7 +3,6 @@
 import ast
 import importlib
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,14 +20,14 @@ class Message:
     parameters: frozenset[str]
 
 
-def messages() -> list[Message]:
-    found: list[Message] = []
+def messages():
+    found = []
     for path in sorted((ROOT / "tllib_ancon").rglob("*.py")):
         found += messages_of(path)
     return found
 
 
-def messages_of(path: Path) -> Iterator[Message]:
+def messages_of(path):
     name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     constants = {key: value for key, value in vars(importlib.import_module(name)).items() if isinstance(value, str)}
     for call, functions in calls(ast.parse(path.read_text(encoding="utf-8")), []):
@@ -44,7 +43,7 @@ def messages_of(path: Path) -> Iterator[Message]:
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def calls(node: ast.AST, functions: list[Function]) -> Iterator[tuple[ast.Call, list[Function]]]:
+def calls(node, functions):
     """Each UserError that is made below a node, and the functions around it."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Call) and getattr(child.func, "id", "") == "UserError" and child.args:
@@ -52,11 +51,11 @@ def calls(node: ast.AST, functions: list[Function]) -> Iterator[tuple[ast.Call, 
         yield from calls(child, [*functions, child] if isinstance(child, Function) else functions)
 
 
-def arguments_of(function: Function) -> list[ast.arg]:
+def arguments_of(function):
     return [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
 
 
-def assigned(function: Function, texts: dict[str, str]) -> dict[str, str]:
+def assigned(function, texts):
     """The texts that the variables of a function may hold: all of them, one after the other."""
     arguments = arguments_of(function)[::-1]
     defaults = [*zip(arguments, function.args.defaults[::-1], strict=False)]
@@ -78,7 +77,7 @@ def assigned(function: Function, texts: dict[str, str]) -> dict[str, str]:
     return found
 
 
-def text_of(node: ast.AST, texts: dict[str, str]) -> str:
+def text_of(node, texts):
     """The text that an expression holds, of both sides where it has a choice."""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else VALUE
@@ -97,10 +96,10 @@ def text_of(node: ast.AST, texts: dict[str, str]) -> str:
     return VALUE
 
 
-def settings_in(text: str) -> list[tuple[str, str | None]]:
+def settings_in(text):
     """The settings that a message names between backticks, each with its value, if any."""
     return re.findall(r"`([a-z][a-z0-9_]*)(?:=([^`]*))?`", text)
 
 
-def flags_in(text: str) -> list[str]:
+def flags_in(text):
     return re.findall(r"(?<![\w-])--[a-z][\w-]*", text)

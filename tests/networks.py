@@ -1,12 +1,11 @@
 """Tiny networks as people bring them, and images for them: shared by the tests of any model and any input."""
 
 import copy
-from collections.abc import Iterable
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 CLASSES = 4
 IMAGES = 40
@@ -20,35 +19,35 @@ QUICK = {"epochs": 1, "threads": 1, "workers": 0, "quiet": True}
 class Net(nn.Module):
     """Convolution, batch-norm and a head."""
 
-    def __init__(self, num_classes: int = CLASSES):
+    def __init__(self, num_classes=CLASSES):
         super().__init__()
         torch.manual_seed(0)
         pooled = nn.AdaptiveAvgPool2d(1), nn.Flatten()
         self.body = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), *pooled)
         self.head = nn.Linear(8, num_classes)
 
-    def forward(self, images: Tensor):
+    def forward(self, images):
         return self.head(self.body(images))
 
 
 class Returns(Net):
     """A ``Net`` whose output is a function of its features (B, 8) and logits (B, K)."""
 
-    def __init__(self, form, num_classes: int = CLASSES):
+    def __init__(self, form, num_classes=CLASSES):
         super().__init__(num_classes)
         self.form = form
 
-    def forward(self, images: Tensor):
+    def forward(self, images):
         features = self.body(images)
         return self.form(features, self.head(features))
 
 
-def normalised(pixels: np.ndarray = PIXELS) -> Tensor:
+def normalised(pixels=PIXELS):
     """The tensors that a network gets with ``PREPROCESSING``."""
     return (torch.from_numpy(pixels).movedim(-1, 1) / 255 - 0.5) / 0.5
 
 
-def fit(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], lr: float = 1e-2) -> nn.Module:
+def fit(model, batches, lr=1e-2):
     """Train a model on batches of inputs and labels; with one logit, on labels that are 0 or 1."""
     optimizer = torch.optim.Adam(model.parameters(), lr)
     for inputs, labels in batches:
@@ -63,7 +62,7 @@ def fit(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], lr: float = 
     return model.eval()
 
 
-def transformer(kind: str = "ViT", **settings):
+def transformer(kind="ViT", **settings):
     """A classifier of transformers of three classes and random weights."""
     transformers = pytest.importorskip("transformers", minversion="5")
     torch.manual_seed(0)
@@ -85,7 +84,7 @@ TRANSFORMERS = {
 }
 
 
-def state_of(model: nn.Module) -> dict[str, Tensor]:
+def state_of(model):
     """A copy of its state, under the names that it has without wrappers."""
     state = copy.deepcopy(model.state_dict())
     return {name.replace("_orig_mod.", "").replace("module.", ""): tensor for name, tensor in state.items()}

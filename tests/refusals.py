@@ -1,6 +1,5 @@
 """A refusal says exactly what is wrong, where, and what to do: its whole message is compared."""
 
-from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -9,7 +8,7 @@ from tllib_ancon.runtime.errors import UserError
 
 
 @contextmanager
-def refused(message: str, **places) -> Iterator[None]:
+def refused(message, **places):
     """The body must raise a UserError with this message, in which the name of a place stands for its path."""
     with pytest.raises(UserError) as error:
         yield

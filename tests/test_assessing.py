@@ -25,7 +25,7 @@ from tllib_ancon.measures.indicators import (
 STREAMS = 300
 
 
-def population(generator: np.random.Generator, images: int, accuracy: float, sharp: float) -> tuple:
+def population(generator, images, accuracy, sharp):
     """Right or not, in random order, and confidences that tell it the better the sharper they are."""
     right = (generator.random(images) < accuracy).astype(float)
     noise = generator.random(images)
@@ -94,7 +94,7 @@ def test_as_many_labels_are_needed_as_make_the_interval_short_enough(images, acc
     assert needed == 1 or width(needed - 1) > 0.1
 
 
-def skewed(generator: np.random.Generator, images: int, features: int = 60) -> np.ndarray:
+def skewed(generator, images, features=60):
     """Correlated and mostly 0, as features after a rectifier."""
     common = generator.normal(size=(images, 1))
     return np.maximum(generator.normal(size=(images, features)) + common - 1, 0)

@@ -19,14 +19,14 @@ margins = st.sampled_from([0.0, 0.01, 0.05, 0.2, 0.5])
 deltas = st.sampled_from([0.01, 0.05, 0.1, 0.5])
 
 
-def after(outcomes: list[int], delta: float = 0.05, margin: float = 0.0, **population: int) -> DisagreementTest:
+def after(outcomes, delta=0.05, margin=0.0, **population):
     test = DisagreementTest(delta, margin, **population)
     for outcome in outcomes:
         test.update(outcome)
     return test
 
 
-def naive_e_value(outcomes: list[int], prices: list[Fraction]) -> Fraction:
+def naive_e_value(outcomes, prices):
     """The sum of products of bets, in exact arithmetic; the price of each label as the hypothesis sees it."""
     total = Fraction(0)
     for stake, weight in zip(STAKES, WEIGHTS, strict=True):
@@ -39,7 +39,7 @@ def naive_e_value(outcomes: list[int], prices: list[Fraction]) -> Fraction:
     return total
 
 
-def naive_prices(outcomes: list[int], total: int, disagreements: int) -> list[Fraction] | None:
+def naive_prices(outcomes, total, disagreements):
     """Largest expectation of (1 + y) / 2 at each draw if all M outcomes sum to at most ``total``; None: they cannot."""
     prices = []
     for step in range(len(outcomes) + 1):

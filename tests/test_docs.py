@@ -8,7 +8,7 @@ import re
 import runpy
 import shlex
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -46,7 +46,7 @@ def test_every_file_of_a_run_is_on_its_page(tmp_path):
     assert {name for name in named if f"`{name}`" not in page} == set()
 
 
-def fields_on_the_page(section: str) -> set[str]:
+def fields_on_the_page(section):
     """The names in the first column of a section of the page of a run's files."""
     page = (DOCS / "run_directory.md").read_text()
     (text,) = re.findall(rf"^## {re.escape(section)}\n(.*?)(?=^## |\Z)", page, re.DOTALL | re.MULTILINE)
@@ -154,7 +154,7 @@ def test_every_public_name_is_in_the_reference():
     assert set(methods.__all__) <= shown
 
 
-def public(module: ModuleType) -> list[str]:
+def public(module):
     defined = [name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
     return getattr(module, "__all__", defined)
 

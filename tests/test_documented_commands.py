@@ -1,20 +1,16 @@
 """Every command, flag and Python name that a text of the project shows exists and is accepted."""
 
-import argparse
 import ast
 import builtins
 import re
-from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
 from tests.documented import (
     PAGES,
     ROOT,
-    Documented,
     commands,
     current,
     flags_in_sentences,
@@ -41,7 +37,7 @@ ANY_COMMAND = {"COMMAND", "WORDS", "X"}
 """What stands in a text for the name of a command; an X is a value in a message."""
 
 
-def configure(words: tuple[str, ...]):
+def configure(words):
     """Parse a command up to its configuration, without the files that it names."""
     words = tuple("adapt" if word in ANY_COMMAND else word for word in words[:1]) + words[1:]
     if len(words) == 1 and words[0] in COMMANDS:
@@ -54,13 +50,13 @@ def configure(words: tuple[str, ...]):
     args.command.configured(args)
 
 
-def second_stage(words: list[str]):
+def second_stage(words):
     if "--method" in words:
         second = second_stage_parser().parsed(words[words.index("--method") :])
         AdaptConfig(**_adaptation_flags().settings_in(second))
 
 
-def failure(command: Documented) -> str | None:
+def failure(command):
     try:
         configure(command.words)
     except SystemExit as end:
@@ -93,7 +89,7 @@ def test_a_script_reads_every_setting_that_its_comment_lists(script):
     assert {name for name in settings_of_script(script) if not re.search(rf"\$\{{?{name}\b", code)} == set()
 
 
-def options(parser: argparse.ArgumentParser) -> set[str]:
+def options(parser):
     return {word for action in parser._actions for word in action.option_strings}
 
 
@@ -123,7 +119,7 @@ def test_every_flag_in_a_sentence_exists(page):
     assert unknown == []
 
 
-def exists(name: str) -> bool:
+def exists(name):
     """Whether a dotted name can be imported; an attribute may be a field of a class of settings."""
     parts = name.split(".")
     for length in range(len(parts), 0, -1):
@@ -132,14 +128,14 @@ def exists(name: str) -> bool:
     return False
 
 
-def find_module(name: str) -> bool:
+def find_module(name):
     try:
         return find_spec(name) is not None
     except ModuleNotFoundError:
         return False
 
 
-def attribute(owner, names: Sequence[str]) -> bool:
+def attribute(owner, names):
     for name in names:
         fields = {**getattr(owner, "model_fields", {}), **getattr(owner, "__annotations__", {})}
         if not hasattr(owner, name):
@@ -163,7 +159,7 @@ def test_every_python_name_in_code_and_docstrings_exists(path):
     assert unknown == []
 
 
-def in_module(path: Path, name: str) -> bool:
+def in_module(path, name):
     """Whether a short name is one of its module, or of a class there; examples are not imported."""
     if not path.is_relative_to(ROOT / "tllib_ancon"):
         return True

@@ -81,7 +81,7 @@ sys.meta_path.insert(0, Finder)
 EVERY_LOSS = (ROOT / "tests" / "every_loss.py").read_text(encoding="utf-8")
 
 
-def run(code: str, *flags: str) -> str:
+def run(code, *flags):
     done = subprocess.run([sys.executable, *flags, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -17,13 +17,13 @@ from tllib_ancon.config.toml import tomllib
 HEAVY = ("torchvision", "timm", "accelerate", "torchmetrics", "sklearn", "matplotlib", "pandas", "dalib", "tllib")
 
 
-def names_of_imports(nodes) -> set[str]:
+def names_of_imports(nodes):
     """Dotted names of the modules that these nodes import."""
     names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     return names | {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
 
 
-def packages(names: set[str]) -> set[str]:
+def packages(names):
     """Packages of others among imported modules."""
     return {name.partition(".")[0] for name in names} - sys.stdlib_module_names - {"tllib_ancon"}
 

@@ -33,7 +33,7 @@ ADVICE = re.compile(
 """A verb that says what to do, at the start of a clause, or what the value must be."""
 
 
-def prose(page: Path) -> list[str]:
+def prose(page):
     """Sentences and table cells of a page, without code."""
     text = re.sub(r"```.*?```|<!--.*?-->", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"`[^`]*`", "`x`", text))

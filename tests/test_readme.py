@@ -27,7 +27,7 @@ QUICK_FLAGS = {
 }
 
 
-def block(language: str, start: str) -> str:
+def block(language, start):
     """The one block of code that begins so."""
     (code,) = (code for code in re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL) if code.startswith(start))
     return code

@@ -56,7 +56,7 @@ def test_one_file_has_the_address_of_the_repository():
     assert [name for name, content in contents.items() if "OWNER/NAME" in content] == []
 
 
-def metadata(folder: Path, repository: str | None) -> str:
+def metadata(folder, repository):
     """What the package's page shows, with this address of the repository."""
     pytest.importorskip("setuptools", "77")
     for name in ("README.md", "setup.py", "setup.cfg", "pyproject.toml", "LICENSE"):
@@ -70,7 +70,7 @@ def metadata(folder: Path, repository: str | None) -> str:
     return next(folder.glob("*.dist-info/METADATA")).read_text()
 
 
-def links_of(page: str) -> list[str]:
+def links_of(page):
     return re.findall(r"""(?:\]\(|src="|href=")([^)"\s]+)""", page)
 
 

@@ -2,8 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
-from typing import Any, get_args, get_origin
+from typing import get_args, get_origin
 
 import numpy as np
 import pytest
@@ -42,7 +41,7 @@ OWNERS = [
 ]
 
 
-def real(owner: type) -> Iterator[tuple[dict[str, Any], str, Any]]:
+def real(owner):
     """What a class needs besides, the name and the type of every setting that is made of real numbers."""
     for name, field in settings_of(owner).items():
         if float in parts_of(field.annotation):
@@ -53,7 +52,7 @@ def real(owner: type) -> Iterator[tuple[dict[str, Any], str, Any]]:
                 yield {"method": method}, name, field.annotation
 
 
-def placed(kind: Any, number: float) -> Iterator[Any]:
+def placed(kind, number):
     """The number as a value of this type: in each place of a tuple."""
     several = [member for member in members_of(kind) if get_origin(member) is tuple]
     if not several:
@@ -121,7 +120,7 @@ def test_what_is_refused(owner, settings, message):
     assert message in str(error.value)
 
 
-def resolved(config: Any, *facts: Any, **recorded: Any) -> Any:
+def resolved(config, *facts, **recorded):
     return resolve(config, facts_of(config, *facts, **recorded))[0]
 
 

@@ -14,7 +14,7 @@ from tllib_ancon.runtime.text import LONGEST, cell, csv_text, html, markdown, sh
 HOSTILE_NAMES = REFUSED["hostile names"]
 
 
-def assert_safe(text: str):
+def assert_safe(text):
     """No character but a newline that acts and shows nothing, no forged line."""
     hidden = [character for character in text if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")]
     assert set(hidden) <= {"\n"}

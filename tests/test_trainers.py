@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from tests.networks import transformer
@@ -16,7 +16,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", PAGE[PAGE.index("## Hugging Face") :
 IMAGES = torch.randn(24, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 
 
-def run(code: str, tmp_path: Path, monkeypatch, **names):
+def run(code, tmp_path, monkeypatch, **names):
     assert len([line for line in code.splitlines() if line]) <= 25
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
@@ -26,7 +26,7 @@ def run(code: str, tmp_path: Path, monkeypatch, **names):
     return names
 
 
-def changed(code: str, *changes: tuple[str, str]) -> str:
+def changed(code, *changes):
     for old, new in changes:
         assert code.count(old) == 1
         code = code.replace(old, new)
@@ -57,11 +57,11 @@ def test_hugging_face_trainer(vit, tmp_path, monkeypatch):
 
 
 class Logits(nn.Module):
-    def __init__(self, model: nn.Module):
+    def __init__(self, model):
         super().__init__()
         self.model = model
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images):
         return self.model(pixel_values=images).logits
 
 

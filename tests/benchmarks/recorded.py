@@ -3,7 +3,6 @@
 import os
 import shlex
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
@@ -13,7 +12,7 @@ echo >> "$RECORD"
 """
 
 
-def commands(script: str, arguments: Sequence[str], folder: Path, **environment: str) -> list[list[str]]:
+def commands(script, arguments, folder, **environment):
     """The words of every ``tllib-ancon`` and ``python`` that a script below ``benchmarks/`` starts.
 
     Args:

@@ -1,7 +1,6 @@
 """Digits: the script keeps SHOT's protocol, and its table has the means of the runs that are there."""
 
 import json
-from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
 
@@ -26,7 +25,7 @@ def commands(tmp_path_factory):
     return [words[1:] for words in made]
 
 
-def configurations(command: str, commands: list[list[str]]):
+def configurations(command, commands):
     """Those of one command; of ``evaluate`` what its words say."""
     parsed = [parse(words) for words in commands if words[0] == command]
     if command == "evaluate":
@@ -39,7 +38,7 @@ def resolved(config):
     return resolve(config, facts_of(config, Source()))[0]
 
 
-def settings(config, names: Iterable[str]):
+def settings(config, names):
     return {name: getattr(config, name) for name in names}
 
 
@@ -111,7 +110,7 @@ def test_means_over_the_seeds_that_are_there(tmp_path, capsys):
         table.main([str(tmp_path / "other")])
 
 
-def arrays(number: int, side: int) -> dict[str, np.ndarray]:
+def arrays(number, side):
     """``number`` images a split; each is its number in every pixel, sorted by class."""
     values = np.arange(2 * number, dtype=np.uint8).reshape(2, number, 1, 1) * np.ones((side, side), np.uint8)
     labels = np.sort(np.arange(number) % 10)

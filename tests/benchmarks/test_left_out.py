@@ -7,7 +7,7 @@ from benchmarks.left_out import grid, table
 from benchmarks.left_out.families import Cell
 
 
-def runs(**accuracies: dict[str, list[float]]) -> pd.DataFrame:
+def runs(**accuracies):
     """Of each variant, by family, the last accuracies of its cells from a start of 50."""
     rows = []
     for variant, accuracies_of_family in accuracies.items():

@@ -2,32 +2,28 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from http.client import HTTPConnection, HTTPResponse
+from http.client import HTTPConnection
 from queue import Queue
 from urllib.parse import urlsplit
 
 from PIL import Image
 
 from tllib_ancon.certificate.page import serve
-from tllib_ancon.certificate.session import Session
 
 
-def example_image(position: int) -> Image.Image:
+def example_image(position):
     return Image.new("RGB", (320, 200), (position * 37 % 256, 90, 140))
 
 
 class Visitor:
     """Requests to a page by the line that tells its address."""
 
-    def __init__(self, told: str):
+    def __init__(self, told):
         self.address = told.split()[-1]
         self.parts = urlsplit(self.address)
 
-    def get(
-        self, path: str, headers: dict[str, str] | None = None, method: str = "GET", body: str | None = None
-    ) -> tuple[HTTPResponse, bytes]:
+    def get(self, path, headers=None, method="GET", body=None):
         """The answer for a path below the token, or from the root if it begins with a slash."""
         connection = HTTPConnection(self.parts.hostname or "", self.parts.port)
         try:
@@ -38,7 +34,7 @@ class Visitor:
         finally:
             connection.close()
 
-    def post(self, path: str, body):
+    def post(self, path, body):
         response, content = self.get(path, method="POST", body=json.dumps(body))
         return response.status, json.loads(content)
 
@@ -47,7 +43,7 @@ class Visitor:
 
 
 @contextmanager
-def served(session: Session, read: Callable[[int], Image.Image] | None = example_image) -> Iterator[Visitor]:
+def served(session, read=example_image):
     addresses = Queue()
     session.image = read or session.image
     thread = threading.Thread(target=serve, args=(session, 0, addresses.put), daemon=True)

@@ -15,7 +15,7 @@ PAGE = (ROOT / "docs" / "certify.md").read_text()
 TABLE = (ROOT / "benchmarks" / "certificate" / "README.md").read_text()
 
 
-def snippets() -> list[str]:
+def snippets():
     return re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
@@ -36,7 +36,7 @@ def test_the_examples_run(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "run" / "answers.jsonl").is_file()
 
 
-def finished_at_once(address: str):
+def finished_at_once(address):
     import threading
 
     threading.Thread(target=lambda: Visitor(address).post("finish", {})).start()

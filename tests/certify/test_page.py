@@ -7,8 +7,6 @@ import os
 import re
 import signal
 import socket
-from multiprocessing.connection import Connection
-from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -27,7 +25,7 @@ def page(session):
         yield visitor
 
 
-def header(response, name: str) -> str:
+def header(response, name):
     return response.getheader(name) or ""
 
 
@@ -51,7 +49,7 @@ def test_nothing_without_the_token(page, session):
     assert session.answers == []
 
 
-def forbidden(page: Visitor, method: str, path: str):
+def forbidden(page, method, path):
     response, content = page.get(path, method=method)
     assert response.status == 403
     assert content == b"open the address that the command printed: it ends in a token"
@@ -183,7 +181,7 @@ def test_a_port_in_use_is_one_line():
             serve(Session(comparison()), port=port)
 
 
-def label(log: Path, said: Connection):
+def label(log, said):
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where this was begun in the background
     session = Session(comparison(), log=log)
     serve(session, port=0, say=said.send)

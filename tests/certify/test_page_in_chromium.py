@@ -1,12 +1,11 @@
 """The labelling page in a real browser (Debian's chromium and chromium-driver): from the first image to the verdict."""
 
 import shutil
-from collections.abc import Callable
 
 import pytest
 
 from tests.certify.examples import comparison
-from tests.certify.serving import Visitor, example_image, served
+from tests.certify.serving import example_image, served
 from tllib_ancon.certificate.session import Session
 from tllib_ancon.data.answers import ANOTHER, CANNOT_TELL
 from tllib_ancon.runtime.errors import UserError
@@ -14,7 +13,6 @@ from tllib_ancon.runtime.errors import UserError
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
-from selenium.webdriver.remote.webdriver import WebDriver  # noqa: E402
 from selenium.webdriver.support.wait import WebDriverWait  # noqa: E402
 
 OWNED = "document.title='owned'"
@@ -40,38 +38,38 @@ def browser(tmp_path_factory):
     opened.quit()
 
 
-def open_page(browser: WebDriver, page: Visitor):
+def open_page(browser, page):
     browser.get(page.address)
     until(browser, lambda: browser.find_element(By.ID, "progress").text)
 
 
-def until(browser: WebDriver, condition: Callable[[], object]):
+def until(browser, condition):
     """Wait for as long as the suite lets a test take: the machine may be busy."""
     WebDriverWait(browser, 600).until(lambda _: condition())
 
 
-def text(browser: WebDriver, name: str) -> str:
+def text(browser, name):
     return browser.find_element(By.ID, name).text
 
 
-def options(browser: WebDriver) -> list[str]:
+def options(browser):
     return [button.text for button in browser.find_elements(By.CSS_SELECTOR, "#options button span")]
 
 
-def press(browser: WebDriver, key: str):
+def press(browser, key):
     """Press a key and wait until the page has shown what came of it."""
     before = text(browser, "progress")
     browser.find_element(By.TAG_NAME, "body").send_keys(key)
     until(browser, lambda: text(browser, "progress") != before)
 
 
-def image_is_shown(browser: WebDriver, number: int) -> bool:
+def image_is_shown(browser, number):
     script = "const image = document.getElementById('image'); return [image.src, image.complete, image.naturalWidth]"
     address, complete, width = browser.execute_script(script)
     return address.endswith(f"/image/{number}") and complete and width > 0
 
 
-def errors(browser: WebDriver) -> list[str]:
+def errors(browser):
     return [entry["message"] for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
 
 

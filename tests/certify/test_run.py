@@ -10,7 +10,6 @@ import torch
 
 from tests.domains_on_disk import small_arguments
 from tllib_ancon.certificate.model_pair import ModelPair
-from tllib_ancon.certificate.session import Comparison
 from tllib_ancon.cli.main import main
 from tllib_ancon.config.certify import CertifyConfig
 
@@ -38,23 +37,23 @@ def run(finished, tmp_path):
     return copied
 
 
-def pair(run: Path) -> ModelPair:
+def pair(run):
     return ModelPair(CertifyConfig(run=str(run), workers=0))
 
 
-def compared(run: Path) -> Comparison:
+def compared(run):
     return pair(run).session().comparison
 
 
-def certificate(run: Path):
+def certificate(run):
     return json.loads((run / "adapt" / "certificate.json").read_text())
 
 
-def certify(run: Path, *more: str) -> list[str]:
+def certify(run, *more):
     return ["certify", str(run), "-j", "0", *more]
 
 
-def certified(run: Path, *more: str) -> int:
+def certified(run, *more):
     return main(certify(run, *more))
 
 

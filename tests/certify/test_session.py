@@ -3,7 +3,6 @@
 import json
 import os
 import zlib
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from tests.certify.examples import CLASSES, answer_as_adapted, answers, comparis
 from tests.conftest import REFUSED
 from tllib_ancon.certificate.answer_log import AnswerLog
 from tllib_ancon.certificate.session import Comparison, Session, in_words
-from tllib_ancon.data.answers import ANOTHER, CANNOT_TELL, Answer, opaque, read_answers
+from tllib_ancon.data.answers import ANOTHER, CANNOT_TELL, opaque, read_answers
 from tllib_ancon.measures.disagreement import DisagreementTest
 from tllib_ancon.runtime.errors import UserError
 
@@ -60,7 +59,7 @@ def test_the_fingerprint_is_of_all_that_both_models_predict():
 # Answers in a file
 
 
-def read(folder: Path, text: str, models: Comparison = FIVE, encoding: str = "utf-8") -> dict[int, Answer]:
+def read(folder, text, models=FIVE, encoding="utf-8"):
     file = folder / "answers.csv"
     file.write_text(text, encoding=encoding)
     return read_answers(file, models.names, models.classes, None, models.disagreements)
@@ -244,7 +243,7 @@ def test_a_session_that_is_restarted_after_every_answer_is_the_same(tmp_path_fac
     """Against a list on which "undo" pops."""
     log = tmp_path_factory.mktemp("session") / "answers.jsonl"
     models = comparison(400, 300)
-    given_answers: list[Answer] = []
+    given_answers = []
     for action in actions:
         session = Session(models, seed=seed, log=log)
         if session.test.settled:

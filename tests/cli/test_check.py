@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -22,7 +21,7 @@ def check(tmp_path, capsys):
     return run
 
 
-def pictures(root: Path, *places: str):
+def pictures(root, *places):
     for place in places:
         write_classes(root / place, CLASSES, images=2)
 

@@ -7,7 +7,6 @@ import pytest
 
 from tllib_ancon import methods
 from tllib_ancon.cli.main import COMMANDS, parse, parser_of
-from tllib_ancon.cli.parser import Parser
 from tllib_ancon.cli.script import second_stage_parser
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.settings import settings_of
@@ -16,7 +15,7 @@ from tllib_ancon.data.layout import LAYOUTS
 PARSERS = {**{name: parser_of(name) for name in COMMANDS}, "script --method": second_stage_parser()}
 
 
-def shown(parser: Parser) -> dict[str, str]:
+def shown(parser):
     """Help text of each argument that the parser shows, by its longest flag or its name."""
     actions = [action for action in parser._actions if action.help not in (None, argparse.SUPPRESS)]
     return {max([*action.option_strings, action.dest], key=len): str(action.help) for action in actions}

@@ -1,14 +1,11 @@
 """What the tests of data share: twelve images of noise, an epoch of them, empty files."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from PIL import Image
 
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import EpochSampler, ImageLoader, UnlabelledImages
-from tllib_ancon.data.transforms import ImageTransform
 
 
 @pytest.fixture
@@ -23,9 +20,7 @@ def domain(tmp_path):
     return Domain.of_files("d", paths, ["a", "b", "c"], [number % 3 for number in range(12)])
 
 
-def epoch_of(
-    domain: Domain, transform: ImageTransform, workers: int = 0, seed: int = 3, epoch: int = 0, drop_last: bool = False
-) -> list[torch.Tensor]:
+def epoch_of(domain, transform, workers=0, seed=3, epoch=0, drop_last=False):
     """Indices and images."""
     sampler = EpochSampler(range(len(domain)), len(domain), seed)
     sampler.epoch = epoch
@@ -33,13 +28,13 @@ def epoch_of(
     return [torch.cat(parts) for parts in zip(*loader, strict=True)]
 
 
-def finished(images: UnlabelledImages, key: int) -> torch.Tensor:
+def finished(images, key):
     """One image as a batch of its own would hold it."""
     _, pixels = images[key]
     return images.transform.normalized(pixels[None])[0]
 
 
-def touch(root: Path, *paths: str) -> Path:
+def touch(root, *paths):
     for path in paths:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).touch()

@@ -14,11 +14,10 @@ import torch
 from PIL import Image
 
 from tests.data.conftest import epoch_of
-from tllib_ancon.data.cache import _ResizedImages, cached, kept_in_memory
+from tllib_ancon.data.cache import cached, kept_in_memory
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import load_image
 from tllib_ancon.data.transforms import (
-    ImageTransform,
     Preprocessing,
     Resizing,
     evaluation_transform,
@@ -40,11 +39,11 @@ def store(request, tmp_path):
     return lambda domain, resizing: kept_in_memory(domain, [resizing], 10**6, print)
 
 
-def of_file(folder: Path, domain: Domain, resizing: Resizing = SQUARE) -> _ResizedImages:
+def of_file(folder, domain, resizing=SQUARE):
     return cached(domain, folder, [resizing]).images.kept[resizing]
 
 
-def tensors(domain: Domain, transform: ImageTransform, workers: int) -> torch.Tensor:
+def tensors(domain, transform, workers):
     return torch.cat([epoch_of(domain, transform, workers, epoch=epoch)[1] for epoch in (0, 1)])
 
 
@@ -83,7 +82,7 @@ def test_spawned_processes_share_what_is_stored(domain):
     assert kept.image(5, SQUARE).shape == (24, 24, 3)
 
 
-def _read(domain: Domain):
+def _read(domain):
     for index in range(len(domain)):
         domain.image(index, SQUARE)
 

@@ -15,7 +15,7 @@ datasets = pytest.importorskip("datasets", reason="the extra huggingface is not 
 NAMES = ["bike", "bus", "car"]
 
 
-def images(count: int = 6) -> list[Image.Image]:
+def images(count=6):
     return [Image.new("RGB", (8, 6), (10 * number, 0, 0)) for number in range(count)]
 
 

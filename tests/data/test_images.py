@@ -4,7 +4,6 @@ import io
 import os
 import re
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,7 +25,7 @@ RED = Image.new("RGB", (4, 4), (255, 0, 0))
 BYTES = torch.zeros(3, 4, 4, dtype=torch.uint8).index_fill(0, torch.tensor([0]), 255)
 
 
-def turned() -> Image.Exif:
+def turned():
     exif = Image.Exif()
     exif[0x0112] = 6
     return exif
@@ -64,7 +63,7 @@ def test_people_see_a_small_jpeg_that_is_upright_and_without_metadata():
     assert palette.getpixel((0, 0)) == pytest.approx((255, 0, 0), abs=4)
 
 
-def half(path: Path):
+def half(path):
     Image.effect_noise((64, 64), 50).convert("RGB").save(path)
     path.write_bytes(path.read_bytes()[:-200])
 
@@ -133,10 +132,10 @@ class Items:
     def __init__(self, *items):
         self.items = items
 
-    def __len__(self) -> int:
+    def __len__(self):
         return len(self.items)
 
-    def __getitem__(self, index: int):
+    def __getitem__(self, index):
         return self.items[index]
 
 

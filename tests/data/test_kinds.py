@@ -21,14 +21,14 @@ COUNT = 12
 Opener = Callable[..., Domain]
 
 
-def image(number: int) -> Image.Image:
+def image(number):
     """The red channel tells which one it is."""
     pixels = np.random.default_rng(number).integers(0, 256, (20, 24, 3), dtype=np.uint8)
     pixels[..., 0] = 20 * number
     return Image.fromarray(pixels)
 
 
-def write(folder: Path) -> list[str]:
+def write(folder):
     """One folder a class; the class of image i is i // 4."""
     names = [f"{CLASSES[number // 4]}/{number:02d}.png" for number in range(COUNT)]
     for number, name in enumerate(names):
@@ -37,7 +37,7 @@ def write(folder: Path) -> list[str]:
     return names
 
 
-def image_list(root: Path) -> Domain:
+def image_list(root):
     names = write(root / "web")
     (root / "image_list").mkdir(exist_ok=True)
     lines = (f"web/{name} {number // 4}\n" for number, name in enumerate(names))
@@ -46,22 +46,22 @@ def image_list(root: Path) -> Domain:
     return open_domain(root, "ImageList", ["web"])
 
 
-def image_folder(root: Path) -> Domain:
+def image_folder(root):
     write(root / "web")
     return open_domain(root, "ImageFolder", ["web"])
 
 
-def corrupted(root: Path) -> Domain:
+def corrupted(root):
     write(root / "frost" / "1")
     return open_domain(root, "CorruptedImages", ["frost/1"])
 
 
-def folder(root: Path) -> Domain:
+def folder(root):
     write(root)
     return open_domain(root, "Folder", ["."], classes=CLASSES)
 
 
-def hugging_face(root: Path) -> Domain:
+def hugging_face(root):
     datasets = pytest.importorskip("datasets", reason="the extra huggingface is not installed")
     names = write(root / "files")
     features = datasets.Features(image=datasets.Image(), label=datasets.ClassLabel(names=CLASSES))
@@ -77,14 +77,14 @@ def hugging_face(root: Path) -> Domain:
 class Pairs:
     """A map-style dataset of (image, class)."""
 
-    def __len__(self) -> int:
+    def __len__(self):
         return COUNT
 
-    def __getitem__(self, number: int) -> tuple[Image.Image, int]:
+    def __getitem__(self, number):
         return image(number), number // 4
 
 
-def python(root: Path) -> Domain:
+def python(root):
     return as_domain(Pairs(), labels=[number // 4 for number in range(COUNT)], classes=CLASSES)
 
 

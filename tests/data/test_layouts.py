@@ -9,7 +9,7 @@ from tests.refusals import refused
 from tllib_ancon.cli.main import parser_of
 from tllib_ancon.data.completeness import check_dataset
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.layout import LAYOUTS, FolderLayout, Opening, layout
+from tllib_ancon.data.layout import LAYOUTS, FolderLayout, layout
 from tllib_ancon.data.layouts import default_resizing, layout_names, missing_dataset
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.runtime.errors import UserError
@@ -25,13 +25,13 @@ def suffixes():
         help = "images of any suffix"
         takes_subset = True
 
-        def open(self, opening: Opening) -> Domain:
+        def open(self, opening):
             paths = opening.tree.images(opening.tree.domain(opening.codes[0]))
             classes = sorted({Path(path).suffix for path in paths})
             labels = [classes.index(Path(path).suffix) for path in paths]
             return Domain.of_files("suffixes", paths, classes, labels, str(opening.root))
 
-        def fits(self, root: Path) -> bool:
+        def fits(self, root):
             return (root / "suffixes.txt").is_file()
 
     yield

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.posix
 OFFICE = SHARED / "data" / "office31"
 
 
-def read(folder: Path, content: str, **options) -> list[tuple[str, int | None]]:
+def read(folder, content, **options):
     (folder / "list.txt").write_text(content, errors="surrogateescape", newline="")
     paths, labels = read_image_list(folder / "list.txt", folder, **options)
     names = [Path(path).relative_to(folder).as_posix() for path in paths]
@@ -111,7 +111,7 @@ def test_paths_are_those_that_were_given(relative, root, random):
     assert Domain.of_files("d", strange, root=root).paths == strange
 
 
-def labelled(**labels_by_folder: list[int]) -> tuple[list[str], np.ndarray]:
+def labelled(**labels_by_folder):
     paths = [f"root/{folder}/x.png" for folder, labels in labels_by_folder.items() for _ in labels]
     return paths, np.array([label for labels in labels_by_folder.values() for label in labels])
 
@@ -131,7 +131,7 @@ def test_folders_name_classes_where_each_class_has_one(images, folders):
     assert class_folders(*images) == folders
 
 
-def write(root: Path, **lists: str) -> Path:
+def write(root, **lists):
     """Lists, and the images that they name."""
     touch(root, *(f"image_list/{name}.txt" for name in lists))
     for name, text in lists.items():

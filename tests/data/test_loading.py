@@ -67,13 +67,13 @@ def test_hold_out_splits_without_overlap(num_samples, fraction, held):
 class Numbers(Images):
     """Image i has i everywhere; ``fail`` is what image 40 raises."""
 
-    def __init__(self, fail: Exception | None = None):
+    def __init__(self, fail=None):
         self.fail = fail
 
-    def __len__(self) -> int:
+    def __len__(self):
         return 90
 
-    def image(self, position: int) -> Image.Image:
+    def image(self, position):
         if self.fail and position == 40:
             raise self.fail
         return Image.new("RGB", (6, 6), (position,) * 3)
@@ -82,12 +82,12 @@ class Numbers(Images):
 LEVELS = {"mean": (0.0,) * 3, "std": (1 / 255,) * 3}
 
 
-def numbers(side: int = 6, fail: Exception | None = None) -> UnlabelledImages:
+def numbers(side=6, fail=None):
     options = Preprocessing(val_resizing="res.", resize_size=side, **LEVELS)
     return UnlabelledImages(Domain("numbers", Numbers(fail)), evaluation_transform(options))
 
 
-def read(loader: ImageLoader, pause: float = 0.0) -> list[int]:
+def read(loader, pause=0.0):
     """The numbers of the images, which must be what they show."""
     found = []
     for indices, images in loader:
@@ -97,7 +97,7 @@ def read(loader: ImageLoader, pause: float = 0.0) -> list[int]:
     return found
 
 
-def loading_processes() -> set[BaseProcess]:
+def loading_processes():
     return set(multiprocessing.active_children())
 
 
@@ -118,7 +118,7 @@ def test_loaders_read_through_the_same_workers_and_an_epoch_may_be_left(workers)
 
 
 def test_workers_end_with_their_pass_or_when_they_are_closed(monkeypatch):
-    killed: list[BaseProcess] = []
+    killed = []
     monkeypatch.setattr(BaseProcess, "terminate", lambda self: killed.append(self) or self.kill())
     before = loading_processes()
     assert len(read(ImageLoader(numbers(), 4, 2))) == 90

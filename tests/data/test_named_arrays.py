@@ -1,6 +1,6 @@
 """Images and labels in one object are told apart by usual names; what could mean several things is refused."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,22 +22,22 @@ class OpenFile(Mapping[str, Any]):
     def __init__(self, **arrays):
         self.arrays = arrays
 
-    def __getitem__(self, key: str):
+    def __getitem__(self, key):
         return self.arrays[key]
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self):
         return iter(self.arrays)
 
-    def __len__(self) -> int:
+    def __len__(self):
         return len(self.arrays)
 
 
-def npz(folder: Path, **arrays) -> Path:
+def npz(folder, **arrays):
     np.savez(folder / "a.NPZ", **arrays)
     return (folder / "a.NPZ.npz").rename(folder / "a.NPZ")
 
 
-def pt(folder: Path, content, name: str = "a.pt") -> Path:
+def pt(folder, content, name="a.pt"):
     torch.save(content, folder / name)
     return folder / name
 

@@ -20,13 +20,13 @@ SHAPE = (3, 2)
 """Rows and columns, so that no test passes with them exchanged."""
 
 
-def deep(*channels: int) -> Pixels:
+def deep(*channels):
     """16 bits, in which upper and lower bytes differ everywhere."""
     count = int(np.prod((*SHAPE, *channels)))
     return (1000 + 257 * np.arange(count) + np.arange(count) // 2).astype(np.uint16).reshape(*SHAPE, *channels)
 
 
-def png16(pixels: Pixels) -> bytes:
+def png16(pixels):
     """A PNG of 16 bits a channel, which Pillow does not write in colour."""
     height, width, channels = pixels.shape
     rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
@@ -39,7 +39,7 @@ def png16(pixels: Pixels) -> bytes:
     return content
 
 
-def tiff(pixels: Pixels, **options: Any) -> bytes:
+def tiff(pixels, **options):
     tifffile = pytest.importorskip("tifffile")
     content = io.BytesIO()
     photometric = "rgb" if pixels.shape[-1] in (3, 4) else "minisblack"
@@ -47,13 +47,13 @@ def tiff(pixels: Pixels, **options: Any) -> bytes:
     return content.getvalue()
 
 
-def saved(image: Image.Image, kind: str, **options: Any) -> bytes:
+def saved(image, kind, **options):
     content = io.BytesIO()
     image.save(content, kind, **options)
     return content.getvalue()
 
 
-def read(content: bytes, **decoding: Any) -> Samples:
+def read(content, **decoding):
     return read_samples(io.BytesIO(content), Decoding(**decoding))
 
 

@@ -31,16 +31,16 @@ LEVELS = 2
 """Of 255: Pillow rounds between its passes over columns and rows and has finer weights than torch."""
 
 
-def image(size: tuple[int, int]) -> Image.Image:
+def image(size):
     width, height = size
     return Image.fromarray(np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
-def toolkit_resizing(side: int):
+def toolkit_resizing(side):
     return importlib.import_module("tllib.vision.transforms").ResizeImage(side)
 
 
-def pillow_default(side: int):
+def pillow_default(side):
     return lambda image: image.resize((side, side))
 
 

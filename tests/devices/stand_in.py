@@ -13,13 +13,11 @@ precision; a wait for the device; random numbers of the device; ``torch.compile`
 
 import contextlib
 import os
-from collections.abc import Iterator
 from functools import cache
 from unittest import mock
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -30,7 +28,7 @@ INDEXING = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_ind
 _ENGINE = torch.autograd._engine_run_backward
 
 
-def device_of(tensor: Tensor) -> torch.device:
+def device_of(tensor):
     """The device that the tensor stands for."""
     if tensor.device.type != "cpu":
         return tensor.device
@@ -38,14 +36,14 @@ def device_of(tensor: Tensor) -> torch.device:
     return device
 
 
-def on_device(tensor: Tensor, device: torch.device, dtype: torch.dtype | None = None, **layout) -> Tensor:
+def on_device(tensor, device, dtype=None, **layout):
     """A copy of the tensor on another device, through which gradients flow back."""
     copied = _Moved.apply(tensor, _numbered(device), dtype, layout)
     return copied
 
 
 @contextlib.contextmanager
-def StandIn() -> Iterator[None]:
+def StandIn():
     """The context in which there is a second device; Accelerate, which remembers that of a process, looks again."""
     from accelerate.state import AcceleratorState
 
@@ -59,7 +57,7 @@ def StandIn() -> Iterator[None]:
             yield
 
 
-def tensors_in(values) -> list[Tensor]:
+def tensors_in(values):
     """The tensors in nested lists, tuples and dicts."""
     if isinstance(values, Tensor):
         return [values]
@@ -70,7 +68,7 @@ def tensors_in(values) -> list[Tensor]:
     return [tensor for value in values for tensor in tensors_in(value)]
 
 
-def _device_of_result(operation: OpOverload, args, kwargs) -> torch.device | None:
+def _device_of_result(operation, args, kwargs):
     """Where the operation runs on these arguments; None if there is no tensor among them."""
     name = operation.overloadpacket.__name__
     given = [*args, *kwargs.values()]
@@ -127,7 +125,7 @@ class _Names(TorchFunctionMode):
             return _ENGINE(roots, *args, **kwargs)
 
     @contextlib.contextmanager
-    def _on(self, device: torch.device) -> Iterator[None]:
+    def _on(self, device):
         before = self.current
         self.current = _numbered(device)
         try:
@@ -139,17 +137,17 @@ class _Names(TorchFunctionMode):
 class _Operations(TorchDispatchMode):
     """Refuses operations on tensors of two devices, and marks what comes out of the others."""
 
-    def __init__(self, names: _Names):
+    def __init__(self, names):
         super().__init__()
         self.names = names
         self.process = os.getpid()
-        self.has_cublas_workspace: bool | None = None  # None before the first product of matrices
+        self.has_cublas_workspace = None  # None before the first product of matrices
 
-    def __torch_dispatch__(self, operation: OpOverload, types, args=(), kwargs=None):
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         with torch._C.DisableTorchFunction():
             return self._run(operation, args, kwargs or {})
 
-    def _run(self, operation: OpOverload, args, kwargs):
+    def _run(self, operation, args, kwargs):
         if _is_composite(operation):
             with self:  # in inference mode these come here as they are
                 return operation.decompose(*args, **kwargs)
@@ -178,7 +176,7 @@ class _Operations(TorchDispatchMode):
 
 class _Moved(torch.autograd.Function):
     @staticmethod
-    def forward(context, tensor: Tensor, device: torch.device, dtype: torch.dtype | None, layout) -> Tensor:
+    def forward(context, tensor, device, dtype, layout):
         context.origin = device_of(tensor), tensor.dtype
         with torch._C.DisableTorchFunction():
             copied = tensor.detach().to(dtype or tensor.dtype, copy=True, **layout)
@@ -186,11 +184,11 @@ class _Moved(torch.autograd.Function):
         return copied
 
     @staticmethod
-    def backward(context, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(context, gradient):
         return on_device(gradient, *context.origin), None, None, None
 
 
-def _to(tensor: Tensor, *args, **kwargs) -> Tensor:
+def _to(tensor, *args, **kwargs):
     copy = kwargs.pop("copy", False)
     if args and isinstance(args[0], Tensor):
         args = (device_of(args[0]), args[0].dtype)
@@ -205,13 +203,13 @@ def _to(tensor: Tensor, *args, **kwargs) -> Tensor:
     return on_device(tensor, device, dtype, **layout)
 
 
-def _as_tensor(data, dtype: torch.dtype | None = None, device=None) -> Tensor:
+def _as_tensor(data, dtype=None, device=None):
     tensor = data if isinstance(data, Tensor) else torch.as_tensor(data, dtype=dtype)
     return _to(tensor, device_of(tensor) if device is None else torch.device(device), dtype)
 
 
 def _of_cpu_alone(function):
-    def call(tensor: Tensor, *args, **kwargs):
+    def call(tensor, *args, **kwargs):
         if device_of(tensor) != CPU:
             raise TypeError(f"can't convert a tensor of {device_of(tensor)} to numpy; use Tensor.cpu() first")
         return function(tensor, *args, **kwargs)
@@ -219,7 +217,7 @@ def _of_cpu_alone(function):
     return call
 
 
-def _deepcopy(tensor: Tensor, memo):
+def _deepcopy(tensor, memo):
     copied = tensor.__deepcopy__(memo)
     _mark(copied, device_of(tensor))
     return copied
@@ -240,7 +238,7 @@ _ANSWERS = {
 class _Autocast(torch.autocast):
     """``torch.autocast`` whose ``cuda`` is the CPU, with CUDA's default precision."""
 
-    def __init__(self, device_type: str, dtype: torch.dtype | None = None, **options):
+    def __init__(self, device_type, dtype=None, **options):
         stands_for_gpu = device_type == DEVICE.type
         default = torch.float16 if stands_for_gpu else None
         super().__init__("cpu" if stands_for_gpu else device_type, dtype or default, **options)
@@ -267,23 +265,23 @@ _PATCHES = {
 
 
 @cache
-def _is_composite(operation: OpOverload) -> bool:
+def _is_composite(operation):
     """Whether it is made of other operations."""
     name = operation.name()
     return torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd")
 
 
-def _numbered(device: torch.device) -> torch.device:
+def _numbered(device):
     return torch.device(device.type, 0) if device.type == DEVICE.type and device.index is None else device
 
 
-def _storage(tensor: Tensor) -> int:
+def _storage(tensor):
     return int(tensor.untyped_storage()._cdata)
 
 
-def _is_marked(tensor: Tensor) -> bool:
+def _is_marked(tensor):
     return hasattr(tensor.untyped_storage(), "stands_for")
 
 
-def _mark(tensor: Tensor, device: torch.device):
+def _mark(tensor, device):
     tensor.untyped_storage().stands_for = device

@@ -7,7 +7,7 @@ the CPU alone returns.
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import TensorDataset
 
 import tllib_ancon
@@ -30,7 +30,7 @@ class Named(nn.Module):
         self.norm = nn.BatchNorm1d(6)
         self.head = nn.Linear(6, 3)
 
-    def forward(self, tokens: Tensor, weights: Tensor) -> Tensor:
+    def forward(self, tokens, weights):
         mean = (self.embedding(tokens) * weights[..., None]).mean(1)
         return self.head(self.norm(mean))
 
@@ -41,7 +41,7 @@ FLOATS = torch.from_numpy(PIXELS).movedim(-1, 1) / 127.5 - 1
 BYTES = torch.from_numpy(PIXELS).movedim(-1, 1).contiguous()
 
 
-def images(kind: str, device: Device):
+def images(kind, device):
     """The images as each type that holds tensors, on a device."""
     if kind == "mapping":
         return {name: array.to(device) for name, array in ARRAYS.items()}
@@ -57,37 +57,37 @@ def images(kind: str, device: Device):
 KINDS = ("floats", "bytes", "dataset", "list", "mapping")
 
 
-def model_on(kind: str, device: Device) -> nn.Module:
+def model_on(kind, device):
     return (Named().eval() if kind == "mapping" else network()).to(device)
 
 
-def adapt(kind: str, device: Device, **settings) -> tllib_ancon.AdaptationResult:
+def adapt(kind, device, **settings):
     return tllib_ancon.adapt(model_on(kind, device), images(kind, device), **{**QUICK, **settings})
 
 
-def parameters(model: nn.Module) -> list[Tensor]:
+def parameters(model):
     return [tensor.detach().cpu() for tensor in model.state_dict().values()]
 
 
-def adapted(kind: str, device: Device, **settings) -> list[Tensor]:
+def adapted(kind, device, **settings):
     result = adapt(kind, device, **settings)
     assert {device_of(tensor) for tensor in result.model.state_dict().values()} == {device}
     assert {device_of(tensor) for tensor in result.model.parameters()} == {device}
     return parameters(result.model)
 
 
-def predicted(kind: str, device: Device) -> list[Tensor]:
+def predicted(kind, device):
     model = model_on(kind, device)
     predictions = tllib_ancon.predict(model, images(kind, device))
     assert {device_of(tensor) for tensor in model.parameters()} == {device}
     return [torch.from_numpy(predictions.probabilities)]
 
 
-def taught(kind: str, device: Device) -> list[Tensor]:
+def taught(kind, device):
     return adapted(kind, device, teach=0.5, answers=torch.from_numpy(LABELS).to(device))
 
 
-def certified(kind: str, device: Device) -> list[Tensor]:
+def certified(kind, device):
     result = adapt(kind, device, method="ancon", adapted="all", lr=0.1)
     certificate = result.certify(torch.from_numpy(LABELS).to(device)).certificate
     two_models = tllib_ancon.certify(model_on(kind, device), result.model, images(kind, device), labels=LABELS)
@@ -95,7 +95,7 @@ def certified(kind: str, device: Device) -> list[Tensor]:
     return [torch.tensor(certificate["difference"])]
 
 
-def assessed(kind: str, device: Device) -> list[Tensor]:
+def assessed(kind, device):
     model = model_on(kind, device)
     target = images(kind, device)
     assessment = tllib_ancon.assess(model, target, source=target, answers=torch.from_numpy(LABELS).to(device))
@@ -103,14 +103,14 @@ def assessed(kind: str, device: Device) -> list[Tensor]:
     return [torch.tensor(assessment.accuracy), torch.tensor(assessment.indicators["agreement"])]
 
 
-def streamed(kind: str, device: Device) -> list[Tensor]:
+def streamed(kind, device):
     stream = tllib_ancon.online(network().to(device))
     return [stream(batch.to(device)).cpu() for batch in FLOATS.split(65)]
 
 
-def of_another_output(kind: str, device: Device) -> list[Tensor]:
+def of_another_output(kind, device):
     class Pairs(Named):
-        def forward(self, tokens: Tensor, weights: Tensor):
+        def forward(self, tokens, weights):
             return {"scores": [super().forward(tokens, weights)]}
 
     result = tllib_ancon.adapt(Pairs().eval().to(device), images("mapping", device), method="adabn", quiet=True)

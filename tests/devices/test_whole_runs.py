@@ -6,12 +6,11 @@ ways they take.
 """
 
 import contextlib
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tests.devices.stand_in import CPU, DEVICE, StandIn, device_of
 from tests.domains_on_disk import write_domain
@@ -23,7 +22,7 @@ from tllib_ancon.config.settings import choices_of
 from tllib_ancon.models.checkpoints import load_state_dict
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training import loop, optimizer
-from tllib_ancon.training.adapt import AdaptationResult, adapt
+from tllib_ancon.training.adapt import adapt
 from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.checkpointing import copy_to_cpu
 from tllib_ancon.training.predict import predict
@@ -58,14 +57,14 @@ def domains(tmp_path_factory):
     return root
 
 
-def run(domains: Path, log: Path | None = None, **settings) -> AdaptationResult:
+def run(domains, log=None, **settings):
     torch.manual_seed(0)
     given = {**FIXED, "root": str(domains), "norm_mean": (0.4,) * 3, "norm_std": (0.2,) * 3}
     given |= few_neighbors(settings.get("method", "ancon"), 2, 2) | ({} if log is None else {"log": str(log)})
     return adapt(Network(), **{**given, **settings})
 
 
-def same(one: AdaptationResult, other: AdaptationResult, tolerance: float = ROUNDING):
+def same(one, other, tolerance=ROUNDING):
     expected, found = ({k: v.cpu() for k, v in result.model.state_dict().items()} for result in (one, other))
     torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
     for line in (*one.metrics, *other.metrics):
@@ -73,7 +72,7 @@ def same(one: AdaptationResult, other: AdaptationResult, tolerance: float = ROUN
     torch.testing.assert_close(other.metrics, one.metrics, rtol=tolerance, atol=tolerance)
 
 
-def on_device(domains: Path, **settings) -> AdaptationResult:
+def on_device(domains, **settings):
     with StandIn():
         found = run(domains, **settings)
     assert {device_of(tensor) for tensor in found.model.state_dict().values()} == {CPU}  # where the caller's model lay
@@ -168,7 +167,7 @@ def test_a_run_continues_on_another_device(domains, tmp_path, first, second, set
 
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_step_that_fp16_leaves_out_is_none_of_the_schedule(domains, fused, monkeypatch, recwarn):
-    steps: list[tuple[bool, int]] = []
+    steps = []
     step = Adaptation._step
 
     def with_a_first_gradient_too_large(self, *args):
@@ -203,7 +202,7 @@ TRAININGS = {
 }
 
 
-def train(domains: Path, log: Path, **settings) -> dict[str, Tensor]:
+def train(domains, log, **settings):
     network = {"arch": "small_cnn", "scratch": True, "bottleneck_dim": 8, "image_size": 16, "resize_size": 16}
     more = {"root": str(domains), "source": ("bright",), "log": str(log), "iters_per_epoch": 3, "batch_size": 4}
     result = pretrain(PretrainConfig(**{**FIXED, "no_hflip": True, **network, **more, **settings}))

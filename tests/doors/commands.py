@@ -6,7 +6,6 @@ import re
 import shlex
 import threading
 import time
-from collections.abc import Iterator
 from unittest.mock import patch
 
 import torch
@@ -17,14 +16,14 @@ from tests.certify.serving import Visitor
 from tests.domains_on_disk import write_domain
 from tests.doors.scenes import SCENES, scene  # noqa: F401 - of both files
 from tests.doors.telling import content, folder, values
-from tests.doors.world import FILES, Said, World, command, finished
+from tests.doors.world import FILES, Said, command, finished
 from tests.in_this_process import runs_here
 from tllib_ancon import AdaptConfig, PretrainConfig, methods
 from tllib_ancon.measures.disagreement import DisagreementTest
 
 
 @scene
-def page(world: World) -> Iterator[str]:
+def page(world):
     """What ``certify`` prints while a person labels on its page."""
     log = world.folder / "asked"
     finished(*world.words("adapt IMAGES -t dark --checkpoint SOURCE --epochs 4 --lr 0.1 --log"), log)
@@ -46,7 +45,7 @@ def page(world: World) -> Iterator[str]:
 
 
 @scene
-def benchmark_and_report(world: World) -> Iterator[str]:
+def benchmark_and_report(world):
     root = world.folder / "office"
     out = world.folder / "runs"
     root.mkdir()
@@ -74,7 +73,7 @@ def benchmark_and_report(world: World) -> Iterator[str]:
 
 
 @scene
-def demo(world: World) -> Iterator[str]:
+def demo(world):
     """On data that lie there already: a few noisy pictures of ten classes."""
     out = world.folder / "demo"
     for seed, name in enumerate(("rendered", "handwritten")):
@@ -91,7 +90,7 @@ def demo(world: World) -> Iterator[str]:
 
 
 @scene
-def helps(world: World) -> Iterator[str]:
+def helps(world):
     """Of every flag its names, its value, range and default; a star before those of the short text."""
     listed = re.findall(r"^    (\w+)", command("--help").out.getvalue(), re.MULTILINE)
     with patch.dict(os.environ, COLUMNS="1000"):
@@ -107,13 +106,13 @@ def helps(world: World) -> Iterator[str]:
                 yield f"{star} {names} {note[0] if note else ''}".rstrip()
 
 
-def _entries(text: str) -> list[str]:
+def _entries(text):
     joined = re.sub(r"\n {20,}", "  ", text)
     return [line.strip() for line in joined.splitlines() if re.match(r" {2,4}\S", line)]
 
 
 @scene
-def contract(world: World) -> Iterator[str]:
+def contract(world):
     names = sorted(tllib_ancon.__all__)
     yield f"names = {names}"
     yield f"methods = {methods.names()}"
@@ -129,7 +128,7 @@ def contract(world: World) -> Iterator[str]:
     yield from _adapted_in_memory()
 
 
-def _signature(part) -> str:
+def _signature(part):
     shown = []
     for parameter in inspect.signature(part).parameters.values():
         name = str(parameter).partition(":")[0]
@@ -141,7 +140,7 @@ def _signature(part) -> str:
     return f"{part.__name__}({', '.join(shown)})"
 
 
-def _adapted_in_memory() -> Iterator[str]:
+def _adapted_in_memory():
     """Own network, own data set."""
     torch.manual_seed(0)
     network = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())

@@ -14,15 +14,15 @@ from tests.doors.world import World
 RECORDED = Path(__file__).with_name("recorded")
 
 
-def path(name: str) -> Path:
+def path(name):
     return RECORDED / f"{name.replace(' ', '-').replace(',', '')}.txt"
 
 
-def told(name: str, world: World) -> list[str]:
+def told(name, world):
     return world.steady(SCENES[name](world))
 
 
-def main(names: list[str]):
+def main(names):
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         world = World(Path(folder))

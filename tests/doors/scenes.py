@@ -1,24 +1,24 @@
 """Scenes: what a person does, and what comes of it, line by line."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from tests.doors.telling import folder
 from tests.doors.world import FILES, World, command
 
 Scene = Callable[[World], Iterable[str]]
-SCENES: dict[str, Scene] = {}
+SCENES = {}
 
 
-def scene(function: Scene) -> Scene:
+def scene(function):
     SCENES[function.__name__] = function
     return function
 
 
-def script(lines: list[str]) -> Scene:
+def script(lines):
     """What commands say one after the other in a folder of their own, and then every file in it."""
 
-    def tell(world: World) -> Iterator[str]:
+    def tell(world):
         with world.own_folder() as own:
             for line in lines:
                 yield f"$ {line}"

@@ -2,9 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator
 from difflib import SequenceMatcher
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -17,7 +15,7 @@ TOLERANCE = 3e-3
 """Relative: the last bits of a number depend on the processor and on PyTorch's version, and training enlarges them."""
 
 
-def values(value, name: str = "") -> Iterator[str]:
+def values(value, name=""):
     """``name.key[2] = value`` for every value of nested dicts and lists, in the order of the names; of a run's metrics
     all on one line."""
     if isinstance(value, dict) and "epoch" in value and name:
@@ -33,7 +31,7 @@ def values(value, name: str = "") -> Iterator[str]:
         yield f"{name} = {shown(value)}"
 
 
-def shown(value) -> str:
+def shown(value):
     """Of a tensor or an array its type and shape alone: numbers of weights change with the machine."""
     if isinstance(value, torch.Tensor | np.ndarray):
         array = np.asarray(value)
@@ -46,7 +44,7 @@ def shown(value) -> str:
     return repr(value)
 
 
-def folder(path: Path) -> Iterator[str]:
+def folder(path):
     """Every file below a folder by its name and content."""
     for file in sorted(path.rglob("*")):
         if not file.is_file() or file.name.startswith("."):
@@ -56,7 +54,7 @@ def folder(path: Path) -> Iterator[str]:
             yield f"{name}: {line}".replace(str(path), "RUN")
 
 
-def content(path: Path) -> Iterable[str]:
+def content(path):
     if path.suffix == ".json":
         return values(json.loads(path.read_text()))
     if path.suffix == ".jsonl":
@@ -73,7 +71,7 @@ def content(path: Path) -> Iterable[str]:
     return ["a file"] if path.stat().st_size else ["an empty file"]
 
 
-def steady(lines: Iterable[str], folders: dict[Path, str]) -> list[str]:
+def steady(lines, folders):
     """Without what differs from run to run: speeds, checksums, versions, and of folders the place."""
     text = VOLATILE.sub(lambda found: found[1] or "…", "\n".join(lines))
     for folder, name in folders.items():
@@ -81,7 +79,7 @@ def steady(lines: Iterable[str], folders: dict[Path, str]) -> list[str]:
     return text.splitlines()
 
 
-def differences(recorded: list[str], told: list[str]) -> list[str]:
+def differences(recorded, told):
     """Lines that differ by more than :data:`TOLERANCE` or by a last digit that is shown."""
     found = []
     for kind, start, end, told_start, told_end in SequenceMatcher(
@@ -98,15 +96,15 @@ def differences(recorded: list[str], told: list[str]) -> list[str]:
     return found
 
 
-def _without_numbers(lines: list[str]) -> list[str]:
+def _without_numbers(lines):
     return [NUMBER.sub("#", " ".join(line.split())) for line in lines]
 
 
-def _same(first: str, second: str) -> bool:
+def _same(first, second):
     return all(_near(*pair) for pair in zip(NUMBER.findall(first), NUMBER.findall(second), strict=True))
 
 
-def _near(first: str, second: str) -> bool:
+def _near(first, second):
     if first == second or "." not in first + second:
         return first == second
     decimals = max(len(number.partition(".")[2]) for number in (first, second))

@@ -1,11 +1,10 @@
 """Bad input of each kind is one line that names the flag or the file, exit status 2, and nothing is written."""
 
 import json
-from pathlib import Path
 
 import pytest
 
-from tests.doors.world import FILES, World, command
+from tests.doors.world import FILES, command
 
 REFUSED = json.loads((FILES / "refused.json").read_text())
 """Words of a command -> what its message says; what stands in a file in place of something right, and the same."""
@@ -22,7 +21,7 @@ epochs = 1
 """
 
 
-def refused(world: World, line: str, **files: str) -> str:
+def refused(world, line, **files):
     """The message about a command that is given in a folder with these files."""
     words = world.words(line)
     before = contents(world.folder)
@@ -45,11 +44,11 @@ def refused(world: World, line: str, **files: str) -> str:
     return message
 
 
-def contents(folder: Path) -> dict[Path, bytes]:
+def contents(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def filled(text: str) -> str:
+def filled(text):
     for name, long in LONG.items():
         text = text.replace(name, long)
     return text

@@ -5,7 +5,6 @@ import io
 import os
 import shlex
 import tempfile
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -25,13 +24,13 @@ class Said:
     err: io.StringIO = field(default_factory=io.StringIO)
     status: int | str | None = None
 
-    def lines(self) -> list[str]:
+    def lines(self):
         printed = [f"out: {line}" for line in self.out.getvalue().splitlines()]
         complaints = [f"err: {line}" for line in self.err.getvalue().splitlines()]
         return [f"status = {self.status}", *printed, *complaints]
 
 
-def command(*words, said: Said | None = None) -> Said:
+def command(*words, said=None):
     """``tllib-ancon WORDS``"""
     said = said or Said()
     with contextlib.redirect_stdout(said.out), contextlib.redirect_stderr(said.err):
@@ -42,7 +41,7 @@ def command(*words, said: Said | None = None) -> Said:
     return said
 
 
-def finished(*words) -> Said:
+def finished(*words):
     said = command(*words)
     assert said.status == 0, said.err.getvalue()
     return said
@@ -53,25 +52,25 @@ class World:
     folder: Path
 
     @cached_property
-    def domains(self) -> Path:
+    def domains(self):
         """``bright``, which is the source, and ``dark``."""
         root = self.folder / "domains"
         root.mkdir()
         return write_domains(root)
 
     @cached_property
-    def images(self) -> list[str]:
+    def images(self):
         """The words of every command on them."""
         return small_arguments(self.domains)
 
     @cached_property
-    def source(self) -> Path:
+    def source(self):
         """A run directory."""
         log = self.folder / "source"
         finished("pretrain", *self.images, "--epochs", 6, "--log", log)
         return log
 
-    def words(self, line: str) -> list[str]:
+    def words(self, line):
         """The words of a command, of which some stand for what is here."""
         places = {"IMAGES": shlex.join(self.images), "DOMAINS": self.domains, "SOURCE": self.source, "FILES": FILES}
         for name, place in places.items():
@@ -79,7 +78,7 @@ class World:
         return shlex.split(line)
 
     @contextlib.contextmanager
-    def own_folder(self) -> Iterator[Path]:
+    def own_folder(self):
         """A new one, in which commands run in this context."""
         before = Path.cwd()
         own = Path(tempfile.mkdtemp(dir=self.folder))
@@ -89,5 +88,5 @@ class World:
         finally:
             os.chdir(before)
 
-    def steady(self, lines: Iterable[str]) -> list[str]:
+    def steady(self, lines):
         return telling.steady(lines, {FILES: "FILES", self.folder: "HERE"})

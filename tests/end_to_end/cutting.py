@@ -4,15 +4,14 @@ import signal
 
 from tllib_ancon.cli.main import main
 from tllib_ancon.training.adaptation import Adaptation
-from tllib_ancon.training.loop import TrainingLoop
 
 
-def counting(monkeypatch, loop: type[TrainingLoop] = Adaptation, cut: int | None = None) -> list[int]:
+def counting(monkeypatch, loop=Adaptation, cut=None):
     """The epochs that are trained from here on, up to one that is ``cut``."""
     train_epoch = loop._train_epoch
-    epochs: list[int] = []
+    epochs = []
 
-    def counted(self: TrainingLoop, epoch: int) -> dict[str, float]:
+    def counted(self, epoch):
         if epoch == cut:
             raise KeyboardInterrupt
         epochs.append(epoch)
@@ -22,7 +21,7 @@ def counting(monkeypatch, loop: type[TrainingLoop] = Adaptation, cut: int | None
     return epochs
 
 
-def cut_in_the_second_epoch(monkeypatch, words: list[str], loop: type[TrainingLoop] = Adaptation):
+def cut_in_the_second_epoch(monkeypatch, words, loop=Adaptation):
     """Run a command until its adaptation, or its training of a source model, has one epoch behind it."""
     with monkeypatch.context() as patch:
         counting(patch, loop, cut=2)

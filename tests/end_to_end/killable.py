@@ -7,10 +7,6 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
-from multiprocessing.context import ForkServerContext
-from multiprocessing.process import BaseProcess
-from pathlib import Path
 
 import accelerate  # noqa: F401
 import timm  # noqa: F401
@@ -31,7 +27,7 @@ from tllib_ancon.training.run import RunDirectory
 torch.set_num_threads(1)
 
 
-def server() -> ForkServerContext:
+def server():
     """What starts processes that have imported all this."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
@@ -39,12 +35,12 @@ def server() -> ForkServerContext:
 
 
 def start(
-    arguments: list[str],
-    events_until_kill: int | None = None,
-    errors: Path | None = None,
-    launch: dict[str, str] | None = None,
-    pinned: bool = False,
-) -> BaseProcess:
+    arguments,
+    events_until_kill=None,
+    errors=None,
+    launch=None,
+    pinned=False,
+):
     """Start ``tllib-ancon ARGUMENTS``; it kills itself when so many steps and file operations have begun.
 
     Args:
@@ -57,9 +53,7 @@ def start(
     return process
 
 
-def start_in_two(
-    arguments: list[str], errors: Path | None = None, events_until_second_is_killed: int | None = None
-) -> list[BaseProcess]:
+def start_in_two(arguments, errors=None, events_until_second_is_killed=None):
     """The command in two processes, as a launcher would start them; ``errors/RANK.txt`` gets what each complains of."""
     processes = []
     for launch, events in zip(launched_in_two(), (None, events_until_second_is_killed), strict=True):
@@ -68,23 +62,23 @@ def start_in_two(
     return processes
 
 
-def launched_in_two() -> list[dict[str, str]]:
+def launched_in_two():
     """The variables that a launcher sets for each of two processes."""
     both = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     return [{**both, "RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
 
 
-def free_port() -> int:
+def free_port():
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
 
 
-def finish_in_two(arguments: list[str]):
+def finish_in_two(arguments):
     _finish(start_in_two(arguments))
 
 
-def results_in_two(function, *args, folder: Path):
+def results_in_two(function, *args, folder):
     """What ``function(*args)`` returns in each of two processes that are joined: a value that ``torch.save`` takes."""
     files = [folder / f"{rank}.pt" for rank in (0, 1)]
     launches = zip(launched_in_two(), files, strict=True)
@@ -95,25 +89,25 @@ def results_in_two(function, *args, folder: Path):
     return [torch.load(file, weights_only=False) for file in files]
 
 
-def _keep_result(launch: dict[str, str], file: Path, function, args):
+def _keep_result(launch, file, function, args):
     os.environ.update(launch)
     join()
     torch.save(function(*args), file)
     leave()
 
 
-def _finish(processes: list[BaseProcess]):
+def _finish(processes):
     for process in processes:
         process.join()
     assert [process.exitcode for process in processes] == [0, 0]
 
 
 def run(
-    arguments: list[str],
-    events_until_kill: int | None,
-    errors: Path | None,
-    launch: dict[str, str] | None,
-    pinned: bool,
+    arguments,
+    events_until_kill,
+    errors,
+    launch,
+    pinned,
 ):
     os.environ.update(launch or {})
     if pinned and not torch.cuda.is_available():
@@ -159,17 +153,17 @@ def _pass_batches_through_a_thread():
     Workers._start = start_pinned
 
 
-def _before(event: Callable[[], object], function):
+def _before(event, function):
     return lambda *args: (event(), function(*args))[1]
 
 
-def wait_for(happened: Callable[[], bool]):
+def wait_for(happened):
     """Without a deadline of its own: the machine may be busy, and the suite ends a test that takes too long."""
     while not happened():
         time.sleep(0.005)
 
 
-def last_epoch(run: Path) -> int:
+def last_epoch(run):
     """The last that is kept, from 0; -1 for none."""
     metrics = run / "metrics.jsonl"
     if not metrics.is_file():
@@ -177,10 +171,10 @@ def last_epoch(run: Path) -> int:
     return len(metrics.read_text().splitlines()) - 1
 
 
-def outcome(run: Path):
+def outcome(run):
     """All that a finished run holds except how fast it was, and its settings, which name its folder."""
     return outcomes.outcome(run, "checkpoints/*.pth", "metrics.jsonl", "result.json", "**/*.npz")
 
 
-def weights(run: Path, name: str = "latest.pth") -> dict[str, torch.Tensor]:
+def weights(run, name="latest.pth"):
     return torch.load(run / "checkpoints" / name, weights_only=True)

@@ -20,17 +20,17 @@ class Place:
     checkpoint: Path
 
     @property
-    def root(self) -> Path:
+    def root(self):
         return self.folder / "domains"
 
-    def adapt(self, *words: str, target: bool = True) -> list[str]:
+    def adapt(self, *words, target=True):
         target_words = ["-t", "dark"] if target else []
         return [
             *("adapt", str(self.root), "-d", "ImageList", *target_words, "--checkpoint", str(self.checkpoint)),
             *("--epochs", "1", "-b", "16", "-j", "0", "--quiet", "--log", str(self.folder / "run"), *words),
         ]
 
-    def pretrain(self, *words: str) -> list[str]:
+    def pretrain(self, *words):
         shared = [word for word in small_arguments(self.root) if word not in ("-s", "bright")]
         return ["pretrain", *shared, "--epochs", "1", "--log", str(self.folder / "run"), *words]
 
@@ -42,63 +42,63 @@ def place(source_checkpoint, tmp_path):
     return Place(tmp_path, tmp_path / "source")
 
 
-def another_size(place: Place) -> list[str]:
+def another_size(place):
     return place.adapt("--image-size", "20", "--resize-size", "20")
 
 
-def no_target(place: Place) -> list[str]:
+def no_target(place):
     return place.adapt(target=False)
 
 
-def no_layout(place: Place) -> list[str]:
+def no_layout(place):
     return [word for word in place.adapt() if word not in ("-d", "ImageList")]
 
 
-def no_source(place: Place) -> list[str]:
+def no_source(place):
     return place.pretrain()
 
 
-def no_target_for_cdan(place: Place) -> list[str]:
+def no_target_for_cdan(place):
     return place.pretrain("-s", "bright", "--method", "cdan", "-i", "2")
 
 
-def a_run_of_other_settings(place: Place) -> list[str]:
+def a_run_of_other_settings(place):
     assert main(place.adapt("--seed", "1")) == 0
     return place.adapt()
 
 
-def predictions_that_exist(place: Place) -> list[str]:
+def predictions_that_exist(place):
     (place.folder / "out.csv").write_text("mine")
     words = ["predict", str(place.root / "dark"), "--checkpoint", str(place.checkpoint), "-j", "0", "--quiet"]
     return [*words, "--out", str(place.folder / "out.csv")]
 
 
-def a_damaged_image(place: Place) -> list[str]:
+def a_damaged_image(place):
     next((place.root / "dark").rglob("*.png")).write_bytes(b"no image")
     return place.adapt()
 
 
-def a_missing_image(place: Place) -> list[str]:
+def a_missing_image(place):
     next((place.root / "dark").rglob("*.png")).unlink()
     return place.adapt()
 
 
-def an_image_outside_the_root(place: Place) -> list[str]:
+def an_image_outside_the_root(place):
     shutil.move(place.root / "dark", place.folder / "dark")
     file = place.root / "image_list" / "dark.txt"
     file.write_text("".join(f"{place.folder}/{line}\n" for line in file.read_text().splitlines()))
     return place.adapt()
 
 
-def a_batch_larger_than_the_images(place: Place) -> list[str]:
+def a_batch_larger_than_the_images(place):
     return place.adapt("-b", "100")
 
 
-def a_rate_that_is_fitted_for_adamw(place: Place) -> list[str]:
+def a_rate_that_is_fitted_for_adamw(place):
     return place.adapt("--step-change", "0.05", "--optimizer", "adamw")
 
 
-def class_folders_that_are_images(place: Place) -> list[str]:
+def class_folders_that_are_images(place):
     for number, image in enumerate(sorted((place.root / "dark").rglob("*.png"))):
         (place.folder / "photos" / "mine").mkdir(parents=True, exist_ok=True)
         shutil.copy(image, place.folder / "photos" / "mine" / f"{number}.png")
@@ -107,12 +107,12 @@ def class_folders_that_are_images(place: Place) -> list[str]:
     return words
 
 
-def an_image_that_is_too_large(place: Place) -> list[str]:
+def an_image_that_is_too_large(place):
     Image.fromarray(np.zeros((1500, 1500, 3), np.uint8)).save(next((place.root / "dark").rglob("*.png")))
     return place.adapt("--max-megapixels", "1")
 
 
-def lists_without_names_of_the_classes(place: Place) -> list[str]:
+def lists_without_names_of_the_classes(place):
     (place.root / "image_list" / "classes.txt").unlink()
     for name in ("dark", "bright"):
         file = place.root / "image_list" / f"{name}.txt"
@@ -120,13 +120,13 @@ def lists_without_names_of_the_classes(place: Place) -> list[str]:
     return place.adapt()
 
 
-def a_folder_that_moved(place: Place) -> list[str]:
+def a_folder_that_moved(place):
     assert main(place.adapt()) == 0
     shutil.move(place.root, place.folder / "elsewhere")
     return ["certify", str(place.folder / "run"), "-j", "0", "--quiet"]
 
 
-def a_source_model_that_is_gone(place: Place) -> list[str]:
+def a_source_model_that_is_gone(place):
     assert main(place.adapt()) == 0
     shutil.move(place.checkpoint, place.folder / "moved")
     return ["certify", str(place.folder / "run"), "-j", "0", "--quiet"]

@@ -3,7 +3,6 @@
 import html
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from torch import nn
 import tllib_ancon
 from tests.domains_on_disk import small_arguments, write_domain
 from tllib_ancon.cli.main import main
-from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import hold_out
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.measures.disagreement import Interval
@@ -49,7 +47,7 @@ def words(root, trained):
     return ["assess", str(trained), str(root), "-d", "ImageList", "-t", "dark", "-j", "0", "--quiet"]
 
 
-def accuracy_on(model: Path, dark: Domain) -> float:
+def accuracy_on(model, dark):
     return float((tllib_ancon.predict(model, dark, workers=0).labels == LABELS).mean())
 
 
@@ -69,7 +67,7 @@ def test_what_pretrain_recorded_is_what_its_hold_out_tells(root, trained, dark):
     assert set(latest.indicators) == FREE  # the record is the selected model's
 
 
-def promises_nothing(text: str) -> bool:
+def promises_nothing(text):
     """Whether a text has neither an interval of the accuracy nor an advice, and says how many labels it takes."""
     if re.search("between|advice|estimated accuracy", text.lower()):
         return False

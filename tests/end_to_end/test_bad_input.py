@@ -12,18 +12,18 @@ from tllib_ancon.cli.main import main
 from tllib_ancon.runtime.errors import UserError
 
 
-def without_labels(root: Path):
+def without_labels(root):
     listed = root / "image_list" / "bright.txt"
     paths = [line.split()[0] for line in listed.read_text().splitlines()]
     listed.write_text("\n".join(paths) + "\n")
 
 
-def with_a_class_more(root: Path):
+def with_a_class_more(root):
     with open(root / "image_list" / "classes.txt", "a") as file:
         file.write("black\n")
 
 
-def with_a_damaged_image(root: Path):
+def with_a_damaged_image(root):
     (root / "dark/red/003.png").write_bytes(b"no image")
 
 

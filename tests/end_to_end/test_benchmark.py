@@ -2,8 +2,6 @@
 
 import json
 import multiprocessing
-from multiprocessing.connection import Connection
-from pathlib import Path
 
 import pytest
 
@@ -33,7 +31,7 @@ batch-size = 16
 """
 
 
-def tiny(folder: Path, table: str, settings: str = TINY) -> str:
+def tiny(folder, table, settings=TINY):
     """A plan that changes settings of a table of the paper."""
     plan = folder / f"{table}.toml"
     plan.write_text(f'extends = "{table}"\n{settings}')
@@ -55,7 +53,7 @@ def office_home(tmp_path_factory):
     return root
 
 
-def rows(report: Path, title: str) -> dict[str, dict[str, str]]:
+def rows(report, title):
     """The rows of the table of this title, by their names."""
     table = (report / "report.md").read_text().partition(f"### {title}\n")[2].partition("\n### ")[0]
     header, _, *lines = (line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("|"))
@@ -116,7 +114,7 @@ def test_imagenet_c_from_its_own_head(tmp_path):
     assert (tmp_path / "report" / "severity.png").is_file()
 
 
-def hold(folder: Path, connection: Connection):
+def hold(folder, connection):
     lock = lock_folder(folder)
     connection.send(None)
     connection.recv()

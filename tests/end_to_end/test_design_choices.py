@@ -42,7 +42,7 @@ def test_every_choice_is_recorded_makes_another_model_and_repeats_with_the_seed(
     """From a source model of one epoch, which is not sure of anything yet."""
     source = tmp_path / "source"
     assert main(["pretrain", *small_arguments(domains), "--epochs", "1", "--log", str(source)]) == 0
-    found: dict[str, torch.Tensor] = {}
+    found = {}
 
     def adapted(choice, log):
         more = f"--epochs 3 -b 8 --lr 0.1 --method ancon {choice}".split()

@@ -3,7 +3,6 @@
 import json
 import random
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,12 +18,12 @@ from tllib_ancon.training.devices import make_reproducible
 TESTED = ("self-training", "elr", "ancon", "gce", "nrc+ancon", "shot+ancon", "aad+ancon")
 
 
-def rewrite(path: Path, change: Callable[[list[str]], list[str]]):
+def rewrite(path, change):
     lines = change(path.read_text().splitlines())
     path.write_text("\n".join(lines) + "\n")
 
 
-def adapted(words: list[str]):
+def adapted(words):
     """The result of a run whose every number is finite."""
     assert main(words) == 0
     log = Path(words[words.index("--log") + 1])
@@ -35,7 +34,7 @@ def adapted(words: list[str]):
     return json.loads((log / "result.json").read_text())
 
 
-def assert_equal(tmp_path: Path, first: str, second: str):
+def assert_equal(tmp_path, first, second):
     for name in ("best.pth", "latest.pth"):
         assert differences(weights(tmp_path / first, name), weights(tmp_path / second, name)) == []
 
@@ -97,7 +96,7 @@ def test_one_image_is_fewer_than_a_batch_that_batch_norm_needs(copied, adapt, re
     assert message in refused(adapt("run", "-b", str(batch), root=copied))
 
 
-def source_of(root: Path, classes: int, log: Path) -> Path:
+def source_of(root, classes, log):
     """A source model of the first classes, the only ones that are left."""
     lists = root / "image_list"
     for name in ("bright", "dark"):

@@ -40,7 +40,7 @@ PASS_ON = {"benchmark"}
 """Commands whose files are flags of the commands that they start."""
 
 
-def write_bomb(path: Path, victim: Path, form: str):
+def write_bomb(path, victim, form):
     bomb = {"backbone.weight": Bomb(victim)}
     if form == "torch":
         torch.save(bomb, path)
@@ -50,7 +50,7 @@ def write_bomb(path: Path, victim: Path, form: str):
         path.write_bytes(pickle.dumps(bomb))
 
 
-def file_flags(command: str) -> set[tuple[str, str]]:
+def file_flags(command):
     """Options of a command whose value is a file, by the word its help shows."""
     flags = (action.option_strings for action in parser_of(command)._actions if action.metavar == "FILE")
     return {(command, strings[-1]) for strings in flags if strings}
@@ -61,7 +61,7 @@ def test_every_flag_with_a_file_is_tested_here():
     assert found - OTHER_FLAGS == READ_FLAGS
 
 
-def words_of(command: str, flag: str, domains: Path, out: Path) -> list[str]:
+def words_of(command, flag, domains, out):
     """A command that would end well with a good file for the flag."""
     words = small_arguments(domains)
     if command in ("check", "evaluate", "predict"):
@@ -107,7 +107,7 @@ MAY_RUN_A_SCRIPT = {"toolkit/script.py"}
 """``script`` runs the file that the person names."""
 
 
-def is_unsafe(call: ast.Call, file: str) -> bool:
+def is_unsafe(call, file):
     """Whether a call may run or unpack what a file says."""
     name = ast.unparse(call.func)
     keywords = {word.arg: ast.unparse(word.value) for word in call.keywords}

@@ -2,7 +2,6 @@
 
 import csv
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ CLASSES = [*HOSTILE_NAMES[24:], *("".join(HOSTILE_NAMES[first:24:4]) for first i
 NETWORK = ["-a", "small_cnn", "--scratch", "--bottleneck-dim", "8", "--image-size", "16", "--resize-size", "16"]
 
 
-def write_classes(folder: Path):
+def write_classes(folder):
     """Two images of each hostile class, and a damaged one."""
     generator = np.random.default_rng(0)
     for name in CLASSES:
@@ -29,7 +28,7 @@ def write_classes(folder: Path):
         (folder / name / f"damaged{name}.png").write_bytes(b"no image")
 
 
-def check_files(folder: Path):
+def check_files(folder):
     for path in folder.rglob("*"):
         if path.suffix not in (".md", ".csv", ".html", ".json", ".jsonl"):
             continue

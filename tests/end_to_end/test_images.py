@@ -11,7 +11,7 @@ SHORT = ["--epochs", "2", "-b", "16", "-j", "0", "--quiet"]
 
 def test_a_run_depends_on_neither_cache_nor_workers(adapt, tmp_path, monkeypatch):
     """An adaptation has as many workers as it was told, for all its loaders."""
-    started: list[int] = []
+    started = []
     start = Workers._start
     monkeypatch.setattr(Workers, "_start", lambda workers: started.append(workers.count) or start(workers))
     assert main(adapt("plain", *CROPS)) == 0

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +19,7 @@ STEPS_UNTIL_KILL = 10
 TORCHRUN = ("torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port")
 
 
-def launched(words: list[str]) -> tuple[str, str]:
+def launched(words):
     """Output and errors of ``torchrun … tllib-ancon WORDS``; without ``--`` it takes ``--log`` for its own."""
     command = [sys.executable, "-m", *TORCHRUN, str(free_port()), "-m", "--", "tllib_ancon", *words]
     on_cpus = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
@@ -29,12 +28,12 @@ def launched(words: list[str]) -> tuple[str, str]:
     return done.stdout, done.stderr
 
 
-def arguments(domains: Path, checkpoint: Path, log: Path) -> list[str]:
+def arguments(domains, checkpoint, log):
     more = ("-b", "8", "--epochs", str(EPOCHS), "--save-predictions", "--method", "nrc+ancon")
     return adapt_arguments(domains, checkpoint, log, *more)
 
 
-def content(run: Path):
+def content(run):
     """All that a finished run holds."""
     return outcome(run, "checkpoints/[!s]*.pth", "metrics.jsonl", "*.npz")
 
@@ -61,7 +60,7 @@ def test_one_run_directory_with_the_layout_of_one_process_and_one_summary(domain
     assert adapted / 2 < (votes > 0).sum() <= adapted
 
 
-def files(folder: Path) -> list[str]:
+def files(folder):
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
 
 

@@ -5,14 +5,13 @@ import io
 import json
 import socket
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch import Tensor, nn
+from torch import nn
 
 from tests.conftest import REFUSED
 from tests.domains_on_disk import CLASSES, write_domain
@@ -43,7 +42,7 @@ def data(tmp_path, monkeypatch):
     return tmp_path
 
 
-def write(folder: Path, kind: str, settings, size: dict[str, int]) -> nn.Module:
+def write(folder, kind, settings, size):
     torch.manual_seed(0)
     config = getattr(transformers, f"{kind}Config")(**{"id2label": NAMES, **settings})
     model = getattr(transformers, f"{kind}ForImageClassification")(config)
@@ -54,18 +53,18 @@ def write(folder: Path, kind: str, settings, size: dict[str, int]) -> nn.Module:
     return model.eval()
 
 
-def vit(folder: Path, **settings) -> nn.Module:
+def vit(folder, **settings):
     tiny = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
     shape = {"image_size": 32, "patch_size": 8, **settings}
     return write(folder, "ViT", {**tiny, **shape}, {"height": 32, "width": 32})
 
 
-def convnext(folder: Path) -> nn.Module:
+def convnext(folder):
     stages = {"hidden_sizes": [4, 8], "depths": [1, 1], "num_stages": 2}
     return write(folder, "ConvNext", stages, {"shortest_edge": 32})
 
 
-def clip(folder: Path) -> nn.Module:
+def clip(folder):
     torch.manual_seed(0)
     model = open_clip.CLIP(**CLIP)
     folder.mkdir()
@@ -75,13 +74,13 @@ def clip(folder: Path) -> nn.Module:
     return model.eval()
 
 
-def rows(path: str) -> dict[str, list[float]]:
+def rows(path):
     """File -> the probabilities of the classes in the order of their names."""
     with open(path, newline="") as file:
         return {row["path"]: [float(row[f"probability_{name}"]) for name in CLASSES] for row in csv.DictReader(file)}
 
 
-def told(images: list[str], prepare: Callable[[Image.Image], Tensor], logits: Callable[[Tensor], Tensor]):
+def told(images, prepare, logits):
     """The probabilities by the library's own processing and model."""
     batch = torch.stack([prepare(Image.open(path)) for path in images])
     with torch.no_grad():
@@ -113,7 +112,7 @@ def test_a_folder_of_transformers_is_the_source_model(data):
     assert all(torch.equal(start[name], tensor) for name, tensor in model.state_dict().items())
 
 
-def goes_on(data: Path):
+def goes_on(data):
     """Commands take the run directory, and all say the same; ``test_python_runs.py`` has the others."""
     words = ["predict", "data", "--checkpoint", "run", "-j", "0", "--quiet", "--probabilities", "--out", "run.csv"]
     assert main(words) == 0
@@ -225,7 +224,7 @@ def test_what_cannot_be_used_is_refused_in_one_line(words, message, models, monk
 CODE = {name: f"code.{name}" for name in ("AutoConfig", "AutoModelForImageClassification", "AutoModel")}
 
 
-def with_code(data: Path, kind: str) -> list[str]:
+def with_code(data, kind):
     """A folder that its library loads by running the folder's ``code.py``, which writes a file ``ran``; its flags."""
     folder = data / "model"
     config = {"model_type": "strange", "architectures": ["Strange"], "auto_map": CODE}

@@ -31,7 +31,7 @@ def words(source_checkpoint, pictures, tmp_path):
     return words
 
 
-def rows(path: Path) -> list[dict[str, str]]:
+def rows(path):
     with open(path, newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 

@@ -7,7 +7,6 @@ import random
 import shutil
 import signal
 import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -41,7 +40,7 @@ def training(adapt, domains, tmp_path):
     return words
 
 
-def same(tmp_path: Path) -> bool:
+def same(tmp_path):
     """Whether all files of both runs are equal by the bit, but for their speed."""
     return differences(outcome(tmp_path / "whole"), outcome(tmp_path / "cut")) == []
 
@@ -49,7 +48,7 @@ def same(tmp_path: Path) -> bool:
 # Killed
 
 
-def ended(command: list[str], seconds: float | None = None, **when: int) -> int:
+def ended(command, seconds=None, **when):
     """The exit status of a command that is killed after so many seconds, or by itself."""
     process = start(command, **when)
     process.join(seconds)
@@ -84,7 +83,7 @@ def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(trainin
 ENDLESS = ("-b", "8", "--epochs", "100000")
 
 
-def assert_resumes(command: list[str], run: Path):
+def assert_resumes(command, run):
     """The command adds an epoch to those of the run."""
     before = last_epoch(run)
     process = start(command)

@@ -63,11 +63,11 @@ def words(script, domains, tmp_path):
     return words
 
 
-def trained(tmp_path: Path) -> int:
+def trained(tmp_path):
     return len((tmp_path / "log" / "trained.txt").read_text().splitlines())
 
 
-def epochs_kept(tmp_path: Path) -> list[int]:
+def epochs_kept(tmp_path):
     lines = (tmp_path / "log" / "adapt" / "metrics.jsonl").read_text().splitlines()
     return [json.loads(line)["epoch"] for line in lines]
 

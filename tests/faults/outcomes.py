@@ -5,7 +5,6 @@
 
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +14,14 @@ SPEED = {"images_per_second", "sha256"}
 """What a run measures of its own speed, and the checksums of files that hold it."""
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(words=None):
     runs = [Path(word) for word in words or sys.argv[1:]]
     found = sorted(differences(*(outcome(run, "checkpoints/*.pth", "metrics.jsonl") for run in runs)))
     print("\n".join(found) or f"{' and '.join(map(str, runs))} are the same bit for bit")
     return int(bool(found))
 
 
-def outcome(folder: Path, *patterns: str):
+def outcome(folder, *patterns):
     """Path below the folder -> content of every file of these patterns."""
     contents = {}
     for pattern in patterns:
@@ -31,7 +30,7 @@ def outcome(folder: Path, *patterns: str):
     return contents
 
 
-def differences(first, second, name: str = "") -> list[str]:
+def differences(first, second, name=""):
     """Where two nested values differ by a bit: NaN equals NaN, and -0 differs from 0."""
     places = []
     if isinstance(first, dict) and isinstance(second, dict):
@@ -46,7 +45,7 @@ def differences(first, second, name: str = "") -> list[str]:
     return places
 
 
-def _comparable(value) -> tuple:
+def _comparable(value):
     """What is equal for values of one type that are the same to the bit."""
     if isinstance(value, torch.Tensor):
         if value.dtype == torch.bfloat16:  # NumPy has no such type
@@ -57,7 +56,7 @@ def _comparable(value) -> tuple:
     return type(value), value
 
 
-def _content(path: Path):
+def _content(path):
     if path.suffix == ".npz":
         with np.load(path, allow_pickle=False) as arrays:
             return dict(arrays)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import timm
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils import prune, spectral_norm, weight_norm
 from torchvision import models
 
@@ -41,17 +41,17 @@ class Kind:
 # Wrapped and compiled models
 
 
-def compiled(model: nn.Module):
+def compiled(model):
     return torch.compile(model, backend="eager")
 
 
-def compiled_in_place() -> nn.Module:
+def compiled_in_place():
     model = Net()
     model.compile(backend="eager")
     return model
 
 
-def compiled_body() -> nn.Module:
+def compiled_body():
     model = Net()
     model.body = compiled(model.body)
     return model
@@ -72,20 +72,20 @@ WRAPPED = {
 class Remembers(Net):
     """It stores features of the last call, as many research models do."""
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images):
         self.features = self.body(images)
         self.last = {"each": [self.features]}
         return self.head(self.features)
 
 
-def with_head(change: Callable[[nn.Module], Any]) -> nn.Module:
+def with_head(change):
     model = Net()
     model.head = change(model.head)
     model(torch.rand(2, 3, 32, 32))
     return model
 
 
-def remembering() -> nn.Module:
+def remembering():
     model = Remembers().eval()
     model(torch.rand(2, 3, 32, 32))
     return model
@@ -97,7 +97,7 @@ REPARAMETRISED = {"weight_norm": weight_norm, "spectral_norm": spectral_norm, "p
 
 # Outputs that are no tensor of logits
 
-FORMS: dict[str, Callable[[Tensor, Tensor], Any]] = {
+FORMS = {
     "features, logits": lambda features, logits: (features, logits),
     "logits, features": lambda features, logits: (logits, features),
     "features, log-softmax": lambda features, logits: (features, logits.log_softmax(1)),
@@ -120,12 +120,12 @@ FORMS: dict[str, Callable[[Tensor, Tensor], Any]] = {
 class Distilled(Net):
     """Two heads whose mean are the logits."""
 
-    def __init__(self, same_input: bool):
+    def __init__(self, same_input):
         super().__init__()
         self.head_dist = nn.Linear(8, 4)
         self.same_input = same_input
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images):
         features = self.body(images)
         second = features if self.same_input else self.body(images.flip(-1) + 0.1)
         return (self.head(features) + self.head_dist(second)) / 2
@@ -141,7 +141,7 @@ class Tokens(nn.Module):
         self.norm = nn.BatchNorm1d(16)
         self.head = nn.Linear(16, 3)
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:
+    def forward(self, input_ids, attention_mask):
         weights = attention_mask[..., None].float()
         mean = (self.embedding(input_ids) * weights).sum(1) / weights.sum(1)
         return {"logits": self.head(self.norm(mean))}
@@ -156,21 +156,21 @@ class Masked(nn.Module):
         self.norm = nn.BatchNorm1d(6)
         self.head = nn.Linear(6, 3)
 
-    def forward(self, features: Tensor, hidden: Tensor) -> Tensor:
+    def forward(self, features, hidden):
         return self.head(self.norm(features.masked_fill(hidden, 0.0) * (~hidden).any(1, keepdim=True)))
 
 
-def seeded(*layers: Callable[[], nn.Module]) -> nn.Module:
+def seeded(*layers):
     torch.manual_seed(0)
     return nn.Sequential(*(layer() for layer in layers))
 
 
-def series() -> nn.Module:
+def series():
     normal = partial(nn.BatchNorm1d, 8)
     return seeded(partial(nn.Conv1d, 3, 8, 5), normal, nn.ReLU, nn.Flatten, partial(nn.Linear, 8 * 16, 4))
 
 
-def drawn(*shape: int) -> Tensor:
+def drawn(*shape):
     return torch.randn(IMAGES, *shape, generator=torch.Generator().manual_seed(0))
 
 
@@ -202,19 +202,19 @@ NETWORKS = {
 }
 
 
-def how(kind: Kind) -> dict[str, Any]:
+def how(kind):
     preprocessing = PREPROCESSING if kind.inputs is None else {}
     return {"workers": 0, **preprocessing, **kind.settings}
 
 
-def called(model: nn.Module, kind: Kind, count: int = IMAGES):
+def called(model, kind, count=IMAGES):
     """The output of a model on what it gets of the first inputs."""
     if isinstance(kind.inputs, dict):
         return model(**{name: array[:count] for name, array in kind.inputs.items()})
     return model(normalised()[:count] if kind.inputs is None else kind.inputs[:count])
 
 
-def expected_probabilities(model: nn.Module, kind: Kind) -> np.ndarray:
+def expected_probabilities(model, kind):
     with torch.no_grad():
         output = called(model, kind)
     logits = output["logits"] if isinstance(output, dict) else output
@@ -223,13 +223,13 @@ def expected_probabilities(model: nn.Module, kind: Kind) -> np.ndarray:
     return logits.softmax(1).numpy()
 
 
-def adapted(kind: Kind, model: nn.Module, **settings):
+def adapted(kind, model, **settings):
     inputs = PIXELS if kind.inputs is None else kind.inputs
     return adapt(model, inputs, **{**QUICK, **how(kind), "method": "shot", **settings})
 
 
 @cache
-def reference(name: str) -> tuple[dict[str, Tensor], np.ndarray]:
+def reference(name):
     """State and predictions of an adapted model of this kind."""
     model = adapted(NETWORKS[name], NETWORKS[name].build()).model
     return state_of(model), expected_probabilities(model, NETWORKS[name])

@@ -2,7 +2,6 @@
 
 import shlex
 import unicodedata
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +26,7 @@ QUICK = {"epochs": 1, "method": "self-training", "no_hflip": True}
 class Levels(nn.Module):
     """Class k is the grey level k / (K - 1)."""
 
-    def __init__(self, num_classes: int):
+    def __init__(self, num_classes):
         super().__init__()
         level = torch.linspace(0, 1, num_classes)
         pooled = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, num_classes)
@@ -37,18 +36,18 @@ class Levels(nn.Module):
             self.layers[3].weight.copy_(level[:, None].repeat(1, 3) * 400)
             self.layers[3].bias.copy_(-(level**2) * 600)
 
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
+    def forward(self, images):
         return self.layers(images)
 
 
-def levels(num_classes: int, **attributes) -> nn.Module:
+def levels(num_classes, **attributes):
     model = Levels(num_classes).eval()
     for name, value in attributes.items():
         setattr(model, name, value)
     return model
 
 
-def write(root: Path, folders: Iterable[str], num_classes: int, inside: str = "") -> Path:
+def write(root, folders, num_classes, inside=""):
     """Two images a folder; the folder at place k has the grey level of class k."""
     for label, name in enumerate(folders):
         if name is None:
@@ -61,16 +60,16 @@ def write(root: Path, folders: Iterable[str], num_classes: int, inside: str = ""
     return root
 
 
-def adapted(model: nn.Module, folder: Path, **settings):
+def adapted(model, folder, **settings):
     return tllib_ancon.adapt(model, folder, **{**HOW, **QUICK, **settings})
 
 
-def classes_of(result) -> list[str]:
+def classes_of(result):
     """The names of the classes that a result records."""
     return result._recorded["inputs"]["classes"]
 
 
-def lines(capfd) -> str:
+def lines(capfd):
     return capfd.readouterr().err
 
 
@@ -162,7 +161,7 @@ def test_numbered_class_folders_are_in_the_order_of_their_numbers(tmp_path, capf
         assert "`class_names=FILE`" in said
 
 
-def recorded_order(model: nn.Module, folder: Path) -> list[str]:
+def recorded_order(model, folder):
     return classes_of(adapted(model, folder, data="ImageFolder", image_size=32, method="adabn"))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import timm
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tests.networks import PIXELS, PREPROCESSING, QUICK, Net, normalised, state_of
 from tllib_ancon import adapt, assess, online, predict
@@ -58,7 +58,7 @@ class Probe(Net):
         super().__init__()
         self.context = context
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images):
         with self.context():
             features = self.body(images)
         return self.head(features)
@@ -66,7 +66,7 @@ class Probe(Net):
 
 class NeverLearns(Net):
     @torch.no_grad()
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images):
         return super().forward(images)
 
 

@@ -14,7 +14,7 @@ SIDE = 16
 LEVEL = {"norm_mean": (0.5,) * 3, "norm_std": (0.5,) * 3, "image_size": SIDE, "workers": 0}
 
 
-def network(sides: bool) -> nn.Module:
+def network(sides):
     """Predicts which half of an image is brighter: left or right, or top or bottom."""
     net = nn.Sequential(nn.Conv2d(3, 3, 1, groups=3), nn.Flatten(), nn.Linear(3 * SIDE**2, 2)).eval()
     pattern = torch.ones(3, SIDE, SIDE)
@@ -29,7 +29,7 @@ def network(sides: bool) -> nn.Module:
     return net
 
 
-def pictures(sides: bool) -> tuple[np.ndarray, np.ndarray]:
+def pictures(sides):
     labels = np.arange(48) % 2
     images = np.random.default_rng(0).integers(0, 60, (48, SIDE, SIDE, 3), dtype=np.uint8)
     for image, label in zip(images if sides else images.swapaxes(1, 2), labels, strict=True):
@@ -37,7 +37,7 @@ def pictures(sides: bool) -> tuple[np.ndarray, np.ndarray]:
     return images, labels
 
 
-def adapt(sides: bool, **settings):
+def adapt(sides, **settings):
     images, labels = pictures(sides)
     return tllib_ancon.adapt(network(sides), images, labels=labels, epochs=1, **LEVEL, **settings)
 
@@ -143,7 +143,7 @@ def test_a_run_is_resumed_and_certified_as_it_began(tmp_path, capfd):
     assert (predicted.labels == pictures(True)[1]).all()
 
 
-def digits_network(images: torch.Tensor, labels: torch.Tensor) -> nn.Module:
+def digits_network(images, labels):
     """A small network after one epoch, which saw neither mirrors nor shifts."""
     net = nn.Sequential(
         nn.Conv2d(1, 16, 5), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),

@@ -1,14 +1,11 @@
 """What a model returns is understood or asked about: several tensors, probabilities, one logit, several labels."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 import timm
 import torch
 import torchvision
-from torch import Tensor, nn
+from torch import nn
 
 from tests.first_contact.test_every_model import FORMS
 from tests.networks import PIXELS, PREPROCESSING, QUICK, VIT, Net, Returns, normalised, state_of, transformer
@@ -23,11 +20,11 @@ BATCH = normalised(PIXELS[:8])
 BOTH_ARE_READ = "equal on all 40 images"
 
 
-def probabilities(model: nn.Module, **settings) -> np.ndarray:
+def probabilities(model, **settings):
     return predict(model, PIXELS, **HOW, **settings).probabilities
 
 
-EVERYWHERE: dict[str, Callable[..., Any]] = {
+EVERYWHERE = {
     "adapt": lambda model: adapt(model, PIXELS, **FAST),
     "tent": lambda model: adapt(model, PIXELS, method="tent", **FAST),
     "predict": probabilities,
@@ -62,7 +59,7 @@ def test_of_outputs_that_no_head_returns_the_last_computed_are_the_logits():
 class Frozen(Returns):
     """Features that autograd cannot follow to the logits."""
 
-    def forward(self, images: Tensor):
+    def forward(self, images):
         with torch.no_grad():
             features = self.body(images)
         return self.form(features, self.head(features))
@@ -76,12 +73,12 @@ def test_features_without_a_gradient_are_not_taken_for_logits():
 class TwoTasks(Net):
     """Heads of two tasks, or of two exits for the same classes."""
 
-    def __init__(self, width: int = 7, names: tuple[str, str] | None = None):
+    def __init__(self, width=7, names=None):
         super().__init__()
         self.other = nn.Linear(8, width)
         self.names = names
 
-    def forward(self, images: Tensor):
+    def forward(self, images):
         features = self.body(images)
         outputs = self.head(features), self.other(features)
         return outputs if self.names is None else dict(zip(self.names, outputs, strict=True))
@@ -90,12 +87,12 @@ class TwoTasks(Net):
 class Only(nn.Module):
     """The output at one place of a model's outputs."""
 
-    def __init__(self, model: nn.Module, key):
+    def __init__(self, model, key):
         super().__init__()
         self.model = model
         self.key = key
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images):
         return self.model(images)[self.key]
 
 
@@ -139,7 +136,7 @@ class Named(nn.Module):
         self.norm = nn.BatchNorm1d(5)
         self.last = nn.Linear(5, 12)
 
-    def forward(self, left: Tensor, right: Tensor) -> Tensor:
+    def forward(self, left, right):
         return self.last(self.norm(torch.cat([left, right], 1))).unflatten(1, (3, 4))
 
 
@@ -168,13 +165,13 @@ def test_a_network_of_another_output_takes_adabn_and_tent_alone():
 # Probabilities
 
 
-def ending(end: Callable[[Tensor], Any], num_classes: int = 4) -> nn.Module:
+def ending(end, num_classes=4):
     return Returns(lambda features, logits: end(logits), num_classes).eval()
 
 
 OF_ONE = "probability of class 1"
 OF_ALL = "probabilities that sum to 1"
-ENDS: dict[str, tuple[int, Callable[[Tensor], Tensor], str]] = {
+ENDS = {
     "sigmoid": (1, nn.Sigmoid(), OF_ONE),
     "functional sigmoid": (1, torch.sigmoid, OF_ONE),
     "written sigmoid": (1, lambda z: 1 / (1 + (-z).exp()), OF_ONE),
@@ -247,7 +244,7 @@ def test_a_multi_label_classifier_gets_a_line(build, advice):
     )
 
 
-def headless(library: str) -> nn.Module:
+def headless(library):
     if library == "timm":
         return timm.create_model("test_resnet", num_classes=0).eval()
     transformers = pytest.importorskip("transformers", minversion="5")
@@ -289,11 +286,11 @@ def test_an_identity_in_place_of_the_head_is_told(door, capfd):
         EVERYWHERE["online"](model)
 
 
-def pooled(features: Tensor, logits: Tensor) -> Tensor:
+def pooled(features, logits):
     return logits[:, :, None, None]
 
 
-def percentages(features: Tensor, logits: Tensor) -> Tensor:
+def percentages(features, logits):
     return 100 * logits.softmax(1)
 
 

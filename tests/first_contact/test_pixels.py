@@ -1,8 +1,6 @@
 """Images of more than 8 bits, of more than three bands, and very large ones are read as people mean them."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +17,7 @@ from tllib_ancon.data.open import as_domain
 from tllib_ancon.runtime.errors import UserError
 
 Pixels = NDArray[Any]
-HOW: dict[str, Any] = {"norm_mean": (0.0,) * 3, "norm_std": (1.0,) * 3, "image_size": 8, "workers": 0}
+HOW = {"norm_mean": (0.0,) * 3, "norm_std": (1.0,) * 3, "image_size": 8, "workers": 0}
 MEANS = (0.1, 0.4, 0.9)
 """Brightness of three grey images, of black 0 and white 1."""
 
@@ -34,32 +32,32 @@ class Brightness(nn.Module):
             self.head.weight.copy_(torch.tensor([[0.0], [1.0]]))
             self.head.bias.zero_()
 
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
+    def forward(self, images):
         return self.head(images[:, :1].mean((2, 3)))
 
 
-def brightness(images, **settings) -> list[float]:
+def brightness(images, **settings):
     probabilities = tllib_ancon.predict(Brightness(), images, **HOW, **settings).probabilities
     return np.log(probabilities[:, 1] / probabilities[:, 0]).tolist()
 
 
-def write_png16(path: Path, pixels: Pixels):
+def write_png16(path, pixels):
     path.write_bytes(png16(pixels))
 
 
-def write_tiff(path: Path, pixels: Pixels):
+def write_tiff(path, pixels):
     path.write_bytes(tiff(pixels))
 
 
-def write_grey(path: Path, pixels: Pixels):
+def write_grey(path, pixels):
     Image.fromarray(pixels).save(path)
 
 
-def flat(value: float, dtype: str, *channels: int) -> Pixels:
+def flat(value, dtype, *channels):
     return np.full((8, 8, *channels), value, dtype)
 
 
-def folder_of(root: Path, ending: str, write: Callable[[Path, Pixels], None], images: list[Pixels]) -> Path:
+def folder_of(root, ending, write, images):
     for number, pixels in enumerate(images):
         write(root / f"{number}{ending}", pixels)
     return root

@@ -1,10 +1,8 @@
 """Run directories written by hand, for tests of what reads them."""
 
 import json
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.pretrain import PretrainConfig
@@ -16,20 +14,20 @@ from tllib_ancon.training.source import Source
 VERSIONS = {"torch": "2.x", "device": "a machine"}
 
 
-def frame_of(folder: Path, *varied: str) -> pd.DataFrame:
+def frame_of(folder, *varied):
     return with_variants(read_runs([folder])[0], varied)
 
 
 def write_run(
-    out: Path,
-    method: str,
-    pair: str = "A-D",
-    seed: int = 0,
-    accuracies: tuple[float, ...] = (40.0, 50.0, 60.0),
-    labelled: bool = True,
-    votes: bool = False,
+    out,
+    method,
+    pair="A-D",
+    seed=0,
+    accuracies=(40.0, 50.0, 60.0),
+    labelled=True,
+    votes=False,
     **changed,
-) -> Path:
+):
     """An adaptation in ``out/erm/pair/method-seed`` whose epochs have these accuracies; the last is selected. Where the
     target has no labels, they are not in the record; epochs have votes and δ where they are asked for."""
     source, _, target = pair.rpartition("-")
@@ -53,14 +51,14 @@ def write_run(
     return run
 
 
-def write_source(out: Path, source: str, seed: int, **changed) -> Path:
+def write_source(out, source, seed, **changed):
     run = out / "source" / f"erm-{source}-seed{seed}"
     config = PretrainConfig(root="ROOT", source=(source,), seed=seed, log=str(run))
     _write(run, "pretrain", config, changed, {"selected": {"accuracy": 99.0}})
     return run
 
 
-def write_predictions(run: Path, images: int = 60, classes: int = 3, **changed: np.ndarray | None):
+def write_predictions(run, images=60, classes=3, **changed):
     generator = np.random.default_rng(0)
     labels = np.arange(images) % classes
     logits = generator.normal(size=(images, classes)).astype(np.float32)
@@ -72,18 +70,18 @@ def write_predictions(run: Path, images: int = 60, classes: int = 3, **changed: 
     np.savez(run / "predictions.npz", **{name: array for name, array in arrays.items() if array is not None})
 
 
-def change_metrics(run: Path, change):
+def change_metrics(run, change):
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     change(lines)
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def without_scores(epoch: int):
+def without_scores(epoch):
     """The change of a run that recorded no accuracy of this epoch."""
     return lambda lines: [lines[epoch].pop(name) for name in ("accuracy", "ece")]
 
 
-def _write(run: Path, command: str, config, changed, result):
+def _write(run, command, config, changed, result):
     run.mkdir(parents=True, exist_ok=True)
     content = {"command": command, **config.to_dict(), "versions": VERSIONS, **changed}
     (run / "config.json").write_text(json.dumps(content))

@@ -19,7 +19,7 @@ RUNS = {
 }
 
 
-def numbers(seeds: int) -> dict[str, list[dict[str, float]]]:
+def numbers(seeds):
     return {
         method: [{"accuracy": accuracy, "ece": ece, "epoch": 3} for accuracy, ece in runs[:seeds]]
         for method, runs in RUNS.items()
@@ -43,7 +43,7 @@ def test_one_seed_has_no_spread():
 
 
 def test_a_demo_with_overwrite_makes_every_run_again(tmp_path, monkeypatch):
-    made: list[bool] = []
+    made = []
 
     def run_all(self, say):
         made[:] = [not RunDirectory(self.out / run.name).finished for run in self.runs()]

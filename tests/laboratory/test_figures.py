@@ -1,7 +1,6 @@
 """A report draws each figure that its runs allow, with its result as a title, and large enough to read."""
 
 import io
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from tllib_ancon.laboratory.figures import _boxes, _draw_confusion, figures
 OF_PREDICTIONS = {"votes", "reliability", "confusion"}
 
 
-def names(folder: Path, *varied: str) -> list[str]:
+def names(folder, *varied):
     """Of the figures that are drawn of these runs; none of them is blank."""
     drawn = figures(frame_of(folder, *varied), varied)[0]
     for picture in drawn:
@@ -56,7 +55,7 @@ def test_a_box_holds_runs_that_leave_no_other_usual_setting(tmp_path, monkeypatc
 
 
 def test_the_title_of_a_figure_is_its_result(tmp_path, monkeypatch):
-    titles: list[str] = []
+    titles = []
     monkeypatch.setattr(Figure, "suptitle", lambda figure, text, **style: titles.append(text))
     for method, accuracy in (("self-training", 50.0), ("ancon", 60.0)):
         for seed in (0, 1):

@@ -7,9 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from multiprocessing.connection import Connection
-from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
@@ -34,7 +31,7 @@ RUNS = [*SOURCES[:2], *ADAPTATIONS]
 EIGHT = [str(number) for number in range(8)]
 
 
-def execute(runs: Sequence[PlannedRun], out: Path, jobs: int = 1, say: Callable[[str], object] = print):
+def execute(runs, out, jobs=1, say=print):
     return Local([{}] * jobs).execute(runs, ".", out, say)
 
 
@@ -64,7 +61,7 @@ def commands(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_sources_come_first_and_everything_is_made_once(commands, tmp_path, jobs):
-    said: list[str] = []
+    said = []
     assert execute(RUNS, tmp_path, jobs, said.append) == {}
     assert sorted(words[-1] for words in commands[:2]) == ["a", "b"]
     assert sorted(words[-1] for words in commands[2:]) == ["0", "1", "2", "3"]
@@ -101,7 +98,7 @@ def test_a_full_disk_fails_the_run_and_names_its_log(commands, tmp_path, monkeyp
 # Signals
 
 
-def start_and_wait(words: list[str], out: Path, started: Connection):
+def start_and_wait(words, out, started):
     command = Command(SimpleNamespace(name="run", words=words), out, {})
     started.send(command.process.pid)
     signal.pause()
@@ -161,7 +158,7 @@ def sleeping(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_driver_that_gets_a_signal_alone_ends_its_commands_and_says_so(sleeping, number):
-    said: list[str] = []
+    said = []
     started = sleeping([number], ASLEEP, said)
     assert [process.poll() for process in started] == [-signal.SIGTERM] * 2
     assert said[-1] == f"{number.name}: the running commands end their step; once more ends them at once"
@@ -214,8 +211,8 @@ def test_the_gpus_of_this_process_have_the_names_that_it_sees(monkeypatch):
 
 
 def test_a_share_is_given_to_one_run_at_a_time(tmp_path, monkeypatch):
-    in_use: list[str] = []
-    seen: list[str] = []
+    in_use = []
+    seen = []
 
     class Running(Ended):
         def poll(self):

@@ -40,7 +40,7 @@ def test_every_command_of_a_plan_parses_and_its_names_are_known(table):
         assert {*loaded.common, *source} <= set(settings_of(PretrainConfig))
 
 
-def configured_by(words: list[str]) -> AdaptConfig | PretrainConfig:
+def configured_by(words):
     """The configuration that the command line of these words makes."""
     args = parse(words)
     return args.command.configured(args)

@@ -44,15 +44,15 @@ OTHERS_OFF_THEIR_MEAN = [
 ]
 
 
-def records(name: str) -> list[dict[str, str]]:
+def records(name):
     return list(csv.DictReader((FOLDER / f"{name}.csv").read_text(encoding="utf-8").splitlines()))
 
 
-def cells(record: dict[str, str]) -> list[Decimal]:
+def cells(record):
     return [Decimal(text) for name, text in record.items() if text and name not in LABELS | {"average"}]
 
 
-def mean_is(cells: list[Decimal], printed: str) -> bool:
+def mean_is(cells, printed):
     """Whether the mean rounds to the printed number, a tie either way; exact, without dividing."""
     half_unit = Decimal(5).scaleb(Decimal(printed).as_tuple().exponent - 1)
     return abs(sum(cells) - len(cells) * Decimal(printed)) <= len(cells) * half_unit

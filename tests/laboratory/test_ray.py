@@ -10,8 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -68,17 +66,17 @@ def engine(cluster):
         yield connected
 
 
-def tiny(command: str, domains: Path) -> dict[str, Any]:
+def tiny(command, domains):
     words = [*small_arguments(domains), "--epochs", "1"]
     return COMMANDS[command].flags.settings_in(parser_of(command).parsed(words))
 
 
-def source(domains: Path, out: Path, seed: int, **settings: Any) -> PlannedRun:
+def source(domains, out, seed, **settings):
     name = f"source/erm-bright-seed{seed}"
     return PlannedRun(name, "pretrain", {**tiny("pretrain", domains), "seed": seed, "log": str(out / name), **settings})
 
 
-def adaptation(domains: Path, out: Path, start: PlannedRun, method: str) -> PlannedRun:
+def adaptation(domains, out, start, method):
     seed = start.settings["seed"]
     name = f"erm/bright-dark/{method}-seed{seed}"
     checkpoint = str(out / start.name / "checkpoints" / "best.pth")
@@ -86,7 +84,7 @@ def adaptation(domains: Path, out: Path, start: PlannedRun, method: str) -> Plan
     return PlannedRun(name, "adapt", {**tiny("adapt", domains), **own}, start.name)
 
 
-def table(domains: Path, out: Path) -> list[PlannedRun]:
+def table(domains, out):
     """A source model and two adaptations."""
     out.mkdir()
     start = source(domains, out, 0)
@@ -99,7 +97,7 @@ def test_a_node_is_lost_and_all_runs_finish_as_on_one_machine(cluster, engine, d
     runs, said = table(domains, tmp_path / "ray"), []
     lost = threading.Thread(target=cluster.remove_node, args=(second,), kwargs={"allow_graceful": False})
 
-    def lose_the_second_node(line: str) -> None:
+    def lose_the_second_node(line):
         said.append(line)
         if len(said) > 1 and line.endswith("on second") and not lost.ident:
             lost.start()
@@ -123,7 +121,7 @@ def test_a_node_is_lost_and_all_runs_finish_as_on_one_machine(cluster, engine, d
         assert json.loads((there / "config.json").read_text())["threads"] == 1
 
 
-def commands_in(folder: Path) -> list[psutil.Process]:
+def commands_in(folder):
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -136,7 +134,7 @@ def test_sigterm_reaches_the_commands(engine, domains, tmp_path):
     run = source(domains, tmp_path, 0, epochs=100_000)
     metrics = tmp_path / run.name / "metrics.jsonl"
 
-    def terminate_in_the_middle() -> None:
+    def terminate_in_the_middle():
         try:
             wait_for(lambda: metrics.is_file() and len(metrics.read_text().splitlines()) > 2)
         finally:

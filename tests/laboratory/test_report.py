@@ -5,7 +5,6 @@ import errno
 import json
 import os
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +16,7 @@ from tllib_ancon.laboratory.report import write_report
 from tllib_ancon.runtime.errors import UserError
 
 
-def refuse(folder: Path, *varied: str):
+def refuse(folder, *varied):
     refuse_mixed_settings(read_runs([folder])[0], varied)
 
 
@@ -173,7 +172,7 @@ def runs(tmp_path):
     return write_run(tmp_path / "runs", "ancon", "A-D"), write_run(tmp_path / "runs", "ancon", "D-A")
 
 
-def reported(tmp_path: Path, *more: str) -> str:
+def reported(tmp_path, *more):
     """The text of the report of these runs."""
     assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "report"), *more]) == 0
     return (tmp_path / "report/report.md").read_text()

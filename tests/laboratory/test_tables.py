@@ -1,6 +1,5 @@
 """Tables of a report: means, deviations and paired differences are those of the runs, beside the published rows."""
 
-from pathlib import Path
 from statistics import fmean, stdev
 
 import pandas as pd
@@ -18,37 +17,36 @@ from tllib_ancon.laboratory.tables import (
     CLASS_ACCURACY,
     ECE,
     WITHOUT_LABELS,
-    Table,
     mce_table,
     selection_table,
     table,
 )
 
 
-def numbers(made: Table | None, name: str, *columns: str, kind: str = "measured") -> list[float]:
+def numbers(made, name, *columns, kind="measured"):
     """The numbers that a row shows, without their deviations."""
     assert made is not None
     return [float(made.cells.at[(kind, name), column].strip("*").split()[0]) for column in columns]
 
 
-def texts(made: Table, name: str, kind: str = "measured") -> list[str]:
+def texts(made, name, kind="measured"):
     return made.cells.loc[kind, name].tolist()
 
 
-def names(made: Table, kind: str = "measured") -> list[str]:
+def names(made, kind="measured"):
     return [name for shown, name in made.cells.index if shown == kind]
 
 
-def bold(made: Table) -> list[str]:
+def bold(made):
     """Names of the rows in which a number is bold."""
     return [name for (_, name), row in made.cells.iterrows() if any("*" in text for text in row)]
 
 
-def noted(made: Table, words: str) -> bool:
+def noted(made, words):
     return any(words in note for note in made.notes)
 
 
-def write_accuracies(folder: Path, of_method: dict[str, float]):
+def write_accuracies(folder, of_method):
     """Two seeds of each method with these last accuracies."""
     for method, accuracy in of_method.items():
         for seed in (0, 1):

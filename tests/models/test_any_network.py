@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import timm
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torchvision import models
 
 from tests.networks import transformer
@@ -19,18 +19,18 @@ from tllib_ancon.training.learning import choose_adapted_parameters
 IMAGES = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
 
-def small_network(num_classes: int = 5) -> nn.Sequential:
+def small_network(num_classes=5):
     torch.manual_seed(0)
     convolution = nn.Conv2d(3, 8, 3, stride=2), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten()
     return nn.Sequential(*convolution, nn.Linear(32, 6), nn.ReLU(), nn.Dropout(), nn.Linear(6, num_classes))
 
 
-def vit() -> nn.Module:
+def vit():
     torch.manual_seed(0)
     return timm.create_model("test_vit", num_classes=7, img_size=32, qkv_bias=True)
 
 
-def resnet() -> nn.Module:
+def resnet():
     torch.manual_seed(0)
     return models.resnet18(num_classes=7)
 
@@ -100,7 +100,7 @@ def test_another_head_by_name():
             as_classifier(network, head=head, probe=IMAGES)
 
 
-def no_linear() -> nn.Module:
+def no_linear():
     return nn.Sequential(nn.Conv2d(3, 5, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
 
@@ -112,7 +112,7 @@ class Gated(nn.Module):
         self.gate = nn.Linear(3, 3)
         self.logits = no_linear()
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images):
         return self.logits(images * self.gate(images.mean((2, 3)))[:, :, None, None].sigmoid())
 
 
@@ -121,19 +121,19 @@ class Tokens(nn.Module):
         super().__init__()
         self.head = nn.Linear(3, 5)
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images):
         return self.head(images.flatten(2).transpose(1, 2)).mean(1)
 
 
-def convolution() -> nn.Module:
+def convolution():
     return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(3, 5, 1), nn.Flatten())
 
 
-def cosine() -> nn.Module:
+def cosine():
     return nn.Sequential(nn.Conv2d(3, 8, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), CosineHead(torch.randn(5, 8)))
 
 
-def tempered() -> nn.Module:
+def tempered():
     return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 5), nn.LogSoftmax(1))
 
 
@@ -176,7 +176,7 @@ class Returns(nn.Module):
         self.fc = nn.Linear(3, 5)
         self.wrap = wrap
 
-    def forward(self, images: Tensor):
+    def forward(self, images):
         return self.wrap(self.fc(images.mean((2, 3))))
 
 

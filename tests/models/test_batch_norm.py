@@ -2,7 +2,6 @@
 
 import copy
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -47,7 +46,7 @@ def test_a_model_without_statistics(model):
         estimated_statistics(model).__enter__()
 
 
-def network(layer: nn.Module) -> nn.Module:
+def network(layer):
     """Two layers of batch-norm with statistics, scale and shift of a source."""
     model = nn.Sequential(nn.Conv2d(3, 4, 3), layer, nn.ReLU(), nn.Conv2d(4, 2, 3), nn.BatchNorm2d(2)).eval()
     for one in (model[1], model[4]):
@@ -58,7 +57,7 @@ def network(layer: nn.Module) -> nn.Module:
     return model
 
 
-def naive_mixture(layer: nn.BatchNorm2d, inputs: torch.Tensor, share: float) -> torch.Tensor:
+def naive_mixture(layer, inputs, share):
     channels = []
     for channel in range(inputs.shape[1]):
         values = inputs[:, channel]
@@ -161,7 +160,7 @@ def test_a_small_sample_of_balanced_classes_counts_as_balanced():
     assert (weights == 0).float().mean() > 0.95
 
 
-def classifier(favour: float) -> tuple[nn.Module, torch.Tensor]:
+def classifier(favour):
     """A network of two classes, of which the first is favoured, and images of a target."""
     torch.manual_seed(0)
     model = nn.Sequential(*network(nn.BatchNorm2d(4)), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2, 2))
@@ -173,7 +172,7 @@ def classifier(favour: float) -> tuple[nn.Module, torch.Tensor]:
     return model.eval(), images
 
 
-def passes(model: nn.Module, images: torch.Tensor) -> tuple[Callable[[], torch.Tensor], Callable[[], torch.Tensor]]:
+def passes(model, images):
     """A pass over all images, and one over the first ten."""
     return lambda: model(images).detach(), lambda: model(images[:10]).detach()
 

@@ -1,7 +1,5 @@
 """A checkpoint's file gives a state dict or one line, whatever it holds; no code of it runs."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from hypothesis import given
@@ -18,7 +16,7 @@ ADVICE = "save the weights alone: torch.save"
 ONE = {"w": torch.zeros(1)}
 
 
-def write(path: Path, content) -> Path:
+def write(path, content):
     torch.save(content, path)
     return path
 
@@ -101,7 +99,7 @@ def test_dicts_that_hold_each_other_or_themselves_are_refused_at_once(tmp_path):
     shared = {"weight": torch.zeros(1)}
     for _ in range(200):
         shared = {"left": shared, "right": shared}
-    itself: dict[str, object] = {}
+    itself = {}
     itself["state_dict"] = itself
     for content in (shared, itself):
         with pytest.raises(UserError, match="is not a plain state dict but a dict with the entries"):

@@ -2,19 +2,17 @@
 
 import warnings
 from collections import OrderedDict
-from collections.abc import Mapping
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import nn
 
 from tests.toolkit.conftest import requires_tllib
 from tllib_ancon.models.checkpoints import load_state_dict
-from tllib_ancon.models.classifier import BottleneckClassifier, Classifier, shot_classifier
+from tllib_ancon.models.classifier import BottleneckClassifier, shot_classifier
 from tllib_ancon.models.pooling import _AveragePool
 from tllib_ancon.models.script_layouts import rebuild_model, recognize
 from tllib_ancon.runtime.errors import UserError
@@ -28,17 +26,17 @@ class Backbone(nn.Module):
 
     out_features = 12
 
-    def __init__(self, classifier: bool = False):
+    def __init__(self, classifier=False):
         super().__init__()
         self.layers = nn.Sequential(nn.Conv2d(3, 12, 3), nn.BatchNorm2d(12), nn.ReLU())
         if classifier:
             self.fc = nn.Linear(12, 1000)
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images):
         return self.layers(images)
 
 
-def randomise(model: nn.Module) -> nn.Module:
+def randomise(model):
     """Give every tensor a value that a mistake would show, batch-norm statistics included."""
     generator = torch.Generator().manual_seed(1)
     for tensor in model.state_dict().values():
@@ -48,22 +46,22 @@ def randomise(model: nn.Module) -> nn.Module:
     return model.eval()
 
 
-def images() -> Tensor:
+def images():
     return torch.randn(5, 3, 8, 8, generator=torch.Generator().manual_seed(2))
 
 
-def start(state: Mapping[str, Tensor], backbone: nn.Module, **options: bool) -> Classifier:
+def start(state, backbone, **options):
     layout = recognize(state)
     assert layout is not None
     return rebuild_model(layout, backbone, **options)
 
 
-def logits_of(model: Classifier) -> Tensor:
+def logits_of(model):
     with torch.no_grad():
         return model.eval()(images())
 
 
-def logits_after_saving(state, folder: Path, **options: bool) -> Tensor:
+def logits_after_saving(state, folder, **options):
     torch.save(state, folder / "latest.pth")
     return logits_of(start(load_state_dict(folder / "latest.pth"), Backbone(), **options))
 
@@ -71,12 +69,12 @@ def logits_after_saving(state, folder: Path, **options: bool) -> Tensor:
 # Models of every program
 
 
-def of_tllib(module: str, **options: int) -> nn.Module:
+def of_tllib(module, **options):
     find("tllib")
     return import_module(f"tllib.{module}").ImageClassifier(Backbone(classifier=True), K, **options)
 
 
-def of_tllibs_fixmatch() -> nn.Module:
+def of_tllibs_fixmatch():
     """Its classifier is defined in the script: cdan's layers, initialised differently."""
     find("tllib")
     from tllib.modules.classifier import Classifier as TllibClassifier
@@ -84,7 +82,7 @@ def of_tllibs_fixmatch() -> nn.Module:
     return TllibClassifier(Backbone(classifier=True), K, block(), 9)
 
 
-def of_dalib(module: str, **options: int) -> nn.Module:
+def of_dalib(module, **options):
     """dalib's backbones pool."""
     find("dalib")
     pooled = nn.Sequential(OrderedDict(layers=Backbone().layers, pool=nn.AdaptiveAvgPool2d(1), flat=nn.Flatten()))
@@ -95,7 +93,7 @@ def of_dalib(module: str, **options: int) -> nn.Module:
 class Mcd(nn.Module):
     """What mcd.py of a toolkit trains: its checkpoint is a state dict a part."""
 
-    def __init__(self, module: str):
+    def __init__(self, module):
         super().__init__()
         find(module.partition(".")[0])
         head = import_module(module).ImageClassifierHead
@@ -104,14 +102,14 @@ class Mcd(nn.Module):
         self.F2 = head(12, K, 9)
         self.pool = module.startswith("dalib")  # tllib's head does
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return self.F1(_AveragePool()(self.G(x)) if self.pool else self.G(x))
 
 
 class AuthorsClassifier(nn.Module):
     """The keys and the arithmetic of the authors' SourceFreeClassifier."""
 
-    def __init__(self, bottleneck: bool = True):
+    def __init__(self, bottleneck=True):
         super().__init__()
         width = 9 if bottleneck else 12
         self.backbone = Backbone(classifier=True)
@@ -122,23 +120,23 @@ class AuthorsClassifier(nn.Module):
             warnings.simplefilter("ignore", FutureWarning)
             self.fc_final = nn.utils.weight_norm(nn.Linear(width, K))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return self.fc_final(self.head_bn(self.head_fc(self.pool(self.backbone(x)))))
 
 
-def block() -> nn.Sequential:
+def block():
     return nn.Sequential(nn.Linear(12, 9), nn.BatchNorm1d(9), nn.ReLU())
 
 
-def two_layers() -> nn.Sequential:
+def two_layers():
     return nn.Sequential(nn.Linear(9, 11), nn.ReLU(), nn.Dropout(), nn.Linear(11, K))
 
 
-def rebuilt(bottleneck: nn.Module, head: nn.Module, width: int) -> Classifier:
+def rebuilt(bottleneck, head, width):
     return BottleneckClassifier(Backbone(), K, bottleneck, head, width)
 
 
-def cdan() -> dict[str, Tensor]:
+def cdan():
     return randomise(rebuilt(block(), nn.Linear(9, K), 9)).state_dict()
 
 

@@ -3,7 +3,6 @@
 import json
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from tests.models.test_any_network import small_network
-from tllib_ancon.models import Classifier, as_classifier
+from tllib_ancon.models import as_classifier
 from tllib_ancon.models.classifier import shot_classifier
 from tllib_ancon.models.networks import create_backbone
 from tllib_ancon.runtime.errors import UserError
@@ -26,21 +25,21 @@ EXPECTED = {"classes": CLASSES, "mean": list(MEAN), "std": list(STD), "image_siz
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit", "ignore::DeprecationWarning", "ignore::FutureWarning")
 
 
-def shot() -> Classifier:
+def shot():
     torch.manual_seed(0)
     return shot_classifier(create_backbone("small_cnn"), 5, 8)
 
 
-def own() -> Classifier:
+def own():
     return as_classifier(small_network(), probe=torch.zeros(2, 3, 32, 32))
 
 
-def vit() -> Classifier:
+def vit():
     torch.manual_seed(0)
     return as_classifier(timm.create_model("test_vit", num_classes=5, img_size=32, depth=1))
 
 
-def trained(build: Callable[[], Classifier]) -> Classifier:
+def trained(build):
     """With batch statistics, half frozen, and left in training mode."""
     classifier = build().train()
     for _ in range(3):
@@ -52,7 +51,7 @@ def trained(build: Callable[[], Classifier]) -> Classifier:
 Run = tuple[Callable[[Tensor], Tensor], dict[str, Any]]
 
 
-def run_onnx(path: Path) -> Run:
+def run_onnx(path):
     onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install '.[onnx]'")
     session = onnxruntime.InferenceSession(path)
     assert [value.name for value in (*session.get_inputs(), *session.get_outputs())] == ["images", "logits"]
@@ -62,7 +61,7 @@ def run_onnx(path: Path) -> Run:
     }
 
 
-def run_program(path: Path) -> Run:
+def run_program(path):
     extra = {METADATA: ""}
     program = torch.export.load(path, extra_files=extra)
     return program.module(), json.loads(extra[METADATA])
@@ -113,7 +112,7 @@ class Branching(nn.Module):
         super().__init__()
         self.fc = nn.Linear(3, 5)
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images):
         return self.fc(images.mean((2, 3)) * (2 if images.sum().item() > 1 else 1))
 
 

@@ -2,13 +2,11 @@
 
 import argparse
 from collections import OrderedDict
-from pathlib import Path
 
 import numpy as np
 import pytest
 import timm
 import torch
-from torch import Tensor, nn
 from torchvision import models
 
 from tllib_ancon.models.checkpoints import export_state_dict, load_into
@@ -37,7 +35,7 @@ HEADS = {
 }
 
 
-def randomised(model: nn.Module) -> nn.Module:
+def randomised(model):
     """With batch statistics of some images, and with weights of which none is zero."""
     torch.manual_seed(1)
     with torch.no_grad():
@@ -47,7 +45,7 @@ def randomised(model: nn.Module) -> nn.Module:
     return model.eval()
 
 
-def saved(content, folder: Path, name: str = "model.pth") -> Path:
+def saved(content, folder, name="model.pth"):
     torch.save(content, folder / name)
     return folder / name
 
@@ -79,16 +77,16 @@ def test_every_family_gives_its_own_features_and_logits_and_goes_back(name, tmp_
     assert classifier.preprocessing.mean == network.pretrained_cfg["mean"]
 
 
-def resnet(num_classes: int = K) -> nn.Module:
+def resnet(num_classes=K):
     torch.manual_seed(0)
     return randomised(timm.create_model("test_resnet", num_classes=num_classes))
 
 
-def under(prefix: str, state: dict[str, Tensor]) -> dict[str, Tensor]:
+def under(prefix, state):
     return {prefix + name: tensor for name, tensor in state.items()}
 
 
-def averages(state: dict[str, Tensor]) -> dict[str, Tensor]:
+def averages(state):
     return {name: tensor + 1 if tensor.is_floating_point() else tensor for name, tensor in state.items()}
 
 

@@ -8,19 +8,19 @@ from tests.self_training.naive import argmax
 Rows = Sequence[Sequence[float]]
 
 
-def naive_entropy(distribution: Sequence[float]) -> float:
+def naive_entropy(distribution):
     return -sum(p * math.log(p) for p in distribution if p > 0)
 
 
-def naive_mean_entropy(rows: Rows) -> float:
+def naive_mean_entropy(rows):
     return sum(naive_entropy(row) for row in rows) / len(rows)
 
 
-def naive_infomax(rows: Rows) -> float:
+def naive_infomax(rows):
     return naive_entropy([sum(column) / len(rows) for column in zip(*rows, strict=True)]) - naive_mean_entropy(rows)
 
 
-def naive_corr_c(rows: Rows) -> float:
+def naive_corr_c(rows):
     classes = range(len(rows[0]))
     c = [[sum(row[i] * row[j] for row in rows) for j in classes] for i in classes]
     norm = math.sqrt(sum(c[i][j] ** 2 for i in classes for j in classes))
@@ -28,7 +28,7 @@ def naive_corr_c(rows: Rows) -> float:
     return math.sqrt(sum((c[i][j] / norm - (target if i == j else 0)) ** 2 for i in classes for j in classes))
 
 
-def naive_aetta(rows: Rows, passes: Sequence[Rows], alpha: float = 3) -> float:
+def naive_aetta(rows, passes, alpha=3):
     """The authors' estimate of the first batch, before it is averaged with others."""
     num_classes = len(rows[0])
     every = [row for dropped in passes for row in dropped]

@@ -17,7 +17,7 @@ EYE = torch.eye(4)
 UNIFORM = torch.full((2, 3), 1 / 3)
 
 
-def random_logits(models: int, samples: int, classes: int, seed: int, scale: float = 3.0) -> torch.Tensor:
+def random_logits(models, samples, classes, seed, scale=3.0):
     """(M, N, K); models resemble each other."""
     generator = torch.Generator().manual_seed(seed)
     shared = torch.randn(1, samples, classes, generator=generator)
@@ -25,7 +25,7 @@ def random_logits(models: int, samples: int, classes: int, seed: int, scale: flo
     return scale * (shared + own).double()
 
 
-def random_probabilities(samples: int, classes: int, seed: int) -> torch.Tensor:
+def random_probabilities(samples, classes, seed):
     return random_logits(1, samples, classes, seed)[0].softmax(1).float()
 
 

@@ -1,40 +1,39 @@
 """Eq. 1-3 of the paper transcribed in plain Python, one sample at a time: the oracle of the tests."""
 
 import math
-from collections.abc import Sequence
 
 
-def softmax(logits: Sequence[float]) -> list[float]:
+def softmax(logits):
     largest = max(logits)
     exponentials = [math.exp(value - largest) for value in logits]
     return [value / sum(exponentials) for value in exponentials]
 
 
-def argmax(values: Sequence[float]) -> int:
+def argmax(values):
     return list(values).index(max(values))
 
 
-def dot(first: Sequence[float], second: Sequence[float]) -> float:
+def dot(first, second):
     return sum(a * b for a, b in zip(first, second, strict=True))
 
 
-def unit(vector: list[float]) -> list[float]:
+def unit(vector):
     return [x / math.sqrt(dot(vector, vector)) for x in vector]
 
 
 class NaiveAnCon:
     """Keeps every prediction ever made, and sums them anew at each visit."""
 
-    def __init__(self, num_classes: int, smoothing: float, beta: float, convention: str, normalize: bool = False):
+    def __init__(self, num_classes, smoothing, beta, convention, normalize=False):
         self.num_classes = num_classes
         self.smoothing = smoothing
         self.beta = beta
         self.convention = convention
         self.normalize = normalize
-        self.batch_means: list[float] = []
-        self.history: dict[int, list[int]] = {}
+        self.batch_means = []
+        self.history = {}
 
-    def threshold(self) -> float:
+    def threshold(self):
         """δ_m from the whole history of batch means."""
         last = len(self.batch_means) - 1
         terms = [(1 - self.beta) * self.beta ** (last - i) * mean for i, mean in enumerate(self.batch_means)]
@@ -42,13 +41,13 @@ class NaiveAnCon:
             terms[0] = self.beta**last * self.batch_means[0]
         return sum(terms)
 
-    def ensemble(self, index: int) -> list[float]:
+    def ensemble(self, index):
         votes = [float(self.history.get(index, []).count(k)) for k in range(self.num_classes)]
         if self.normalize and sum(votes):
             return [vote / sum(votes) for vote in votes]
         return votes
 
-    def visit(self, indices: list[int], logits: list[list[float]]) -> list[list[float]]:
+    def visit(self, indices, logits):
         probabilities = [softmax(row) for row in logits]
         before = [self.ensemble(index) for index in indices]
         self.batch_means.append(sum(max(row) for row in probabilities) / len(probabilities))

@@ -13,7 +13,7 @@ K = 4
 D = 6
 
 
-def few_neighbors(method: str, neighbors: int, expanded_neighbors: int) -> dict[str, int]:
+def few_neighbors(method, neighbors, expanded_neighbors):
     """These options as far as the method reads them."""
     own = methods.settings(method)
     options = {"neighbors": neighbors, "expanded_neighbors": expanded_neighbors}
@@ -28,10 +28,10 @@ class Visits:
     steps: list[tuple[Tensor, Tensor, Tensor, Tensor]]
 
 
-def random_visits(seed: int, num_steps: int = 5) -> Visits:
+def random_visits(seed, num_steps=5):
     generator = torch.Generator().manual_seed(seed)
 
-    def normal(*shape: int) -> Tensor:
+    def normal(*shape):
         return torch.randn(*shape, generator=generator)
 
     steps = []
@@ -45,7 +45,7 @@ def random_visits(seed: int, num_steps: int = 5) -> Visits:
     return Visits((torch.arange(N), normal(N, D), 2 * normal(N, K)), steps)
 
 
-def losses(part: torch.nn.Module, visits: Visits, anchored: bool = True) -> Tensor:
+def losses(part, visits, anchored=True):
     """The loss of each step."""
     part.initialize(*visits.first)
     return torch.stack(
@@ -59,17 +59,17 @@ def losses(part: torch.nn.Module, visits: Visits, anchored: bool = True) -> Tens
 class NaiveMemory:
     """Features of length 1 and predictions, sample by sample."""
 
-    def __init__(self, indices: Tensor, features: Tensor, logits: Tensor):
-        self.features: dict[int, list[float]] = {}
-        self.scores: dict[int, list[float]] = {}
+    def __init__(self, indices, features, logits):
+        self.features = {}
+        self.scores = {}
         self.update(indices, features, logits)
 
-    def update(self, indices: Tensor, features: Tensor, logits: Tensor):
+    def update(self, indices, features, logits):
         for index, feature, row in zip(indices.tolist(), features.tolist(), logits.tolist(), strict=True):
             self.features[index] = unit(feature)
             self.scores[index] = softmax(row)
 
-    def nearest(self, index: int, k: int) -> list[int]:
+    def nearest(self, index, k):
         others = set(self.features) - {index}
         return sorted(others, key=lambda other: dot(self.features[index], self.features[other]), reverse=True)[:k]
 
@@ -77,7 +77,7 @@ class NaiveMemory:
 MIXINGS = (None, "authors", "normalized", "adaptive")
 
 
-def mixed(mixing: str | None, votes: list[float], score: list[float], weight: float) -> list[float]:
+def mixed(mixing, votes, score, weight):
     """A remembered prediction with a sample's votes mixed in."""
     if mixing is None or (mixing != "authors" and not sum(votes)):
         return score

@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 
 from tests.conftest import REFUSED
 from tests.refusals import refused
@@ -21,12 +21,12 @@ SIZES = {"num_samples": SAMPLES, "num_classes": CLASSES, "feature_dim": 2, "tota
 class Naive(NaiveAnCon):
     """The docstring's equations with lists, for the convention that reads before it adds."""
 
-    def __init__(self, beta: float, prior: list[float] | None = None):
+    def __init__(self, beta, prior=None):
         super().__init__(CLASSES, 0.0, beta, "authors")
         self.prior = prior or [1 / CLASSES] * CLASSES
         self.shares = list(self.prior)
 
-    def __call__(self, indices: list[int], logits: list[list[float]]) -> list[list[float]]:
+    def __call__(self, indices, logits):
         votes = [self.ensemble(index) for index in indices]
         predictions = self.visit(indices, logits)  # one-hot, without smoothing
         targets = []
@@ -85,7 +85,7 @@ def test_labels_of_missing_classes_do_not_harm_a_good_classifier():
         assert after >= before
 
 
-def accuracies_on_four_of_ten_classes(means: Tensor, seed: int, noise: float = 2.0) -> tuple[float, float]:
+def accuracies_on_four_of_ten_classes(means, seed, noise=2.0):
     """Accuracy of the best linear classifier of ten Gaussian classes, and after training on four of them."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(4, (320,), generator=generator)

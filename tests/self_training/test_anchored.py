@@ -14,7 +14,7 @@ CONVENTIONS = ("authors", "paper")
 
 
 @st.composite
-def visit_sequences(draw: st.DrawFn) -> tuple[int, int, list[tuple[list[int], list[list[float]]]]]:
+def visit_sequences(draw):
     """Batches of any size over few samples: repeated visits, within a batch too, ties within a row, one-class and
     one-sample batches."""
     samples = draw(st.integers(1, 6))
@@ -49,7 +49,7 @@ def test_against_the_naive_transcription(sequence, convention, normalize, smooth
         torch.testing.assert_close(targets, torch.tensor(expected), rtol=1e-5, atol=1e-6)
 
 
-def _decides_by_rounding(threshold: float, logits: list[list[float]]) -> bool:
+def _decides_by_rounding(threshold, logits):
     """Whether a confidence is so near δ that float32 and Python may order them differently."""
     confidences = torch.tensor(logits, dtype=torch.float64).softmax(1).amax(1)
     return bool(((confidences - threshold).abs() < 1e-6).any())

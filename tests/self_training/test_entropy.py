@@ -16,18 +16,18 @@ CERTAIN = [9.0, 0.0, 0.0]
 UNCERTAIN = [0.5, 0.0, 0.0]
 
 
-def entropy(row: list[float]) -> float:
+def entropy(row):
     return -sum(p * math.log(p) for p in softmax(row) if p)
 
 
 class NaiveETA:
     """A visit gives the loss and the rows that count; the moving average is None before there is one."""
 
-    def __init__(self, margin: float):
+    def __init__(self, margin):
         self.margin = margin
-        self.average: list[float] | None = None
+        self.average = None
 
-    def visit(self, logits: list[list[float]]) -> tuple[float, list[list[float]]]:
+    def visit(self, logits):
         largest = 0.4 * math.log(len(logits[0]))
         chosen = [row for row in logits if entropy(row) < largest]
         if self.average is not None:

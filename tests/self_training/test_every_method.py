@@ -23,7 +23,7 @@ CHOICES = {
 EVERY = pytest.mark.parametrize("choice", CHOICES)
 
 
-def create(choice: str, **more) -> methods.Method:
+def create(choice, **more):
     name, options = CHOICES[choice]
     return testing.create(name, **few_neighbors(name, 3, 2), **{**options, **more})
 

@@ -25,18 +25,18 @@ from tllib_ancon.self_training.mc_dropout import mc_dropout_probabilities
 from tllib_ancon.self_training.pseudo_label import belief_matching_loss
 
 
-def naive_gce(logits: list[float], target: list[float], q: float) -> float:
+def naive_gce(logits, target, q):
     return (1 - dot(softmax(logits), target) ** q) / q
 
 
-def digamma(x: float) -> float:
+def digamma(x):
     """By recurrence to a large argument and the asymptotic series."""
     if x < 12:
         return digamma(x + 1) - 1 / x
     return math.log(x) - 1 / (2 * x) - 1 / (12 * x**2) + 1 / (120 * x**4) - 1 / (252 * x**6)
 
 
-def naive_belief_matching(logits: list[float], target: list[float], coefficient: float) -> float:
+def naive_belief_matching(logits, target, coefficient):
     alpha = [math.exp(value) for value in logits]
     likelihood = sum(t * (digamma(a) - digamma(sum(alpha))) for t, a in zip(target, alpha, strict=True))
     divergence = math.lgamma(sum(alpha)) - math.lgamma(len(alpha))
@@ -46,7 +46,7 @@ def naive_belief_matching(logits: list[float], target: list[float], coefficient:
     return coefficient * divergence - likelihood
 
 
-def rows(low: float, high: float) -> st.SearchStrategy[list[list[float]]]:
+def rows(low, high):
     return st.lists(st.lists(st.floats(low, high, width=32), min_size=3, max_size=3), min_size=4, max_size=4)
 
 
@@ -151,7 +151,7 @@ def test_information_maximization_against_a_naive_transcription(logits):
     assert float(with_prior) == pytest.approx(expected, abs=1e-4)
 
 
-def generator(seed: int = 0) -> torch.Generator:
+def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 

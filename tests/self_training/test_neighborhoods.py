@@ -4,24 +4,23 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
 
 from tests.self_training.naive import dot, softmax
-from tests.self_training.neighborhoods import MIXINGS, D, K, N, NaiveMemory, Visits, losses, mixed, random_visits
+from tests.self_training.neighborhoods import MIXINGS, D, K, N, NaiveMemory, losses, mixed, random_visits
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.self_training import AttractingDispersing, NeighborhoodReciprocity, neighbors
 from tllib_ancon.self_training.neighbors import nearest, nearest_two_fold
 
 
-def clamp(row: list[float]) -> list[float]:
+def clamp(row):
     return [min(max(p, 1e-4), 1 - 1e-4) for p in row]
 
 
-def divergence(score: list[float], prediction: list[float]) -> float:
+def divergence(score, prediction):
     return sum(s * math.log(s) - s * p for s, p in zip(score, prediction, strict=True))
 
 
-def naive_nrc(visits: Visits, mixing: str | None, reciprocal: bool = True, weight: float = 0.4) -> list[float]:
+def naive_nrc(visits, mixing, reciprocal=True, weight=0.4):
     """With four neighbours and three of each."""
     memory = NaiveMemory(*visits.first)
     values = []
@@ -41,7 +40,7 @@ def naive_nrc(visits: Visits, mixing: str | None, reciprocal: bool = True, weigh
     return values
 
 
-def naive_aad(visits: Visits, mixing: str | None, beta: float, total_steps: int, weight: float) -> list[float]:
+def naive_aad(visits, mixing, beta, total_steps, weight):
     """With four neighbours."""
     memory = NaiveMemory(*visits.first)
     values = []
@@ -135,7 +134,7 @@ def test_a_bad_step(make):
 # The searches
 
 
-def random_bank(num_samples: int, feature_dim: int, seed: int = 0) -> Tensor:
+def random_bank(num_samples, feature_dim, seed=0):
     generator = torch.Generator().manual_seed(seed)
     return torch.nn.functional.normalize(torch.randn(num_samples, feature_dim, generator=generator))
 

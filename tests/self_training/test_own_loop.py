@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tests.conftest import REFUSED
 from tests.refusals import refused
@@ -25,11 +25,11 @@ UniformSmoothing = partial(AdaptiveSmoothing, class_prior="uniform")
 PARTS = [AnchoredConfidence, UniformSmoothing, EarlyLearningRegularization]
 
 
-def state(module: nn.Module) -> dict[str, Tensor]:
+def state(module):
     return {name: tensor.clone() for name, tensor in module.named_buffers()}
 
 
-def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+def same(one, other):
     return all(torch.equal(tensor, other[name]) for name, tensor in one.items())
 
 

@@ -1,7 +1,6 @@
 """SHOT's labels are those of the nearest centroids, in any order, precision and number of passes."""
 
 import torch
-from torch import Tensor
 
 from tests.refusals import refused
 from tests.self_training.naive import argmax, dot, softmax, unit
@@ -12,7 +11,7 @@ K = 5
 D = 6
 
 
-def naive_labels(features: list[list[float]], logits: list[list[float]]) -> list[int]:
+def naive_labels(features, logits):
     rows = [unit([*feature, 1.0]) for feature in features]
     affinities = [softmax(row) for row in logits]
     labels = [argmax(row) for row in logits]
@@ -27,7 +26,7 @@ def naive_labels(features: list[list[float]], logits: list[list[float]]) -> list
     return labels
 
 
-def random_pass(seed: int) -> tuple[Tensor, Tensor, Tensor]:
+def random_pass(seed):
     """Clusters whose logits are often wrong, and never largest for the last class."""
     generator = torch.Generator().manual_seed(seed)
     clusters = torch.randint(K - 1, (N,), generator=generator)

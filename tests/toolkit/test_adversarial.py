@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import binary_cross_entropy
 
 from tests.models.test_checkpoints import Backbone
@@ -17,7 +17,7 @@ LABELS = torch.cat((torch.ones(B), torch.zeros(B)))
 """1 for the source's rows, which come first."""
 
 
-def outputs(features_dim: int = D) -> list[Tensor]:
+def outputs(features_dim=D):
     """Logits and features of the source, then of the target."""
     generator = torch.Generator().manual_seed(0)
     shapes = [(B, K), (B, features_dim)] * 2

@@ -12,7 +12,7 @@ from tllib_ancon.toolkit import compat
 HEAVY = {"torch", "torchvision", "numpy", "numba", "multiprocessing", "dalib", "tllib"}
 
 
-def check(finished) -> str:
+def check(finished):
     assert finished.returncode == 0, finished.stderr
     return finished.stdout
 

@@ -5,7 +5,6 @@ import gc
 import pickle
 import sys
 import textwrap
-from pathlib import Path
 
 import pytest
 
@@ -95,7 +94,7 @@ def _size(image):
     return image.size
 
 
-def opened(dataset_class, root: Path, task: str):
+def opened(dataset_class, root, task):
     """As TLLib's scripts open a domain."""
     return dataset_class(root=str(root), task=task, download=True, transform=_size)
 

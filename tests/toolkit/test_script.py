@@ -48,7 +48,7 @@ def write(tmp_path, monkeypatch):
     return write
 
 
-def run(path: Path, *arguments: str) -> ScriptRun:
+def run(path, *arguments):
     return run_script(path, ["data", *arguments])
 
 

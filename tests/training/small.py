@@ -1,9 +1,7 @@
 """A small network and a few images: adaptations of a tenth of a second."""
 
-from collections.abc import Sequence
-
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import TensorDataset
 
 import tllib_ancon
@@ -12,14 +10,12 @@ EPOCHS = 4
 IMAGES = 24
 
 
-def network() -> nn.Module:
+def network():
     torch.manual_seed(0)
     return nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3)).eval()
 
 
-def adapt(
-    model: nn.Module | None = None, images: int | Tensor = IMAGES, labels: bool | Sequence[int] = True, **settings
-):
+def adapt(model=None, images=IMAGES, labels=True, **settings):
     if isinstance(images, int):
         images = torch.randn(images, 3, 4, 4, generator=torch.Generator().manual_seed(0))
     if isinstance(labels, bool):
@@ -28,7 +24,7 @@ def adapt(
     return tllib_ancon.adapt(model or network(), TensorDataset(images), labels=labels, **{**quick, **settings})
 
 
-def without(metrics, *names: str):
+def without(metrics, *names):
     """The metrics of each epoch but for these, and for how fast it was."""
     left_out = ("images_per_second", *names)
     return [{name: value for name, value in line.items() if name not in left_out} for line in metrics]

@@ -2,7 +2,6 @@
 
 import copy
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,12 +11,10 @@ from torch import nn
 from tests.end_to_end.killable import differences
 from tests.toolkit.conftest import toolkit  # noqa: F401 (a fixture)
 from tllib_ancon.config.pretrain import PretrainConfig
-from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.data.transforms import Preprocessing, evaluation_transform, train_transform
 from tllib_ancon.models.checkpoints import load_state_dict
 from tllib_ancon.models.networks import create_backbone
-from tllib_ancon.toolkit.toolkit import Toolkit
 from tllib_ancon.training.image_transforms import Transforms
 from tllib_ancon.training.pretrain import _adversarial_network, _AdversarialTraining
 from tllib_ancon.training.progress import Progress
@@ -43,12 +40,12 @@ def both(domains):
 
 
 def training(
-    toolkit: Toolkit,  # noqa: F811
-    options: PretrainConfig,
-    domains: tuple[Domain, Domain],
-    log: Path,
+    toolkit,  # noqa: F811
+    options,
+    domains,
+    log,
     backbone=None,
-) -> _AdversarialTraining:
+):
     torch.manual_seed(0)
     backbone = backbone or create_backbone("small_cnn")
     network = _adversarial_network(toolkit, backbone, 3, options)
@@ -57,11 +54,11 @@ def training(
     return _AdversarialTraining(network, *domains, options, run, transforms, Progress(quiet=True))
 
 
-def latest(log: Path) -> dict[str, torch.Tensor]:
+def latest(log):
     return dict(load_state_dict(log / "checkpoints" / "latest.pth"))
 
 
-def naive_training(run: _AdversarialTraining, options) -> dict[str, torch.Tensor]:
+def naive_training(run, options):
     """The loop of TLLib's cdan.py and mdd.py on the batches that ``run`` would see, from its untrained network."""
     model = copy.deepcopy(run.model)
     adversary = copy.deepcopy(run.adversary)

@@ -29,7 +29,7 @@ from tllib_ancon.training.inference import Outputs
 from tllib_ancon.training.run import RunDirectory
 
 
-def parts(width: int = 2):
+def parts(width=2):
     model = nn.Linear(width, 3)
     return {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=width, momentum=0.9)}
 
@@ -82,12 +82,12 @@ def state(tmp_path):
     return path
 
 
-def resume(state: Path):
+def resume(state):
     return RunDirectory(state.parent.parent).resume()
 
 
 class Bomb:
-    def __init__(self, victim: Path):
+    def __init__(self, victim):
         self.victim = victim
 
     def __reduce__(self):

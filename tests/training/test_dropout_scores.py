@@ -12,7 +12,7 @@ from tllib_ancon.training.inference import PASSES, PROBABILITY, Outputs, scores_
 HEAD = nn.Linear(6, 3)
 
 
-def predictions(samples: int = 20) -> Outputs:
+def predictions(samples=20):
     features = torch.randn(samples, 6, generator=torch.Generator().manual_seed(1))
     return Outputs(torch.arange(samples), features, HEAD(features).detach())
 
@@ -32,7 +32,7 @@ def test_against_a_naive_transcription_that_draws_nothing_else():
 
 
 def test_many_samples_are_represented_by_some(monkeypatch):
-    taken: list[int] = []
+    taken = []
 
     def head(features):
         taken.append(len(features))

@@ -10,7 +10,7 @@ from tests.training.small import IMAGES, adapt, network
 from tllib_ancon import methods
 
 
-def adapted(method: str, **settings) -> dict[str, torch.Tensor]:
+def adapted(method, **settings):
     """The model after one epoch."""
     result = adapt(method=method, epochs=1, criterion="last", **few_neighbors(method, 2, 2), **settings)
     return dict(result.model.state_dict())

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch import Tensor, nn
+from torch import nn
 
 import tllib_ancon
 from tests.domains_on_disk import write_domain
@@ -36,7 +36,7 @@ def test_images_are_prepared_by_the_processor_beside_the_model_or_by_the_one_tha
     for part in (fresh, processor):
         part.save_pretrained(tmp_path)
     saved = transformers.ViTForImageClassification.from_pretrained(tmp_path)
-    seen: list[Tensor] = []
+    seen = []
     fresh.register_forward_pre_hook(lambda _, args, named: seen.append(named["pixel_values"]), with_kwargs=True)
     own = tllib_ancon.predict(saved, photos, workers=0)
     given = tllib_ancon.predict(fresh, photos, workers=0, evaluation_transform=processor)

@@ -6,7 +6,6 @@ from functools import partial
 import pytest
 import timm
 import torch
-from torch import nn
 from torch.utils.data import TensorDataset
 
 import tllib_ancon
@@ -17,24 +16,24 @@ from tllib_ancon.runtime.errors import UserError
 IMAGES = torch.randn(8, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 
 
-def frozen_but(model: nn.Module, *learning: str) -> nn.Module:
+def frozen_but(model, *learning):
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(any(word in name for word in learning))
     return model
 
 
-def transformer() -> nn.Module:
+def transformer():
     torch.manual_seed(0)
     options = {"img_size": 16, "patch_size": 8, "embed_dim": 16, "depth": 2, "num_heads": 2, "num_classes": 3}
     return timm.create_model("vit_tiny_patch16_224", **options)
 
 
-def changed(before: nn.Module, after: nn.Module) -> set[str]:
+def changed(before, after):
     theirs = dict(after.named_parameters())
     return {name for name, parameter in before.named_parameters() if not torch.equal(parameter, theirs[name])}
 
 
-def flags(model: nn.Module) -> dict[str, bool]:
+def flags(model):
     return {name: parameter.requires_grad for name, parameter in model.named_parameters()}
 
 

@@ -3,7 +3,6 @@
 import ctypes
 import os
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,7 +27,7 @@ class Broken(nn.Module):
         super().__init__()
         self.network = network()
 
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
+    def forward(self, images):
         logits = self.network(images)
         return logits * torch.nan if torch.is_grad_enabled() and len(images) > 2 else logits
 
@@ -37,7 +36,7 @@ def adapt(**settings):
     return tllib_ancon.adapt(network(), IMAGES, **{**QUICK, **settings})
 
 
-def pretrain(root: Path):
+def pretrain(root):
     write_domain(root, "bright", 12, seed=0)
     small = {"arch": "small_cnn", "scratch": True, "image_size": 16, "resize_size": 16, "batch_size": 4}
     where = {"root": root, "data": "ImageList", "source": ["bright"], "log": root / "run"}
@@ -60,7 +59,7 @@ FAILING = {
 }
 
 
-def shared_state(accelerator: Accelerator):
+def shared_state(accelerator):
     numpy_state = np.random.get_state()
     return {
         "python": random.getstate(),

@@ -6,14 +6,12 @@ of 1e-5 after a few steps, which could hide a mistake.
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from unittest import mock
 
 import pytest
 import torch
-from PIL import Image
-from torch import Tensor, nn
+from torch import nn
 from torchvision.transforms.functional import to_tensor
 
 from tests.domains_on_disk import write_domain
@@ -22,7 +20,6 @@ from tests.self_training.neighborhoods import few_neighbors
 from tests.training.small import without
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.pretrain import PretrainConfig
-from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import EpochSampler, ImageLoader
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.models.classifier import BottleneckClassifier
@@ -32,7 +29,7 @@ from tllib_ancon.toolkit.toolkit import find
 from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.facts import facts_of
 from tllib_ancon.training.image_transforms import Transforms
-from tllib_ancon.training.inference import Outputs, evaluation_loader, predict_domain
+from tllib_ancon.training.inference import evaluation_loader, predict_domain
 from tllib_ancon.training.plan import Plan
 from tllib_ancon.training.pretrain import _adversarial_network, _AdversarialTraining, _SourceOnly
 from tllib_ancon.training.progress import Progress
@@ -79,7 +76,7 @@ class Encoder(nn.Sequential):
         super().__init__(nn.Conv2d(3, 6, 3, bias=False), nn.Tanh())
 
 
-def contrasting(image: Image.Image) -> Tensor:
+def contrasting(image):
     """So that an untrained network does not say the same of every image."""
     return 8 * (to_tensor(image) - 0.17)
 
@@ -87,19 +84,19 @@ def contrasting(image: Image.Image) -> Tensor:
 class Interleaved(EpochSampler):
     """Orders of many processes in one: step by step, a batch of each."""
 
-    def __init__(self, samplers: list[EpochSampler], batch: int):
+    def __init__(self, samplers, batch):
         super().__init__(range(0), samplers[0].num_samples, 0, sum(map(len, samplers)))
         self.samplers = samplers
         self.batch = batch
 
-    def __iter__(self) -> Iterator[int]:
+    def __iter__(self):
         for sampler in self.samplers:
             sampler.epoch = self.epoch
         keys = torch.tensor([list(sampler) for sampler in self.samplers])
         return iter(keys.unflatten(1, (-1, self.batch)).transpose(0, 1).flatten().tolist())
 
 
-def build(target: Domain, folder: Path, batch_size: int, **options) -> Adaptation:
+def build(target, folder, batch_size, **options):
     torch.manual_seed(0)
     bottleneck = nn.Linear(6, 5, bias=False)
     head = nn.Linear(5, 3, bias=False)
@@ -116,7 +113,7 @@ def build(target: Domain, folder: Path, batch_size: int, **options) -> Adaptatio
     return Adaptation(Plan(given, given, Source(), model, target, transforms, Progress(quiet=True), {}), run)
 
 
-def in_the_order_of_many(target: Domain, folder: Path, **options) -> Adaptation:
+def in_the_order_of_many(target, folder, **options):
     """In one process."""
     adaptation = build(target, folder, WORLD_SIZE * BATCH, **options)
     (loader,) = adaptation.loaders
@@ -124,7 +121,7 @@ def in_the_order_of_many(target: Domain, folder: Path, **options) -> Adaptation:
     return adaptation
 
 
-def in_their_order(loader: ImageLoader, a_step: int, length: int | None = None) -> ImageLoader:
+def in_their_order(loader, a_step, length=None):
     """The same images in the order of many processes, each of which visits whole steps of so many, or ``length``."""
     images = loader.dataset
     size = len(images)
@@ -135,9 +132,9 @@ def in_their_order(loader: ImageLoader, a_step: int, length: int | None = None) 
     return ImageLoader(images, WORLD_SIZE * BATCH, 0, Interleaved(samplers, BATCH), drop_last=True)
 
 
-def outcome(adaptation: Adaptation):
+def outcome(adaptation):
     """δ after each step; what the method keeps of each sample and of all, the parameters and the metrics in the end."""
-    thresholds: list[Tensor] = []
+    thresholds = []
     step = adaptation._step
 
     def recorded(*args):
@@ -161,7 +158,7 @@ def outcome(adaptation: Adaptation):
     }
 
 
-def source_only(source: Domain, folder: Path, batch_size: int) -> _SourceOnly:
+def source_only(source, folder, batch_size):
     torch.manual_seed(0)
     model = BottleneckClassifier(Encoder(), 3, nn.Linear(6, 5), nn.Linear(5, 3), features_dim=5, finetune=False)
     run = RunDirectory(folder)
@@ -169,12 +166,12 @@ def source_only(source: Domain, folder: Path, batch_size: int) -> _SourceOnly:
     return _SourceOnly(model, source, options, run, Transforms(contrasting, contrasting), Progress(quiet=True))
 
 
-def trained(training: _SourceOnly):
+def trained(training):
     training.fit({})
     return {"parameters": training.network.state_dict(), "metrics": without(training.metrics)}
 
 
-def evaluated(target: Domain, sizes: Iterable[int]) -> dict[int, Outputs]:
+def evaluated(target, sizes):
     """Predictions on domains of these sizes, of a model that differs between processes in its batch-norm."""
     torch.manual_seed(0)
     model = BottleneckClassifier(Encoder(), 3, nn.BatchNorm1d(6), nn.Linear(6, 3), features_dim=6)
@@ -187,16 +184,14 @@ def evaluated(target: Domain, sizes: Iterable[int]) -> dict[int, Outputs]:
     }
 
 
-def statistics(target: Domain, folder: Path) -> list[Tensor]:
+def statistics(target, folder):
     """What AdaBN gives the only batch-norm."""
     adaptation = build(target, folder, BATCH, method="adabn", epochs=1)
     adaptation.fit({})
     return list(adaptation.network.bottleneck[1].buffers())[:2]
 
 
-def adversarial(
-    domains: list[Domain], log: Path, batch_size: int, plain: bool = True, **settings
-) -> _AdversarialTraining:
+def adversarial(domains, log, batch_size, plain=True, **settings):
     """A training; a plain network has no batch-norm and no dropout, so that an image's outputs are its own."""
     fixed = {"epochs": EPOCHS, "iters_per_epoch": STEPS, "bottleneck_dim": 5, "lr": 0.1, "lr_gamma": 0.1, "workers": 0}
     config = PretrainConfig(batch_size=batch_size, **{**fixed, **settings})
@@ -209,14 +204,14 @@ def adversarial(
     return _AdversarialTraining(network, *domains, config, run, transforms, Progress(quiet=True))
 
 
-def without_batches_and_noise(model: nn.Module):
+def without_batches_and_noise(model):
     for name, module in model.named_children():
         if isinstance(module, nn.BatchNorm1d | nn.Dropout):
             setattr(model, name, nn.Identity())
         without_batches_and_noise(module)
 
 
-def adversarial_state(training: _AdversarialTraining):
+def adversarial_state(training):
     """Of a run that is finished here."""
     training.fit({})
     return {
@@ -230,7 +225,7 @@ def adversarial_state(training: _AdversarialTraining):
 
 
 @contextlib.contextmanager
-def double_precision() -> Iterator[None]:
+def double_precision():
     """Where new tensors are float64 and nothing is made float32."""
     torch.set_default_dtype(torch.float64)
     try:
@@ -240,7 +235,7 @@ def double_precision() -> Iterator[None]:
         torch.set_default_dtype(torch.float32)
 
 
-def one_of_many(root: Path, out: Path):
+def one_of_many(root, out):
     domains = [open_domain(root, "ImageList", [name]) for name in ("bright", "dark")]
     target = domains[1]
     with double_precision():
@@ -279,7 +274,7 @@ def many(target, tmp_path_factory):
     return results_in_two(one_of_many, root, out, folder=out)
 
 
-def close(expected: Tensor, found: Tensor):
+def close(expected, found):
     torch.testing.assert_close(found, expected, rtol=0, atol=SAME)
 
 

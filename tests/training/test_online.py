@@ -5,7 +5,7 @@ import copy
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import tllib_ancon
 from tests.networks import fit
@@ -15,19 +15,19 @@ from tllib_ancon.self_training import roid
 METHODS = ("tent", "adabn", "eta", "roid", "ancon-auto")
 
 
-def network() -> nn.Module:
+def network():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 4))
     model[-1].weight.data.mul_(5)  # some predictions are certain
     return model
 
 
-def stream(count: int = 10) -> list[Tensor]:
+def stream(count=10):
     generator = torch.Generator().manual_seed(1)
     return [torch.randn(16, 3, 8, 8, generator=generator) + 0.5 for _ in range(count)]
 
 
-def naive_tent(model: nn.Module, batches: list[Tensor], lr: float) -> list[Tensor]:
+def naive_tent(model, batches, lr):
     """Entropy minimisation of scale and shift with batch statistics; each output is that before its step."""
     model = copy.deepcopy(model).train().requires_grad_(False)
     norm = model[1]
@@ -147,7 +147,7 @@ def test_one_sample_has_no_statistics_of_its_batch():
 CLASSES = 4
 
 
-def drawn(classes: Tensor, shift: float, seed: int) -> Tensor:
+def drawn(classes, shift, seed):
     """Noisy images with a pattern for each class."""
     generator = torch.Generator().manual_seed(0)
     patterns = torch.randn(CLASSES, 3, 8, 8, generator=generator)
@@ -167,7 +167,7 @@ def source_model():
     return fit(model, ((drawn(classes, 0, 10 + step), classes) for step in range(60)))
 
 
-def accuracy(model: nn.Module, classes: Tensor, batch_size: int) -> float:
+def accuracy(model, classes, batch_size):
     """Of the predictions of a stream in this order."""
     images = drawn(classes, 0.5, 1)
     with torch.no_grad():
@@ -247,7 +247,7 @@ def test_a_sorted_part_is_not_learnt_from_and_a_mixed_part_is(source_model):
 class TakesPixelValues(nn.Sequential):
     """As image models of transformers."""
 
-    def forward(self, pixel_values: Tensor) -> Tensor:
+    def forward(self, pixel_values):
         return super().forward(pixel_values)
 
 

@@ -2,15 +2,14 @@
 
 import pytest
 import torch
-from torch import Tensor
 
 from tests.training.small import adapt, network
 from tllib_ancon import methods
 from tllib_ancon.data.loading import hold_out
 
 IMAGES = 24
-RECEIVED: list[tuple[Tensor, Tensor, Tensor]] = []
-VISITED: list[Tensor] = []
+RECEIVED = []
+VISITED = []
 
 
 class Remembers(methods.Method):
@@ -18,10 +17,10 @@ class Remembers(methods.Method):
 
     refresh = "sample"
 
-    def initialize(self, indices: Tensor, features: Tensor, logits: Tensor):
+    def initialize(self, indices, features, logits):
         RECEIVED.append((indices.clone(), features.clone(), logits.clone()))
 
-    def objective(self, visit: methods.Visit, targets: Tensor) -> Tensor:
+    def objective(self, visit, targets):
         VISITED.append(visit.indices)
         return visit.logits.sum() * 0
 

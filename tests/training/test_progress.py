@@ -1,7 +1,6 @@
 """A user is told of an adaptation what its result holds, and a tracker gets every number."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ from tllib_ancon.laboratory.report import write_report
 from tllib_ancon.training.progress import result_summary
 
 
-def result(criterion: str, *scores: float, better: bool | None = True, held_out: int = 49, **labelled: float):
+def result(criterion, *scores, better=True, held_out=49, **labelled):
     """Start, selected and last epoch with these scores."""
     epochs = [{"epoch": epoch, criterion: score, **labelled} for epoch, score in enumerate(scores)]
     named = dict(zip(("start", "selected", "last"), epochs, strict=True))
@@ -28,7 +27,7 @@ def result(criterion: str, *scores: float, better: bool | None = True, held_out:
     }
 
 
-def summary_lines(result) -> list[str]:
+def summary_lines(result):
     """The lines after those about the source model."""
     lines = result_summary(result).splitlines()
     assert lines[:3] == [
@@ -62,7 +61,7 @@ def test_a_choice_without_a_score_shows_none(criterion):
     assert summary_lines(result(criterion, 1.0, 1.0, 1.0, better=None))[0] == "source model (epoch 0)"
 
 
-def adapt(run: Path, **settings):
+def adapt(run, **settings):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 3))
     images = TensorDataset(torch.randn(40, 3, 2, 2))

@@ -27,7 +27,7 @@ def passes(monkeypatch):
     return epochs
 
 
-def recorded(metrics) -> list[int]:
+def recorded(metrics):
     assert all(line.keys() >= WITH_LABELS or not WITH_LABELS & line.keys() for line in metrics)
     return [line["epoch"] for line in metrics if "accuracy" in line]
 

@@ -1,7 +1,6 @@
 """A setting that the user leaves out has the default of these images, this network, this method and the source run."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -58,15 +57,13 @@ UNKNOWN_SMALL = {"train_resizing": "cen.crop", "padding": 4, "crop_fraction": 1.
 GREY = {"norm_mean": (0.5,), "norm_std": (0.5,)}
 
 
-def facts_about(
-    network: nn.Module | None = BATCH_NORM_NETWORK, images: ImageFacts | None = IMAGES, **run: Any
-) -> Facts:
+def facts_about(network=BATCH_NORM_NETWORK, images=IMAGES, **run):
     """Facts about a network that the caller passes, unless a checkpoint is named."""
     network_facts = facts_of(AdaptConfig(), Source(), network).network
     return Facts(network=network_facts, images=images, is_whole="checkpoint" not in run, **run)
 
 
-def filled_in(config: Any, facts: Facts) -> tuple[dict[str, Any], list[str]]:
+def filled_in(config, facts):
     """The settings that were left out, and the notes."""
     resolved, notes = resolve(config, facts)
     before = config.to_dict()

@@ -5,7 +5,6 @@ import json
 import os
 import resource
 import threading
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -30,16 +29,16 @@ class Killed(BaseException):
     """Stands for SIGKILL: nothing of the program can catch it."""
 
 
-def weights(epoch: int) -> dict[str, torch.Tensor]:
+def weights(epoch):
     return {"weight": torch.full((3,), float(epoch))}
 
 
-def save(run: RunDirectory, epoch: int):
+def save(run, epoch):
     metrics = [{"epoch": number} for number in range(epoch + 1)]
     run.save_epoch({"parts": {"model": weights(epoch)}}, metrics, epoch in SELECTED)
 
 
-def train(path: Path, config=CONFIG, epochs: int | None = None, **options: bool):
+def train(path, config=CONFIG, epochs=None, **options):
     """A run whose model is its epoch; it continues what is there, and is cut off after so many epochs."""
     with closing(RunDirectory(path)) as run:
         run.begin(config, **options)
@@ -57,11 +56,11 @@ def train(path: Path, config=CONFIG, epochs: int | None = None, **options: bool)
             run.finish({"last": {"epoch": EPOCHS}})
 
 
-def cut_or_whole(path: Path, finished: bool):
+def cut_or_whole(path, finished):
     train(path, epochs=None if finished else 3)
 
 
-def assert_agreement(path: Path, epochs: int):
+def assert_agreement(path, epochs):
     """``latest.pth``, ``best.pth`` and ``metrics.jsonl`` are those of so many epochs."""
     best = max((epoch for epoch in SELECTED if epoch < epochs), default=None)
     lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
@@ -70,18 +69,18 @@ def assert_agreement(path: Path, epochs: int):
     assert best is None or load(path, BEST)["weight"][0] == best
 
 
-def load(path: Path, name: str):
+def load(path, name):
     return torch.load(path / "checkpoints" / name, weights_only=True)
 
 
-def assert_whole(path: Path):
+def assert_whole(path):
     assert_agreement(path, EPOCHS + 1)
     assert RunDirectory(path).result()["last"] == {"epoch": EPOCHS}
     assert not list(path.rglob("*.partial"))
     assert not (path / STATE).exists()
 
 
-def content(folder: Path) -> dict[Path, bytes]:
+def content(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -90,7 +89,7 @@ def no_waiting_for_the_disk(monkeypatch):
     monkeypatch.setattr(files.os, "fsync", lambda descriptor: None)
 
 
-def after(events: int, monkeypatch, error: BaseException) -> Callable[[], int]:
+def after(events, monkeypatch, error):
     """Raise at one of the flushes and renames to come; gives how many are left until then."""
     left = [events]
 

@@ -15,7 +15,7 @@ CLASSES = 4
 LOADED = {"norm_mean": (0.5,) * 3, "norm_std": (0.5,) * 3, "image_size": 32, "quiet": True}
 
 
-def stripes(num_images: int, brightness: float, seed: int) -> np.ndarray:
+def stripes(num_images, brightness, seed):
     """Stripes of any direction, phase and colour. The class is their frequency."""
     random = np.random.default_rng(seed)
     rows, columns = np.mgrid[:32, :32] / 32
@@ -31,7 +31,7 @@ def stripes(num_images: int, brightness: float, seed: int) -> np.ndarray:
 
 
 @cache
-def source_model() -> nn.Module:
+def source_model():
     torch.manual_seed(0)
     first = [nn.Conv2d(3, 16, 5, 2, 2, bias=False), nn.BatchNorm2d(16), nn.ReLU()]
     second = [nn.Conv2d(16, 32, 3, 2, 1, bias=False), nn.BatchNorm2d(32), nn.ReLU()]

@@ -26,7 +26,7 @@ NORMALISED = {"norm_mean": (0.5,) * 3, "norm_std": (0.5,) * 3}
 LABELLING = [name for name in methods.names() if methods.makes_labels(name)]
 
 
-def pictures() -> np.ndarray:
+def pictures():
     """Noise whose strongest colour is the class."""
     images = np.random.default_rng(0).integers(0, 120, (IMAGES, SIDE, SIDE, 3))
     images[np.arange(IMAGES), :, :, LABELS] += 60
@@ -66,7 +66,7 @@ class Colours(nn.Module):
         return self.head(images.mean((2, 3)))
 
 
-SEEN: list[torch.Tensor] = []
+SEEN = []
 
 
 class Of20Pixels(Colours):
@@ -79,7 +79,7 @@ class Of20Pixels(Colours):
         return super().forward(images)
 
 
-def adapt(model: nn.Module | None = None, **settings):
+def adapt(model=None, **settings):
     model = Student() if model is None else model
     quick = {"epochs": 3, "batch_size": 12, "lr": 0.1, "image_size": SIDE, "workers": 0, "quiet": True, **NORMALISED}
     return tllib_ancon.adapt(model, PICTURES, labels=LABELS, **{**quick, **settings})
@@ -90,7 +90,7 @@ def alone():
     return adapt()
 
 
-def weights(result) -> dict[str, torch.Tensor]:
+def weights(result):
     return dict(result.model.state_dict())
 
 

@@ -16,24 +16,24 @@ CLASSES = 3
 SIDE = 8
 
 
-def network() -> nn.Module:
+def network():
     torch.manual_seed(0)
     return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(3 * SIDE**2), nn.Linear(3 * SIDE**2, CLASSES)).eval()
 
 
-def adapt(images, **settings) -> nn.Module:
+def adapt(images, **settings):
     quick = {"method": "self-training", "criterion": "last", "adapted": "all", "epochs": 2, "lr": 1.0}
     loaded = {"batch_size": 4, "workers": 0, "quiet": True, **HALVES}
     sized = {"image_size": SIDE, "train_resizing": "res.", "resize_size": SIDE, "padding": 0}
     return tllib_ancon.adapt(network(), images, **{**quick, **loaded, **sized, **settings}).model
 
 
-def pictures(mirrored: bool) -> np.ndarray:
+def pictures(mirrored):
     images = np.random.default_rng(0).integers(0, 256, (12, SIDE, SIDE, 3), dtype=np.uint8)
     return np.maximum(images, images[:, :, ::-1]) if mirrored else images
 
 
-def parameters(model: nn.Module) -> torch.Tensor:
+def parameters(model):
     return nn.utils.parameters_to_vector(model.parameters())
 
 
