@@ -12,7 +12,7 @@ from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data.pixels import PixelValues
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.runtime.errors import UserError
-from tllib_ancon.training.facts import Facts, ImageFacts, facts_of
+from tllib_ancon.training.facts import NOT_OPENED, Facts, ImageFacts, facts_of
 from tllib_ancon.training.resolve import resolve
 from tllib_ancon.training.source import Source
 
@@ -94,9 +94,9 @@ def test_the_training_follows_the_network_and_the_method(settings, network, chan
     assert notes == []
 
 
-def test_without_a_network_or_images_nothing_is_assumed_of_them():
-    values, notes = filled_in(AdaptConfig(), facts_about(network=None, images=None))
-    assert set(values) == set(USUAL_TRAINING) - {"batch_size", "mixed_precision"}
+def test_without_images_nothing_is_assumed_of_them():
+    values, notes = filled_in(AdaptConfig(), facts_about(network=None, images=NOT_OPENED))
+    assert set(values) == set(USUAL_TRAINING) - {"batch_size"}
     assert values["views"] == 2
     assert notes == []
 

@@ -11,7 +11,7 @@ from tllib_ancon.config.images import ImageConfig
 from tllib_ancon.config.model import ModelConfig, StartConfig
 from tllib_ancon.config.optimization import OptimizationConfig
 from tllib_ancon.config.run import RunConfig
-from tllib_ancon.config.settings import Flag, defined, settings_of
+from tllib_ancon.config.settings import DECIDED_LATER, Flag, defined, settings_of
 from tllib_ancon.config.types import Area, NotNegative, Number, Share
 from tllib_ancon.runtime.errors import UserError, unknown_name
 from tllib_ancon.runtime.types import Record
@@ -52,7 +52,7 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     criterion: Criterion = "infomax"
     """Criterion that selects the epoch, without labels. last or none: the last epoch, and no image is held out.
     Default: last with ancon-auto, else infomax."""
-    adapted: Literal["all", "all-but-head", "norm-affine", "as-given"] | None = None
+    adapted: Literal["all", "all-but-head", "norm-affine", "as-given"] = DECIDED_LATER
     """Parameters to train. as-given: those with requires_grad (default if some are frozen). Other values unfreeze.
     Default: by the method, all-but-head for most."""
     step_change: Annotated[float | None, Flag(group="optimization")] = Field(None, gt=0, lt=1)

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tllib_ancon.config.settings import Flag, Settings
+from tllib_ancon.config.settings import DECIDED_LATER, Flag, Settings
 from tllib_ancon.config.types import Area, Band, Fraction, Pixels, Positive
 from tllib_ancon.runtime.errors import UserError
 
@@ -14,30 +14,30 @@ class ImageConfig(Settings):
 
     FLAG = Flag(group="images")
 
-    train_resizing: Literal["default", "cen.crop", "ran.crop", "res.", "keep-ratio"] | None = None
+    train_resizing: Literal["default", "cen.crop", "ran.crop", "res.", "keep-ratio"] = DECIDED_LATER
     """Resizing and cropping of training images. "default" resizes to a square and takes a random resized crop.
     cen.crop and ran.crop: to a square, then its centre or a random crop. res.: to a square. keep-ratio: by the shorter
     side, then a random resized crop. Default: keep-ratio for ImageFolder, Folder and hf:NAME, else default."""
-    val_resizing: Literal["default", "res.", "keep-ratio"] | None = None
+    val_resizing: Literal["default", "res.", "keep-ratio"] = DECIDED_LATER
     """Resizing and cropping for evaluation. "default" resizes to a square and takes its centre. res.: to a square.
     keep-ratio: by the shorter side, then the centre. Default: as in training."""
-    resize_size: Annotated[Pixels | None, Flag(metavar="PX")] = None
+    resize_size: Annotated[Pixels, Flag(metavar="PX")] = DECIDED_LATER
     """side in pixels of the square that the resizing res. makes; by default the model's, or 224"""
-    image_size: Annotated[Pixels | None, Flag(metavar="PX")] = None
+    image_size: Annotated[Pixels, Flag(metavar="PX")] = DECIDED_LATER
     """Side of the crop in pixels. Default: the model's, else the side of square arrays, or 224"""
-    crop_fraction: Fraction | None = None
+    crop_fraction: Fraction = DECIDED_LATER
     """Side of the evaluation crop divided by the side of the resized image. Default: the model's, 1 for an unknown
     network, else 0.875"""
-    scale: Annotated[Area | None, Flag(metavar=("MIN", "MAX"))] = None
+    scale: Annotated[Area, Flag(metavar=("MIN", "MAX"))] = DECIDED_LATER
     """smallest and largest area of a random crop, as a share of the image's"""
     ratio: Annotated[tuple[Positive, Positive], Flag(metavar=("MIN", "MAX"))] = (3 / 4, 4 / 3)
     """smallest and largest width of a random crop, as a multiple of its height"""
-    padding: Annotated[int | None, Flag(metavar="PX")] = Field(None, ge=0, le=16_384)
+    padding: Annotated[int, Flag(metavar="PX")] = Field(DECIDED_LATER, ge=0, le=16_384)
     """Padding of training images in pixels, cropped back at random. Default: 0; for an unknown
     network below 64 pixels an eighth of the side, at most 4."""
     rotation: Annotated[float, Flag(metavar="DEG")] = Field(0.0, ge=0, le=180)
     """largest angle in degrees by which training images are rotated, either way"""
-    no_hflip: bool | None = None
+    no_hflip: bool = DECIDED_LATER
     """Do not mirror training images at random. Default: as in the model's run; in an adaptation also on if a mirror
     changes the predicted class of more than 30 % of the images."""
     cache: Annotated[str | None, Flag(metavar="DIR", decides=False)] = None

@@ -2,10 +2,8 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
-
-from tllib_ancon.config.settings import Flag, Settings
-from tllib_ancon.config.types import File, Width
+from tllib_ancon.config.settings import DECIDED_LATER, Flag, Settings
+from tllib_ancon.config.types import File, Share, Width
 
 
 class ModelConfig(Settings):
@@ -17,14 +15,14 @@ class ModelConfig(Settings):
     """Network: a ResNet of torchvision, any model of timm, timm/NAME, torchvision/NAME, small_cnn, or SHOT's
     shot_lenet. With weights: hf:NAME (image classifier of transformers) or open_clip:NAME/WEIGHTS (zero-shot), by hub
     name or folder. Default: that of the checkpoint, or resnet18"""
-    arch_option: Annotated[tuple[str, ...] | None, Flag(metavar="KEY=VALUE")] = None
+    arch_option: Annotated[tuple[str, ...], Flag(metavar="KEY=VALUE")] = DECIDED_LATER
     """options of the model of timm, such as pad_type=same"""
-    bottleneck_dim: Annotated[Width | None, Flag(metavar="D")] = None
+    bottleneck_dim: Annotated[Width, Flag(metavar="D")] = DECIDED_LATER
     """width of the bottleneck; by default the model's"""
-    bottleneck_dropout: Annotated[float | None, Flag(metavar="P")] = Field(None, ge=0, lt=1)
+    bottleneck_dropout: Annotated[Share, Flag(metavar="P")] = DECIDED_LATER
     """probability of dropping a feature after the bottleneck in training, and in an adaptation with dropout; by
     default the model's"""
-    no_pool: bool | None = None
+    no_pool: bool = DECIDED_LATER
     """leave out the pooling after the backbone; by default as in the model's run"""
     scratch: bool = False
     """start without pre-trained weights; the backbone then learns at the full rate"""
@@ -53,7 +51,7 @@ class StartConfig(NetworkConfig):
     class_names: Annotated[str | tuple[str, ...] | None, Flag(metavar="FILE")] = None
     """Names of the model's classes in the order of the labels: a file with a name on each line, or of JSON. Needed for
     open_clip:NAME. Default: from the model's run or hf:NAME."""
-    views: Annotated[Literal[1, 2] | None, Flag(group="images")] = None
+    views: Annotated[Literal[1, 2], Flag(group="images")] = DECIDED_LATER
     """Views of an image whose predictions are averaged. 2: the image and its mirror; in training with `no_hflip`, the
     image and a shift of it. Training learns from both. Default: as in the model's run; for an adaptation 2 with
     ancon-auto if training augments, else 1."""

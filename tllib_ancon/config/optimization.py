@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from tllib_ancon.config.settings import Flag, Settings
+from tllib_ancon.config.settings import DECIDED_LATER, Flag, Settings
 from tllib_ancon.config.types import NotNegative, Number, Positive, Share
 
 RATES = {"sgd": 0.01, "adamw": 2e-4}
@@ -14,25 +14,25 @@ class OptimizationConfig(Settings):
 
     FLAG = Flag(group="optimization")
 
-    batch_size: Annotated[Number | None, Flag("-b", metavar="B", common=True)] = None
+    batch_size: Annotated[Number, Flag("-b", metavar="B", common=True)] = DECIDED_LATER
     """images in a step, in each process; by default 64, or all where there are fewer"""
-    epochs: Annotated[Number | None, Flag(common=True)] = None
+    epochs: Annotated[Number, Flag(common=True)] = DECIDED_LATER
     """Passes over the images."""
-    optimizer: Literal["sgd", "adamw"] | None = None
+    optimizer: Literal["sgd", "adamw"] = DECIDED_LATER
     """by default adamw for a network that normalises by layer-norm and not by batch-norm, as transformers do, else
     sgd"""
-    lr: Annotated[Positive | None, Flag("--learning-rate", common=True)] = None
+    lr: Annotated[Positive, Flag("--learning-rate", common=True)] = DECIDED_LATER
     """Learning rate of new layers; a pre-trained backbone has a tenth of it. Default: 0.01, 0.0002 with
     `optimizer=adamw`, 0.001 with `batch_norm=source`"""
-    lr_gamma: NotNegative | None = None
+    lr_gamma: NotNegative = DECIDED_LATER
     """gamma of the learning rate lr (1 + gamma step/steps)^-decay, for cdan and mdd lr (1 + gamma step)^-decay"""
     lr_decay: NotNegative = 0.75
     """exponent of the learning rate's decay"""
     momentum: Share = 0.9
     """Nesterov momentum of SGD; of AdamW the decay of the mean gradient"""
-    weight_decay: Annotated[NotNegative | None, Flag("--wd")] = None
+    weight_decay: Annotated[NotNegative, Flag("--wd")] = DECIDED_LATER
     """weight decay; AdamW spares norms and biases"""
-    hold_out: Share | None = None
+    hold_out: Share = DECIDED_LATER
     """share of the images in the hold-out, which is not trained on and selects the epoch"""
-    mixed_precision: Literal["no", "fp16", "bf16"] | None = None
+    mixed_precision: Literal["no", "fp16", "bf16"] = DECIDED_LATER
     """floating-point type of the network's arithmetic; no is float32; by default bf16 on a GPU that has it, else no"""

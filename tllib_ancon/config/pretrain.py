@@ -8,7 +8,7 @@ from tllib_ancon.config.images import ImageConfig
 from tllib_ancon.config.model import ModelConfig
 from tllib_ancon.config.optimization import RATES, OptimizationConfig
 from tllib_ancon.config.run import RunConfig
-from tllib_ancon.config.settings import Flag, defaults_of, defined
+from tllib_ancon.config.settings import DECIDED_LATER, Flag, defaults_of, defined
 from tllib_ancon.config.types import Area, NotNegative, Number, Positive, Share, Width
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.types import Options, Record
@@ -73,7 +73,7 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
     """how the source model is trained; erm: on the source alone; cdan, mdd: also on unlabelled target images"""
     bottleneck_dim: Width = DEFAULTS["erm"]["bottleneck_dim"]
     """width of the bottleneck"""
-    bottleneck_dropout: Share | None = None
+    bottleneck_dropout: Share = DECIDED_LATER
     """probability of dropping a feature after the bottleneck"""
     batch_size: Number = DEFAULTS["erm"]["batch_size"]
     """images in a step, in each process"""
@@ -85,23 +85,23 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
     lr_gamma: NotNegative = DEFAULTS["erm"]["lr_gamma"]
     weight_decay: NotNegative = DEFAULTS["erm"]["weight_decay"]
     scale: Area = (0.08, 1.0)
-    loss: Annotated[Loss | None, Flag(group="source only (erm)")] = None
+    loss: Annotated[Loss, Flag(group="source only (erm)")] = DECIDED_LATER
     """loss of the source model; belief-matching trains the last layer to give a Dirichlet distribution"""
-    label_smoothing: Annotated[Share | None, Flag(group="source only (erm)")] = None
+    label_smoothing: Annotated[Share, Flag(group="source only (erm)")] = DECIDED_LATER
     """label smoothing of the cross-entropy; SHOT's paper uses 0.1"""
-    belief_coefficient: Annotated[NotNegative | None, Flag(group="source only (erm)")] = None
+    belief_coefficient: Annotated[NotNegative, Flag(group="source only (erm)")] = DECIDED_LATER
     """weight of belief matching's divergence"""
     iters_per_epoch: Annotated[Number | None, Flag("-i")] = None
     """steps in an epoch; by default 1000, for erm a pass over the source"""
-    trade_off: NotNegative | None = None
+    trade_off: NotNegative = DECIDED_LATER
     """weight of the adversarial loss"""
-    randomized: Annotated[bool | None, Flag("-r")] = None
+    randomized: Annotated[bool, Flag("-r")] = DECIDED_LATER
     """CDAN: condition on a random multilinear map"""
-    randomized_dim: Annotated[Width | None, Flag("-rd", metavar="D")] = None
+    randomized_dim: Annotated[Width, Flag("-rd", metavar="D")] = DECIDED_LATER
     """CDAN: dimension of the random multilinear map"""
-    entropy: bool | None = None
+    entropy: bool = DECIDED_LATER
     """CDAN: weigh samples by their entropy"""
-    margin: Positive | None = None
+    margin: Positive = DECIDED_LATER
     """MDD: margin of the margin disparity discrepancy"""
 
     def __init__(self, **settings: Any) -> None:

@@ -73,7 +73,6 @@ def cost(case: Case, rehearsal: Rehearsal | None) -> Fact:
 
 def _epoch_of(case: Case) -> _Epoch:
     config = case.config
-    assert config.batch_size is not None
     adapted, held_out = hold_out(len(case.target), config.held_out_share, config.seed)
     steps = max(len(adapted) // config.batch_size, 1)
     predicted = len(held_out) or min(len(adapted), SAMPLE)
@@ -101,7 +100,6 @@ def _training_memory(case: Case, rehearsal: Rehearsal, epoch: _Epoch) -> int:
     parameters = list(case.network.parameters())
     weights = sum(_num_bytes(tensor) for tensor in [*parameters, *case.network.buffers()])
     learning = sum(_num_bytes(parameter) for parameter in parameters if parameter.requires_grad)
-    assert case.config.optimizer is not None
     gradients_and_averages = (1 + AVERAGES[case.config.optimizer]) * learning
     return weights + gradients_and_averages + round(epoch.batch_size * rehearsal.steps.activation_bytes)
 

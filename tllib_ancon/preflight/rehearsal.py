@@ -83,8 +83,6 @@ def rehearse(case: Case) -> Rehearsal | None:
     if classifier is None:
         return None
     config = case.config
-    assert config.batch_size is not None
-    assert config.adapted is not None
     frozen = tuple(name for name, parameter in named_parameters(classifier) if not parameter.requires_grad)
     num_thawed, learning_error = _choose_parameters(classifier, config.adapted)
     workers = Workers(config.workers)

@@ -29,9 +29,9 @@ SAMPLED = 16
 class _NetworkFacts:
     """What defaults depend on in a loaded network."""
 
-    normalises_by_layer: bool  # alone, as transformers
-    is_partly_frozen: bool
-    channels: int  # of its images: 1 if its library says so, else 3
+    normalises_by_layer: bool = False  # alone, as transformers
+    is_partly_frozen: bool = False
+    channels: int = 3  # of its images: 1 if its library says so
 
     @classmethod
     def of(cls, network: nn.Module) -> _NetworkFacts:
@@ -46,14 +46,18 @@ class _NetworkFacts:
 class ImageFacts:
     """What defaults depend on in the images of a run."""
 
-    count: int
-    side: int | None  # in pixels, of images in memory that are squares
-    preprocessing: Preprocessing | None  # of the network, or of the processor that the user passes
-    are_fixed: bool  # tensors, or images with transforms of the user
-    resizing: str  # of this layout of data
-    pixel_values: PixelValues
-    tensor_range: tuple[float, float] | None  # least and largest value in a sample of tensors (1 or 3, H, W)
-    pixel_range: Any  # that the images were opened with, or that the source model's run recorded
+    count: int = 0
+    side: int | None = None  # in pixels, of images in memory that are squares
+    preprocessing: Preprocessing | None = None  # of the network, or of the processor that the user passes
+    are_fixed: bool = True  # tensors, or images with transforms of the user
+    resizing: str = ""  # of this layout of data
+    pixel_values: PixelValues = field(default_factory=PixelValues)
+    tensor_range: tuple[float, float] | None = None  # least and largest value in a sample of tensors (1 or 3, H, W)
+    pixel_range: Any = None  # that the images were opened with, or that the source model's run recorded
+
+
+NOT_OPENED = ImageFacts()
+"""Of images that are not opened yet: no setting of theirs is filled in."""
 
 
 @dataclass(frozen=True)
@@ -65,16 +69,16 @@ class Facts:
         source_settings: ``config.json`` of the run that trained the source model
         checkpoint: of the source model; empty for a module of the caller
         is_whole: whether the source model is a whole network, which no setting builds
-        network: None before it is loaded
-        images: None before they are opened
+        network: before it is loaded those of a usual one
+        images: before they are opened :data:`NOT_OPENED`
     """
 
     recorded_settings: Options = field(default_factory=dict)
     source_settings: Options = field(default_factory=dict)
     checkpoint: str = ""
     is_whole: bool = False
-    network: _NetworkFacts | None = None
-    images: ImageFacts | None = None
+    network: _NetworkFacts = _NetworkFacts()
+    images: ImageFacts = NOT_OPENED
 
 
 def facts_of(
@@ -95,10 +99,10 @@ def facts_of(
         transforms: what decides how the images become tensors
         recorded_settings: ``config.json`` of the run that continues
     """
-    network_facts = None
+    network_facts = _NetworkFacts()
     if network is not None:
         network_facts = _NetworkFacts.of(network)
-    image_facts = None
+    image_facts = NOT_OPENED
     if images is not None:
         tensor_range = None
         if transforms.transforms is None:

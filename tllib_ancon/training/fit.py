@@ -36,7 +36,7 @@ def fit(plan: Plan, run: MemoryRun) -> AdaptationResult:
         summary = adaptation.fit(settings)
     except NotFinite as error:
         evaluation = plan.transforms.evaluation
-        raise explained(error, plan.source_model, plan.target, evaluation, config.batch_size or 1) from None
+        raise explained(error, plan.source_model, plan.target, evaluation, config.batch_size) from None
     adapted = _adapted_network(adaptation, run)
     if isinstance(run, RunDirectory):
         write_card(run, summary)

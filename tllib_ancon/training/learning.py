@@ -32,7 +32,6 @@ def parameter_groups(config: AdaptConfig, model: Classifier, trains: bool, progr
     Raises:
         UserError: settings that change nothing; no parameter that learns
     """
-    assert config.lr is not None
     _refuse_settings_without_effect(config, model, trains)
     if not trains:
         return [{"params": []}]

@@ -95,7 +95,6 @@ class Preparation:
         """
         if self.options.step_change is None:
             return {}
-        assert self.options.lr is not None
         self.policy.set_mode(self.network, self.options.dropout)
         step = self.step
         times = 1.0

@@ -92,7 +92,7 @@ def _open_source_and_target(config: PretrainConfig) -> list[Domain]:
 
 def _create_backbone(config: PretrainConfig, toolkit: Toolkit | None) -> Any:
     settings, _ = resolve(config, facts_of(config, Source()))
-    options = parse_options(settings.arch_option or ())
+    options = parse_options(settings.arch_option)
     return create_backbone(str(settings.arch), not config.scratch, config.pretrained_weights, options, toolkit)
 
 
@@ -111,7 +111,6 @@ def _training(
         source, target = domains
         called(adversarial[0], probe_of(source, transforms.evaluation), OTHER_SIZE)
         return _AdversarialTraining(adversarial, source, target, config, run, transforms, progress)
-    assert config.bottleneck_dropout is not None
     model = shot_classifier(
         backbone,
         num_classes,
@@ -139,7 +138,6 @@ class _SourceOnly(TrainingLoop):
         progress: Progress,
     ):
         require_batch_statistics(model, options.batch_size)
-        assert options.hold_out is not None
         indices, held_out_indices = hold_out(len(source), options.hold_out, options.seed)
         held_out = source.subset(held_out_indices if len(held_out_indices) else indices)
         images = LabelledImages(source.subset(indices), transforms.train, options.seed)
@@ -198,11 +196,7 @@ def _adversarial_network(toolkit: Toolkit, backbone: Any, num_classes: int, opti
     pool_layer = create_pool_layer(not options.no_pool)
     model = toolkit.classifier(options.method, backbone, num_classes, width, pool_layer, backbone.pretrained)
     if options.method == "mdd":
-        assert options.margin is not None
         return model, toolkit.mdd(options.margin)
-    assert options.randomized is not None
-    assert options.randomized_dim is not None
-    assert options.entropy is not None
     return model, toolkit.cdan(num_classes, width, options.randomized, options.randomized_dim, options.entropy)
 
 
@@ -260,7 +254,6 @@ class _AdversarialTraining(TrainingLoop):
             diagnostics["domain_accuracy"] = self.adversary.domain_accuracy
         labels_s = labels_s.to(logits.device, non_blocking=True)
         source_loss = nn.functional.cross_entropy(logits[: len(images_s)].float(), labels_s)
-        assert self.options.trade_off is not None
         return source_loss + self.options.trade_off * transfer_loss, logits, diagnostics
 
     def _steps_of_the_schedule(self) -> int:
@@ -292,8 +285,6 @@ class _AdversarialTraining(TrainingLoop):
 
 
 def _source_loss(config: PretrainConfig) -> Callable[[Tensor, Tensor], Tensor]:
-    assert config.belief_coefficient is not None
-    assert config.label_smoothing is not None
     if config.loss == "belief-matching":
         return partial(belief_matching_loss, coefficient=config.belief_coefficient)
     cross_entropy = nn.CrossEntropyLoss(label_smoothing=config.label_smoothing)

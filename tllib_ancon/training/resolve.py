@@ -25,7 +25,7 @@ from tllib_ancon.data.transforms import second_view
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.types import Options
-from tllib_ancon.training.facts import Facts, ImageFacts
+from tllib_ancon.training.facts import NOT_OPENED, Facts
 from tllib_ancon.training.image_transforms import ImagesConfig, preprocessing_by
 
 Config = TypeVar("Config", bound=ImagesConfig)
@@ -96,7 +96,7 @@ def _source_run(settings: Options, facts: Facts) -> Options:
 
 
 def _assumed_normalisation(settings: Options, facts: Facts) -> Options:
-    if facts.network is None or not _lacks_preprocessing(settings, facts):
+    if not _lacks_preprocessing(settings, facts):
         return {}
     num_channels = len(settings.get("bands") or ()) or facts.network.channels
     return {name: (value,) * num_channels for name, value in ASSUMED_NORMALISATION.items()}
@@ -107,9 +107,7 @@ def _usual_network(settings: Options, facts: Facts) -> Options:
 
 
 def _usual_source_images(settings: Options, facts: Facts) -> Options:
-    preprocessing = None
-    if facts.images is not None:
-        preprocessing = facts.images.preprocessing
+    preprocessing = facts.images.preprocessing
     if preprocessing is not None and 0 < preprocessing.image_size < SMALL:  # a digit network, which takes no other size
         return {**USUAL_IMAGES, "image_size": preprocessing.image_size}
     return USUAL_IMAGES
@@ -118,7 +116,7 @@ def _usual_source_images(settings: Options, facts: Facts) -> Options:
 def _unknown_preprocessing(settings: Options, facts: Facts) -> Options:
     if not _is_unknown(settings, facts):
         return {}
-    image_size = settings.get("image_size") or _images(facts).side or USUAL_IMAGES["image_size"]
+    image_size = settings.get("image_size") or facts.images.side or USUAL_IMAGES["image_size"]
     usual = {"image_size": image_size, "crop_fraction": 1.0, "val_resizing": "default"}
     if image_size < SMALL:
         return {**usual, "train_resizing": "cen.crop", "padding": min(LARGEST_SHIFT, image_size // 8)}
@@ -126,9 +124,9 @@ def _unknown_preprocessing(settings: Options, facts: Facts) -> Options:
 
 
 def _metadata_of_the_network(settings: Options, facts: Facts) -> Options:
-    if facts.images is None or facts.images.are_fixed or facts.images.preprocessing is None:
-        return {}
     preprocessing = facts.images.preprocessing
+    if facts.images.are_fixed or preprocessing is None:
+        return {}
     return {
         "image_size": preprocessing.image_size or None,
         "crop_fraction": preprocessing.crop_fraction,
@@ -138,20 +136,18 @@ def _metadata_of_the_network(settings: Options, facts: Facts) -> Options:
 
 
 def _layout_of_the_data(settings: Options, facts: Facts) -> Options:
-    if facts.images is None or facts.images.are_fixed:
+    if facts.images.are_fixed:
         return {}
     return {"val_resizing": facts.images.resizing, "train_resizing": facts.images.resizing}
 
 
 def _usual_images(settings: Options, facts: Facts) -> Options:
-    if facts.images is None or facts.images.are_fixed:
+    if facts.images.are_fixed:
         return {}
     return {**USUAL_IMAGES, "padding": 0, "no_hflip": False}
 
 
 def _range_of_the_pixels(settings: Options, facts: Facts) -> Options:
-    if facts.images is None:
-        return {}
     pixel_range, _ = chosen_range(facts.images.pixel_values, settings.get("pixel_range"), facts.images.pixel_range)
     return {"pixel_range": pixel_range}
 
@@ -163,7 +159,7 @@ def _views_of_the_source(settings: Options, facts: Facts) -> Options:
 
 
 def _optimizer(settings: Options, facts: Facts) -> Options:
-    if facts.network is not None and facts.network.normalises_by_layer:
+    if facts.network.normalises_by_layer:
         return {"optimizer": "adamw"}
     return {"optimizer": "sgd"}
 
@@ -181,7 +177,7 @@ def _learning_rate(settings: Options, facts: Facts) -> Options:
 
 
 def _frozen_parameters(settings: Options, facts: Facts) -> Options:
-    if facts.network is not None and facts.network.is_partly_frozen:
+    if facts.network.is_partly_frozen:
         return {"adapted": "as-given"}
     return {}
 
@@ -195,7 +191,7 @@ def _method(settings: Options, facts: Facts) -> Options:
 
 
 def _batch_size(settings: Options, facts: Facts) -> Options:
-    if facts.images is None:
+    if facts.images is NOT_OPENED:
         return {}
     share = 0.0
     if settings["criterion"] in CRITERIA_OF_AN_EPOCH:
@@ -206,8 +202,6 @@ def _batch_size(settings: Options, facts: Facts) -> Options:
 
 
 def _machine(settings: Options, facts: Facts) -> Options:
-    if facts.network is None:
-        return {}
     if torch.cuda.is_bf16_supported(including_emulation=False):
         return {"mixed_precision": "bf16"}
     return {"mixed_precision": "no"}
@@ -300,8 +294,6 @@ def _require_consistent(config: ImagesConfig, settings: Options, facts: Facts) -
 
 
 def _notes(config: ImagesConfig, settings: Options, facts: Facts) -> list[str]:
-    if facts.images is None:
-        return []
     images = facts.images
     notes = []
     preprocessing = images.preprocessing
@@ -327,25 +319,20 @@ def _notes(config: ImagesConfig, settings: Options, facts: Facts) -> list[str]:
 
 def _is_unknown(settings: Options, facts: Facts) -> bool:
     """Whether nothing tells how the images of a network are prepared."""
-    if facts.images is None or facts.images.are_fixed or facts.images.preprocessing is not None:
+    if facts.images.are_fixed or facts.images.preprocessing is not None:
         return False
     return settings.get("crop_fraction") is None
 
 
 def _lacks_preprocessing(settings: Options, facts: Facts) -> bool:
-    if facts.images is None or facts.images.are_fixed:
+    if facts.images.are_fixed:
         return False
     return preprocessing_by(settings, facts.images.preprocessing) is None
 
 
 def _augments(settings: Options, facts: Facts) -> bool:
     """Whether training sees another view of an image each time."""
-    if facts.images is None:
+    if facts.images is NOT_OPENED:
         return True
     prepared = preprocessing_by(settings, facts.images.preprocessing)
     return prepared is not None and not facts.images.are_fixed and second_view(prepared) is not None
-
-
-def _images(facts: Facts) -> ImageFacts:
-    assert facts.images is not None
-    return facts.images

@@ -38,7 +38,6 @@ class TargetLoaders:
     """
 
     def __init__(self, target: Domain, taught: Labels | None, config: AdaptConfig, transforms: Transforms):
-        assert config.batch_size is not None
         self.adapted_indices, held_out_indices = hold_out(len(target), config.held_out_share, config.seed)
         self.num_held_out = len(held_out_indices)
         self.seed = config.seed

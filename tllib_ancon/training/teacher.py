@@ -256,7 +256,7 @@ def with_teacher(plan: Plan, teacher: Any = None) -> Plan:
         prepared.domain.without_labels(),
         transform,
         columns,
-        max(config.batch_size or 0, USUAL_BATCH),
+        max(config.batch_size, USUAL_BATCH),
     )
     mirrors = plan.transforms.second_view is mirror
     record = {**plan.record, "inputs": recorded_inputs}

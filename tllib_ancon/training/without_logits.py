@@ -40,7 +40,6 @@ class PlanWithoutLogits:
         config = self.prepared.config
         domain = self.prepared.domain
         transforms = self.prepared.transforms
-        assert config.batch_size is not None
         if config.method == "adabn":
             refuse_training_settings(self.requested)
         stream = self._stream()
