@@ -15,9 +15,9 @@ from tllib_ancon.data.open import open_domain
 from tllib_ancon.data.transforms import Preprocessing, evaluation_transform, train_transform
 from tllib_ancon.models.checkpoints import load_state_dict
 from tllib_ancon.models.networks import create_backbone
-from tllib_ancon.training.image_transforms import Transforms
+from tllib_ancon.training.image_transforms import UNDECIDED, Transforms
+from tllib_ancon.training.inputs import PreparedImages
 from tllib_ancon.training.pretrain import _adversarial_network, _AdversarialTraining
-from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run import RunDirectory
 
 TRANSFORM = Preprocessing(
@@ -51,7 +51,8 @@ def training(
     network = _adversarial_network(toolkit, backbone, 3, options)
     run = RunDirectory(log)
     transforms = Transforms(train_transform(TRANSFORM), evaluation_transform(TRANSFORM))
-    return _AdversarialTraining(network, *domains, options, run, transforms, Progress(quiet=True))
+    prepared = PreparedImages(options.replace(quiet=True), [], domains[0], UNDECIDED, transforms)
+    return _AdversarialTraining(network, prepared, domains[1], run)
 
 
 def latest(log):

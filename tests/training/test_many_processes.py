@@ -28,8 +28,9 @@ from tllib_ancon.self_training.elr import WithELR
 from tllib_ancon.toolkit.toolkit import find
 from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.facts import facts_of
-from tllib_ancon.training.image_transforms import Transforms
+from tllib_ancon.training.image_transforms import UNDECIDED, Transforms
 from tllib_ancon.training.inference import evaluation_loader, predict_domain
+from tllib_ancon.training.inputs import PreparedImages
 from tllib_ancon.training.plan import Plan
 from tllib_ancon.training.pretrain import _adversarial_network, _AdversarialTraining, _SourceOnly
 from tllib_ancon.training.progress import Progress
@@ -162,8 +163,9 @@ def source_only(source, folder, batch_size):
     torch.manual_seed(0)
     model = BottleneckClassifier(Encoder(), 3, nn.Linear(6, 5), nn.Linear(5, 3), features_dim=5, finetune=False)
     run = RunDirectory(folder)
-    options = PretrainConfig(epochs=EPOCHS, batch_size=batch_size, lr=0.1, workers=0)
-    return _SourceOnly(model, source, options, run, Transforms(contrasting, contrasting), Progress(quiet=True))
+    options = PretrainConfig(epochs=EPOCHS, batch_size=batch_size, lr=0.1, workers=0, quiet=True)
+    prepared = PreparedImages(options, [], source, UNDECIDED, Transforms(contrasting, contrasting))
+    return _SourceOnly(model, prepared, run)
 
 
 def trained(training):
@@ -194,14 +196,14 @@ def statistics(target, folder):
 def adversarial(domains, log, batch_size, plain=True, **settings):
     """A training; a plain network has no batch-norm and no dropout, so that an image's outputs are its own."""
     fixed = {"epochs": EPOCHS, "iters_per_epoch": STEPS, "bottleneck_dim": 5, "lr": 0.1, "lr_gamma": 0.1, "workers": 0}
-    config = PretrainConfig(batch_size=batch_size, **{**fixed, **settings})
+    config = PretrainConfig(batch_size=batch_size, **{**fixed, **settings}, quiet=True)
     torch.manual_seed(0)
     network = _adversarial_network(find(), Encoder(), 3, config)
     if plain:
         without_batches_and_noise(network[0])
     run = RunDirectory(log)
-    transforms = Transforms(contrasting, contrasting)
-    return _AdversarialTraining(network, *domains, config, run, transforms, Progress(quiet=True))
+    prepared = PreparedImages(config, [], domains[0], UNDECIDED, Transforms(contrasting, contrasting))
+    return _AdversarialTraining(network, prepared, domains[1], run)
 
 
 def without_batches_and_noise(model):

@@ -177,7 +177,7 @@ class ImageLoader:
     ):
         self.dataset = dataset
         self.batch_size = batch_size
-        self.sampler = range(len(dataset)) if sampler is None else sampler
+        self.sampler: Any = range(len(dataset)) if sampler is None else sampler
         self.batches = BatchSampler(self.sampler, batch_size, drop_last)
         self.device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.workers = workers if isinstance(workers, Workers) else Workers(workers, persistent=False)

@@ -44,6 +44,12 @@ class Classifier(nn.Module):
     head: nn.Module | None  # features (B, D) -> logits (B, K), a part of this module
     finetune: bool  # the network is pre-trained and learns at a tenth of the rate of its new layers
     preprocessing: Preprocessing | None = None  # what its images should be like, where that is known
+    head_name: str | None = "head"  # the head's name in the network; None for a network without one
+    reader: LogitsReader = LogitsReader()  # finds the logits in what the network returns
+
+    def release(self) -> nn.Module:
+        """The network of the caller, without hooks; a classifier of TLLib's parts is its own network."""
+        return self
 
     def predict(self, images: Any) -> LogitsAndFeatures:
         raise NotImplementedError
@@ -111,11 +117,11 @@ class BottleneckClassifier(Classifier):
 
 
 class NetworkClassifier(Classifier):
-    """A whole network, whose state dict this has, and its head, a module by its dotted name. If the logits are the mean
-    of several heads, their names have commas between them. ``widths`` are D of each. The head has a forward hook while
-    this object lives."""
+    """A whole network, whose state dict and names of parameters this has, and its head, a module by its dotted name.
 
-    head_name: str | None
+    If the logits are the mean of several heads, their names have commas between them. ``widths`` are D of each. The
+    head has a forward hook while this object lives.
+    """
 
     def __init__(
         self,
@@ -181,6 +187,9 @@ class NetworkClassifier(Classifier):
 
     def load_state_dict(self, *args: Any, **options: Any) -> Any:
         return self.network.load_state_dict(*args, **options)
+
+    def named_parameters(self, *args: Any, **options: Any) -> Any:
+        return self.network.named_parameters(*args, **options)
 
 
 class _HeadInput:

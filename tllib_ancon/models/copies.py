@@ -4,7 +4,7 @@ import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,8 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from tllib_ancon.runtime.errors import UserError, one_line
+
+Network = TypeVar("Network", bound=nn.Module)
 
 REPARAMETRIZATIONS = (WeightNorm, SpectralNorm, BasePruningMethod)
 """Forward pre-hooks of torch that compute a weight from parameters and store it as an attribute."""
@@ -46,7 +48,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
     return unwrapped(inner)
 
 
-def copy_of(model: nn.Module) -> nn.Module:
+def copy_of(model: Network) -> Network:
     """A deep copy of a model without its wrappers. Tensors that a forward pass stored are copied without their graph.
 
     Hooks of this package find features and statistics. The compiled form of a module ignores them, so that no part of a
@@ -61,7 +63,7 @@ def copy_of(model: nn.Module) -> nn.Module:
             inner = _wrapped_module(wrapper)
             if inner is not None:
                 memo[id(wrapper)] = copy.deepcopy(inner, memo)
-        copied: nn.Module = copy.deepcopy(model, memo)
+        copied = copy.deepcopy(model, memo)
     except Exception as error:  # any error can come out of a user's own network
         raise UserError(
             f"the model cannot be copied ({one_line(error)}): `copy.deepcopy(model)` must work. Remove the attribute "

@@ -10,11 +10,11 @@ from typing import Any
 
 from torch import Tensor
 
-from tllib_ancon.models.classifier import BATCH_NORMS, NetworkClassifier
+from tllib_ancon.models.classifier import BATCH_NORMS
 from tllib_ancon.models.outputs import LogitsReader, described, place_of
 from tllib_ancon.preflight.case import Case
 from tllib_ancon.preflight.fact import FEW_NAMES, FINE, LOOK, WRONG, Fact
-from tllib_ancon.preflight.rehearsal import Rehearsal, named_parameters
+from tllib_ancon.preflight.rehearsal import Rehearsal
 from tllib_ancon.runtime.text import counted
 from tllib_ancon.self_training.checks import are_probabilities
 
@@ -35,11 +35,7 @@ def output(case: Case, rehearsal: Rehearsal | None) -> Fact:
     if rehearsal is None:
         return Fact(f"{form}: {case.output_error}", {"kind": "other", "form": form}, settings, WRONG)
     classifier = rehearsal.classifier
-    head: str | None = "head"
-    reader = LogitsReader()
-    if isinstance(classifier, NetworkClassifier):
-        head = classifier.head_name
-        reader = classifier.reader
+    head = classifier.head_name
     values = {"form": form, "head": head, "features": classifier.features_dim}
     num_images = len(rehearsal.logits)
     num_not_finite = num_images - int(rehearsal.logits.isfinite().all(1).sum())
@@ -49,7 +45,7 @@ def output(case: Case, rehearsal: Rehearsal | None) -> Fact:
     features = f"head {head}, {classifier.features_dim} features"
     if head is None:
         features = "no head is found: methods that need features cannot be used"
-    kind, mark = _kind_of(rehearsal.logits, case.output, reader)
+    kind, mark = _kind_of(rehearsal.logits, case.output, classifier.reader)
     return Fact(f"{kind} {form}; {features}", {**values, "kind": kind.rstrip(",")}, settings, mark)
 
 
@@ -130,7 +126,7 @@ def parameters(case: Case, rehearsal: Rehearsal | None) -> Fact:
         return Fact(rehearsal.learning_error, {"learning": [], "share": 0.0}, settings, WRONG)
     if case.config.method == "adabn":
         return Fact("none learns: adabn trains nothing", {"learning": [], "share": 0.0}, settings)
-    weights = dict(named_parameters(rehearsal.classifier))
+    weights = dict(rehearsal.classifier.named_parameters())
     learning = [name for name, parameter in weights.items() if parameter.requires_grad]
     fixed = [name for name, parameter in weights.items() if not parameter.requires_grad]
     total = sum(parameter.numel() for parameter in weights.values())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 from tllib_ancon.data.batches import concatenated, to_device
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages, Workers
 from tllib_ancon.models.batch_norm import BatchNormPolicy
-from tllib_ancon.models.classifier import Classifier, NetworkClassifier
+from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.outputs import evaluating
 from tllib_ancon.preflight.case import Case
 from tllib_ancon.runtime.errors import UserError, one_line
@@ -83,7 +82,7 @@ def rehearse(case: Case) -> Rehearsal | None:
     if classifier is None:
         return None
     config = case.config
-    frozen = tuple(name for name, parameter in named_parameters(classifier) if not parameter.requires_grad)
+    frozen = tuple(name for name, parameter in classifier.named_parameters() if not parameter.requires_grad)
     num_thawed, learning_error = _choose_parameters(classifier, config.adapted)
     workers = Workers(config.workers)
     predicting = evaluation_loader(case.sample, case.transforms.evaluation, config.batch_size, workers)
@@ -98,13 +97,6 @@ def rehearse(case: Case) -> Rehearsal | None:
         steps = _TriedSteps(error=one_line(error))
     classifier.zero_grad()
     return Rehearsal(classifier, frozen, num_thawed, learning_error, logits, predict_seconds, steps)
-
-
-def named_parameters(classifier: Classifier) -> Iterator[tuple[str, nn.Parameter]]:
-    """The parameters by their names in the caller's network."""
-    if isinstance(classifier, NetworkClassifier):
-        return classifier.network.named_parameters()
-    return classifier.named_parameters()
 
 
 def _choose_parameters(classifier: Classifier, adapted: str) -> tuple[int, str]:
@@ -147,7 +139,7 @@ def _try_steps(case: Case, classifier: Classifier, loader: ImageLoader) -> _Trie
     started = time.perf_counter()
     _backward(_training_logits(case, classifier, second_images))
     seconds = (time.perf_counter() - started) / loader.batch_size
-    learning = [(name, parameter) for name, parameter in named_parameters(classifier) if parameter.requires_grad]
+    learning = [(name, parameter) for name, parameter in classifier.named_parameters() if parameter.requires_grad]
     return _TriedSteps(
         seconds=seconds,
         load_seconds=load_seconds,

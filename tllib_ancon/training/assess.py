@@ -24,7 +24,7 @@ from tllib_ancon.measures import indicators
 from tllib_ancon.measures.disagreement import Interval
 from tllib_ancon.measures.indicators import FEWEST_ANSWERS, FEWEST_IMAGES, UNRELIABLE, SourceStatistics
 from tllib_ancon.models.batch_norm import HALF, estimated_statistics, has_statistics
-from tllib_ancon.models.classifier import Classifier, NetworkClassifier, as_classifier
+from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.models.copies import copy_of, recording_gradients
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import Shown, csv_text
@@ -206,8 +206,7 @@ def _passes_of(
     network = copy_of(predictor.network).float()
     classifier = as_classifier(network, head, probe_of(prepared, evaluation_transform)).to(devices.device())
     progress = Progress(config.quiet)
-    if isinstance(classifier, NetworkClassifier):
-        progress.lines(classifier.reader.notes)
+    progress.lines(classifier.reader.notes)
     target = in_the_models_order(opened, network, classifier.num_classes, Source(), progress.line)
     second_view = shifted if predictor.config.no_hflip else mirror
     return _ShuffledPasses(classifier, config, evaluation_transform, second_view), target, predictor

@@ -16,9 +16,9 @@ from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.domain import numbered
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.checkpoints import export_state_dict
-from tllib_ancon.models.classifier import Classifier, NetworkClassifier
+from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.copies import copy_of
-from tllib_ancon.models.outputs import LogitsReader, called, output_for
+from tllib_ancon.models.outputs import called, output_for
 from tllib_ancon.runtime.errors import UserError, one_line
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.types import Record
@@ -178,11 +178,8 @@ class _Logits(nn.Module):
     def __init__(self, classifier: Classifier, images: Tensor):
         super().__init__()
         twin = copy_of(classifier).float().cpu()
-        self.network: nn.Module = twin
-        self.reader = LogitsReader()
-        if isinstance(twin, NetworkClassifier):
-            self.network = twin.release()
-            self.reader = twin.reader
+        self.network: nn.Module = twin.release()
+        self.reader = twin.reader
         self.requires_grad_(False).eval()
         called(self, images)
 

@@ -1,13 +1,9 @@
 """The fit of a plan: training, the adapted model as the caller's class, and what a run directory stores of it."""
 
-from pathlib import Path
-
 import torch
 from torch import nn
 
-from tllib_ancon.models.classifier import NetworkClassifier
 from tllib_ancon.models.copies import in_the_form_of, restore_methods, without_graphs
-from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import NotFinite
 from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.card import write_card
@@ -15,7 +11,6 @@ from tllib_ancon.training.learning import refuse_training_settings
 from tllib_ancon.training.not_finite import explained
 from tllib_ancon.training.plan import Plan
 from tllib_ancon.training.probing import require_gradient
-from tllib_ancon.training.progress import tracker
 from tllib_ancon.training.result import AdaptationResult, Origin
 from tllib_ancon.training.run import MemoryRun, RunDirectory
 
@@ -30,8 +25,6 @@ def fit(plan: Plan, run: MemoryRun) -> AdaptationResult:
     elif plan.probe is not None:
         require_gradient(plan.model, plan.probe, config.adapted)
     settings = {"command": "adapt", **config.to_dict(), **plan.record}
-    if config.track is not None and processes.is_main():
-        plan.progress.tracker = tracker(config.track, Path(str(config.log)), settings)
     try:
         summary = adaptation.fit(settings)
     except NotFinite as error:
@@ -60,6 +53,6 @@ def _adapted_network(adaptation: Adaptation, run: MemoryRun) -> nn.Module:
     network = adaptation.network
     network.load_state_dict(run.best())
     restore_methods(network)
-    adapted: nn.Module = network.release() if isinstance(network, NetworkClassifier) else network
+    adapted: nn.Module = network.release()
     without_graphs(adapted)
     return adapted.eval().to(memory_format=torch.contiguous_format)

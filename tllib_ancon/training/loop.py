@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,7 +32,7 @@ from tllib_ancon.training import devices
 from tllib_ancon.training.checkpointing import OTHER_VERSION, Stateful, restore_snapshot, take_snapshot
 from tllib_ancon.training.inference import Outputs, predict_domain
 from tllib_ancon.training.optimizer import create_optimizer, power_decay
-from tllib_ancon.training.progress import Meters, Progress
+from tllib_ancon.training.progress import Meters, Progress, tracker
 from tllib_ancon.training.run import MemoryRun
 
 MANY_CONVOLUTIONS = 8
@@ -98,6 +99,8 @@ class TrainingLoop(ABC):
                 self.progress.line(f"{self.run} holds this run already, finished")
                 self._continue_from(self.run.metrics())
                 return self.result()
+            if self.options.track is not None and processes.is_main():
+                self.progress.tracker = tracker(self.options.track, Path(str(self.options.log)), settings)
             self._fit_epochs()
             result = self.result()
             self.run.finish(result)
@@ -167,7 +170,6 @@ class TrainingLoop(ABC):
 
     def _train_epoch(self, epoch: int) -> dict[str, float]:
         for loader in self.loaders:
-            assert isinstance(loader.sampler, EpochSampler)
             loader.sampler.epoch = epoch - 1
         self._train_mode()
         meters = Meters(self.device)

@@ -12,7 +12,7 @@ from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.batches import Batch
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.labels import Labels
-from tllib_ancon.models.classifier import Classifier, NetworkClassifier, as_classifier
+from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.models.outputs import OtherOutput
 from tllib_ancon.runtime.types import Record
 from tllib_ancon.training import devices
@@ -115,8 +115,7 @@ def make_plan(
     target = in_the_models_order(prepared.domain, network, model.num_classes, source, progress.line)
     config = _with_parameters_to_train(prepared.config, requested, model, progress)
     note_on_labels(target, progress)
-    if isinstance(model, NetworkClassifier):
-        progress.lines(model.reader.notes)
+    progress.lines(model.reader.notes)
     record = _record_of(config, source, network, target)
     if requested.log is not None and probe is not None:
         preprocessing = None

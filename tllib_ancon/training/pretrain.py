@@ -1,6 +1,6 @@
 """Train a source model on labelled images: by ERM, or by CDAN or MDD with the target's images."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -24,7 +24,7 @@ from tllib_ancon.self_training.pseudo_label import belief_matching_loss
 from tllib_ancon.toolkit.toolkit import AdversarialLoss, GradientReversal, Toolkit, find
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.facts import facts_of
-from tllib_ancon.training.image_transforms import UNDECIDED, Transforms
+from tllib_ancon.training.image_transforms import UNDECIDED
 from tllib_ancon.training.inference import Outputs, evaluation_loader, scorer_by_labels
 from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statistics, training_loader
 from tllib_ancon.training.probing import probe_of
@@ -33,6 +33,8 @@ from tllib_ancon.training.resolve import resolve
 from tllib_ancon.training.run import BEST, LATEST, STATISTICS, RunDirectory
 from tllib_ancon.training.run_record import images_record
 from tllib_ancon.training.source import Source, require_extras
+
+_Prepared = inputs.PreparedImages[PretrainConfig]
 
 OTHER_SIZE = "; pass the `image_size` that the network takes"
 
@@ -59,84 +61,54 @@ def pretrain(config: PretrainConfig) -> Record:
     processes.join()
     with devices.using_processor(config.threads):
         run = RunDirectory(config.log)
+        domains = [inputs.open_domains(config, config.source)]
         toolkit = None
         if config.method != "erm":
             toolkit = find()
-        domains = _open_source_and_target(config)
+            domains.append(inputs.open_domains(config, config.target, classes=domains[0].classes))
         record: Record = {"inputs": images_record(*domains)}
         devices.make_reproducible(config.seed, config.deterministic)
-        backbone = _create_backbone(config, toolkit)
+        network, _ = resolve(config, facts_of(config, Source()))
+        options = parse_options(network.arch_option)
+        backbone = create_backbone(str(network.arch), not config.scratch, config.pretrained_weights, options, toolkit)
         UNDECIDED.refuse_unread_settings(config, domains[0])
         recorded = {} if config.overwrite else run.recorded_settings()
         prepared = inputs.prepare(config, Source(), backbone, domains[0], UNDECIDED.completed_by(backbone), recorded)
-        resolved = prepared.config
-        transforms = prepared.transforms
-        progress = Progress(resolved.quiet)
-        progress.lines(prepared.notes)
-        images = [prepared.domain]
-        images += [inputs.with_cache(resolved, target, transforms) for target in domains[1:]]
+        Progress(config.quiet).lines(prepared.notes)
         if toolkit is not None:
             record["toolkit"] = toolkit.name
-        training = _training(resolved, backbone, images, toolkit, run, transforms, progress)
-        settings = {"command": "pretrain", **resolved.to_dict(), **record}
-        return training.fit(settings)
-
-
-def _open_source_and_target(config: PretrainConfig) -> list[Domain]:
-    """The source, and for CDAN and MDD the target with the source's classes."""
-    source = inputs.open_domains(config, config.source)
-    if config.method == "erm":
-        return [source]
-    return [source, inputs.open_domains(config, config.target, classes=source.classes)]
-
-
-def _create_backbone(config: PretrainConfig, toolkit: Toolkit | None) -> Any:
-    settings, _ = resolve(config, facts_of(config, Source()))
-    options = parse_options(settings.arch_option)
-    return create_backbone(str(settings.arch), not config.scratch, config.pretrained_weights, options, toolkit)
+        training = _training(prepared, domains, backbone, toolkit, run)
+        return training.fit({"command": "pretrain", **prepared.config.to_dict(), **record})
 
 
 def _training(
-    config: PretrainConfig,
-    backbone: Any,
-    domains: list[Domain],
-    toolkit: Toolkit | None,
-    run: RunDirectory,
-    transforms: Transforms,
-    progress: Progress,
+    prepared: _Prepared, domains: Sequence[Domain], backbone: Any, toolkit: Toolkit | None, run: RunDirectory
 ) -> TrainingLoop:
-    num_classes = domains[0].num_classes
+    options = prepared.config
+    num_classes = prepared.domain.num_classes
+    pool = not options.no_pool
+    probe = probe_of(prepared.domain, prepared.transforms.evaluation)
     if toolkit is not None:
-        adversarial = _adversarial_network(toolkit, backbone, num_classes, config)
-        source, target = domains
-        called(adversarial[0], probe_of(source, transforms.evaluation), OTHER_SIZE)
-        return _AdversarialTraining(adversarial, source, target, config, run, transforms, progress)
+        network = _adversarial_network(toolkit, backbone, num_classes, options)
+        called(network[0], probe, OTHER_SIZE)
+        return _AdversarialTraining(network, prepared, domains[1], run)
     model = shot_classifier(
-        backbone,
-        num_classes,
-        config.bottleneck_dim,
-        not config.no_pool,
-        backbone.pretrained,
-        config.bottleneck_dropout,
+        backbone, num_classes, options.bottleneck_dim, pool, backbone.pretrained, options.bottleneck_dropout
     )
-    called(model, probe_of(domains[0], transforms.evaluation), OTHER_SIZE)
-    return _SourceOnly(model, domains[0], config, run, transforms, progress)
+    called(model, probe, OTHER_SIZE)
+    return _SourceOnly(model, prepared, run)
 
 
 class _SourceOnly(TrainingLoop):
     """Minimise the cross-entropy on the source (ERM); ``best.pth`` has the highest accuracy on its hold-out."""
 
     title = "source epoch"
+    run: RunDirectory
 
-    def __init__(
-        self,
-        model: Classifier,
-        source: Domain,
-        options: PretrainConfig,
-        run: RunDirectory,
-        transforms: Transforms,
-        progress: Progress,
-    ):
+    def __init__(self, model: Classifier, prepared: _Prepared, run: RunDirectory):
+        options = prepared.config
+        source = prepared.domain
+        transforms = prepared.transforms
         require_batch_statistics(model, options.batch_size)
         indices, held_out_indices = hold_out(len(source), options.hold_out, options.seed)
         held_out = source.subset(held_out_indices if len(held_out_indices) else indices)
@@ -146,7 +118,8 @@ class _SourceOnly(TrainingLoop):
         self.held_out_labels = torch.as_tensor(held_out.labels)
         self.keeps_statistics = len(held_out_indices) >= FEWEST_IMAGES
         self.source_loss = _source_loss(options)
-        super().__init__(options, run, progress, model, [loader], model.get_parameters(options.lr))
+        groups = model.get_parameters(options.lr)
+        super().__init__(options, run, Progress(options.quiet), model, [loader], groups)
 
     def _loss(self, batch: tuple[Tensor, Tensor]) -> Step:
         images, labels = batch
@@ -165,7 +138,6 @@ class _SourceOnly(TrainingLoop):
     def _keep(self, scored: Outputs | None = None) -> None:
         if self.keeps_statistics and self._is_best():
             predictions = scored or self._predict(self.held_out, self.metrics[-1]["epoch"])
-            assert isinstance(self.run, RunDirectory)
             processes.on_main(self.run.write_json)(STATISTICS, asdict(SourceStatistics.of(predictions.features.cpu())))
 
     def _is_best(self) -> bool:
@@ -207,16 +179,11 @@ class _AdversarialTraining(TrainingLoop):
     options: PretrainConfig
     title = "source epoch"
 
-    def __init__(
-        self,
-        network: Network,
-        source: Domain,
-        target: Domain,
-        options: PretrainConfig,
-        run: RunDirectory,
-        transforms: Transforms,
-        progress: Progress,
-    ):
+    def __init__(self, network: Network, prepared: _Prepared, opened_target: Domain, run: RunDirectory):
+        options = prepared.config
+        source = prepared.domain
+        transforms = prepared.transforms
+        target = inputs.with_cache(options, opened_target, transforms)
         model, self.adversary = network
         self.reversal = GradientReversal(model, self.adversary)
         self.score_by_labels = scorer_by_labels(target)
@@ -228,7 +195,7 @@ class _AdversarialTraining(TrainingLoop):
         self.target = evaluation_loader(unlabelled, transforms.evaluation, options.batch_size, loaders[1].workers)
         groups = [*model.get_parameters(options.lr), *self.adversary.get_parameters(options.lr)]
         state: State = {"loss": self.adversary, "reversal": self.reversal}
-        super().__init__(options, run, progress, model, loaders, groups, state)
+        super().__init__(options, run, Progress(options.quiet), model, loaders, groups, state)
         self.adversary.to(self.device)
         processes.broadcast(self.adversary.state_dict().values())
 

@@ -7,7 +7,7 @@ from torch import nn
 
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.settings import defined
-from tllib_ancon.data.loading import EpochSampler, ImageLoader, UnlabelledImages
+from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.models.batch_norm import estimated_statistics
 from tllib_ancon.models.classifier import BATCH_NORMS
 from tllib_ancon.models.copies import copy_of, in_the_form_of
@@ -69,7 +69,6 @@ class PlanWithoutLogits:
         return online(network, self.requested.method, batch_norm="target", **settings).to(devices.device())
 
     def _train(self, stream: Online, loader: ImageLoader) -> None:
-        assert isinstance(loader.sampler, EpochSampler)
         augment = self.prepared.transforms.augment
         for _ in range(self.prepared.config.epochs):
             for _, images in loader:
