@@ -15,7 +15,7 @@ from tllib_ancon.certificate.session import Comparison, Session
 from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.answers import COLUMNS, Answer, opaque, read_answers
-from tllib_ancon.data.domain import Domain, checked_classes, numbered
+from tllib_ancon.data.domain import checked_classes, numbered
 from tllib_ancon.data.images import jpeg
 from tllib_ancon.data.labels import Labels, counted_from_one
 from tllib_ancon.data.lists import read_image_list
@@ -27,12 +27,12 @@ from tllib_ancon.models.class_names import class_names_of
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import csv_text, say
-from tllib_ancon.runtime.types import Options
 from tllib_ancon.training.devices import using_processor
 from tllib_ancon.training.files import write_bytes
 from tllib_ancon.training.not_finite import require_predictions
 from tllib_ancon.training.predict import predict
 from tllib_ancon.training.progress import Progress
+from tllib_ancon.training.source import Model
 from tllib_ancon.training.teaching import image_names
 
 
@@ -75,8 +75,8 @@ def _write_questions(session: Session, file: Path) -> None:
 
 
 def certify(  # noqa: PLR0913
-    source: nn.Module | str | Path,
-    adapted: nn.Module | str | Path,
+    source: Model,
+    adapted: Model,
     images: Any,
     *,
     labels: npt.ArrayLike | None = None,
@@ -121,7 +121,16 @@ def certify(  # noqa: PLR0913
     """
     target = as_domain(images, labels=False, decoding=Decoding.of(PredictConfig(**settings)))
     prediction_settings = {"evaluation_transform": evaluation_transform, "head": head, **settings}
-    comparison = _comparison(source, adapted, target, classes, prediction_settings)
+    start = predict(source, target, **prediction_settings)
+    require_predictions(start.labels, target, "source model")
+    end = predict(adapted, target, **prediction_settings)
+    require_predictions(end.labels, target, "adapted model")
+    comparison = Comparison(
+        start.labels,
+        end.labels,
+        list(map(str, start.indices if start.paths is None else start.paths)),
+        classes or _class_names(source, start.probabilities.shape[1]),
+    )
     session = Session(comparison, delta, margin, seed, log, side)
     session.image = target.image
     answers = answers_of_labels(labels, comparison)
@@ -132,24 +141,7 @@ def certify(  # noqa: PLR0913
     return session
 
 
-def _comparison(
-    source: nn.Module | str | Path,
-    adapted: nn.Module | str | Path,
-    target: Domain,
-    classes: Sequence[str] | None,
-    prediction_settings: Options,
-) -> Comparison:
-    """The classes that two models predict on the same images."""
-    start = predict(source, target, **prediction_settings)
-    require_predictions(start.labels, target, "source model")
-    end = predict(adapted, target, **prediction_settings)
-    require_predictions(end.labels, target, "adapted model")
-    names = start.indices if start.paths is None else start.paths
-    class_names = classes or _class_names(source, start.probabilities.shape[1])
-    return Comparison(start.labels, end.labels, list(map(str, names)), class_names)
-
-
-def _class_names(model: nn.Module | str | Path, num_classes: int) -> Sequence[str]:
+def _class_names(model: Model, num_classes: int) -> Sequence[str]:
     """The names that a model has for its classes, else numbers."""
     names = None
     if isinstance(model, nn.Module):
@@ -173,7 +165,7 @@ def _answers_of(config: CertifyConfig, pair: ModelPair, comparison: Comparison) 
     if config.answers is None:
         return {}
     file = Path(config.answers)
-    if pair.certifying_positions is None:
+    if "taught" not in pair.recorded:
         return read_answers(file, comparison.names, comparison.classes, pair.settings.root, comparison.disagreements)
     return _certifying_answers(file, pair, pair.certifying_positions, comparison)
 

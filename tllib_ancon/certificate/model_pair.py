@@ -19,8 +19,6 @@ from tllib_ancon.config.settings import settings_of
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.labels import Labels
 from tllib_ancon.data.layouts.hugging_face import HUGGING_FACE
-from tllib_ancon.data.open import as_domain
-from tllib_ancon.data.pixels import Decoding
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.loading import IMAGENET
 from tllib_ancon.runtime.errors import UserError
@@ -90,23 +88,16 @@ class ModelPair:
     def all_images(self) -> Domain:
         if self._passed_images is not None:
             return self._passed_images
-        names = self.start.classes
-        if self.settings.data is None:
-            target = as_domain(str(self.settings.root), classes=names, decoding=Decoding.of(self.settings))
-        else:
-            target = inputs.open_domains(self.settings, self.settings.target, classes=names)
+        target = inputs.open_domains(self.settings, self.settings.target, classes=self.start.classes)
         return with_classes(target, len(self.recorded["inputs"]["classes"]), Source())
 
     @cached_property
-    def certifying_positions(self) -> Labels | None:
-        """Of a run that labels taught, the positions of the images that certify it."""
+    def certifying_positions(self) -> Labels:
+        """Positions of the images that certify: all, or all but the ones that may train."""
         return certifying_positions(self.recorded, len(self.all_images))
 
     @cached_property
     def images(self) -> Domain:
-        """The images that certify: all, or all but the ones that may train."""
-        if self.certifying_positions is None:
-            return self.all_images
         return self.all_images.subset(self.certifying_positions)
 
     @cached_property
@@ -134,7 +125,7 @@ class ModelPair:
     def _ranks_of_images(self) -> Labels | None:
         """Ranks in one order of all images, so that answers about the first of them certify every run that labels
         taught; None of another run."""
-        if self.certifying_positions is None:
+        if "taught" not in self.recorded:
             return None
         order = np.random.default_rng(self.config.seed).permutation(len(self.all_images))
         ranks: Labels = np.argsort(order)[self.certifying_positions]
@@ -179,18 +170,13 @@ class ModelPair:
         """The predictor of the model ``"start"`` or ``"adapted"``."""
         settings = self.settings.replace(checkpoint=self.checkpoints[which], model=self.config.model, class_names=None)
         if self.all_images.holds_tensors or self.transform is not None:
-            settings = _without_preparing(settings)
+            fields = PredictConfig.model_fields  # a run records them even where they had no effect
+            names = [name for name in (*PREPARING, *READING) if name in fields]
+            settings = settings.replace(**{name: fields[name].default for name in names})
         network = None
         if not isinstance(self.model, str):
             network = self.model
         return Predictor(settings, network, self.transform)
-
-
-def _without_preparing(settings: PredictConfig) -> PredictConfig:
-    """The settings without those of images, which a run records even where they had no effect."""
-    fields = PredictConfig.model_fields
-    names = [name for name in (*PREPARING, *READING) if name in fields]
-    return settings.replace(**{name: fields[name].default for name in names})
 
 
 def _adaptation_in(run: str) -> RunDirectory:

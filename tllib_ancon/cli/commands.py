@@ -219,7 +219,13 @@ def _check_dataset(config: CheckConfig) -> int:
     from tllib_ancon.data.layouts import missing_dataset
     from tllib_ancon.data.pixels import Decoding
 
-    _refuse_settings_of_models(config)
+    usual = CheckConfig()
+    for name in settings_of(CheckConfig):
+        if name not in OF_DATASETS and getattr(config, name) != getattr(usual, name):
+            raise UserError(
+                f"`{name}` is about a model, and none is given; pass `checkpoint`, or an `arch` that begins with hf: "
+                "or open_clip:"
+            )
     if config.data is None:
         raise missing_dataset(str(config.root))
     reading = {"skip_corrupt": not config.no_decode, "workers": config.workers, "decoding": Decoding.of(config)}
@@ -229,16 +235,6 @@ def _check_dataset(config: CheckConfig) -> int:
     if config.json_file:
         write_json(Path(config.json_file), {"root": config.root, "data": config.data, **asdict(checked)})
     return 1 if checked.problems else 0
-
-
-def _refuse_settings_of_models(config: CheckConfig) -> None:
-    usual = CheckConfig()
-    for name in settings_of(CheckConfig):
-        if name not in OF_DATASETS and getattr(config, name) != getattr(usual, name):
-            raise UserError(
-                f"`{name}` is about a model, and none is given; pass `checkpoint`, or an `arch` that begins with hf: "
-                "or open_clip:"
-            )
 
 
 def _lines_of_dataset(config: CheckConfig, checked: Any) -> Iterator[str]:

@@ -66,12 +66,17 @@ class _Script:
         if log is not None:
             arguments = _finished_stage(log, args.script, words, settings)
         if arguments is None:
-            if log is not None and not settings["overwrite"]:
-                _refuse_other_adaptation(log)
+            if log is not None and not settings["overwrite"] and (log / SECOND / "config.json").exists():
+                raise UserError(
+                    f"{log / SECOND} holds an adaptation of another command, or of a script whose checkpoint has "
+                    "changed; choose another --log, or pass --overwrite after --method to run both stages again"
+                )
             outcome = _run(args.script, words)
             if outcome.exit_status != 0:
                 return outcome.exit_status
-            arguments = _arguments_for_adaptation(outcome)
+            arguments = {"log": outcome.log_directory, "class_names": _write_class_names(outcome)}
+            if outcome.arguments is not None:
+                arguments = {**vars(outcome.arguments), **arguments}
             if outcome.log_directory is not None:
                 _remember(outcome.log_directory, args.script, words, arguments, settings["overwrite"])
         _adapt(settings, arguments)
@@ -103,14 +108,6 @@ def _run(script: str, words: list[str]) -> ScriptRun:
     return outcome
 
 
-def _refuse_other_adaptation(log: Path) -> None:
-    if (log / SECOND / "config.json").exists():
-        raise UserError(
-            f"{log / SECOND} holds an adaptation of another command, or of a script whose checkpoint has "
-            "changed; choose another --log, or pass --overwrite after --method to run both stages again"
-        )
-
-
 def _remember(log: Path, script: str, words: list[str], arguments: Options, overwrite: bool) -> None:
     """Mark the first stage as finished, with the checksums of its checkpoints; an earlier adaptation is not of them."""
     sums = {path.name: sha256(path) for path in sorted((log / "checkpoints").glob("*.pth"))}
@@ -123,14 +120,6 @@ def _remember(log: Path, script: str, words: list[str], arguments: Options, over
     }
     (log / SECOND / RESULT).unlink(missing_ok=True)
     write_json(log / MARK, mark, skipkeys=True, default=lambda value: None)
-
-
-def _arguments_for_adaptation(outcome: ScriptRun) -> Options:
-    """The script's arguments, with its log directory and a file of its classes."""
-    arguments = {}
-    if outcome.arguments is not None:
-        arguments = vars(outcome.arguments)
-    return {**arguments, "log": outcome.log_directory, "class_names": _write_class_names(outcome)}
 
 
 def _write_class_names(outcome: ScriptRun) -> str | None:

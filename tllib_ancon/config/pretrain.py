@@ -107,9 +107,14 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
     def __init__(self, **settings: Any) -> None:
         method = str(settings.get("method") or "erm")
         set_by_user = defined(settings)
-        defaults = _pretrain_defaults(method, set_by_user.get("optimizer"))
+        defaults = dict(DEFAULTS.get(method, DEFAULTS["erm"]))
+        if set_by_user.get("optimizer") == "adamw":
+            defaults["lr"] = RATES["adamw"]
         for name in set_by_user:
-            _require_reader(method, name)
+            readers = _readers(name)
+            if method in DEFAULTS and method not in readers:
+                listed = " and ".join(readers)
+                raise UserError(f"`{name}` is an option of `method={listed}`, not of {method}; leave it out")
         super().__init__(**{**defaults, **set_by_user})
 
     def check(self) -> None:
@@ -121,20 +126,6 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
         return {name: value for name, value in super().to_dict().items() if self.method in _readers(name)}
 
 
-def _pretrain_defaults(method: str, optimizer: str | None) -> Options:
-    """The settings that this method reads and their defaults, of those in :data:`DEFAULTS`."""
-    defaults = dict(DEFAULTS.get(method, DEFAULTS["erm"]))
-    if optimizer == "adamw":
-        defaults["lr"] = RATES["adamw"]
-    return defaults
-
-
 def _readers(name: str) -> list[str]:
     """The methods that read a setting; all that are not in :data:`DEFAULTS` are read by every method."""
     return [*defaults_of(name, DEFAULTS)] or [*DEFAULTS]
-
-
-def _require_reader(method: str, name: str) -> None:
-    readers = _readers(name)
-    if method in DEFAULTS and method not in readers:
-        raise UserError(f"`{name}` is an option of `method={' and '.join(readers)}`, not of {method}; leave it out")

@@ -251,15 +251,11 @@ def _user_error(fields: Mapping[str, FieldInfo], settings: Options, error: Valid
         return unknown_name("setting", name, fields)
     field = fields[name]
     if name not in settings:
-        return _missing(name, field)
+        if field.description:
+            return UserError(f"`{name}` is needed; pass it: {field.description}")
+        return UserError(f"`{name}` is needed; pass it")
     if kind == "literal_error":
         return unknown_name(f"value of `{name}`:", str(detail["input"]), map(str, choices_of(field)))
     if kind == "finite_number" or "than" in kind:
         return UserError(f"`{name}` must be {range_of(field) or 'finite'}, got {one_line(detail['input'])}")
     return UserError(f"`{name}` must be {described(field.annotation)}, got {settings[name]!r}")
-
-
-def _missing(name: str, field: FieldInfo) -> UserError:
-    if field.description:
-        return UserError(f"`{name}` is needed; pass it: {field.description}")
-    return UserError(f"`{name}` is needed; pass it")

@@ -35,7 +35,9 @@ def check_dataset(root: str | Path, dataset: str, codes: Sequence[str] = (), **o
             part.labelled = domain.labels is not None
             checked.classes = checked.classes or domain.classes
             checked.problems.extend(_problems(part, domain, code, dataset))
-            _require_order_of(layout, domain, code)
+            if layout.classes:
+                order = {name: label for label, name in enumerate(domain.classes)}
+                require_same_order(domain.class_folders, order, code, f"TLLib's {layout.name}")
         except UserError as error:
             checked.problems.append(f"{part.domain}: {error}")
     if not layout.classes and not checked.problems:
@@ -62,10 +64,3 @@ def _problems(part: Part, domain: Domain, code: str, dataset: str) -> list[str]:
     if part.expected not in (None, part.images):
         problems.append(f"{code}: {part.images} images are listed, and {dataset} has {part.expected}")
     return problems
-
-
-def _require_order_of(layout: Layout, domain: Domain, code: str) -> None:
-    """Raise an error for class folders in another order than that of the dataset."""
-    if layout.classes:
-        order = {name: label for label, name in enumerate(domain.classes)}
-        require_same_order(domain.class_folders, order, code, f"TLLib's {layout.name}")

@@ -79,7 +79,7 @@ class Tree:
     def _accepts(self, path: str) -> bool:
         """Whether the tree holds a path and no link leads around; else an error or, with ``skip``, a reason."""
         try:
-            if os.path.islink(path) and _leads_around(path):
+            if os.path.islink(path) and Path(path).parent.resolve().is_relative_to(os.path.realpath(path)):
                 raise UserError(f"{path} is a link to a folder that it lies in; remove it")
             self.require(path)
         except UserError as error:
@@ -102,11 +102,6 @@ class Tree:
         if folder.is_dir():
             return Path(self.require(folder))
         raise unknown_name(f"domain of {self.root}:", code, names or [ROOT, *self.folders(self.root)])
-
-
-def _leads_around(link: str) -> bool:
-    """Whether a link leads to a folder that it lies in."""
-    return Path(link).parent.resolve().is_relative_to(os.path.realpath(link))
 
 
 def _entries(folder: str | Path) -> list[tuple[str, bool]]:

@@ -306,11 +306,6 @@ def _samples_in(value: Any) -> Samples | None:
     """The samples of a PIL image, or of an array of more than 8 bits."""
     if isinstance(value, Image.Image):
         return samples_of(value)
-    return _deep_samples(value)
-
-
-def _deep_samples(value: Any) -> Samples | None:
-    """The samples of an array (H, W), (H, W, C) or (C, H, W) of 16 bits or 32; None for everything else."""
     if kind_of(value) not in DEEP_KINDS:
         return None
     pixels = _channels_last(value)

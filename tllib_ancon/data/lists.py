@@ -51,7 +51,13 @@ def names_in(names: Any) -> list[str] | None:
     """Names of classes in the order of the labels, from a list, from label -> name or from name -> label; None for
     anything else."""
     if isinstance(names, Mapping):
-        listed = _by_label(names)
+        by_label = {}  # of label -> name, or of name -> label
+        for key, value in names.items():
+            if isinstance(value, str):
+                by_label[str(key)] = value
+            else:
+                by_label[str(value)] = key
+        listed = [by_label.get(str(label)) for label in range(len(names))]
     elif isinstance(names, list | tuple):
         listed = [*names]
     else:
@@ -59,17 +65,6 @@ def names_in(names: Any) -> list[str] | None:
     if not listed or not all(isinstance(name, str) for name in listed):
         return None
     return [str(name) for name in listed]
-
-
-def _by_label(names: Mapping[Any, Any]) -> list[Any]:
-    """The names in the order of the labels 0, 1, …, from label -> name or from name -> label; None where one misses."""
-    by_label = {}
-    for key, value in names.items():
-        if isinstance(value, str):
-            by_label[str(key)] = value
-        else:
-            by_label[str(value)] = key
-    return [by_label.get(str(label)) for label in range(len(names))]
 
 
 def read_image_list(

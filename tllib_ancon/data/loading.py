@@ -247,7 +247,16 @@ class Workers:
         requests = ((number, keys) for keys in keys_of_batches)
         self.requests.current = requests
         if self._loader is None:
-            self._loader = self._start()
+            self._loader = DataLoader(
+                _BatchesOfDatasets(self.datasets),
+                batch_size=None,
+                sampler=self.requests,
+                num_workers=self.count,
+                worker_init_fn=_leave_signals_to_the_parent,
+                persistent_workers=self.persistent,
+                pin_memory=torch.cuda.is_available(),
+                generator=torch.Generator(),
+            )
         try:
             for batch in _batches_of(self._loader):
                 if self.requests.current is not requests:
@@ -262,18 +271,6 @@ class Workers:
     def close(self) -> None:
         """End the processes; the next pass starts them again."""
         self._loader = None
-
-    def _start(self) -> DataLoader[Any]:
-        return DataLoader(
-            _BatchesOfDatasets(self.datasets),
-            batch_size=None,
-            sampler=self.requests,
-            num_workers=self.count,
-            worker_init_fn=_leave_signals_to_the_parent,
-            persistent_workers=self.persistent,
-            pin_memory=torch.cuda.is_available(),
-            generator=torch.Generator(),
-        )
 
 
 class _Requests:

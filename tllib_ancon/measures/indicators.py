@@ -128,7 +128,8 @@ def indicators(classes: ArrayLike, num_classes: int, features: ArrayLike, source
 
 def in_words(indicators: Metrics, labels_needed: int) -> list[str]:
     """Lines for a terminal, a report or a model card: the indicators, and the labels that an interval takes."""
-    lines = [f"indicators: {', '.join([*_rates_in_words(indicators), _frequencies_in_words(indicators)])}"]
+    rates = [f"{name} {100 * indicators[name]:.1f} %" for name in ("agreement", "aetta") if name in indicators]
+    lines = [f"indicators: {', '.join([*rates, _frequencies_in_words(indicators)])}"]
     if "agreement" in indicators and "aetta" in indicators:
         difference = abs(indicators["agreement"] - indicators["aetta"])
         if difference > CONTRADICTION:
@@ -140,10 +141,6 @@ def in_words(indicators: Metrics, labels_needed: int) -> list[str]:
         lines.append(f"drift: {probability} that features have the means of the source's hold-out")
     lines.append(f"to know the accuracy to ± 5 points, label about {labels_needed:,} random images")
     return lines
-
-
-def _rates_in_words(indicators: Metrics) -> list[str]:
-    return [f"{name} {100 * indicators[name]:.1f} %" for name in ("agreement", "aetta") if name in indicators]
 
 
 def _frequencies_in_words(indicators: Metrics) -> str:

@@ -35,7 +35,11 @@ def load(
     ``imagenet`` has random weights and the backbone of another checkpoint learns at the full rate.
     """
     if checkpoint == IMAGENET:
-        classifier: Classifier = _imagenet_classifier(arch, arch_options, scratch, pretrained_weights)
+        network = create_network(arch, None, not scratch and pretrained_weights is None, arch_options)
+        if pretrained_weights is not None:
+            weights = without_prefix(load_state_dict(pretrained_weights), network)
+            load_into(network, weights, source=str(pretrained_weights))
+        classifier: Classifier = _classifier(network, finetune=False)
     else:
         state = load_state_dict(checkpoint)
         layout = recognize(state)
@@ -52,17 +56,6 @@ def load(
     if bottleneck_dropout:
         classifier.drop_features(bottleneck_dropout)
     return classifier
-
-
-def _imagenet_classifier(
-    arch: str, arch_options: Options | None, scratch: bool, weights_file: str | Path | None
-) -> Classifier:
-    """A network with the ImageNet classifier of its zoo or of a file, or with random weights."""
-    network = create_network(arch, None, not scratch and weights_file is None, arch_options)
-    if weights_file is not None:
-        weights = without_prefix(load_state_dict(weights_file), network)
-        load_into(network, weights, source=str(weights_file))
-    return _classifier(network, finetune=False)
 
 
 def _whole_network(

@@ -50,17 +50,12 @@ def _tried(candidate: Recipe, network: nn.Module, images: Batch, logits: Tensor)
     """The candidate as a file holds it, if it builds the network; None if it does not."""
     with suppress(UserError, TypeError):  # options that are no JSON, or that the library does not take
         recipe: Recipe = json.loads(json.dumps(candidate))
-        if _builds(recipe, network, images, logits):
+        twin = build(recipe).to(logits.device)
+        load_into(twin, network.state_dict(), "")
+        twin_logits = called(as_classifier(twin, probe=images), images)
+        if torch.allclose(twin_logits, logits, rtol=1e-3, atol=1e-3 * float(logits.abs().max())):
             return recipe
     return None
-
-
-def _builds(recipe: Recipe, network: nn.Module, images: Batch, logits: Tensor) -> bool:
-    """Whether a network by this recipe, with the weights of ``network``, gives these logits."""
-    twin = build(recipe).to(logits.device)
-    load_into(twin, network.state_dict(), "")
-    twin_logits = called(as_classifier(twin, probe=images), images)
-    return torch.allclose(twin_logits, logits, rtol=1e-3, atol=1e-3 * float(logits.abs().max()))
 
 
 def build(recipe: Recipe) -> nn.Module:

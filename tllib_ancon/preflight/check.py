@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from tllib_ancon.config.check import CheckConfig
 from tllib_ancon.config.settings import settings_of_call
 from tllib_ancon.data.transforms import Transform
@@ -26,6 +24,7 @@ from tllib_ancon.runtime.text import Shown
 from tllib_ancon.runtime.types import Record
 from tllib_ancon.training import devices
 from tllib_ancon.training.image_transforms import TransformSource
+from tllib_ancon.training.source import Model
 
 
 @dataclass(frozen=True, repr=False)
@@ -92,7 +91,7 @@ class CheckResult(Shown):
 
 @recording_gradients()
 def check(
-    model: nn.Module | str | Path | None = None,
+    model: Model | None = None,
     images: Any = None,
     *,
     head: str | None = None,

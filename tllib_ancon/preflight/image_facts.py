@@ -219,9 +219,8 @@ def preprocessing(case: Case) -> Fact:
     settings = (*PREPARING, "evaluation_transform")
     if case.assumed_normalisation:
         return Fact(f"{_resizing_in_words(chosen)}; {source}", values, settings, mark)
-    return Fact(
-        f"{_resizing_in_words(chosen)}, {_normalisation_in_words(chosen)}; from {source}", values, settings, mark
-    )
+    normalisation = f"mean {_three_digits(chosen.mean)}, std {_three_digits(chosen.std)}"
+    return Fact(f"{_resizing_in_words(chosen)}, {normalisation}; from {source}", values, settings, mark)
 
 
 def _resizing_in_words(chosen: Preprocessing) -> str:
@@ -232,10 +231,6 @@ def _resizing_in_words(chosen: Preprocessing) -> str:
     if chosen.val_resizing == KEEP_RATIO:
         return f"shorter side resized to {side}, crop {size} × {size}"
     return f"resized to {side} × {side}, crop {size} × {size}"
-
-
-def _normalisation_in_words(chosen: Preprocessing) -> str:
-    return f"mean {_three_digits(chosen.mean)}, std {_three_digits(chosen.std)}"
 
 
 def _three_digits(values: Sequence[float]) -> str:

@@ -90,7 +90,9 @@ def unknown_name(kind: str, name: str, valid: Iterable[str]) -> UserError:
     if _letters(name) == "device":
         return UserError(f"unknown {kind} {name!r}: tllib_ancon chooses it: {DEVICE}")
     valid_names = sorted(set(valid))
-    nearest = _nearest(name, valid_names)
+    by_letters = {_letters(valid_name): valid_name for valid_name in valid_names}
+    matches = difflib.get_close_matches(_letters(name), by_letters, NEAREST, 0.5)
+    nearest = [by_letters[match] for match in matches]
     suggestion = "."
     if nearest:
         suggestion = f"; did you mean {nearest[0]!r}?"
@@ -98,12 +100,6 @@ def unknown_name(kind: str, name: str, valid: Iterable[str]) -> UserError:
     if len(valid_names) > MOST_SHOWN:
         shown = f"Nearest of {len(valid_names):,} valid names: {', '.join(nearest) or 'none'}"
     return UserError(f"unknown {kind} {name!r}{suggestion} {shown}")
-
-
-def _nearest(name: str, valid_names: Iterable[str]) -> list[str]:
-    by_letters = {_letters(valid_name): valid_name for valid_name in valid_names}
-    matches = difflib.get_close_matches(_letters(name), by_letters, NEAREST, 0.5)
-    return [by_letters[match] for match in matches]
 
 
 def one_line(error: object) -> str:

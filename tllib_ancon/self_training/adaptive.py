@@ -121,7 +121,9 @@ class AdaptiveSmoothing(SmoothedLabels):
         targets = counted / counted.sum(1, keepdim=True)
         if self.training:
             self._move_shares(targets, finite_rows(logits)[:, None])
-        return self._weighted(targets)
+        tiny = torch.finfo(targets.dtype).tiny
+        weighted = targets * self.relative_prior / (len(self.shares) * self.shares).clamp(min=tiny)
+        return weighted / weighted.sum(1, keepdim=True).clamp(min=1)
 
     def _move_shares(self, targets: Tensor, usable: Tensor) -> None:
         """Take the targets (B, K) of a batch, of rows (B, 1) that are usable, into the moving average π."""
@@ -133,12 +135,6 @@ class AdaptiveSmoothing(SmoothedLabels):
         decay = max(self.beta, 1 - batch_size / (LEAST_IMAGES_PER_CLASS * len(self.shares)))
         moved = self.shares.mul(decay).add(mean_target / share_of_usable, alpha=1 - decay)
         self.shares.copy_(torch.where(share_of_usable > 0, moved, self.shares))
-
-    def _weighted(self, targets: Tensor) -> Tensor:
-        """Each class of the targets (B, K) times ρ / π, with a mass of at most 1."""
-        tiny = torch.finfo(targets.dtype).tiny
-        weighted = targets * self.relative_prior / (len(self.shares) * self.shares).clamp(min=tiny)
-        return weighted / weighted.sum(1, keepdim=True).clamp(min=1)
 
 
 def _relative_prior(class_prior: str | Sequence[float] | Tensor, num_classes: int) -> Tensor:

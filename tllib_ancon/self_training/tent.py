@@ -30,13 +30,6 @@ def softmax_entropy(logits: Tensor) -> Tensor:
     return -(log_probabilities.exp() * log_probabilities).sum(1)
 
 
-def _mean_entropy(logits: Tensor) -> Tensor:
-    """The mean of :func:`softmax_entropy` over the rows that are finite; 0 if there are none."""
-    usable = logits.isfinite().all(1)
-    entropies = softmax_entropy(logits.masked_fill(~usable[:, None], 0)).masked_fill(~usable, 0)
-    return entropies.sum() / usable.sum().clamp(1)
-
-
 @register("tent")
 class Tent(Method):
     """Entropy minimisation by scale and shift of the normalisation layers (Wang et al., 2021)."""
@@ -45,7 +38,10 @@ class Tent(Method):
     training_defaults: ClassVar = {"adapted": "norm-affine"}
 
     def objective(self, visit: Visit, targets: Tensor) -> Tensor:
-        return _mean_entropy(visit.logits)
+        """The mean over the rows that are finite; 0 if there are none."""
+        usable = visit.logits.isfinite().all(1)
+        entropies = softmax_entropy(visit.logits.masked_fill(~usable[:, None], 0)).masked_fill(~usable, 0)
+        return entropies.sum() / usable.sum().clamp(1)
 
 
 @register("adabn")

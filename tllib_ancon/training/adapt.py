@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from numpy.typing import ArrayLike
-from torch import Tensor, nn
+from torch import Tensor
 
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.settings import settings_of_call
@@ -21,7 +21,7 @@ from tllib_ancon.training.inputs import open_target
 from tllib_ancon.training.plan import make_plan
 from tllib_ancon.training.result import AdaptationResult
 from tllib_ancon.training.run import open_run
-from tllib_ancon.training.source import open_source
+from tllib_ancon.training.source import Model, open_source
 from tllib_ancon.training.teacher import refuse_unread_teacher, with_teacher
 from tllib_ancon.training.without_logits import PlanWithoutLogits
 
@@ -30,12 +30,12 @@ __all__ = ["AdaptationResult", "adapt"]
 
 @recording_gradients()
 def adapt(  # noqa: PLR0913
-    model: nn.Module | str | Path | AdaptConfig | None = None,
+    model: Model | AdaptConfig | None = None,
     images: Any = None,
     *,
     labels: Sequence[int] | bool | None = None,
     answers: ArrayLike | str | Path | None = None,
-    teacher: nn.Module | str | Path | None = None,
+    teacher: Model | None = None,
     head: str | None = None,
     train_transform: Transform | None = None,
     evaluation_transform: Transform | None = None,

@@ -6,10 +6,10 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import nn
 
 from tllib_ancon.config.assess import AssessConfig
@@ -21,14 +21,14 @@ from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.open import as_domain
 from tllib_ancon.data.transforms import Transform, View, mirror
 from tllib_ancon.measures import indicators
-from tllib_ancon.measures.disagreement import Interval
+from tllib_ancon.measures.disagreement import Floats, Interval
 from tllib_ancon.measures.indicators import FEWEST_ANSWERS, FEWEST_IMAGES, UNRELIABLE, SourceStatistics
 from tllib_ancon.models.batch_norm import HALF, estimated_statistics, has_statistics
 from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.models.copies import copy_of, recording_gradients
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import Shown, csv_text
-from tllib_ancon.runtime.types import Metrics
+from tllib_ancon.runtime.types import Metrics, Record
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.evaluate import source_accuracy, source_line
 from tllib_ancon.training.files import write_bytes
@@ -39,11 +39,11 @@ from tllib_ancon.training.not_finite import without_output
 from tllib_ancon.training.predict import Predictor
 from tllib_ancon.training.probing import probe_of
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.source import Source
+from tllib_ancon.training.source import Model, Source
 from tllib_ancon.training.teaching import certifying_positions, image_names, labels_of_answers
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, kw_only=True)
 class Assessment(Shown):
     """Indicators of a model's accuracy on N images, and its accuracy if some have labels; ``print`` shows a few lines.
 
@@ -62,15 +62,15 @@ class Assessment(Shown):
             unless ``source`` has labels
     """
 
-    accuracy: float | None
-    interval: Interval | None
+    accuracy: float | None = None
+    interval: Interval | None = None
     indicators: Metrics
     labels_needed: int
-    labels: int
+    labels: int = 0
     images: int
     source: SourceStatistics | None
-    class_prior: NDArray[np.float64]
-    class_prior_interval: NDArray[np.float64] | None
+    class_prior: Floats
+    class_prior_interval: Floats | None = None
     source_accuracy: Mapping[str, float] | None = None
 
     def __repr__(self) -> str:
@@ -92,7 +92,7 @@ class Assessment(Shown):
 
 @recording_gradients()
 def assess(
-    model: nn.Module | str | Path | None = None,
+    model: Model | None = None,
     images: Any = None,
     *,
     source: Any = None,
@@ -127,15 +127,17 @@ def assess(
         passes, all_images, predictor = _passes_of(requested, model, images, head, evaluation_transform)
         statistics, accuracy_on_source = _assessed_source(passes, predictor, source)
         root = str(images if isinstance(images, str | Path) else requested.root)
-        positions = _positions_without_teaching(predictor.source, len(all_images))
+        positions = certifying_positions(predictor.source.recorded_settings, len(all_images))
         target = all_images.subset(positions)
         order = positions[passes.order(target)]
-        labels = _labels(requested.answers if answers is None else answers, all_images, root, order)
+        labels = None
+        if answers is not None or requested.answers is not None:
+            labels = labels_of_answers(requested.answers if answers is None else answers, all_images, root)[order]
         if requested.questions is not None:
             names = image_names(all_images, root)
-            _write_questions(Path(requested.questions), [names[position] for position in order])
-        assessment = _assessed(passes, target, statistics, labels)
-        return replace(assessment, source_accuracy=accuracy_on_source)
+            rows = [COLUMNS, *([names[position], ""] for position in order)]
+            write_bytes(Path(requested.questions), csv_text(rows).encode())
+        return replace(_assessed(passes, target, statistics, labels), source_accuracy=accuracy_on_source)
 
 
 def _assessed_source(
@@ -176,26 +178,6 @@ def _holds_class_folders(source: Any, classes: Sequence[str]) -> bool:
     return is_folder and set(classes) <= set(os.listdir(source))
 
 
-def _positions_without_teaching(start: Source, num_images: int) -> Labels:
-    """Positions of the images whose labels did not train the model."""
-    positions = certifying_positions(start.recorded_settings, num_images)
-    if positions is None:
-        return np.arange(num_images)
-    return positions
-
-
-def _labels(answers: Any, images: Domain, root: str, order: Labels) -> Labels | None:
-    """The answers about the images at these positions; None without answers."""
-    if answers is None:
-        return None
-    return labels_of_answers(answers, images, root)[order]
-
-
-def _write_questions(file: Path, names: Sequence[str]) -> None:
-    rows = [COLUMNS, *([name, ""] for name in names)]
-    write_bytes(file, csv_text(rows).encode())
-
-
 def _passes_of(
     config: AssessConfig, model: Any, images: Any, head: str | None, transform: Transform | None
 ) -> tuple[_ShuffledPasses, Domain, Predictor]:
@@ -219,7 +201,7 @@ class _ShuffledPasses:
     classifier: Classifier
     config: AssessConfig
     transform: Transform
-    second_view: View = mirror  # whose predictions are compared with those of the image, without batch-norm
+    second_view: View  # whose predictions are compared with those of the image, without batch-norm
 
     def order(self, domain: Domain) -> list[int]:
         order: list[int] = np.random.default_rng(self.config.seed).permutation(len(domain)).tolist()
@@ -242,16 +224,6 @@ class _ShuffledPasses:
             return _classes(self.predictions(domain, network))
 
 
-class _Estimates(NamedTuple):
-    """What labels tell, or without labels the fractions of the predicted classes: as in :class:`Assessment`."""
-
-    class_prior: NDArray[np.float64]
-    accuracy: float | None = None
-    interval: Interval | None = None
-    labels: int = 0
-    class_prior_interval: NDArray[np.float64] | None = None
-
-
 def _assessed(
     passes: _ShuffledPasses, target: Domain, source: SourceStatistics | None, answers: Labels | None
 ) -> Assessment:
@@ -259,18 +231,16 @@ def _assessed(
     outputs = passes.predictions(target)
     values = _indicators(passes, target, outputs, source)
     if answers is None:
-        estimates = _Estimates(np.array(values["class_frequencies"]))
+        estimates: Record = {"class_prior": np.array(values["class_frequencies"])}
     else:
         estimates = _estimates_from_labels(_answers_that_count(answers), outputs, passes.config.delta)
-    accuracy = 0.5
-    if estimates.accuracy is not None:
-        accuracy = estimates.accuracy
+    accuracy = estimates.get("accuracy", 0.5)
     return Assessment(
         indicators=values,
         labels_needed=indicators.labels_to_estimate_accuracy(accuracy, len(target), passes.config.delta),
         images=len(target),
         source=source,
-        **estimates._asdict(),
+        **estimates,
     )
 
 
@@ -302,8 +272,8 @@ def _answers_that_count(answers: Labels) -> Labels:
     return answers[:count]
 
 
-def _estimates_from_labels(labels: Labels, outputs: Outputs, delta: float) -> _Estimates:
-    """The accuracy, and the class prior as the accuracy of "every image has this class"."""
+def _estimates_from_labels(labels: Labels, outputs: Outputs, delta: float) -> Record:
+    """Of an :class:`Assessment` the accuracy, and the class prior as the accuracy of "every image has this class"."""
     probabilities = outputs.logits.cpu().softmax(1).numpy()
     is_right = labels == _classes(outputs)[: len(labels)]
     accuracy, interval = indicators.labelled_accuracy(is_right, probabilities.max(1), delta)
@@ -313,4 +283,10 @@ def _estimates_from_labels(labels: Labels, outputs: Outputs, delta: float) -> _E
         frequency, ends = indicators.labelled_accuracy(labels == label, column, delta)
         class_prior.append(frequency)
         class_prior_interval.append(ends)
-    return _Estimates(np.array(class_prior), accuracy, interval, len(labels), np.array(class_prior_interval))
+    return {
+        "accuracy": accuracy,
+        "interval": interval,
+        "labels": len(labels),
+        "class_prior": np.array(class_prior),
+        "class_prior_interval": np.array(class_prior_interval),
+    }

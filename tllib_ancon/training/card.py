@@ -41,7 +41,8 @@ def card_of(recorded: Record, summary: Record, certificate: Record | None) -> st
     for line in indicators.before_adapting(summary):
         lines.append(f"\n{line.capitalize()}.")
     lines.append(f"\nClasses: {', '.join(classes)}.\n")
-    lines.append(f"```json\n{json.dumps(_settings_of(recorded), indent=2)}\n```")
+    names = (*_SETTINGS, *methods.settings(recorded["method"]))
+    lines.append(f"```json\n{json.dumps({name: recorded[name] for name in names if name in recorded}, indent=2)}\n```")
     if certificate is not None:
         lines += ["\n## Certificate\n", *certificate["words"]]
     from huggingface_hub import ModelCard  # it starts slowly
@@ -85,11 +86,6 @@ def _rows_of_metrics(summary: Record) -> list[str]:
         if metric in start and metric in selected:
             rows.append(f"| {title} | {start[metric]:{form}} | {selected[metric]:{form}} |")
     return rows
-
-
-def _settings_of(recorded: Record) -> Record:
-    names = (*_SETTINGS, *methods.settings(recorded["method"]))
-    return {name: recorded[name] for name in names if name in recorded}
 
 
 @on_main

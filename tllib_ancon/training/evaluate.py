@@ -2,13 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import nn
 
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.settings import settings_of_call
@@ -28,7 +26,7 @@ from tllib_ancon.training.not_finite import predicted_classes, require_predictio
 from tllib_ancon.training.predict import Predictor
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run import SOURCE, RunDirectory
-from tllib_ancon.training.source import open_checkpoint
+from tllib_ancon.training.source import Model, open_checkpoint
 
 
 @dataclass(frozen=True, repr=False)
@@ -81,7 +79,7 @@ class Evaluation(Shown):
 
 @recording_gradients()
 def evaluate(
-    model: nn.Module | str | Path | None = None,
+    model: Model | None = None,
     images: Any = None,
     *,
     labels: ArrayLike | bool | None = None,

@@ -38,8 +38,13 @@ FORMAT_OF_ENDING = {
 
 def export(config: ExportConfig, model: nn.Module | None = None) -> None:
     """Write the selected model of a run; ``model`` is its network if only your program can build it."""
-    _require_ending(config)
-    _require_exporter(config.format)
+    expected = FORMAT_OF_ENDING.get(Path(config.out).suffix.lower(), config.format)
+    if expected != config.format:
+        raise UserError(
+            f"`out={config.out}` has the ending of another format than {config.format}; pass `format={expected}`"
+        )
+    if config.format == "onnx":
+        require("`format=onnx`", "onnx", "onnxscript", extra="onnx")
     out = new_file(config.out, config.overwrite)
     predictor = Predictor(PredictConfig(checkpoint=config.run, model=config.model, quiet=True), model)
     classifier = predictor.network
@@ -57,21 +62,6 @@ def export(config: ExportConfig, model: nn.Module | None = None) -> None:
         side = preprocessing.resize_size
     classes = predictor.source.classes or numbered(classifier.num_classes)
     write_bytes(out, _content_of(classifier, form, classes, preprocessing.mean, preprocessing.std, side))
-
-
-def _require_ending(config: ExportConfig) -> None:
-    """Raise an error for a file whose ending belongs to another format."""
-    expected = FORMAT_OF_ENDING.get(Path(config.out).suffix.lower(), config.format)
-    if expected != config.format:
-        raise UserError(
-            f"`out={config.out}` has the ending of another format than {config.format}; pass `format={expected}`"
-        )
-
-
-def _require_exporter(form: str) -> None:
-    """Raise an error where the packages that write ONNX are missing; other formats need none."""
-    if form == "onnx":
-        require("`format=onnx`", "onnx", "onnxscript", extra="onnx")
 
 
 def _preprocessing_of(predictor: Predictor, run: str) -> Preprocessing:

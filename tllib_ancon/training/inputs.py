@@ -93,16 +93,12 @@ def open_target(
     target = open_images(config, images, labels, source.classes)
     user_transforms.refuse_unread_settings(config, target)
     if source.checkpoint and config.root and config.data:
-        _require_known_source_domains(config)
+        # The name of a source domain is only recorded, but one that the dataset does not have is an error.
+        names = layout_of(str(config.data)).named_domains(Path(str(config.root)))
+        for code in config.source:
+            if names and code not in names:
+                raise unknown_name(f"source domain of {config.data}:", code, names)
     return target
-
-
-def _require_known_source_domains(config: AdaptConfig) -> None:
-    """Raise an error for the name of a source domain, which is only recorded, that the dataset does not have."""
-    names = layout_of(str(config.data)).named_domains(Path(str(config.root)))
-    for code in config.source:
-        if names and code not in names:
-            raise unknown_name(f"source domain of {config.data}:", code, names)
 
 
 def open_images(config: AdaptConfig | PredictConfig, images: Any, labels: Any, classes: Sequence[str] | None) -> Domain:

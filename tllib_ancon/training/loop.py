@@ -101,7 +101,12 @@ class TrainingLoop(ABC):
                 return self.result()
             if self.options.track is not None and processes.is_main():
                 self.progress.tracker = tracker(self.options.track, Path(str(self.options.log)), settings)
-            self._fit_epochs()
+            with watching_workers(), self.interruption:
+                for _ in self.epochs():
+                    pass
+                self.run.wait()
+            for loader in self.loaders:
+                loader.workers.close()
             result = self.result()
             self.run.finish(result)
         self.progress.finish(result)
@@ -110,15 +115,6 @@ class TrainingLoop(ABC):
     def _steps_of_the_schedule(self) -> int:
         """The steps over which the learning rate decays: those of the whole training."""
         return self.options.epochs * self.steps
-
-    def _fit_epochs(self) -> None:
-        """Make all epochs that the run does not have yet; a signal ends it after the step that it came in."""
-        with watching_workers(), self.interruption:
-            for _ in self.epochs():
-                pass
-            self.run.wait()
-        for loader in self.loaders:
-            loader.workers.close()
 
     def epochs(self) -> Iterator[Metrics]:
         """Train and score one epoch for each item. An interrupted run resumes after its last complete epoch."""

@@ -140,14 +140,11 @@ class Online(nn.Module):
                     return self._predict_and_collect(normal_batch)
                 return self._adapt_to_stream(normal_batch)
             if num_rows(normal_batch) < 2 and self.batch_norms:
-                raise self._too_few()
+                advice = "collect at least two samples"
+                if self.batch_norm == "target":
+                    advice += ", or leave out `batch_norm=target`"
+                raise UserError(f"a batch of one sample has no batch-norm statistics; {advice}")
             return self._adapt_to(normal_batch)
-
-    def _too_few(self) -> UserError:
-        advice = "collect at least two samples"
-        if self.batch_norm == "target":
-            advice += ", or leave out `batch_norm=target`"
-        return UserError(f"a batch of one sample has no batch-norm statistics; {advice}")
 
     def _decide_whether_to_mix(self, batch: Batch) -> bool:
         """Statistics are mixed if the model returns logits (B, K), whose classes tell sorted batches."""

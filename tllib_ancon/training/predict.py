@@ -3,13 +3,12 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.batches import Batch, are_images, num_rows, shape_text, tree_map, with_floats_as
@@ -33,7 +32,7 @@ from tllib_ancon.training.inference import run_network
 from tllib_ancon.training.not_finite import predicted_classes
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import resolve
-from tllib_ancon.training.source import Source, open_source
+from tllib_ancon.training.source import Model, Source, open_source
 
 
 @dataclass(frozen=True, repr=False)
@@ -83,7 +82,7 @@ class Predictions(Shown):
 
 
 def predict(
-    model: nn.Module | str | Path,
+    model: Model,
     images: Any,
     *,
     head: str | None = None,
@@ -131,7 +130,7 @@ class Predictor:
     def __init__(
         self,
         config: PredictConfig,
-        model: nn.Module | str | Path | None = None,
+        model: Model | None = None,
         transform: Transform | None = None,
         head: str | None = None,
         *,

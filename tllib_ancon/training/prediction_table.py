@@ -37,7 +37,13 @@ def write_prediction_table(config: PredictionsConfig) -> dict[str, int]:
     if config.out != STANDARD_OUTPUT:
         out = Path(config.out)
     if out is not None:
-        _require_format(out)
+        suffix = out.suffix.lower()
+        if suffix not in FORMATS:
+            raise UserError(
+                f"`out={out}`: its ending decides the format; expected {', '.join(FORMATS)}, or - for standard output"
+            )
+        if suffix == ".parquet":
+            require(f"`out={out}`", "pyarrow", extra="parquet")
         new_file(out, config.overwrite)
     with devices.using_processor(config.threads):
         predictor = Predictor(config)
@@ -53,16 +59,6 @@ def write_prediction_table(config: PredictionsConfig) -> dict[str, int]:
         )
         _write(table, out, config.probabilities)
         return {"rows": len(domain), "errors": len(domain) - table.errors.count("")}
-
-
-def _require_format(out: Path) -> None:
-    suffix = out.suffix.lower()
-    if suffix not in FORMATS:
-        raise UserError(
-            f"`out={out}`: its ending decides the format; expected {', '.join(FORMATS)}, or - for standard output"
-        )
-    if suffix == ".parquet":
-        require(f"`out={out}`", "pyarrow", extra="parquet")
 
 
 def _class_names(predictor: Predictor, num_classes: int) -> Sequence[str]:

@@ -15,7 +15,6 @@ from torch import nn
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.labels import Labels
 from tllib_ancon.data.tensors import on_cpu
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.measures import indicators, selection
@@ -114,21 +113,16 @@ class AdaptationResult(Shown):
         Returns: a session, as :func:`tllib_ancon.certify` does
         """
         positions = certifying_positions(self._recorded, len(self._origin.target))
-        answers = None
-        if labels is not None:
-            answers = on_cpu(labels)
-        if answers is not None and positions is not None:
-            answers = np.asarray(answers)[positions]
+        answers = labels
+        if labels is not None and "taught" in self._recorded:
+            answers = np.asarray(on_cpu(labels))[positions]
         if self.config.log is None:
-            return self._certify_in_memory(answers, positions, settings)
+            return self._certify_in_memory(answers, self._origin.target.subset(positions), settings)
         return self._certify_in_its_run(answers, settings)
 
-    def _certify_in_memory(self, answers: Any, positions: Labels | None, settings: Options) -> Session:
+    def _certify_in_memory(self, answers: Any, images: Domain, settings: Options) -> Session:
         from tllib_ancon.certificate.certify import certify  # which few who adapt need
 
-        images = self._origin.target
-        if positions is not None:
-            images = images.subset(positions)
         source_model = self._origin.module
         if source_model is None:
             source_model = open_source(self.config).load(self.config).to(devices.device())

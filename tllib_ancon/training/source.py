@@ -40,6 +40,10 @@ PASS_THE_FUNCTION = (
 )
 
 
+Model = nn.Module | str | Path
+"""What a caller passes as a model: a network, a checkpoint, a run directory or a name of the hub."""
+
+
 @dataclass(frozen=True)
 class Source:
     """A trained model, and the run that trained it, where it lies in a run directory.

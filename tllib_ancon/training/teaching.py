@@ -23,11 +23,11 @@ TEACHING = 29
 """Number beside the run's seed that sets this draw apart from others by the same seed."""
 
 
-def certifying_positions(recorded: Record, count: int) -> Labels | None:
-    """Positions of the images that certify the run of this ``config.json``; None if no label trained it."""
+def certifying_positions(recorded: Record, count: int) -> Labels:
+    """Positions of the images that certify the run of this ``config.json``: all if no label trained it."""
     taught = recorded.get("taught")
     if taught is None:
-        return None
+        return np.arange(count)
     return np.flatnonzero(~_teach(taught["teach"], taught["seed"], count))
 
 

@@ -42,7 +42,9 @@ class PlanWithoutLogits:
         transforms = self.prepared.transforms
         if config.method == "adabn":
             refuse_training_settings(self.requested)
-        stream = self._stream()
+        settings = defined({"optimizer": self.requested.optimizer, "lr": self.requested.lr})
+        network = copy_of(self.module).float()
+        stream = online(network, self.requested.method, batch_norm="target", **settings).to(devices.device())
         images = UnlabelledImages(domain, transforms.train, config.seed)
         batch_size = min(config.batch_size, len(domain))
         loader = training_loader(images, batch_size, config.workers)
@@ -62,11 +64,6 @@ class PlanWithoutLogits:
         }
         origin = Origin(self.module, domain, transforms.evaluation, self.head)
         return AdaptationResult(adapted, metrics, 1, summary, config, _recorded={}, _origin=origin)
-
-    def _stream(self) -> Online:
-        settings = defined({"optimizer": self.requested.optimizer, "lr": self.requested.lr})
-        network = copy_of(self.module).float()
-        return online(network, self.requested.method, batch_norm="target", **settings).to(devices.device())
 
     def _train(self, stream: Online, loader: ImageLoader) -> None:
         augment = self.prepared.transforms.augment

@@ -44,7 +44,9 @@ class _TLLibDataset(Layout):
         lists = []
         for code in opening.codes:
             base = tree.root / self.table.root_of.get(code, "")
-            file = base / self._list_of(code, opening.split)
+            self._require_domain(code)
+            by_split = self.table.lists[code]
+            file = base / (by_split.get(opening.split) or by_split["all"])
             if not file.is_file():
                 raise self._missing_list(opening, file)
             images = read_image_list(
@@ -52,11 +54,6 @@ class _TLLibDataset(Layout):
             )
             lists.append(images)
         return joined_lists(tree, opening.codes, lists, self.classes)
-
-    def _list_of(self, code: str, split: str) -> str:
-        self._require_domain(code)
-        by_split = self.table.lists[code]
-        return by_split.get(split) or by_split["all"]
 
     def _require_domain(self, code: str) -> None:
         if code not in self.table.lists:
