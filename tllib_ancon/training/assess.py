@@ -128,8 +128,7 @@ def assess(
         statistics, accuracy_on_source = _assessed_source(passes, predictor, source)
         root = str(images if isinstance(images, str | Path) else requested.root)
         positions = certifying_positions(predictor.source.recorded_settings, len(all_images))
-        target = all_images.subset(positions)
-        order = positions[passes.order(target)]
+        order = positions[passes.order(len(positions))]
         labels = None
         if answers is not None or requested.answers is not None:
             labels = labels_of_answers(requested.answers if answers is None else answers, all_images, root)[order]
@@ -137,7 +136,9 @@ def assess(
             names = image_names(all_images, root)
             rows = [COLUMNS, *([names[position], ""] for position in order)]
             write_bytes(Path(requested.questions), csv_text(rows).encode())
-        return replace(_assessed(passes, target, statistics, labels), source_accuracy=accuracy_on_source)
+        return replace(
+            _assessed(passes, all_images.subset(positions), statistics, labels), source_accuracy=accuracy_on_source
+        )
 
 
 def _assessed_source(
@@ -203,13 +204,13 @@ class _ShuffledPasses:
     transform: Transform
     second_view: View  # whose predictions are compared with those of the image, without batch-norm
 
-    def order(self, domain: Domain) -> list[int]:
-        order: list[int] = np.random.default_rng(self.config.seed).permutation(len(domain)).tolist()
+    def order(self, count: int) -> list[int]:
+        order: list[int] = np.random.default_rng(self.config.seed).permutation(count).tolist()
         return order
 
     def predictions(self, domain: Domain, network: nn.Module | None = None, view: View | None = None) -> Outputs:
         images = UnlabelledImages(domain, self.transform)
-        loader = ImageLoader(images, self.config.batch_size, self.config.workers, self.order(domain))
+        loader = ImageLoader(images, self.config.batch_size, self.config.workers, self.order(len(domain)))
         model = self.classifier if network is None else network
         outputs = predict_domain(model, loader, devices.device(), len(domain), len(domain), view)
         is_finite = outputs.logits.isfinite().all(1).cpu()
