@@ -38,6 +38,7 @@ def read(folder, content, **options):
         ("a.png 0\n\n   \nb.png 1", [("a.png", 0), ("b.png", 1)]),
         ("a.png 0\r\nb.png 1\r\n", [("a.png", 0), ("b.png", 1)]),
         ("a.png\t0\nb.png \t 1", [("a.png", 0), ("b.png", 1)]),
+        ("a.png,0\nb, 2.png , 1\n", [("a.png", 0), ("b, 2.png", 1)]),
         ("my photo 1.png 0\n", [("my photo 1.png", 0)]),
         ("übung/猫.png 3\n", [("übung/猫.png", 3)]),
         ("a.png 0\na.png 0\n", [("a.png", 0), ("a.png", 0)]),

@@ -94,7 +94,7 @@ def test_the_advice_about_subfolders_leads_on(tmp_path):
         assert result.metrics[0]["accuracy"] == 100
         assert classes_of(result) == ["a", "b", "c"]
     names.write_text("a\nb\n")
-    with pytest.raises(UserError, match="`class_names` has 2 names, and the model has 3 classes"):
+    with pytest.raises(UserError, match=r"`class_names` has 2 names, 'a' first, and the model has 3 classes"):
         adapted(levels(3), photos, class_names=str(names))
 
 
@@ -297,6 +297,19 @@ def test_numbers_that_belong_to_the_names_stay(content, tmp_path):
     (tmp_path / "names.txt").write_text(content)
     photos = write(tmp_path / "photos", content.splitlines(), 3)
     assert adapted(levels(3), photos, class_names=tmp_path / "names.txt").metrics[0]["accuracy"] == 100
+
+
+@pytest.mark.parametrize("content", ["a,b,c\n", "names:\n 0: a\n 1: b\n 2: c\n"])
+def test_names_in_another_form_never_name_predictions(content, tmp_path, capfd):
+    photos = write(tmp_path / "photos", ["a", "b", "c"], 3)
+    (tmp_path / "names").write_text(content)
+    torch.save(timm.create_model("test_resnet", num_classes=3).state_dict(), tmp_path / "model.pth")
+    words = ["-a", "timm/test_resnet", "--checkpoint", str(tmp_path / "model.pth"), "--image-size", "32"]
+    out = tmp_path / "out.csv"
+    names = ["--class-names", str(tmp_path / "names")]
+    assert main(["predict", str(photos), *words, *names, "--out", str(out)]) == 2
+    assert "--class-names has " in lines(capfd)
+    assert not out.exists()
 
 
 def test_names_that_are_given_twice_are_refused(tmp_path):

@@ -1,6 +1,7 @@
 """What a process shares is the caller's again after every call: generators, modes, threads, Accelerate, environment."""
 
 import ctypes
+import multiprocessing
 import os
 import random
 
@@ -141,3 +142,9 @@ def test_a_default_type_of_the_caller_changes_no_result_and_stays(method):
     finally:
         torch.set_default_dtype(torch.float32)
     assert result.metrics[-1]["accuracy"] == expected.metrics[-1]["accuracy"]
+
+
+def test_a_process_that_may_start_no_processes_loads_images_itself(monkeypatch):
+    expected = tllib_ancon.predict(network(), IMAGES).probabilities
+    monkeypatch.setattr(multiprocessing.current_process(), "daemon", True)  # as in a worker of multiprocessing.Pool
+    assert np.array_equal(tllib_ancon.predict(network(), IMAGES).probabilities, expected)

@@ -70,7 +70,7 @@ def names_in(names: Any) -> list[str] | None:
 def read_image_list(
     list_file: Path, root: Path, num_classes: int | None = None, allow_outside: bool = False, first_label: int = 0
 ) -> ListedImages:
-    """Read lines of a path and a label, the last word; a list without integers is one of unlabelled images. Windows
+    """Read lines of a path and a label, after a space or a comma; without integers the images are unlabelled. Windows
     line ends, tabs and a byte-order mark are accepted. Relative paths start from ``root``; ``first_label`` becomes 0.
     """
     tree = Tree(root, allow_outside)
@@ -101,11 +101,10 @@ def read_image_list(
 
 def _path_and_label(line: str) -> tuple[str, int | None]:
     """The two parts of a line; a line that does not end in an integer is a path alone."""
-    try:
-        path, label = line.rsplit(maxsplit=1)
-        return path, int(label)
-    except ValueError:
+    parts = re.fullmatch(r"(.+?)[\s,]\s*([+-]?\d+)", line)
+    if parts is None:
         return line, None
+    return parts[1].rstrip(), int(parts[2])
 
 
 def _require_in_range(label: int, where: str, num_classes: int | None, first_label: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
 import os
 import pickle
 import signal
@@ -223,12 +224,15 @@ class Workers:
     as many.
 
     Args:
-        count: number of processes; with 0 this process loads
+        count: number of processes; with 0 this process loads, as it does in a worker of :class:`multiprocessing.Pool`,
+            which may start none
         persistent: whether they outlive a pass. Default: True
     """
 
     def __init__(self, count: int, persistent: bool = True):
         self.count = count
+        if multiprocessing.current_process().daemon:
+            self.count = 0
         self.persistent = persistent
         self.datasets: list[_DomainImages] = []
         self.requests = _Requests()

@@ -19,7 +19,7 @@ from tllib_ancon.models.class_names import (
     orders_naturally,
 )
 from tllib_ancon.runtime.errors import UserError
-from tllib_ancon.runtime.text import first_few
+from tllib_ancon.runtime.text import counted, first_few
 from tllib_ancon.runtime.types import Show
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.source import Source
@@ -53,6 +53,11 @@ class ModelClasses:
     @classmethod
     def of(cls, network: nn.Module, num_classes: int, source: Source) -> "ModelClasses":
         """What a user, the model's run, its library or its checkpoint tell, in this order."""
+        if source.names is not None and len(source.names) != num_classes > 1:
+            raise UserError(
+                f"`class_names` has {counted(len(source.names), 'name')}, {source.names[0]!r} first, and the model has "
+                f"{num_classes} classes; name each class, in the order of the labels"
+            )
         names = source.classes
         if names is None or len(names) != num_classes:
             names = class_names_of(network, num_classes)
@@ -249,11 +254,6 @@ def _other_number(target: Domain, num_classes: int, source: Source) -> UserError
     model = "the model"
     if source.checkpoint:
         model = f"checkpoint {source.checkpoint}"
-    if source.names is not None and len(source.names) != num_classes:
-        return UserError(
-            f"`class_names` has {len(source.names)} names, and {model} has {num_classes} classes; name each class, in "
-            "the order of the labels"
-        )
     advice = "pass `class_names=FILE`, the names of the model's classes in the order of its labels"
     if target.labels is not None and {*subfolders(target)} == {*target.classes}:
         advice += ", or `data=Folder` to read images without labels"

@@ -62,8 +62,6 @@ def write_prediction_table(config: PredictionsConfig) -> dict[str, int]:
 
 
 def _class_names(predictor: Predictor, num_classes: int) -> Sequence[str]:
-    if predictor.source.classes:
-        return predictor.source.classes
     names = ModelClasses.of(predictor.network, num_classes, predictor.source).usable_names
     return names or numbered(num_classes)
 
