@@ -310,6 +310,8 @@ def test_names_in_another_form_never_name_predictions(content, tmp_path, capfd):
     assert main(["predict", str(photos), *words, *names, "--out", str(out)]) == 2
     assert "--class-names has " in lines(capfd)
     assert not out.exists()
+    assert main(["assess", words[-3], str(photos), *words[:2], *words[-2:], *names]) == 2
+    assert "--class-names has " in lines(capfd)
 
 
 def test_names_that_are_given_twice_are_refused(tmp_path):

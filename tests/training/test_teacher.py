@@ -179,6 +179,15 @@ def test_a_teacher_that_cannot_be_used(settings, message, tmp_path):
     adapt(Student(CLASSES), epochs=1, log=log, teacher=Colours())  # the advice leads on in the same folder
 
 
+def test_weights_of_an_unknown_network_get_advice_about_a_teacher(tmp_path):
+    torch.save(Colours().state_dict(), tmp_path / "weights.pth")
+    advice = (
+        r"does not fit the network: .*\. As `teacher` pass a run directory or hf:NAME, or in Python the network itself$"
+    )
+    with pytest.raises(UserError, match=advice):
+        adapt(Student(CLASSES), teacher=str(tmp_path / "weights.pth"))
+
+
 def test_tensors_of_another_size():
     images = torch.randn(IMAGES, 3, SIDE, SIDE)
     with pytest.raises(UserError, match=r"the `teacher` cannot predict images \(8, 3, 8, 8\)"):

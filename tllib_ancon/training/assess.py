@@ -39,7 +39,7 @@ from tllib_ancon.training.not_finite import without_output
 from tllib_ancon.training.predict import Predictor
 from tllib_ancon.training.probing import probe_of
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.source import Model, Source
+from tllib_ancon.training.source import Model
 from tllib_ancon.training.teaching import certifying_positions, image_names, labels_of_answers
 
 
@@ -190,7 +190,7 @@ def _passes_of(
     classifier = as_classifier(network, head, probe_of(prepared, evaluation_transform)).to(devices.device())
     progress = Progress(config.quiet)
     progress.lines(classifier.reader.notes)
-    target = in_the_models_order(opened, network, classifier.num_classes, Source(), progress.line)
+    target = in_the_models_order(opened, network, classifier.num_classes, predictor.source, progress.line)
     second_view = shifted if predictor.config.no_hflip else mirror
     return _ShuffledPasses(classifier, config, evaluation_transform, second_view), target, predictor
 

@@ -160,5 +160,5 @@ class _TolerantImages(UnlabelledImages):
         try:
             self.domain.image(key)
         except UserError as error:
-            return str(error).partition("; `skip_corrupt")[0]
+            return str(error).partition("; pass `skip_corrupt")[0]
         return "the model's output is not finite"

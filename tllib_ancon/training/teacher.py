@@ -269,8 +269,10 @@ def _naming_the_teacher() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        text = str(error).replace("`arch`", "`teacher`").replace("`model` must", "`teacher` must")
-        raise UserError(text) from error
+        problem, other_network, _ = str(error).partition(". Give the `arch`")
+        if other_network:
+            problem += ". As `teacher` pass a run directory or hf:NAME, or in Python the network itself"
+        raise UserError(problem.replace("`arch`", "`teacher`").replace("`model` must", "`teacher` must")) from error
 
 
 def _open(teacher: Any, config: AdaptConfig, classes: Sequence[str]) -> Source:
