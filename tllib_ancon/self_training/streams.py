@@ -5,15 +5,11 @@ from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cosine_similarity
 
 from tllib_ancon.runtime.errors import UserError, unknown_name
+from tllib_ancon.self_training.checks import check_logits
 from tllib_ancon.self_training.eta import SampleEfficientEntropy
-from tllib_ancon.self_training.roid import (
-    certainty_and_diversity,
-    corrected,
-    soft_likelihood_ratio,
-    symmetric_cross_entropy,
-)
 from tllib_ancon.self_training.tent import softmax_entropy
 
 DECAY = 0.9
@@ -25,6 +21,11 @@ FAR = 0.2
 """Relative squared distance of a batch's predicted classes from those of the stream, from which they are far."""
 MEMORY = 0.02
 """Weight of a batch in the frequencies of the stream's classes."""
+
+
+TEMPERATURE = 1 / 3
+CLIP = 0.99
+"""Probability from which on the loss does not reward confidence."""
 
 
 class StreamBatch(NamedTuple):
@@ -163,21 +164,21 @@ class ROIDStream(_StreamMethod):
 
     .. math:: w_i \, (L(f_i) + S(f_i, f'_i))
 
-    with the weights :func:`~tllib_ancon.self_training.roid.certainty_and_diversity`, the soft likelihood ratio L and
-    the symmetric cross-entropy S of two views. It predicts :func:`~tllib_ancon.self_training.roid.corrected`.
+    with the weights :func:`~tllib_ancon.self_training.streams.certainty_and_diversity`, the soft likelihood ratio L and
+    the symmetric cross-entropy S of two views. It predicts :func:`~tllib_ancon.self_training.streams.corrected`.
     """
 
     source_weight = 0.01
 
     def step(self, batch: StreamBatch) -> _StreamStep:
         average_before = _average_before(batch)
-        weights = certainty_and_diversity(batch.logits, average_before)
-        losses = soft_likelihood_ratio(batch.logits) + symmetric_cross_entropy(batch.logits, batch.second_view())
+        weights = _certainty_and_diversity(batch.logits, average_before)
+        losses = _soft_likelihood_ratio(batch.logits) + _symmetric_cross_entropy(batch.logits, batch.second_view())
         average = _moved_average(average_before, batch.logits)
         return _StreamStep((weights * losses).mean(), average)
 
     def predictions(self, logits: Tensor) -> Tensor:
-        return corrected(logits)
+        return _corrected(logits)
 
 
 @stream("ancon-auto")
@@ -219,3 +220,64 @@ def uniform_frequencies(logits: Tensor) -> Tensor:
 def _moved_average(average: Tensor, logits: Tensor) -> Tensor:
     mean = logits.detach().float().softmax(1).mean(0)
     return mean.lerp(average, DECAY)
+
+
+def _soft_likelihood_ratio(logits: Tensor) -> Tensor:
+    r"""Negative soft likelihood ratio of each prediction.
+
+    .. math::
+        L(f) = - \sum_k f_k \log \frac{f_k}{\sum_{j \ne k} f_j}
+
+    Probabilities are clipped to at most 0.99, because the ratio has no upper bound.
+
+    Shape: logits (B, K); output (B,) float32.
+
+    Source: Marsden et al., "Universal Test-time Adaptation through Weight Ensembling, Diversity Weighting, and Prior
+    Correction" (ROID), WACV 2024, Section 4.1.
+    """
+    check_logits(logits)
+    probabilities = logits.float().softmax(1).clamp(1e-6, CLIP)
+    return -(probabilities * (probabilities.log() - (1 - probabilities).log())).sum(1)
+
+
+def _symmetric_cross_entropy(logits: Tensor, second_logits: Tensor) -> Tensor:
+    """Mean of both cross-entropies between two predictions of the same samples, (B, K) each: (B,) float32."""
+    log_first = logits.float().log_softmax(1)
+    log_second = second_logits.float().log_softmax(1)
+    return -(log_second.exp() * log_first + log_first.exp() * log_second).sum(1) / 2
+
+
+@torch.no_grad()
+def _certainty_and_diversity(logits: Tensor, mean: Tensor) -> Tensor:
+    r"""Weight each sample of a batch: large for certain predictions that differ from the mean prediction.
+
+    .. math::
+        w_i = \exp\Big(\frac{d_i c_i}{\tau}\Big), \qquad d_i = 1 - \cos(f_i, \bar f), \qquad c_i = - H(f_i)
+
+    with d and c scaled to [0, 1] within the batch and τ = 1/3. A sample with a d below the batch's mean gets weight 0.
+
+    Shape: logits (B, K), mean prediction (K,); output (B,) float32 without gradient.
+    """
+    diversity = _scaled(1 - cosine_similarity(logits.float().softmax(1), mean[None]))
+    weights = (diversity * _scaled(-softmax_entropy(logits)) / TEMPERATURE).exp()
+    return weights.masked_fill(diversity < diversity.mean(), 0)
+
+
+def _corrected(logits: Tensor) -> Tensor:
+    r"""Correct predictions by the batch's class prior: :math:`f \odot (\bar f + \gamma) / (1 + \gamma K)`.
+
+    γ = max(1 / B, 1 / K) / max(f̄) smooths the prior f̄, the batch's mean prediction.
+
+    Shape: logits (B, K); output log-probabilities (B, K) float32.
+    """
+    log_probabilities = logits.float().log_softmax(1)
+    prior = log_probabilities.exp().mean(0)
+    smoothing = max(1 / len(logits), 1 / logits.shape[1]) / prior.max()
+    return (log_probabilities + (prior + smoothing).log()).log_softmax(1)
+
+
+def _scaled(values: Tensor) -> Tensor:
+    """The values scaled to [0, 1]."""
+    least = values.min()
+    width = (values.max() - least).clamp(min=1e-12)
+    return (values - least) / width
