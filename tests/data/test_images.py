@@ -17,7 +17,7 @@ from tests.refusals import refused
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import jpeg, load_image
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
-from tllib_ancon.data.open import _without_unreadable, as_domain
+from tllib_ancon.data.open import _checked, as_domain
 from tllib_ancon.data.transforms import Preprocessing, evaluation_transform
 from tllib_ancon.runtime.errors import UserError
 
@@ -105,7 +105,7 @@ def test_what_cannot_be_decoded_is_named(tmp_path, name, make, reason):
     assert text == f"image {tmp_path / name}{reason}"
     RED.save(tmp_path / "red.png")
     domain = Domain.of_files("d", [str(tmp_path / name), str(tmp_path / "red.png")])
-    assert _without_unreadable(domain).positions.tolist() == [1]
+    assert _checked(domain, skip_corrupt=True, workers=0).positions.tolist() == [1]
 
 
 def test_an_image_that_another_program_would_decode_is_refused(tmp_path, monkeypatch):

@@ -23,7 +23,16 @@ class AnswerLog:
         entries = [self._entry(number, line) for number, line in enumerate(self._lines, start=1)]
         self.entries = entries[1:]
         if entries:
-            self._require_same_session(entries[0], header)
+            recorded = entries[0]
+            for name, value in header.items():
+                if recorded.get(name) == value:
+                    continue
+                if name == "predictions":
+                    raise UserError(f"{self.path} holds answers about other predictions; move it away to start again")
+                raise UserError(
+                    f"{self.path} was begun with `{name}` {recorded.get(name)}, not {value}: its settings cannot "
+                    "change once labels are known; give the same, or move the file away to start again"
+                )
         else:
             self.append(header)
 
@@ -41,17 +50,6 @@ class AnswerLog:
             if _line(entry) != line:
                 raise ValueError("its checksum is wrong")
         return entry
-
-    def _require_same_session(self, recorded: Record, header: Record) -> None:
-        for name, value in header.items():
-            if recorded.get(name) == value:
-                continue
-            if name == "predictions":
-                raise UserError(f"{self.path} holds answers about other predictions; move it away to start again")
-            raise UserError(
-                f"{self.path} was begun with `{name}` {recorded.get(name)}, not {value}: its settings cannot "
-                "change once labels are known; give the same, or move the file away to start again"
-            )
 
 
 def _complete_lines(path: Path) -> list[bytes]:

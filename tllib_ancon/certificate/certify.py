@@ -48,7 +48,16 @@ def certify_run(config: CertifyConfig) -> None:
         session = pair.session()
         session.answer_all(_answers_of(config, pair, session.comparison))
         if config.questions is not None:
-            _write_questions(session, Path(config.questions))
+            file = Path(config.questions)
+            folder = file.with_name(f"{file.stem}-images")
+            folder.mkdir(exist_ok=True)
+            rows = [COLUMNS]
+            for number in range(len(session.answers), len(session)):
+                question = session.asked(number)
+                copy = folder / f"{number + 1:06}-{opaque(question.name)}"
+                write_bytes(copy, jpeg(session.image(question.position)))
+                rows.append([f"{folder.name}/{copy.name}", ""])
+            write_bytes(file, csv_text(rows).encode())
         if config.page and session.question is not None:
             from tllib_ancon.certificate.page import serve  # needs what not everyone has installed
 
@@ -60,18 +69,6 @@ def certify_run(config: CertifyConfig) -> None:
     if certificate["returned"] == "adapted":
         returned = "adapted"
     say(f"{certificate['checkpoint']}: the {returned} model")
-
-
-def _write_questions(session: Session, file: Path) -> None:
-    folder = file.with_name(f"{file.stem}-images")
-    folder.mkdir(exist_ok=True)
-    rows = [COLUMNS]
-    for number in range(len(session.answers), len(session)):
-        question = session.asked(number)
-        copy = folder / f"{number + 1:06}-{opaque(question.name)}"
-        write_bytes(copy, jpeg(session.image(question.position)))
-        rows.append([f"{folder.name}/{copy.name}", ""])
-    write_bytes(file, csv_text(rows).encode())
 
 
 def certify(  # noqa: PLR0913

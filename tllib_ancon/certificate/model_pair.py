@@ -61,7 +61,13 @@ class ModelPair:
         if not self.directory.finished:
             raise UserError(f"the run in {self.directory.path} is not finished; give its command again first")
         if images is None and config.root is None:
-            _require_images(self.directory, self.recorded)
+            run = f"the run in {self.directory.path}"
+            root = self.recorded.get("root")
+            if root is None:
+                raise UserError(f"{run} does not know where its images are; give their folder as `root`")
+            is_on_disk = not str(self.recorded.get("data")).startswith(HUGGING_FACE)
+            if is_on_disk and not Path(root).exists():
+                raise UserError(f"the images of {run} are gone: there is no {root}; give their folder as `root`")
         self._passed_images = images
         checkpoint = config.checkpoint or _source_checkpoint(self.directory, self.recorded)
         self.start = open_checkpoint(checkpoint, self.model)
@@ -186,17 +192,6 @@ def _adaptation_in(run: str) -> RunDirectory:
         if (path / CONFIG).is_file() and directory.config().get("command") == "adapt":
             return directory
     raise UserError(f"{run} holds no adaptation; give the run directory of adapt or script")
-
-
-def _require_images(directory: RunDirectory, recorded: Record) -> None:
-    """Raise an error if the images of a run are not where the run recorded them."""
-    run = f"the run in {directory.path}"
-    root = recorded.get("root")
-    if root is None:
-        raise UserError(f"{run} does not know where its images are; give their folder as `root`")
-    is_on_disk = not str(recorded.get("data")).startswith(HUGGING_FACE)
-    if is_on_disk and not Path(root).exists():
-        raise UserError(f"the images of {run} are gone: there is no {root}; give their folder as `root`")
 
 
 def _source_checkpoint(directory: RunDirectory, recorded: Record) -> str:

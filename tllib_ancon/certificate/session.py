@@ -344,8 +344,16 @@ def in_words(certificate: Certificate) -> list[str]:
     if verdict == "undecided" and certificate["settled"]:
         lines.append(f"further labels decide nothing: the difference is within the margin of {certificate['margin']:g}")
     for prospect in certificate["labels_needed"]:
-        if prospect["median"] is not None:
-            lines.append(_prospect_in_words(prospect, certificate["labels"]))
+        if prospect["median"] is None:
+            continue
+        labels = certificate["labels"]
+        line = (
+            f"if the adapted model is right on {100 * prospect['favouring']:.0f} % of the disagreements that decide, a "
+            f"gain of {100 * prospect['gain']:.1f} points, about {prospect['median'] - labels:,} more labels are needed"
+        )
+        if prospect["ninetieth_percentile"] is not None:
+            line += f" (90th percentile: {prospect['ninetieth_percentile'] - labels:,})"
+        lines.append(line)
     return lines
 
 
@@ -354,14 +362,6 @@ def _verdict_in_words(certificate: Certificate) -> str:
     decision = "not certified"
     if verdict != "undecided":
         decision = f"certified {verdict}"
-    return (
-        f"{decision}: the adapted model's accuracy minus the source model's is {_interval_in_words(certificate)}; "
-        f"{certificate['labels']:,} of {certificate['disagreements']:,} disagreements have a label, of "
-        f"{certificate['images']:,} images"
-    )
-
-
-def _interval_in_words(certificate: Certificate) -> str:
     lower, upper = certificate["interval"]
     interval = f"between {100 * lower:+.1f} and {100 * upper:+.1f} points"
     if lower == upper:
@@ -369,15 +369,8 @@ def _interval_in_words(certificate: Certificate) -> str:
     wrong = f"wrong with probability {100 * certificate['delta']:g} % at most"
     if certificate["side"] == "better":
         wrong = f"each end {wrong}"
-    return f"{interval} ({wrong})"
-
-
-def _prospect_in_words(prospect: dict[str, float], labels: int) -> str:
-    """How many labels are needed, beside these, if the adapted model is better."""
-    line = (
-        f"if the adapted model is right on {100 * prospect['favouring']:.0f} % of the disagreements that decide, a "
-        f"gain of {100 * prospect['gain']:.1f} points, about {prospect['median'] - labels:,} more labels are needed"
+    return (
+        f"{decision}: the adapted model's accuracy minus the source model's is {interval} ({wrong}); "
+        f"{certificate['labels']:,} of {certificate['disagreements']:,} disagreements have a label, of "
+        f"{certificate['images']:,} images"
     )
-    if prospect["ninetieth_percentile"] is not None:
-        line += f" (90th percentile: {prospect['ninetieth_percentile'] - labels:,})"
-    return line

@@ -263,7 +263,24 @@ class Items(Images):
 
     def read(self, position: int) -> Image.Image | Tensor:
         where = f"{self.name}, item {position}"
-        return _as_image(self._item(position), where, self.to_rgb)
+        value = _image_in(self._item(position))
+        samples = _samples_in(value)
+        if samples is not None:
+            with _naming(where):
+                return self.to_rgb(samples)
+        features = _as_features(value, where)
+        if features is not None:
+            return features
+        image = _image_of_array(value)
+        if image is not None:
+            return image
+        described = one_line(repr(value))
+        if hasattr(value, "shape"):
+            described = f"{type(value).__name__} {tuple(value.shape)} {value.dtype}"
+        raise UserError(
+            f"{where}: {described[:80]} is no image; expected a PIL image, an array (H, W, 3) or (3, H, W) of bytes or "
+            "of numbers from 0 to 1, a float tensor, or a tuple or dict that holds one"
+        )
 
     def samples(self, position: int) -> Samples | None:
         if not self.is_deep:
@@ -337,27 +354,6 @@ def _channels_are_first(shape: tuple[int, ...], usually: bool) -> bool:
 def _is_picture(pixels: NDArray[Any]) -> bool:
     """Whether an array is (H, W) or (H, W, 3)."""
     return bool(pixels.size) and (pixels.ndim == 2 or pixels.shape[2:] == (3,))
-
-
-def _as_image(item: Any, where: str, to_rgb: Callable[[Samples], Image.Image]) -> Image.Image | Tensor:
-    value = _image_in(item)
-    samples = _samples_in(value)
-    if samples is not None:
-        with _naming(where):
-            return to_rgb(samples)
-    features = _as_features(value, where)
-    if features is not None:
-        return features
-    image = _image_of_array(value)
-    if image is not None:
-        return image
-    described = one_line(repr(value))
-    if hasattr(value, "shape"):
-        described = f"{type(value).__name__} {tuple(value.shape)} {value.dtype}"
-    raise UserError(
-        f"{where}: {described[:80]} is no image; expected a PIL image, an array (H, W, 3) or (3, H, W) of bytes or of "
-        "numbers from 0 to 1, a float tensor, or a tuple or dict that holds one"
-    )
 
 
 def _as_features(value: Any, where: str) -> Tensor | None:

@@ -174,7 +174,19 @@ def _domain_of_paths(paths: Sequence[str], classes: Sequence[str] | None) -> Dom
 def _checked(domain: Domain, skip_corrupt: bool, workers: int) -> Domain:
     """The domain if all of its images are there, or with ``skip_corrupt`` its readable images."""
     if skip_corrupt:
-        return _without_unreadable(domain, workers)
+        of_any_range = domain.decoded_by(replace(domain.images.decoding, pixel_range=ANY_RANGE))
+        loader = DataLoader(
+            _Reasons(of_any_range), batch_size=16, num_workers=workers, collate_fn=list, generator=torch.Generator()
+        )
+        reasons = list(chain.from_iterable(loader))
+        skipped = [reason for reason in reasons if reason]
+        if len(skipped) == len(domain):
+            raise UserError(
+                f"domain {domain.name}: not one of its {len(domain)} images can be decoded; repair them or give "
+                f"others: {skipped[0]}"
+            )
+        readable = [index for index, reason in enumerate(reasons) if not reason]
+        return replace(domain.subset(readable), skipped=[*domain.skipped, *skipped])
     return _require_files(domain)
 
 
@@ -187,23 +199,6 @@ def _require_files(domain: Domain) -> Domain:
             "first; pass `skip_corrupt=True` to leave such images out"
         )
     return domain
-
-
-def _without_unreadable(domain: Domain, workers: int = 0) -> Domain:
-    """The domain without unreadable images, which ``workers`` processes find; ``skipped`` holds the reasons."""
-    of_any_range = domain.decoded_by(replace(domain.images.decoding, pixel_range=ANY_RANGE))
-    loader = DataLoader(
-        _Reasons(of_any_range), batch_size=16, num_workers=workers, collate_fn=list, generator=torch.Generator()
-    )
-    reasons = list(chain.from_iterable(loader))
-    skipped = [reason for reason in reasons if reason]
-    if len(skipped) == len(domain):
-        raise UserError(
-            f"domain {domain.name}: not one of its {len(domain)} images can be decoded; repair them or give others: "
-            f"{skipped[0]}"
-        )
-    readable = [index for index, reason in enumerate(reasons) if not reason]
-    return replace(domain.subset(readable), skipped=[*domain.skipped, *skipped])
 
 
 @dataclass(frozen=True, eq=False)

@@ -129,7 +129,10 @@ def indicators(classes: ArrayLike, num_classes: int, features: ArrayLike, source
 def in_words(indicators: Metrics, labels_needed: int) -> list[str]:
     """Lines for a terminal, a report or a model card: the indicators, and the labels that an interval takes."""
     rates = [f"{name} {100 * indicators[name]:.1f} %" for name in ("agreement", "aetta") if name in indicators]
-    lines = [f"indicators: {', '.join([*rates, _frequencies_in_words(indicators)])}"]
+    frequencies = indicators["class_frequencies"]
+    predicted = f"{np.count_nonzero(frequencies)} of {len(frequencies)} classes predicted"
+    most_frequent = f"the most frequent for {100 * max(frequencies):.1f} % of images"
+    lines = [f"indicators: {', '.join([*rates, predicted, most_frequent])}"]
     if "agreement" in indicators and "aetta" in indicators:
         difference = abs(indicators["agreement"] - indicators["aetta"])
         if difference > CONTRADICTION:
@@ -141,13 +144,6 @@ def in_words(indicators: Metrics, labels_needed: int) -> list[str]:
         lines.append(f"drift: {probability} that features have the means of the source's hold-out")
     lines.append(f"to know the accuracy to ± 5 points, label about {labels_needed:,} random images")
     return lines
-
-
-def _frequencies_in_words(indicators: Metrics) -> str:
-    frequencies = indicators["class_frequencies"]
-    num_predicted = np.count_nonzero(frequencies)
-    largest = 100 * max(frequencies)
-    return f"{num_predicted} of {len(frequencies)} classes predicted, the most frequent for {largest:.1f} % of images"
 
 
 def before_adapting(result: Record) -> list[str]:

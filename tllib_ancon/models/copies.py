@@ -74,7 +74,11 @@ def copy_of(model: Network) -> Network:
 
 def in_the_form_of(model: nn.Module, adapted: nn.Module) -> nn.Module:
     """An adapted copy with the wrappers of the caller's model, and with its types, devices and frozen weights."""
-    _restore_tensors(adapted, model)
+    tensors = chain(adapted.parameters(), adapted.buffers())
+    tensors_of_module = chain(model.parameters(), model.buffers())
+    for tensor, tensor_of_module in zip(tensors, tensors_of_module, strict=True):
+        tensor.data = tensor.data.to(tensor_of_module.device, tensor_of_module.dtype)
+        tensor.requires_grad_(tensor_of_module.requires_grad)
     return _wrapped_again(adapted, model)
 
 
@@ -159,12 +163,3 @@ def _detached(value: Any) -> Any:
     if type(value) in (list, tuple):
         return type(value)(_detached(item) for item in value)
     return value
-
-
-def _restore_tensors(adapted: nn.Module, module: nn.Module) -> None:
-    """Give weights the types and devices of the caller's module, and freeze what it has frozen."""
-    tensors = chain(adapted.parameters(), adapted.buffers())
-    tensors_of_module = chain(module.parameters(), module.buffers())
-    for tensor, tensor_of_module in zip(tensors, tensors_of_module, strict=True):
-        tensor.data = tensor.data.to(tensor_of_module.device, tensor_of_module.dtype)
-        tensor.requires_grad_(tensor_of_module.requires_grad)

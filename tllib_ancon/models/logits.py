@@ -90,12 +90,21 @@ def _last_computed(
 ) -> list[_Candidate]:
     """Those of several outputs from which no other is computed; logits rather than their probabilities."""
     raw_outputs = _without(candidates, _is_activation)
-    dependent = _dependence(network, images, [candidate.path for candidate in raw_outputs])
+    paths = [candidate.path for candidate in raw_outputs]
+    dependent: set[tuple[Path, Path]] = set()  # where autograd finds that the second is computed from the first
+    with evaluating(network), torch.inference_mode(False), torch.enable_grad():
+        probe = tree_map(_two_with_gradient, images)
+        with eagerly():
+            output = output_for(network, probe)
+        for first_path, second_path in itertools.permutations(paths, 2):
+            if _depends_on(tensor_at(output, second_path), tensor_at(output, first_path)):
+                dependent.add((first_path, second_path))
 
     def enters(candidate: _Candidate, result: _Candidate) -> bool:
         if (candidate.path, result.path) in dependent:
             return True
-        return _enters_head_of(candidate.values, result.values, observed)
+        calls = [call for call in observed.calls.values() if _equal(call.output.flatten(1), result.values)]
+        return any(_equal(call.features, candidate.values) for call in calls)
 
     return _without(raw_outputs, enters) or raw_outputs
 
@@ -116,26 +125,8 @@ def _is_activation(candidate: _Candidate, logits: _Candidate) -> bool:
     return any(torch.allclose(values, activation, rtol=1e-4, atol=1e-5) for activation in activations)
 
 
-def _enters_head_of(features: Tensor, logits: Tensor, observed: Observation) -> bool:
-    calls = [call for call in observed.calls.values() if _equal(call.output.flatten(1), logits)]
-    return any(_equal(call.features, features) for call in calls)
-
-
 def _equal(values: Tensor, expected: Tensor) -> bool:
     return values is not expected and values.shape == expected.shape and torch.equal(values, expected)
-
-
-def _dependence(network: nn.Module, images: Batch, paths: list[Path]) -> set[tuple[Path, Path]]:
-    """Pairs of paths where autograd finds that the second output is computed from the first."""
-    pairs: set[tuple[Path, Path]] = set()
-    with evaluating(network), torch.inference_mode(False), torch.enable_grad():
-        probe = tree_map(_two_with_gradient, images)
-        with eagerly():
-            output = output_for(network, probe)
-        for first_path, second_path in itertools.permutations(paths, 2):
-            if _depends_on(tensor_at(output, second_path), tensor_at(output, first_path)):
-                pairs.add((first_path, second_path))
-    return pairs
 
 
 def _two_with_gradient(images: Tensor) -> Tensor:

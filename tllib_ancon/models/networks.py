@@ -245,7 +245,13 @@ def _headless(name: str) -> Any:
 def _from_zoo(library: str, name: str, pretrained: bool, arguments: Options) -> Any:
     try:
         if library == TORCHVISION:
-            return _from_torchvision(name, pretrained, arguments)
+            from torchvision import models
+
+            weights = None
+            if pretrained:
+                versions = models.get_model_weights(name)
+                weights = getattr(versions, "IMAGENET1K_V1", versions.DEFAULT)
+            return models.get_model(name, weights=weights, **arguments)
         import timm
 
         return timm.create_model(name, pretrained=pretrained, **arguments)
@@ -262,16 +268,6 @@ def _from_zoo(library: str, name: str, pretrained: bool, arguments: Options) -> 
             f"the pre-trained weights of {name} could not be loaded ({one_line(error)}); pass a file as "
             "`pretrained_weights`, or `scratch=True` to start without"
         ) from error
-
-
-def _from_torchvision(name: str, pretrained: bool, arguments: Options) -> Any:
-    from torchvision import models
-
-    weights = None
-    if pretrained:
-        versions = models.get_model_weights(name)
-        weights = getattr(versions, "IMAGENET1K_V1", versions.DEFAULT)
-    return models.get_model(name, weights=weights, **arguments)
 
 
 def _torchvision_backbone(name: str, pretrained: bool) -> Any:

@@ -71,25 +71,18 @@ def on_main(function: Callable[Arguments, Outcome]) -> Callable[Arguments, Outco
             return function(*args, **kwargs)
         message: list[Any] = [None, None]
         if is_main():
-            message = list(_outcome_or_error(function, *args, **kwargs))
+            try:
+                message[0] = function(*args, **kwargs)
+            except BAD_INPUT as error:
+                message[1] = in_words(error)
         distributed.broadcast_object_list(message, src=0)
         outcome: Outcome
-        outcome, error = message
-        if error is not None:
-            raise UserError(error)
+        outcome, refusal = message
+        if refusal is not None:
+            raise UserError(refusal)
         return outcome
 
     return call
-
-
-def _outcome_or_error(
-    function: Callable[Arguments, Outcome], *args: Arguments.args, **kwargs: Arguments.kwargs
-) -> tuple[Outcome | None, str | None]:
-    """What a function returns, or its error in words."""
-    try:
-        return function(*args, **kwargs), None
-    except BAD_INPUT as error:
-        return None, in_words(error)
 
 
 def collect(value: Any) -> list[Any]:

@@ -131,7 +131,15 @@ class Method(nn.Module):
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
-        cls.Options = _options_class(cls)
+        fields: dict[str, Any] = {}
+        for base in cls.__mro__:
+            options = {name: field for name, field in vars(base).items() if isinstance(field, FieldInfo)}
+            kinds = get_type_hints(base, include_extras=True) if options else {}
+            for name, field in options.items():
+                fields.setdefault(name, (kinds[name], field))
+        options_class: type[_MethodOptions] = settings_class(f"{cls.__name__}Options", _MethodOptions, **fields)
+        options_class.method = cls
+        cls.Options = options_class
 
     def __init__(
         self,
@@ -288,19 +296,6 @@ class Method(nn.Module):
     def _parts_to_initialize(self, epoch: int) -> list[Any]:
         due = ("epoch",) if epoch else ("epoch", "start", "sample")
         return [part for part in self.modules() if getattr(part, "refresh", None) in due]
-
-
-def _options_class(cls: type[Method]) -> type[_MethodOptions]:
-    """The options of a class and of its bases, as a class of settings."""
-    fields: dict[str, Any] = {}
-    for base in cls.__mro__:
-        options = {name: field for name, field in vars(base).items() if isinstance(field, FieldInfo)}
-        kinds = get_type_hints(base, include_extras=True) if options else {}
-        for name, field in options.items():
-            fields.setdefault(name, (kinds[name], field))
-    options_class: type[_MethodOptions] = settings_class(f"{cls.__name__}Options", _MethodOptions, **fields)
-    options_class.method = cls
-    return options_class
 
 
 def mean_prediction(logits: Tensor, logits_of_second_view: Tensor) -> Tensor:

@@ -230,11 +230,24 @@ def _assessed(
 ) -> Assessment:
     """``answers``, (N,) in the order of the passes, count up to the first -1."""
     outputs = passes.predictions(target)
-    values = _indicators(passes, target, outputs, source)
+    classes = _classes(outputs)
+    values = indicators.indicators(classes, outputs.logits.shape[1], outputs.features.cpu().numpy(), source)
+    values |= scores_under_dropout(outputs, passes.classifier.head)
+    if has_statistics(passes.classifier):
+        values["agreement"] = indicators.agreement(classes, passes.mixed(target))
+    elif not target.holds_tensors:
+        second_outputs = passes.predictions(target, view=passes.second_view)
+        values["agreement"] = indicators.agreement(classes, _classes(second_outputs))
     if answers is None:
         estimates: Record = {"class_prior": np.array(values["class_frequencies"])}
     else:
-        estimates = _estimates_from_labels(_answers_that_count(answers), outputs, passes.config.delta)
+        count = int(np.argmax(np.append(answers, -1) < 0))
+        if count < FEWEST_ANSWERS:
+            raise UserError(
+                f"`answers` has {count} of the images that count, in their order; label {FEWEST_ANSWERS} or more. Pass "
+                "`questions=FILE` to write the images to label, in that order"
+            )
+        estimates = _estimates_from_labels(answers[:count], outputs, passes.config.delta)
     accuracy = estimates.get("accuracy", 0.5)
     return Assessment(
         indicators=values,
@@ -248,29 +261,6 @@ def _assessed(
 def _classes(outputs: Outputs) -> Labels:
     classes: Labels = outputs.logits.argmax(1).cpu().numpy()
     return classes
-
-
-def _indicators(passes: _ShuffledPasses, target: Domain, outputs: Outputs, source: SourceStatistics | None) -> Metrics:
-    classes = _classes(outputs)
-    values = indicators.indicators(classes, outputs.logits.shape[1], outputs.features.cpu().numpy(), source)
-    values |= scores_under_dropout(outputs, passes.classifier.head)
-    if has_statistics(passes.classifier):
-        values["agreement"] = indicators.agreement(classes, passes.mixed(target))
-    elif not target.holds_tensors:
-        second_outputs = passes.predictions(target, view=passes.second_view)
-        values["agreement"] = indicators.agreement(classes, _classes(second_outputs))
-    return values
-
-
-def _answers_that_count(answers: Labels) -> Labels:
-    """The answers before the first -1."""
-    count = int(np.argmax(np.append(answers, -1) < 0))
-    if count < FEWEST_ANSWERS:
-        raise UserError(
-            f"`answers` has {count} of the images that count, in their order; label {FEWEST_ANSWERS} or more. Pass "
-            "`questions=FILE` to write the images to label, in that order"
-        )
-    return answers[:count]
 
 
 def _estimates_from_labels(labels: Labels, outputs: Outputs, delta: float) -> Record:

@@ -3,7 +3,6 @@
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torch import nn
 
@@ -17,20 +16,32 @@ from tllib_ancon.runtime.types import Record
 from tllib_ancon.training.files import write_bytes
 from tllib_ancon.training.run import CARD, CERTIFICATE, RunDirectory
 
-if TYPE_CHECKING:
-    from huggingface_hub import ModelCardData
-
 _METRICS = {"accuracy": ("accuracy (%)", ".2f"), "ece": ("ECE (15 bins)", ".4f")}
 _SETTINGS = ("method", "criterion", "adapted", "epochs", "batch_size", "lr", "seed")
 
 
 def card_of(recorded: Record, summary: Record, certificate: Record | None) -> str:
     """The model card of a run, by its ``config.json``, ``result.json`` and, where there is one, certificate."""
+    from huggingface_hub import EvalResult, ModelCard, ModelCardData
+
     images = recorded["inputs"]["images"]
     target = next(iter(images))
     title = f"{target} by {summary['method']}"
     classes = [markdown(name) for name in recorded["inputs"]["classes"]]
-    data = _data_of(recorded, summary, target, title)
+    dataset = yaml(target)
+    selected = summary["selected"]
+    results = [
+        EvalResult("image-classification", dataset, dataset, metric, selected[metric])
+        for metric in _METRICS
+        if metric in selected
+    ]
+    data = ModelCardData(
+        library_name=recorded.get("network", {}).get("library", "tllib-ancon"),
+        pipeline_tag="image-classification",
+        tags=["domain-adaptation", "anchored-confidence"],
+        model_name=yaml(title),
+        eval_results=results or None,
+    )
     lines = [f"---\n{data.to_yaml()}\n---\n", f"# {markdown(title)}\n"]
     lines.append(
         f"An image classifier that tllib-ancon adapted to {images[target]['number']:,} images of {markdown(target)} "
@@ -45,28 +56,8 @@ def card_of(recorded: Record, summary: Record, certificate: Record | None) -> st
     lines.append(f"```json\n{json.dumps({name: recorded[name] for name in names if name in recorded}, indent=2)}\n```")
     if certificate is not None:
         lines += ["\n## Certificate\n", *certificate["words"]]
-    from huggingface_hub import ModelCard  # it starts slowly
 
     return str(ModelCard("\n".join(lines) + "\n"))
-
-
-def _data_of(recorded: Record, summary: Record, target: str, title: str) -> "ModelCardData":
-    from huggingface_hub import EvalResult, ModelCardData
-
-    dataset = yaml(target)
-    selected = summary["selected"]
-    results = [
-        EvalResult("image-classification", dataset, dataset, metric, selected[metric])
-        for metric in _METRICS
-        if metric in selected
-    ]
-    return ModelCardData(
-        library_name=recorded.get("network", {}).get("library", "tllib-ancon"),
-        pipeline_tag="image-classification",
-        tags=["domain-adaptation", "anchored-confidence"],
-        model_name=yaml(title),
-        eval_results=results or None,
-    )
 
 
 def _labels_in_words(summary: Record) -> str:

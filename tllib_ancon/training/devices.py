@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import psutil
@@ -88,6 +89,7 @@ def using_processor(threads: int | None) -> Iterator[None]:
         for read, write in _SHARED_STATE:
             caller.callback(write, read())
         caller.enter_context(torch.random.fork_rng(range(torch.cuda.device_count())))
+        caller.enter_context(patch.dict(os.environ))
         torch.set_default_dtype(torch.float32)
         if threads is not None:
             torch.set_num_threads(threads)
@@ -130,18 +132,6 @@ def _states_of_accelerate() -> list[dict[str, Any]]:
     return [owner._shared_state for owner in owners]
 
 
-def _environment() -> dict[str, str | None]:
-    return {name: os.environ.get(name) for name in (CUBLAS_WORKSPACE, "OMP_NUM_THREADS")}
-
-
-def _set_environment(values: dict[str, str | None]) -> None:
-    for name, value in values.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
-
-
 _SHARED_STATE: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (
     (torch.get_num_threads, torch.set_num_threads),
     (torch.get_default_dtype, torch.set_default_dtype),
@@ -149,6 +139,5 @@ _SHARED_STATE: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (
     (np.random.get_state, np.random.set_state),
     (_algorithms, _set_algorithms),
     (_copies_of_accelerate, _set_states_of_accelerate),
-    (_environment, _set_environment),
 )
 """What a process shares: functions that read it and that write it back."""

@@ -30,7 +30,12 @@ def fit(plan: Plan, run: MemoryRun) -> AdaptationResult:
     except NotFinite as error:
         evaluation = plan.transforms.evaluation
         raise explained(error, plan.source_model, plan.target, evaluation, config.batch_size) from None
-    adapted = _adapted_network(adaptation, run)
+    adaptation.network.load_state_dict(run.best())
+    restore_methods(adaptation.network)
+    network: nn.Module = adaptation.network.release()
+    without_graphs(network)
+    # In PyTorch's own layout it computes what it computes when it is loaded again.
+    adapted = network.eval().to(memory_format=torch.contiguous_format)
     if isinstance(run, RunDirectory):
         write_card(run, summary)
     module = plan.source.callers_module
@@ -45,14 +50,3 @@ def fit(plan: Plan, run: MemoryRun) -> AdaptationResult:
         _recorded=settings,
         _origin=Origin(module, plan.target, plan.transforms.evaluation, plan.head),
     )
-
-
-def _adapted_network(adaptation: Adaptation, run: MemoryRun) -> nn.Module:
-    """The network with the weights of the selected epoch, in evaluation mode; in PyTorch's own layout, so that it
-    computes what it computes when it is loaded again. It has no hook, patched method or graph of the training."""
-    network = adaptation.network
-    network.load_state_dict(run.best())
-    restore_methods(network)
-    adapted: nn.Module = network.release()
-    without_graphs(adapted)
-    return adapted.eval().to(memory_format=torch.contiguous_format)

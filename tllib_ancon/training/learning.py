@@ -32,7 +32,16 @@ def parameter_groups(config: AdaptConfig, model: Classifier, trains: bool, progr
     Raises:
         UserError: settings that change nothing; no parameter that learns
     """
-    _refuse_settings_without_effect(config, model, trains)
+    if not trains and config.batch_norm == "source":
+        raise _without_effect(config, "batch_norm")
+    if not trains and config.views == 2:
+        raise _without_effect(config, "views")
+    if (not trains or config.batch_norm == "source") and not has_statistics(model):
+        name = "batch_norm" if config.batch_norm == "source" else "method"
+        raise UserError(
+            f"`{name}={getattr(config, name)}` is about running statistics of batch-norm, and this network has no "
+            "batch-norm that keeps them; leave it out"
+        )
     if not trains:
         return [{"params": []}]
     progress.lines(_choose_parameters(model, config.adapted))
@@ -100,18 +109,3 @@ def _nothing_to_train(model: nn.Module, which: str) -> UserError:
     return UserError(
         f"the model has no parameter to train with `adapted={which}`; pass another `adapted`, such as all. {advice}"
     )
-
-
-def _refuse_settings_without_effect(config: AdaptConfig, model: nn.Module, trains: bool) -> None:
-    """Raise an error for settings that change nothing: of batch-norm where no layer of it keeps statistics, and of how
-    weights change where nothing is trained."""
-    if not trains and config.batch_norm == "source":
-        raise _without_effect(config, "batch_norm")
-    if not trains and config.views == 2:
-        raise _without_effect(config, "views")
-    if (not trains or config.batch_norm == "source") and not has_statistics(model):
-        name = "batch_norm" if config.batch_norm == "source" else "method"
-        raise UserError(
-            f"`{name}={getattr(config, name)}` is about running statistics of batch-norm, and this network has no "
-            "batch-norm that keeps them; leave it out"
-        )

@@ -172,18 +172,15 @@ class TrainingLoop(ABC):
         with self.progress.bar(f"{self.title} {epoch}/{self.last_epoch}", self.steps) as bar:
             batches = self.interruption.watch(zip(*self.loaders, strict=False), epoch)
             for step, batch in enumerate(batches, start=1):
-                self._make_step(meters, batch, epoch, step)
+                try:
+                    meters.add(*self._step(batch))
+                except FloatingPointError:
+                    raise self._divergence(f"at epoch {epoch}, step {step}", epoch) from None
                 bar.update()
                 if step % self.options.print_freq == 0 or step == self.steps:
                     self.progress.step(bar, meters.read(self.images_a_step))
                     self._require_finite_steps(meters, epoch)
         return meters.read(self.images_a_step)
-
-    def _make_step(self, meters: Meters, batch: tuple[Any, ...], epoch: int, step: int) -> None:
-        try:
-            meters.add(*self._step(batch))
-        except FloatingPointError:
-            raise self._divergence(f"at epoch {epoch}, step {step}", epoch) from None
 
     def _require_finite_steps(self, meters: Meters, epoch: int) -> None:
         bad_step = meters.first_bad_step()

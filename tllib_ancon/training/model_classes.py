@@ -122,21 +122,16 @@ def _labelled_by_folders(target: Domain, classes: ModelClasses, show: Show) -> D
         order = _order(names, classes, show)
         return labelled(target, folders, _numbers_of(order), classes.usable_names or order)
     if {name.lower() for name in names} <= PARTS:
-        show(_line_on_parts(target, names))
+        root = getattr(target.images, "root", target.name)
+        show(
+            f"{root}: images without labels, of all its parts ({', '.join(names)}); give {root}/{names[0]} for the "
+            "images of one part, whose subfolders may be classes"
+        )
         return target
     reason = _reason_without_labels(names, sorted(labels), classes)
     advice = MOVE_THEM if labels else _advice_for_folders(names, classes)
     show(_unlabelled_line(target, names, reason, advice))
     return target
-
-
-def _line_on_parts(target: Domain, names: Sequence[str]) -> str:
-    """The line about subfolders that are parts of a dataset, such as train and test."""
-    root = getattr(target.images, "root", target.name)
-    return (
-        f"{root}: images without labels, of all its parts ({', '.join(names)}); give {root}/{names[0]} for the images "
-        "of one part, whose subfolders may be classes"
-    )
 
 
 def _named_by(labels: dict[str, int], num_classes: int) -> list[str]:
@@ -225,19 +220,7 @@ def with_classes(target: Domain, num_classes: int, source: Source) -> Domain:
             f"checkpoint {source.checkpoint} has one output, a logit for a sigmoid. Pass the network in Python, or "
             "give its head two outputs (0, z)"
         )
-    _require_same_names(target, source)
-    folders = source.recorded_settings.get("inputs", {}).get("class_folders", {})
-    require_same_order(target.class_folders, folders, target.name, f"the run {source.run}")
-    if len(target.classes) == num_classes:
-        return target
-    if target.classes and list(target.classes) != numbered(len(target.classes)):
-        raise _other_number(target, num_classes, source)
-    return replace(target, classes=numbered(num_classes))
-
-
-def _require_same_names(target: Domain, source: Source) -> None:
-    """Raise an error for a class that has another name in the source. Without the record of a run, a name that the
-    target does not have may be another word for the same class."""
+    # Without the record of a run, a name that the target does not have may be another word for the same class.
     for label, (source_name, name) in enumerate(zip(source.classes or (), target.classes, strict=False)):
         if source_name == name or str(label) in (source_name, name):
             continue
@@ -247,6 +230,13 @@ def _require_same_names(target: Domain, source: Source) -> None:
                 f"{label}, which is {name!r} in domain {target.name}. Give a checkpoint or a target with the same "
                 "classes"
             )
+    folders = source.recorded_settings.get("inputs", {}).get("class_folders", {})
+    require_same_order(target.class_folders, folders, target.name, f"the run {source.run}")
+    if len(target.classes) == num_classes:
+        return target
+    if target.classes and list(target.classes) != numbered(len(target.classes)):
+        raise _other_number(target, num_classes, source)
+    return replace(target, classes=numbered(num_classes))
 
 
 def _other_number(target: Domain, num_classes: int, source: Source) -> UserError:

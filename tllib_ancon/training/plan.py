@@ -113,7 +113,10 @@ def make_plan(
     transforms = prepared.transforms
     model.preprocessing = transforms.preprocessing
     target = in_the_models_order(prepared.domain, network, model.num_classes, source, progress.line)
-    config = _with_parameters_to_train(prepared.config, requested, model, progress)
+    config = prepared.config
+    if head_learns(config, requested, model):
+        progress.line("the head has all parameters of the model; it learns (`adapted=all`)")
+        config = config.replace(adapted="all")
     note_on_labels(target, progress)
     progress.lines(model.reader.notes)
     record = _record_of(config, source, network, target)
@@ -141,16 +144,6 @@ def head_learns(config: AdaptConfig, requested: AdaptConfig, model: Classifier) 
         return False
     in_head = {*model.head.parameters()}
     return all(parameter in in_head for parameter in model.parameters())
-
-
-def _with_parameters_to_train(
-    config: AdaptConfig, requested: AdaptConfig, model: Classifier, progress: Progress
-) -> AdaptConfig:
-    """The settings, with ``adapted=all`` by default for a model that is its head alone."""
-    if not head_learns(config, requested, model):
-        return config
-    progress.line("the head has all parameters of the model; it learns (`adapted=all`)")
-    return config.replace(adapted="all")
 
 
 def _record_of(config: AdaptConfig, source: Source, network: nn.Module, target: Domain) -> Record:

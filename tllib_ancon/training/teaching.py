@@ -71,7 +71,12 @@ def taught_labels(
             "`teach` and `answers` go together; pass both: labels of some images, and the fraction that teaches"
         )
     draw = {"teach": config.teach, "seed": config.seed}
-    _require_same_draw(recorded.get("taught"), draw)
+    taught = recorded.get("taught", draw)
+    if taught != {**taught, **draw}:
+        raise UserError(
+            f"labels taught this source model with `teach={taught['teach']}` and `seed={taught['seed']}`; give the "
+            "same, so that no image that certified teaches"
+        )
     classes = labels_of_answers(answers, images, config.root)
     has_class = (classes >= 0) & (classes < images.num_classes)
     teaches = has_class & _teach(config.teach, config.seed, len(images))
@@ -88,13 +93,3 @@ def taught_labels(
     labels = np.where(teaches, classes, -1).astype(np.int64)
     recorded["taught"] = {**draw, "labels": num_taught, "labels_sha256": hashlib.sha256(labels.tobytes()).hexdigest()}
     return labels
-
-
-def _require_same_draw(taught: Record | None, draw: Record) -> None:
-    """Raise an error for a source model that was trained on labels of other images."""
-    if taught is None or taught == {**taught, **draw}:
-        return
-    raise UserError(
-        f"labels taught this source model with `teach={taught['teach']}` and `seed={taught['seed']}`; give the "
-        "same, so that no image that certified teaches"
-    )

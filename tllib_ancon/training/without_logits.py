@@ -16,7 +16,7 @@ from tllib_ancon.training import devices
 from tllib_ancon.training.inputs import PreparedImages
 from tllib_ancon.training.learning import refuse_training_settings
 from tllib_ancon.training.loop import training_loader
-from tllib_ancon.training.online import Online, online
+from tllib_ancon.training.online import online
 from tllib_ancon.training.result import AdaptationResult, Origin
 
 
@@ -49,7 +49,10 @@ class PlanWithoutLogits:
         batch_size = min(config.batch_size, len(domain))
         loader = training_loader(images, batch_size, config.workers)
         if config.method == "tent":
-            self._train(stream, loader)
+            for _ in range(config.epochs):
+                for _, batch in loader:
+                    stream(batch if transforms.augment is None else transforms.augment(batch))
+                loader.sampler.epoch += 1
         _estimate_statistics(stream.model, loader)
         adapted = in_the_form_of(self.module, stream.model.eval())
         metrics = [{"epoch": 0}, {"epoch": config.epochs}]
@@ -64,13 +67,6 @@ class PlanWithoutLogits:
         }
         origin = Origin(self.module, domain, transforms.evaluation, self.head)
         return AdaptationResult(adapted, metrics, 1, summary, config, _recorded={}, _origin=origin)
-
-    def _train(self, stream: Online, loader: ImageLoader) -> None:
-        augment = self.prepared.transforms.augment
-        for _ in range(self.prepared.config.epochs):
-            for _, images in loader:
-                stream(images if augment is None else augment(images))
-            loader.sampler.epoch += 1
 
 
 def _estimate_statistics(model: nn.Module, loader: ImageLoader) -> None:
