@@ -10,7 +10,7 @@ from torch import nn
 import tllib_ancon
 from tests.networks import fit
 from tllib_ancon.runtime.errors import UserError
-from tllib_ancon.self_training import roid
+from tllib_ancon.self_training import streams
 
 METHODS = ("tent", "adabn", "eta", "roid", "ancon-auto")
 
@@ -223,13 +223,13 @@ def test_the_parts_of_roid_are_their_equations():
     f = logits.softmax(1)
     g = other.softmax(1)
     ratio = -(f * (f / (1 - f)).log()).sum(1)
-    torch.testing.assert_close(roid.soft_likelihood_ratio(logits), ratio, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(streams._soft_likelihood_ratio(logits), ratio, rtol=1e-4, atol=1e-4)
     cross_entropies = -(g * f.log() + f * g.log()).sum(1)
-    torch.testing.assert_close(roid.symmetric_cross_entropy(logits, other), cross_entropies / 2)
+    torch.testing.assert_close(streams._symmetric_cross_entropy(logits, other), cross_entropies / 2)
     smoothing = max(1 / 6, 1 / 4) / f.mean(0).max()
     expected = f * (f.mean(0) + smoothing) / (1 + 4 * smoothing)
-    torch.testing.assert_close(roid.corrected(logits).exp(), expected / expected.sum(1, keepdim=True))
-    weights = roid.certainty_and_diversity(logits, f.mean(0))
+    torch.testing.assert_close(streams._corrected(logits).exp(), expected / expected.sum(1, keepdim=True))
+    weights = streams._certainty_and_diversity(logits, f.mean(0))
     diversity = 1 - nn.functional.cosine_similarity(f, f.mean(0)[None])
     assert ((weights == 0) == (diversity < diversity.mean())).all()
 

@@ -17,7 +17,7 @@ from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.answers import COLUMNS, Answer, opaque, read_answers
 from tllib_ancon.data.domain import checked_classes, numbered
 from tllib_ancon.data.images import jpeg
-from tllib_ancon.data.labels import Labels, counted_from_one
+from tllib_ancon.data.labels import counted_from_one
 from tllib_ancon.data.lists import read_image_list
 from tllib_ancon.data.open import as_domain
 from tllib_ancon.data.pixels import Decoding
@@ -164,20 +164,15 @@ def _answers_of(config: CertifyConfig, pair: ModelPair, comparison: Comparison) 
     file = Path(config.answers)
     if "taught" not in pair.recorded:
         return read_answers(file, comparison.names, comparison.classes, pair.settings.root, comparison.disagreements)
-    return _certifying_answers(file, pair, pair.certifying_positions, comparison)
-
-
-def _certifying_answers(file: Path, pair: ModelPair, positions: Labels, comparison: Comparison) -> dict[int, Answer]:
-    """Of answers about all images, those about the disagreements at these positions, which may not teach."""
     names = image_names(pair.all_images, pair.settings.root)
     answers = read_answers(file, names, pair.all_images.classes, pair.settings.root)
     certifying_answers = {}
     for place in comparison.disagreements.tolist():
-        position = int(positions[place])
+        position = int(pair.certifying_positions[place])
         if position in answers:
             certifying_answers[place] = answers[position]
     say(
-        f"the {len(positions):,} images that may not teach certify: of {len(answers):,} answers "
+        f"the {len(pair.certifying_positions):,} images that may not teach certify: of {len(answers):,} answers "
         f"{len(answers) - len(certifying_answers):,} are of others, or of images on which both models agree"
     )
     return certifying_answers

@@ -57,8 +57,23 @@ def serve(session: Session, port: int = PORT, say: Show = say) -> None:
         server.should_exit = True
 
     token = secrets.token_urlsafe(16)
+    page = _Page(session, finish)
+    routes = [
+        Route("/", _file("page.html")),
+        Route("/page.css", _file("page.css")),
+        Route("/page.js", _file("page.js")),
+        Route("/state", page.state),
+        Route("/image/{number:int}", page.image),
+        Route("/answer", page.answer, methods=["POST"]),
+        Route("/undo", page.undo, methods=["POST"]),
+        Route("/finish", page.end, methods=["POST"]),
+    ]
+    guards = [
+        Middleware(BaseHTTPMiddleware, dispatch=_guard(token)),
+        Middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"], www_redirect=False),
+    ]
     settings = uvicorn.Config(
-        _application(session, token, finish),
+        Starlette(routes=[Mount(f"/{token}", routes=routes)], middleware=guards),
         log_level="critical",
         lifespan="off",
         timeout_graceful_shutdown=2,
@@ -79,26 +94,6 @@ def _listener(port: int) -> socket.socket:
     except OSError as error:
         reason = os.strerror(error.errno or 0).lower()
         raise UserError(f"port {port} of {HOST} cannot be used ({reason}); give another `port`, or 0 for any") from None
-
-
-def _application(session: Session, token: str, finish: Callable[[], None]) -> Starlette:
-    """The page as an ASGI application below ``/<token>/``."""
-    page = _Page(session, finish)
-    routes = [
-        Route("/", _file("page.html")),
-        Route("/page.css", _file("page.css")),
-        Route("/page.js", _file("page.js")),
-        Route("/state", page.state),
-        Route("/image/{number:int}", page.image),
-        Route("/answer", page.answer, methods=["POST"]),
-        Route("/undo", page.undo, methods=["POST"]),
-        Route("/finish", page.end, methods=["POST"]),
-    ]
-    guards = [
-        Middleware(BaseHTTPMiddleware, dispatch=_guard(token)),
-        Middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"], www_redirect=False),
-    ]
-    return Starlette(routes=[Mount(f"/{token}", routes=routes)], middleware=guards)
 
 
 def _guard(token: str) -> Callable[[Request, RequestResponseEndpoint], Awaitable[Response]]:

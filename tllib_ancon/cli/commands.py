@@ -59,7 +59,10 @@ class Command:
         parser.usage = self.usage or parser.usage
 
     def run(self, args: argparse.Namespace) -> int:
-        return self.act(self.configured(args)) or 0
+        config = self.configured(args)
+        if isinstance(config, JsonConfig) and config.json_file:
+            new_file(config.json_file, setting="json")
+        return self.act(config) or 0
 
     def configured(self, args: argparse.Namespace) -> Any:
         """The configuration of the settings on the command line, which override those in the file of ``--config``."""
@@ -168,8 +171,6 @@ def _export(config: ExportConfig) -> None:
 def _assess(config: AssessConfig) -> None:
     from tllib_ancon.training.assess import assess
 
-    if config.json_file:
-        new_file(config.json_file, setting="json")
     if config.questions:
         new_file(config.questions, setting="questions")
     assessment = assess(config=config)
@@ -197,8 +198,6 @@ OF_DATASETS = (
 
 
 def _check(config: CheckConfig) -> int:
-    if config.json_file:
-        new_file(config.json_file, setting="json")
     if config.checkpoint is None and ":" not in str(config.arch):
         return _check_dataset(config)
     if config.no_decode:
@@ -279,8 +278,6 @@ class EvaluateConfig(JsonConfig, PredictConfig):
 def _evaluate(config: EvaluateConfig) -> None:
     from tllib_ancon.training.evaluate import evaluate
 
-    if config.json_file:
-        new_file(config.json_file, setting="json")
     evaluation = evaluate(config=config, source=config.also)
     processes.on_main(_show)([*evaluation.lines(config.per_class_eval)], evaluation.scores, config.json_file)
 

@@ -79,11 +79,8 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
     """images in a step, in each process"""
     optimizer: Literal["sgd", "adamw"] = "sgd"
     """how the network is trained"""
-    epochs: Number = DEFAULTS["erm"]["epochs"]
     lr: Positive = DEFAULTS["erm"]["lr"]
     """learning rate of new layers; a pre-trained backbone learns at a tenth of it; 0.0002 with `optimizer=adamw`"""
-    lr_gamma: NotNegative = DEFAULTS["erm"]["lr_gamma"]
-    weight_decay: NotNegative = DEFAULTS["erm"]["weight_decay"]
     scale: Area = (0.08, 1.0)
     loss: Annotated[Loss, Flag(group="source only (erm)")] = DECIDED_LATER
     """loss of the source model; belief-matching trains the last layer to give a Dirichlet distribution"""

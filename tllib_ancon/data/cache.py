@@ -16,7 +16,7 @@ import numpy as np
 import PIL
 
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.images import Bytes, Items, Positions
+from tllib_ancon.data.images import Bytes, Items
 from tllib_ancon.data.transforms import Resizing
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.types import Show
@@ -84,21 +84,16 @@ def cached(domain: Domain, folder: str | Path, resizings: Iterable[Resizing]) ->
     Path(folder).mkdir(parents=True, exist_ok=True)
     positions = np.unique(domain.positions)
     for resizing in set(resizings):
-        file = Path(folder, f"{resizing.side}px-{_digest(domain, positions, resizing)[:24]}")
+        digest = hashlib.sha256(json.dumps([FORMAT, "bicubic", *astuple(resizing), PIL.__version__]).encode())
+        decoding = domain.images.decoding
+        if decoding.pixel_range or decoding.bands:
+            digest.update(repr((decoding.pixel_range, decoding.bands)).encode())
+        for state in domain.images.states(positions):
+            digest.update(state + b"\n")
+        file = Path(folder, f"{resizing.side}px-{digest.hexdigest()[:24]}")
         _reserve(file, len(positions) * _row(resizing).itemsize)
         stores[resizing] = file
     return _with_stores(domain, stores)
-
-
-def _digest(domain: Domain, positions: Positions, resizing: Resizing) -> str:
-    """SHA-256 of everything that decides the content of a cache."""
-    digest = hashlib.sha256(json.dumps([FORMAT, "bicubic", *astuple(resizing), PIL.__version__]).encode())
-    decoding = domain.images.decoding
-    if decoding.pixel_range or decoding.bands:
-        digest.update(repr((decoding.pixel_range, decoding.bands)).encode())
-    for state in domain.images.states(positions):
-        digest.update(state + b"\n")
-    return digest.hexdigest()
 
 
 def _reserve(file: Path, size: int) -> None:

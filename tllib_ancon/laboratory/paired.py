@@ -52,7 +52,19 @@ def paired_table(runs: pd.DataFrame, comparisons: Comparisons | None = None) -> 
     for name, pairs in compared.items():
         differences = _differences(accuracy, pairs)
         if len(differences) > 1:
-            rows[name] = _statistics(differences, _differences(ece, pairs))
+            units = _units(differences)
+            ece_units = _units(_differences(ece, pairs))
+            rows[name] = {
+                "accuracy": units.mean(),
+                "standard error": units.sem(),
+                "pairs": differences.index.unique("column").size,
+                "p": _t_test(units),
+                "runs above": (differences > 0).to_numpy().sum(),
+                "runs below": (differences < 0).to_numpy().sum(),
+                "worst run": differences.min(axis=None),
+                "ECE": ece_units.mean(),
+                "standard error of ECE": ece_units.sem(),
+            }
     if not rows:
         return None
     numbers = pd.DataFrame.from_dict(rows, orient="index")
@@ -69,22 +81,6 @@ def _differences(values: pd.DataFrame, pairs: Sequence[Pair]) -> pd.DataFrame:
             return values.iloc[:0]
         differences[row, reference] = values[row] - values[reference]
     return pd.concat(differences, axis=1).dropna()
-
-
-def _statistics(accuracy: pd.DataFrame, ece: pd.DataFrame) -> dict[str, float]:
-    units = _units(accuracy)
-    ece_units = _units(ece)
-    return {
-        "accuracy": units.mean(),
-        "standard error": units.sem(),
-        "pairs": accuracy.index.unique("column").size,
-        "p": _t_test(units),
-        "runs above": (accuracy > 0).to_numpy().sum(),
-        "runs below": (accuracy < 0).to_numpy().sum(),
-        "worst run": accuracy.min(axis=None),
-        "ECE": ece_units.mean(),
-        "standard error of ECE": ece_units.sem(),
-    }
 
 
 def _units(differences: pd.DataFrame) -> pd.Series[float]:

@@ -108,7 +108,7 @@ class AaD(NeighborMethod):
 
 
 @register("aad+ancon")
-class AaDWithAnCon(NeighborVotes, WithWeightedVotes, AaD):
+class _AaDWithAnCon(NeighborVotes, WithWeightedVotes, AaD):
     """AaD with the fixed weight λ of the votes."""
 
     def anchoring(self) -> Options:
@@ -116,7 +116,7 @@ class AaDWithAnCon(NeighborVotes, WithWeightedVotes, AaD):
 
 
 @register("aad+ancon-auto")
-class AaDWithAnConAuto(NeighborVotes, AaD):
+class _AaDWithAnConAuto(NeighborVotes, AaD):
     """AaD in which a neighbour's prediction counts as one more vote, so that Q votes weigh Q / (1 + Q)."""
 
     def anchoring(self) -> Options:

@@ -227,7 +227,7 @@ class WithAnConAuto(WithVotes):
 
 
 @register("self-training+ancon-auto")
-class AnConAuto(WithAnConAuto, SelfTraining):
+class _AnConAuto(WithAnConAuto, SelfTraining):
     r"""Cross-entropy with the targets of :class:`AdaptiveSmoothing`, and with two views
 
     .. math::

@@ -115,7 +115,7 @@ def one_hot_labels(logits: Tensor, pseudo_labels: Tensor | None) -> Tensor:
 
 
 @register("+ancon")
-class WithAnCon(WithWeightedVotes):
+class _WithAnCon(WithWeightedVotes):
     """Smooth a method's pseudo-labels with its votes, as in the paper."""
 
     schedule: Schedule = option(

@@ -81,7 +81,7 @@ class SampleEfficientEntropy(FixedPrecision):
 
 
 @register("eta")
-class ETA(Method):
+class _ETA(Method):
     """Entropy minimisation of predictions that are certain and unlike the usual one (Niu et al., 2022)."""
 
     makes_labels = False

@@ -117,7 +117,7 @@ class NRC(NeighborMethod):
 
 
 @register("nrc+ancon")
-class NRCWithAnCon(NeighborVotes, WithWeightedVotes, NRC):
+class _NRCWithAnCon(NeighborVotes, WithWeightedVotes, NRC):
     """NRC with the fixed weight λ of the votes."""
 
     mixing: Literal["authors", "normalized"] = option(
@@ -129,7 +129,7 @@ class NRCWithAnCon(NeighborVotes, WithWeightedVotes, NRC):
 
 
 @register("nrc+ancon-auto")
-class NRCWithAnConAuto(NeighborVotes, NRC):
+class _NRCWithAnConAuto(NeighborVotes, NRC):
     """NRC in which a neighbour's prediction counts as one more vote, so that Q votes weigh Q / (1 + Q)."""
 
     def anchoring(self) -> Options:

@@ -129,7 +129,7 @@ class SHOT(Method):
 
 
 @register("shot-im", composes=("elr",))
-class SHOTIM(Method):
+class _SHOTIM(Method):
     """Information maximisation alone."""
 
     makes_labels = False

@@ -127,7 +127,7 @@ def require_class_for_each_sample(name: str, logits: Tensor) -> None:
 
 
 @stream("tent")
-class TentStream(_StreamMethod):
+class _TentStream(_StreamMethod):
     """Entropy minimisation (Wang et al., 2021): the mean of :func:`~tllib_ancon.self_training.tent.softmax_entropy`."""
 
     takes_dense = True
@@ -138,7 +138,7 @@ class TentStream(_StreamMethod):
 
 
 @stream("adabn")
-class AdaBNStream(_StreamMethod):
+class _AdaBNStream(_StreamMethod):
     """The batch-norm statistics of the batch, and no training (Li et al., 2016)."""
 
     trains = False
@@ -146,7 +146,7 @@ class AdaBNStream(_StreamMethod):
 
 
 @stream("eta")
-class ETAStream(_StreamMethod):
+class _ETAStream(_StreamMethod):
     """Entropy minimisation of certain and unusual predictions (Niu et al., 2022):
     :class:`~tllib_ancon.self_training.eta.SampleEfficientEntropy`."""
 
@@ -159,7 +159,7 @@ class ETAStream(_StreamMethod):
 
 
 @stream("roid")
-class ROIDStream(_StreamMethod):
+class _ROIDStream(_StreamMethod):
     r"""The loss of ROID (Marsden et al., 2024), the mean over the batch of
 
     .. math:: w_i \, (L(f_i) + S(f_i, f'_i))
@@ -182,7 +182,7 @@ class ROIDStream(_StreamMethod):
 
 
 @stream("ancon-auto")
-class ClassWeightedStream(_StreamMethod):
+class _ClassWeightedStream(_StreamMethod):
     r"""Cross-entropy of two views with the pseudo-labels ŷ of their mean, weighted by class:
 
     .. math:: - \frac{1}{B} \sum_i w_{ŷ_i} \frac{\log f_{ŷ_i}(x_i) + \log f_{ŷ_i}(x'_i)}{2}, \qquad

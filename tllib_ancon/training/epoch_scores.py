@@ -22,11 +22,7 @@ class EpochScores:
 
     def __init__(self, plan: Plan):
         self.score_by_labels = scorer_by_labels(plan.target)
-        self.record_every = plan.config.record_every
-        self.num_classes = plan.model.num_classes
-        self.head = plan.model.head
-        self.source_statistics = plan.source.statistics
-        self.progress = plan.progress
+        self.plan = plan
         self.first_predictions = StoredTensors()
 
     def without_labels(self, scored: Outputs, epoch: int) -> Metrics:
@@ -42,13 +38,15 @@ class EpochScores:
 
     def _of_the_source_model(self, scored: Outputs, labels: Tensor) -> Metrics:
         if are_probabilities(scored.logits):
-            self.progress.line(PROBABILITIES)
-        scores = indicators.indicators(labels, self.num_classes, scored.features.cpu(), self.source_statistics)
-        return scores | scores_under_dropout(scored, self.head)
+            self.plan.progress.line(PROBABILITIES)
+        model = self.plan.model
+        statistics = self.plan.source.statistics
+        scores = indicators.indicators(labels, model.num_classes, scored.features.cpu(), statistics)
+        return scores | scores_under_dropout(scored, model.head)
 
     def by_labels_are_due(self, epoch: int, last_epoch: int) -> bool:
         """Whether the record is to have the accuracy of this epoch."""
-        return self.score_by_labels is not None and (epoch == last_epoch or epoch % self.record_every == 0)
+        return self.score_by_labels is not None and (epoch == last_epoch or epoch % self.plan.config.record_every == 0)
 
     def by_labels(self, passes: Passes) -> Metrics:
         """Scores of the predictions on the target; none where it has no labels."""

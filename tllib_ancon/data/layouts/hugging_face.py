@@ -29,7 +29,7 @@ SAVED_FILES = ("state.json", "dataset_info.json", "dataset_dict.json")
 
 
 @layout
-class HuggingFace(Layout):
+class _HuggingFace(Layout):
     """``hf:NAME`` on the hub or in the cache, or ``hf:PATH`` of a folder, from the root or the working directory."""
 
     name = HUGGING_FACE
