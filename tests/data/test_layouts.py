@@ -23,7 +23,7 @@ def suffixes():
 
         name = "Suffixes"
         help = "images of any suffix"
-        takes_subset = True
+        settings = ("subset",)
 
         def open(self, opening):
             paths = opening.tree.images(opening.tree.domain(opening.codes[0]))

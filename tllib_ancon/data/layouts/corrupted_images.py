@@ -17,7 +17,7 @@ class CorruptedImages(Layout):
 
     name = "CorruptedImages"
     help = "corruption/severity/class/*"
-    takes_subset = True
+    settings = ("subset",)
 
     def open(self, opening: Opening) -> Domain:
         tree = opening.tree

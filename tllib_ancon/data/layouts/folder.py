@@ -12,6 +12,7 @@ from tllib_ancon.data.layout import FolderLayout, Opening, layout
 @layout
 class Folder(FolderLayout):
     name = "Folder"
+    settings = ("num_classes",)
     help = "any tree of images"
 
     def open(self, opening: Opening) -> Domain:

@@ -16,6 +16,7 @@ CLASSES = "classes.txt"
 @layout
 class ImageList(Layout):
     name = "ImageList"
+    settings = ("num_classes",)
     help = "image_list/<domain>.txt"
     place = "image_list/{}.txt"
 
