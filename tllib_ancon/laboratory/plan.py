@@ -217,9 +217,7 @@ def load(table: str) -> BenchmarkPlan:
         if base not in tables() and not Path(base).is_file():
             raise unknown_name("table or file to extend:", str(base), tables())
         content = _merged(read_file(_file_of(base)), content)
-    name = table
-    if table not in tables():
-        name = str(Path(table).absolute())
+    name = table if table in tables() else str(_file_of(table))
     for setting in _OF_THE_ENGINE:
         if setting in content:
             raise UserError(f"plan {name}: `{setting}` is no setting of a plan; remove it, and pass it to benchmark")

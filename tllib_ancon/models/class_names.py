@@ -67,17 +67,15 @@ def aliases_of(network: nn.Module, num_classes: int, names: Sequence[str] | None
     return aliases
 
 
-def orders_naturally(network: nn.Module) -> bool:
-    """Whether a network is of timm, whose class folders are in natural order; those of others are in torchvision's."""
-    return any(type(part).__module__.partition(".")[0] == "timm" for part in network.modules())
-
-
-def orders_by_characters(network: nn.Module) -> bool:
-    """Whether a network is one of torchvision or TLLib, whose class folders are in the order of the characters."""
-    if orders_naturally(network):
-        return False
+def orders_naturally(network: nn.Module) -> bool | None:
+    """Whether class folders are in the order of their numbers, as timm's, or of their characters, as torchvision's and
+    TLLib's; None of a network of another library."""
     python_modules = {type(module).__module__ for module in network.modules()}
-    return any(name.startswith(("torchvision.models.", "tllib.")) for name in python_modules)
+    if any(name.partition(".")[0] == "timm" for name in python_modules):
+        return True
+    if any(name.startswith(("torchvision.models.", "tllib.")) for name in python_modules):
+        return False
+    return None
 
 
 def are_placeholders(names: Sequence[str]) -> bool:

@@ -156,15 +156,12 @@ def check(
     user_transforms = TransformSource.of_call(train_transform, evaluation_transform)
     with devices.using_processor(requested.threads):
         case = open_case(requested.replace(quiet=True), model, images, head, user_transforms)
-        folder = None
         if requested.out is not None:
-            folder = Path(requested.out)
-        if folder is not None:
-            _require_pictures(folder, case.probe)
+            _require_pictures(Path(requested.out), case.probe)
         rehearsal = rehearse(case)
         picture = None
-        if folder is not None:
-            picture = _write_tiles(folder / PICTURE, case, rehearsal)
+        if requested.out is not None:
+            picture = _write_tiles(Path(requested.out, PICTURE), case, rehearsal)
         return CheckResult(
             images=target_images(case),
             classes=classes(case),

@@ -20,7 +20,7 @@ from tllib_ancon.training.image_transforms import TransformSource
 from tllib_ancon.training.inputs import open_target
 from tllib_ancon.training.plan import make_plan
 from tllib_ancon.training.result import AdaptationResult
-from tllib_ancon.training.run import open_run
+from tllib_ancon.training.run import MemoryRun, RunDirectory
 from tllib_ancon.training.source import Model, open_source
 from tllib_ancon.training.teacher import refuse_unread_teacher, with_teacher
 from tllib_ancon.training.without_logits import PlanWithoutLogits
@@ -97,7 +97,7 @@ def adapt(  # noqa: PLR0913
     refuse_unread_teacher(config, teacher)
     user_transforms = TransformSource.of_call(train_transform, evaluation_transform, augment)
     processes.join()
-    run = open_run(config.log)
+    run = MemoryRun() if config.log is None else RunDirectory(config.log)
     with devices.using_processor(config.threads):
         source = open_source(config, model)
         run.refuse_own_checkpoint(source.checkpoint)

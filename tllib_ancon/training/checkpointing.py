@@ -125,11 +125,6 @@ def write_weights(path: Path, weights: State) -> None:
     write_whole(path, lambda file: torch.save(dict(weights), file))
 
 
-def read_weights(path: Path) -> State:
-    weights: State = torch.load(path, map_location="cpu", weights_only=True)
-    return weights
-
-
 def write_arrays(path: Path, arrays: Mapping[str, Array | None]) -> None:
     defined: dict[str, Any] = {name: array for name, array in arrays.items() if array is not None}
     write_whole(path, lambda file: np.savez_compressed(file, **defined))

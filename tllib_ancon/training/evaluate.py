@@ -13,7 +13,6 @@ from tllib_ancon.config.settings import settings_of_call
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.labels import Labels
 from tllib_ancon.data.layouts.arrays import Arrays
-from tllib_ancon.data.tensors import on_cpu
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.measures import evaluation, selection
 from tllib_ancon.models.copies import recording_gradients
@@ -115,11 +114,7 @@ def evaluate(
     progress = Progress(requested.quiet)
     with devices.using_processor(requested.threads):
         predictor = Predictor(requested, model, evaluation_transform, head=head)
-        if labels is None or isinstance(labels, bool):
-            classes = labels
-        else:
-            classes = on_cpu(labels)
-        opened = predictor.open_labelled(images, classes)
+        opened = predictor.open_labelled(images, labels)
         outputs = predictor.logits(opened)
         require_predictions(predicted_classes(outputs), opened)
         domain = in_the_models_order(opened, predictor.network, outputs.shape[1], predictor.source, progress.line)

@@ -15,7 +15,6 @@ from tllib_ancon.models.class_names import (
     aliases_of,
     class_names_of,
     names_of_checkpoint,
-    orders_by_characters,
     orders_naturally,
 )
 from tllib_ancon.runtime.errors import UserError
@@ -63,11 +62,9 @@ class ModelClasses:
             names = class_names_of(network, num_classes)
         if names is None and Path(source.checkpoint).is_file():
             names = names_of_checkpoint(source.checkpoint, num_classes)
-        naturally = None
-        if orders_by_characters(network) and num_classes != IMAGENET_CLASSES:
-            naturally = False
-        elif orders_naturally(network):
-            naturally = True
+        naturally = orders_naturally(network)
+        if naturally is False and num_classes == IMAGENET_CLASSES:
+            naturally = None
         return cls(num_classes, names, aliases_of(network, num_classes, names), naturally)
 
     @property

@@ -48,17 +48,13 @@ class Passes:
         mirrored = self.predict(self.loaders.target, mirror)
         return outputs._replace(logits=mean_prediction(outputs.logits, mirrored.logits))
 
-    def to_adapt_on(self) -> Outputs:
-        """Predictions on the images to adapt on: those on the target where these are the same and there are some."""
-        if self.loaders.num_held_out == 0 and self.target_is_predicted():
-            return self.target()
-        return self._predicted_once("adapted", self.loaders.adapted)
-
     def for_method(self, needs_all: bool) -> Outputs:
-        """Predictions for a method: on all images to adapt on, or on the sample, by which the epoch was scored where
-        nothing is held out."""
+        """Predictions for a method: on all images to adapt on, which are those on the target where nothing is held out
+        and there are some; or on the sample, by which the epoch was scored where nothing is held out."""
+        if needs_all and self.loaders.num_held_out == 0 and self.target_is_predicted():
+            return self.target()
         if needs_all:
-            return self.to_adapt_on()
+            return self._predicted_once("adapted", self.loaders.adapted)
         if self.loaders.num_held_out:
             return self.sample()
         return self.scored()

@@ -36,7 +36,6 @@ def write_prediction_table(config: PredictionsConfig) -> dict[str, int]:
     out = None
     if config.out != STANDARD_OUTPUT:
         out = Path(config.out)
-    if out is not None:
         suffix = out.suffix.lower()
         if suffix not in FORMATS:
             raise UserError(

@@ -15,7 +15,6 @@ from tqdm import tqdm
 
 from tllib_ancon.measures import indicators, selection
 from tllib_ancon.runtime import processes
-from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.processes import is_main
 from tllib_ancon.runtime.text import spelled_here, terminal
 from tllib_ancon.runtime.types import Metrics, Options, Record
@@ -193,11 +192,6 @@ def _end(criterion: str) -> str:
     if selection.CRITERIA[criterion].sign > 0:
         return "higher is better"
     return "lower is better"
-
-
-def require_tracker(name: str) -> None:
-    """Raise an error where the package of a tracker is missing."""
-    require(f"`track={name}`", name, extra="tracking" if name == "tensorboard" else None)
 
 
 def tracker(name: str, run: Path, settings: Options) -> Any:

@@ -23,7 +23,6 @@ from tllib_ancon.training.checkpointing import (
     PREDICTIONS,
     copy_to_cpu,
     read_sealed,
-    read_weights,
     write_predictions,
     write_sealed,
     write_weights,
@@ -248,7 +247,8 @@ class RunDirectory(MemoryRun):
     @on_main
     def load(self, name: str) -> State:
         self._written.result()
-        return read_weights(self.checkpoints / name)
+        weights: State = torch.load(self.checkpoints / name, map_location="cpu", weights_only=True)
+        return weights
 
     @on_main
     def finish(self, result: Record) -> None:
@@ -322,10 +322,3 @@ def _warnings_about_threads(recorded: Record, requested: Record) -> list[str]:
         f"warning: this run began with {recorded_threads} threads of PyTorch and continues with {threads}: its numbers "
         "will differ from those of an uninterrupted run, soon by more than the last bits"
     ]
-
-
-def open_run(log: str | None) -> MemoryRun:
-    """The run directory ``log``, or without one a run in memory."""
-    if log is None:
-        return MemoryRun()
-    return RunDirectory(log)

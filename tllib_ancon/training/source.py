@@ -28,10 +28,10 @@ from tllib_ancon.models.networks import parse_options
 from tllib_ancon.models.outputs import LogitsReader
 from tllib_ancon.models.recipes import OWN, build, imported
 from tllib_ancon.runtime.errors import UserError, reading
+from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import say
 from tllib_ancon.runtime.types import Record
 from tllib_ancon.training.facts import facts_of
-from tllib_ancon.training.progress import require_tracker
 from tllib_ancon.training.resolve import USUAL_IMAGES, USUAL_NETWORK, resolve
 from tllib_ancon.training.run import BEST, CHECKPOINTS, CONFIG, LATEST, STATISTICS, RunDirectory
 
@@ -167,7 +167,7 @@ def require_extras(config: AdaptConfig | PredictConfig | PretrainConfig) -> None
     require_library_of(str(config.arch))
     require_datasets(str(config.data))
     if isinstance(config, RunConfig) and config.track is not None:
-        require_tracker(config.track)
+        require(f"`track={config.track}`", config.track, extra="tracking" if config.track == "tensorboard" else None)
 
 
 def open_source(config: AdaptConfig | PredictConfig, model: Any = None) -> Source:
