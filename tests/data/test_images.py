@@ -31,13 +31,6 @@ def turned():
     return exif
 
 
-@pytest.mark.parametrize("mode", ["RGB", "L", "P", "CMYK", "RGBA", "LA", "1", "F"])
-def test_every_kind_of_image_becomes_rgb(tmp_path, mode):
-    path = str(tmp_path / ("image.tif" if mode in ("F", "CMYK") else "image.png"))
-    Image.new("RGB", (8, 8), (200, 100, 50)).convert(mode).save(path)
-    assert load_image(path).mode == "RGB"
-
-
 def test_an_image_stays_as_it_lies_in_its_file(tmp_path):
     path = str(tmp_path / "lying.jpg")
     Image.new("RGB", (16, 8)).save(path, exif=turned())
@@ -205,12 +198,6 @@ def test_an_item_that_fails_or_is_unlike_the_first():
         domain.image(1)
     with refused("Items, item 2: an image but expected (3, 4, 4) as item 0"):
         domain.image(2)
-
-
-def test_grey_images_get_three_channels():
-    grey = np.arange(16, dtype=np.uint8).reshape(4, 4)
-    for item in (grey, grey[..., None], torch.from_numpy(grey)[None], torch.from_numpy(grey), Image.fromarray(grey)):
-        assert np.array_equal(np.asarray(as_domain(Items(item)).image(0)), grey[..., None].repeat(3, axis=2))
 
 
 def test_a_dataset_without_length():

@@ -1,6 +1,5 @@
 """Every kind of dataset opens as the same images, labels, classes and fingerprint."""
 
-import pickle
 from collections.abc import Callable
 from pathlib import Path
 
@@ -113,18 +112,6 @@ def test_a_domain_is_its_images_labels_and_classes(tmp_path, opened):
     assert some.labels is None or some.labels.tolist() == [1, 2]
     assert domain.without_labels().labels is None
     assert len(domain.subset([])) == 0
-
-
-@of_all
-def test_a_fingerprint_tells_domains_apart(tmp_path, opened):
-    domain = opened(tmp_path)
-    sent = pickle.loads(pickle.dumps(domain))  # as to a worker that is spawned
-    assert np.array_equal(np.asarray(sent.image(5)), np.asarray(domain.image(5)))
-    assert opened(tmp_path).fingerprint() == sent.fingerprint() == domain.fingerprint()
-    others = [domain.subset(range(11)), domain.subset([*range(1, 12), 0]), domain.without_labels()]
-    if opened is folder:
-        del others[2]
-    assert len({domain.fingerprint(), *(other.fingerprint() for other in others)}) == len(others) + 1
 
 
 def test_what_a_program_holds_is_not_cached(tmp_path):

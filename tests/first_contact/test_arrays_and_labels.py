@@ -111,8 +111,9 @@ def test_what_stands_around_a_network_says_what_to_pass():
         (Net().state_dict(), "pass the network that has loaded these weights"),
         (Net, "of a function or a class the network that it makes"),
     ]:
-        with pytest.raises(UserError, match=advice):
-            tllib_ancon.predict(model, PIXELS, **HOW)
+        for function in (tllib_ancon.adapt, tllib_ancon.predict):
+            with pytest.raises(UserError, match=advice):
+                function(model, PIXELS, **HOW)
 
 
 TENSORS_OF_FLOATS = torch.zeros(NUMBER, 3, 16, 16)

@@ -14,19 +14,25 @@ SIDE = 16
 LEVEL = {"norm_mean": (0.5,) * 3, "norm_std": (0.5,) * 3, "image_size": SIDE, "workers": 0}
 
 
-def network(sides):
-    """Predicts which half of an image is brighter: left or right, or top or bottom."""
-    net = nn.Sequential(nn.Conv2d(3, 3, 1, groups=3), nn.Flatten(), nn.Linear(3 * SIDE**2, 2)).eval()
-    pattern = torch.ones(3, SIDE, SIDE)
-    pattern[:, :, SIDE // 2 :] = -1
-    if not sides:
-        pattern = pattern.transpose(1, 2)
+def of_patterns(patterns):
+    """Predicts the pattern (3, H, W) that an image is most like."""
+    head = nn.Linear(3 * SIDE**2, len(patterns))
+    net = nn.Sequential(nn.Conv2d(3, 3, 1, groups=3), nn.Flatten(), head).eval()
     with torch.no_grad():
         net[0].weight.fill_(1)
         net[0].bias.zero_()
-        net[2].weight.copy_(torch.stack([pattern.flatten(), -pattern.flatten()]) / 50)
-        net[2].bias.zero_()
+        head.weight.copy_(patterns.flatten(1))
+        head.bias.zero_()
     return net
+
+
+def network(sides):
+    """Predicts which half of an image is brighter: left or right, or top or bottom."""
+    pattern = torch.ones(3, SIDE, SIDE) / 50
+    pattern[:, :, SIDE // 2 :] *= -1
+    if not sides:
+        pattern = pattern.transpose(1, 2)
+    return of_patterns(torch.stack([pattern, -pattern]))
 
 
 def pictures(sides):
@@ -71,11 +77,9 @@ def test_images_that_are_not_mirrored_still_get_the_callers_augmentation():
 def test_a_mirror_that_exchanges_classes_is_found_although_a_shift_changes_many_predictions(
     capfd,
 ):
-    net = network(sides=True)
     left = torch.randn(3, SIDE, SIDE // 2, generator=torch.Generator().manual_seed(0))
-    pattern = torch.cat([left, -left.flip(2)], 2).flatten()
-    with torch.no_grad():
-        net[2].weight.copy_(torch.stack([pattern, -pattern]))
+    pattern = torch.cat([left, -left.flip(2)], 2)
+    net = of_patterns(torch.stack([pattern, -pattern]))
     images = np.random.default_rng(0).integers(0, 256, (48, SIDE, SIDE, 3), dtype=np.uint8)
     assert tllib_ancon.adapt(net, images, epochs=1, **LEVEL).config.no_hflip is True
     (line,) = about_mirrors(capfd)
@@ -89,12 +93,7 @@ def test_mirrors_that_are_strange_to_the_model_are_told_from_errors(noise, capfd
     generator = torch.Generator().manual_seed(0)
     patterns = torch.randn(10, 3, SIDE, SIDE, generator=generator)
     patterns[:5] += patterns[:5].flip(3)
-    net = nn.Sequential(nn.Conv2d(3, 3, 1, groups=3), nn.Flatten(), nn.Linear(3 * SIDE**2, 10)).eval()
-    with torch.no_grad():
-        net[0].weight.fill_(1)
-        net[0].bias.zero_()
-        net[2].weight.copy_(patterns.flatten(1) / 20)
-        net[2].bias.zero_()
+    net = of_patterns(patterns / 20)
     classes = torch.arange(96) % 10
     images = patterns[classes] + noise * torch.randn(96, 3, SIDE, SIDE, generator=generator)
     pixels = (images / images.std() * 30 + 128).clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).numpy()

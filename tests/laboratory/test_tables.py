@@ -162,15 +162,11 @@ def test_runs_without_labels_have_tables_of_what_needs_none(tmp_path):
 # Selection
 
 
-def test_selection_by_each_criterion(tmp_path):
-    write_run(tmp_path, "ancon", accuracies=(10.0, 30.0, 20.0))
+def test_selection_by_each_criterion_also_of_an_epoch_that_is_not_on_record(tmp_path):
+    run = write_run(tmp_path, "ancon", accuracies=(10.0, 30.0, 20.0))
     made = selection_table(frame_of(tmp_path))
     assert list(made.cells) == ["infomax", "corr_c", "mean_entropy", "largest change"]
     assert numbers(made, "ancon", *made.cells) == [20.0, 30.0, 20.0, 10.0]
-
-
-def test_an_epoch_that_is_not_on_record_is_selected_all_the_same(tmp_path):
-    run = write_run(tmp_path, "ancon", accuracies=(10.0, 30.0, 20.0))
     change_metrics(run, without_scores(1))
     made = selection_table(frame_of(tmp_path))
     assert list(made.cells) == ["infomax", "mean_entropy"]

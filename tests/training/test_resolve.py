@@ -75,22 +75,46 @@ def on_a_cpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: including_emulation)
 
 
+KNOWN = Preprocessing(image_size=96, resize_size=90, crop_fraction=0.9, val_resizing="keep-ratio")
+OF_KNOWN = {"image_size": 96, "resize_size": 90, "crop_fraction": 0.9, "val_resizing": "keep-ratio"}
+
+
 @pytest.mark.parametrize(
-    ("settings", "network", "changed"),
+    ("settings", "images", "changed"),
     [
-        ({}, BATCH_NORM_NETWORK, {}),
-        ({}, LAYER_NORM_NETWORK, {"optimizer": "adamw", "lr": 0.0002, "adapted": "as-given", "step_change": None}),
-        ({"batch_norm": "source"}, BATCH_NORM_NETWORK, {"lr": 0.001}),
-        ({"lr": 0.1}, BATCH_NORM_NETWORK, {"lr": None, "step_change": None}),
-        ({"method": "tent"}, BATCH_NORM_NETWORK, {"adapted": "norm-affine", "views": 1, "step_change": None}),
-        ({"method": "self-training"}, BATCH_NORM_NETWORK, {"views": 1, "step_change": None}),
-        ({"method": "adabn"}, BATCH_NORM_NETWORK, {"adapted": "all", "views": 1, "step_change": None}),
+        ({}, {}, {}),
+        ({"batch_norm": "source"}, {}, {"lr": 0.001}),
+        ({"lr": 0.1}, {}, {"lr": None, "step_change": None}),
+        ({"method": "tent"}, {}, {"adapted": "norm-affine", "views": 1, "step_change": None}),
+        ({"method": "self-training"}, {}, {"views": 1, "step_change": None}),
+        ({"method": "adabn"}, {}, {"adapted": "all", "views": 1, "step_change": None}),
+        ({"criterion": "infomax"}, {"count": 65}, {"batch_size": 59}),
+        ({"criterion": "infomax"}, {"count": 80}, {"batch_size": 64}),
+        ({"criterion": "last"}, {"count": 60}, {"batch_size": 60}),
+        ({"criterion": "infomax", "hold_out": 0.5}, {"count": 60}, {"batch_size": 30}),
+        ({}, {"count": 1}, {"batch_size": 1}),
+        ({}, {"preprocessing": KNOWN}, OF_KNOWN),
+        ({}, {"resizing": "keep-ratio"}, {"train_resizing": "keep-ratio", "val_resizing": "keep-ratio"}),
+        (GREY, {"preprocessing": None}, {"crop_fraction": 1.0}),
+        (GREY, {"preprocessing": None, "resizing": "keep-ratio"}, {"crop_fraction": 1.0}),
+        (GREY, {"preprocessing": None, "side": 64}, {"crop_fraction": 1.0, "image_size": 64}),
+        (GREY, {"preprocessing": None, "side": 63}, {**UNKNOWN_SMALL, "image_size": 63}),
+        ({**GREY, "image_size": 40}, {"preprocessing": None, "side": 64}, {**UNKNOWN_SMALL, "image_size": None}),
+        ({}, {"are_fixed": True, "preprocessing": KNOWN}, {**dict.fromkeys(USUAL_IMAGES), "views": 1}),
     ],
 )
-def test_the_training_follows_the_network_and_the_method(settings, network, changed):
+def test_what_is_left_out_follows_the_method_and_the_images(settings, images, changed):
     expected = {**USUAL_IMAGES, **USUAL_TRAINING, **changed}
-    values, notes = filled_in(AdaptConfig(**settings), facts_about(network))
+    values, notes = filled_in(AdaptConfig(**settings), facts_about(images=replace(IMAGES, **images)))
     assert values == {name: value for name, value in expected.items() if value is not None}
+    assert images or notes == []
+
+
+def test_a_network_without_batch_norm_learns_in_another_way():
+    values, notes = filled_in(AdaptConfig(), facts_about(LAYER_NORM_NETWORK))
+    expected = {**USUAL_IMAGES, **USUAL_TRAINING, "optimizer": "adamw", "lr": 0.0002, "adapted": "as-given"}
+    del expected["step_change"]
+    assert values == expected
     assert notes == []
 
 
@@ -104,44 +128,6 @@ def test_without_images_nothing_is_assumed_of_them():
 def test_half_precision_is_used_where_the_device_computes_in_it(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: not including_emulation)
     assert filled_in(AdaptConfig(), facts_about())[0]["mixed_precision"] == "bf16"
-
-
-@pytest.mark.parametrize(
-    ("count", "settings", "batch_size"),
-    [
-        (65, {"criterion": "infomax"}, 59),
-        (80, {"criterion": "infomax"}, 64),
-        (60, {"criterion": "last"}, 60),
-        (60, {"criterion": "infomax", "hold_out": 0.5}, 30),
-        (1, {}, 1),
-    ],
-)
-def test_a_batch_is_no_larger_than_the_images_to_adapt_on(count, settings, batch_size):
-    values, _ = filled_in(AdaptConfig(**settings), facts_about(images=replace(IMAGES, count=count)))
-    assert values["batch_size"] == batch_size
-
-
-KNOWN = Preprocessing(image_size=96, resize_size=90, crop_fraction=0.9, val_resizing="keep-ratio")
-OF_KNOWN = {"image_size": 96, "resize_size": 90, "crop_fraction": 0.9, "val_resizing": "keep-ratio"}
-
-
-@pytest.mark.parametrize(
-    ("settings", "images", "changed"),
-    [
-        ({}, {"preprocessing": KNOWN}, OF_KNOWN),
-        ({}, {"resizing": "keep-ratio"}, {"train_resizing": "keep-ratio", "val_resizing": "keep-ratio"}),
-        (GREY, {"preprocessing": None}, {"crop_fraction": 1.0}),
-        (GREY, {"preprocessing": None, "resizing": "keep-ratio"}, {"crop_fraction": 1.0}),
-        (GREY, {"preprocessing": None, "side": 64}, {"crop_fraction": 1.0, "image_size": 64}),
-        (GREY, {"preprocessing": None, "side": 63}, {**UNKNOWN_SMALL, "image_size": 63}),
-        ({**GREY, "image_size": 40}, {"preprocessing": None, "side": 64}, {**UNKNOWN_SMALL, "image_size": None}),
-        ({}, {"are_fixed": True, "preprocessing": KNOWN}, {**dict.fromkeys(USUAL_IMAGES), "views": 1}),
-    ],
-)
-def test_images_are_prepared_as_the_network_and_the_layout_say(settings, images, changed):
-    expected = {**USUAL_IMAGES, **USUAL_TRAINING, **changed}
-    values, _ = filled_in(AdaptConfig(**settings), facts_about(images=replace(IMAGES, **images)))
-    assert values == {name: value for name, value in expected.items() if value is not None}
 
 
 @pytest.mark.parametrize(
