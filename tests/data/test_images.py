@@ -31,6 +31,13 @@ def turned():
     return exif
 
 
+@pytest.mark.parametrize("mode", ["RGB", "L", "P", "CMYK", "RGBA", "LA", "1", "F"])
+def test_every_kind_of_image_becomes_rgb(tmp_path, mode):
+    path = str(tmp_path / ("image.tif" if mode in ("F", "CMYK") else "image.png"))
+    Image.new("RGB", (8, 8), (200, 100, 50)).convert(mode).save(path)
+    assert load_image(path).mode == "RGB"
+
+
 def test_an_image_stays_as_it_lies_in_its_file(tmp_path):
     path = str(tmp_path / "lying.jpg")
     Image.new("RGB", (16, 8)).save(path, exif=turned())
