@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 from torch.utils.data import TensorDataset
-from torchvision.transforms import ToTensor
+from torchvision.transforms import Compose, Resize, ToTensor
 
 import tllib_ancon
 from tests.networks import CLASSES, HALVES, Net, Returns
@@ -287,3 +287,26 @@ def test_settings_of_other_data_are_errors(setting, value, tmp_path):
                 function(Net(), images, **HOW, **{setting: value})
     with pytest.raises(UserError, match=rf"`{setting}` is for .*, not for ImageFolder; leave it out"):
         tllib_ancon.predict(Net(), tmp_path, data="ImageFolder", target=["."], **HOW, **{setting: value})
+
+
+def broken(image):
+    raise FileNotFoundError("mean.npy")
+
+
+@pytest.mark.parametrize(
+    ("transform", "message"),
+    [
+        (Resize(16), r"the transform must return tensors \(C, H, W\) of one size, such as by Resize\(\(224, 224\)\)"),
+        (Compose([Resize(16), ToTensor()]), r"must return tensors \(C, H, W\) of one size.*equal size"),
+        (broken, r"item 0: the transform raises FileNotFoundError \(mean\.npy\); repair it"),
+    ],
+)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_transform_that_makes_no_batch_gets_one_line(transform, message, workers):
+    photos = [Image.new("RGB", (20 + number, 24)) for number in range(NUMBER)]
+    with pytest.raises(UserError, match=message):
+        tllib_ancon.predict(Net(), photos, evaluation_transform=transform, workers=workers)
+    with pytest.raises(UserError, match=message):
+        tllib_ancon.adapt(Net(), photos, evaluation_transform=transform, train_transform=transform, workers=workers)
+    whole = Compose([Resize((16, 16)), ToTensor()])  # as the message advises
+    assert len(tllib_ancon.predict(Net(), photos, evaluation_transform=whole, workers=workers).labels) == NUMBER

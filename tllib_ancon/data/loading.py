@@ -95,11 +95,24 @@ class _DomainImages(Dataset[Any]):
         with seeded(_item_seed(self.seed, key)):
             if isinstance(self.transform, ImageTransform):
                 return torch.from_numpy(self.transform.pixels(image))
-            return self.transform(image)
+            try:
+                return self.transform(image)
+            except Exception as error:  # of the user's own transform
+                where = f"domain {self.domain.name}, item {key % len(self)}"
+                raise UserError(
+                    f"{where}: the transform raises {type(error).__name__} ({one_line(error)}); repair it"
+                ) from error
 
     def batch(self, keys: Sequence[int]) -> Any:
         """The items of these keys as one batch."""
-        return default_collate([self[key] for key in keys])
+        items = [self[key] for key in keys]
+        try:
+            return default_collate(items)
+        except (RuntimeError, TypeError) as error:  # of what the user's own transform returns
+            raise UserError(
+                f"domain {self.domain.name}: the transform must return tensors (C, H, W) of one size, such as by "
+                f"Resize((224, 224)) and ToTensor() ({one_line(error)})"
+            ) from error
 
     def finish(self, images: Batch, device: torch.device) -> Any:
         """Images of a batch on the device, normalised there where workers give pixels."""

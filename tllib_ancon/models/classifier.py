@@ -281,7 +281,7 @@ def _named_modules(model: nn.Module, head: str | None) -> list[str]:
     if head is None:
         return []
     names = head.split(",")
-    modules = dict(model.named_modules())
+    modules = [name for name, _ in model.named_modules() if name]
     for name in names:
         if name not in modules:
             raise unknown_name("module of the model", name, modules)

@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from torch.utils.data import default_collate
+import torch
 
 from tllib_ancon.data.batches import Batch, to_device, with_floats_as
 from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.loading import UnlabelledImages
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.copies import recording_gradients
@@ -17,7 +18,9 @@ from tllib_ancon.runtime.errors import UserError
 def probe_of(target: Domain, transform: Transform) -> Any:
     """A few images from the whole target as a network gets them, one :data:`~tllib_ancon.data.batches.Batch`."""
     positions = [number * len(target) // ENOUGH for number in range(ENOUGH)]
-    return default_collate([transform(target.image(position)) for position in positions])
+    images = UnlabelledImages(target, transform)
+    _, batch = images.batch(positions)
+    return images.finish(batch, torch.device("cpu"))
 
 
 def require_gradient(model: Classifier, images: Batch, adapted: str | None) -> None:
