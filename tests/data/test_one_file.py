@@ -7,6 +7,7 @@ import pytest
 import torch
 from PIL import Image
 from torch import nn
+from torch.utils.data import IterableDataset
 
 import tllib_ancon
 from tllib_ancon.runtime.errors import UserError
@@ -68,6 +69,35 @@ def test_a_list_without_files_says_so(tmp_path):
     for function in (tllib_ancon.adapt, tllib_ancon.predict):
         with pytest.raises(UserError, match="the dataset is empty; give one with images"):
             function(network(), [*map(str, tmp_path.glob("*.png"))], **PREPROCESSING)
+
+
+class Stream(IterableDataset):
+    """Images without numbers, of a known length."""
+
+    def __len__(self):
+        return 4
+
+    def __iter__(self):
+        return iter(torch.zeros(4, 3, 8, 8))
+
+
+def test_a_stream_with_a_length_follows_the_advice():
+    with pytest.raises(
+        UserError, match=r"no length or no items by number.* give a list, an array or a map-style dataset"
+    ):
+        tllib_ancon.predict(network(), Stream())
+    assert len(tllib_ancon.predict(network(), [*Stream()]).labels) == 4
+
+
+def test_a_model_of_another_side_follows_the_advice():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 12 * 12, 2))
+    pixels = np.zeros((4, 8, 8, 3), np.uint8)
+    for function in (tllib_ancon.adapt, tllib_ancon.predict, tllib_ancon.assess):
+        with pytest.raises(
+            UserError, match="pass images of the shape that it takes, of files and pixels by `image_size`"
+        ):
+            function(model, pixels, **PREPROCESSING)
+    assert len(tllib_ancon.predict(model, pixels, **{**PREPROCESSING, "image_size": 12}).labels) == 4
 
 
 def test_a_dataset_of_two_views_gets_one_line():

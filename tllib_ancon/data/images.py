@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
+from torch.utils.data import IterableDataset
 
 from tllib_ancon.data.batches import Batch
 from tllib_ancon.data.image_files import FORMATS, read_samples, samples_of
@@ -223,7 +224,8 @@ class Items(Images):
     """Items of a map-style dataset: an image, or a tuple or dict that holds one. Float tensors stay unchanged."""
 
     def __init__(self, dataset: Any, name: str):
-        if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+        has_items = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
+        if not has_items or isinstance(dataset, IterableDataset):
             if hasattr(dataset, "dataset"):
                 raise UserError(f"{name} gives batches, and each image is needed by its number; pass `loader.dataset`")
             raise UserError(

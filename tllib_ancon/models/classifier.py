@@ -17,7 +17,7 @@ from tllib_ancon.data.batches import Batch, num_rows, to_device
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.logits import find_logits
 from tllib_ancon.models.observation import observe
-from tllib_ancon.models.outputs import LogitsReader, OtherOutput, described, output_for, two_logits
+from tllib_ancon.models.outputs import SHAPE, LogitsReader, OtherOutput, described, output_for, two_logits
 from tllib_ancon.models.pooling import create_pool_layer
 from tllib_ancon.models.preprocessing import preprocessing_of, probe_images
 from tllib_ancon.runtime.errors import UserError, unknown_name
@@ -260,7 +260,7 @@ def as_classifier(
         advice = "; give a few images that it takes, as the argument probe"
     else:
         images = to_device(probe, device_of(model))
-        advice = ""
+        advice = SHAPE
     observed = observe(model, images, names, advice)
     if reader is None:
         logits_reader = find_logits(model, images, observed, names)

@@ -20,7 +20,7 @@ Path = tuple[str | int, ...]
 NAMES = ("logits", "out")
 """Under which libraries return logits in an output object or a dict."""
 
-SHAPE = "; pass images of the shape that it takes"
+SHAPE = "; pass images of the shape that it takes, of files and pixels by `image_size`"
 ONE_CHANNEL = "; pass images of one channel, with one number in each of `norm_mean` and `norm_std`"
 
 
