@@ -1,4 +1,4 @@
-"""A refusal says exactly what is wrong, where, and what to do: its whole message is compared."""
+"""A refusal is one line that says what is wrong, where, and what to do."""
 
 from contextlib import contextmanager
 
@@ -16,3 +16,11 @@ def refused(message, **places):
     for name, path in places.items():
         text = text.replace(str(path), name)
     assert text == message
+
+
+@contextmanager
+def one_line(pattern):
+    """The body must raise a UserError of one line, in which the pattern is found."""
+    with pytest.raises(UserError, match=pattern) as error:
+        yield error
+    assert "\n" not in str(error.value)

@@ -8,10 +8,10 @@ import sys
 import pytest
 from packaging.requirements import Requirement
 
+from tests.refusals import one_line
 from tests.test_package import names_of_imports, packages
 from tests.test_release import PROJECT, ROOT
 from tllib_ancon.cli.main import main
-from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.extras import require
 
 EXTRAS = PROJECT["optional-dependencies"]
@@ -106,7 +106,7 @@ def test_a_package_that_is_installed_but_broken_has_a_line_of_its_own(tmp_path, 
         r"^report needs half_installed, which is installed but does not import \(ModuleNotFoundError: No module named "
         r"'its_missing_half'\); reinstall it: pip install --force-reinstall half_installed$"
     )
-    with pytest.raises(UserError, match=message):
+    with one_line(message):
         require("report", "half_installed", extra="report")
 
 

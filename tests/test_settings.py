@@ -10,6 +10,7 @@ from torch import nn
 
 import tllib_ancon
 from tests.conftest import REFUSED
+from tests.refusals import one_line
 from tllib_ancon import methods
 from tllib_ancon.cli.commands import COMMANDS, EvaluateConfig
 from tllib_ancon.cli.laboratory import DemoConfig, ReportConfig
@@ -69,7 +70,7 @@ def test_nan_and_infinity_are_refused(owner):
         for number in (float("nan"), float("inf"), float("-inf")):
             for value in placed(kind, number):
                 method = {"method": next(iter(by_method))} if by_method else {}
-                with pytest.raises(UserError, match=rf"`{name}` must be .*got \(?.*{re.escape(str(number))}"):
+                with one_line(rf"`{name}` must be .*got \(?.*{re.escape(str(number))}"):
                     owner(**{**given, **method, name: value})
 
 
@@ -131,7 +132,7 @@ def test_a_model_brings_the_settings_of_its_pictures():
     assert (config.arch, config.image_size, config.norm_mean) == ("resnet50", 96, (0.5,) * 3)
     assert (config.arch_option, config.bottleneck_dropout) == (("pad_type=same",), 0.4)
     assert resolved(AdaptConfig(image_size=96), start).image_size == 96
-    with pytest.raises(UserError, match=r"`image_size=128` contradicts the run that trained best\.pth: there it is 96"):
+    with one_line(r"`image_size=128` contradicts the run that trained best\.pth: there it is 96"):
         resolved(AdaptConfig(image_size=128), start)
     assert resolved(AdaptConfig(image_size=128, override=True), start).image_size == 128
 
@@ -171,5 +172,5 @@ def test_resolved_settings_have_no_gap_and_those_of_a_run_that_continues_win():
 )
 def test_settings_at_once_and_one_by_one_are_one_line(function, owner):
     """Single settings beside ``config`` would have no effect."""
-    with pytest.raises(UserError, match=re.escape("give `config` or single settings, not both; got `quiet` besides")):
+    with one_line(re.escape("give `config` or single settings, not both; got `quiet` besides")):
         function(config=owner(), quiet=True)

@@ -3,10 +3,9 @@
 import json
 
 import pandas as pd
-import pytest
 
 from benchmarks.toolkit import table
-from tllib_ancon.runtime.errors import UserError
+from tests.refusals import one_line
 
 
 def test_a_row_for_each_script_and_pair_with_the_differences(tmp_path, capsys):
@@ -24,5 +23,5 @@ def test_a_row_for_each_script_and_pair_with_the_differences(tmp_path, capsys):
 
 
 def test_a_folder_without_runs_is_one_line(tmp_path):
-    with pytest.raises(UserError, match=r"give the folder that run\.sh wrote to"):
+    with one_line(r"give the folder that run\.sh wrote to"):
         table.main([str(tmp_path)])

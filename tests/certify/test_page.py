@@ -13,10 +13,10 @@ from PIL import Image
 
 from tests.certify.examples import CLASSES, comparison, disk_is_full
 from tests.certify.serving import Visitor, served
+from tests.refusals import one_line
 from tllib_ancon.certificate.page import serve
 from tllib_ancon.certificate.session import Comparison, Session
 from tllib_ancon.data.answers import ANOTHER
-from tllib_ancon.runtime.errors import UserError
 
 
 @pytest.fixture
@@ -177,7 +177,7 @@ def test_until_the_verdict_a_user_is_told_the_count_alone(page, session):
 def test_a_port_in_use_is_one_line():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        with pytest.raises(UserError, match=rf"port {port} of 127.0.0.1 cannot be used \(address already in use\)"):
+        with one_line(rf"port {port} of 127.0.0.1 cannot be used \(address already in use\)"):
             serve(Session(comparison()), port=port)
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.certify.examples import CLASSES, answer_as_adapted, answers, comparison, disk_is_full
 from tests.conftest import REFUSED
+from tests.refusals import one_line
 from tllib_ancon.certificate.answer_log import AnswerLog
 from tllib_ancon.certificate.session import Comparison, Session, in_words
 from tllib_ancon.data.answers import ANOTHER, CANNOT_TELL, opaque, read_answers
@@ -33,15 +34,15 @@ def path(tmp_path):
 
 @pytest.mark.parametrize(("wrong", "message"), REFUSED["classes"])
 def test_predictions_that_are_none(wrong, message):
-    with pytest.raises(UserError, match=f"the source model's predictions .*{message}"):
+    with one_line(f"the source model's predictions .*{message}"):
         Comparison(wrong, [0, 0, 0], list("abc"), CLASSES)
-    with pytest.raises(UserError, match=f"the adapted model's predictions .*{message}"):
+    with one_line(f"the adapted model's predictions .*{message}"):
         Comparison([0, 0, 0], wrong, list("abc"), CLASSES)
 
 
 @pytest.mark.parametrize("images", [0, 1200])
 def test_equal_predictions_leave_nothing_to_certify(images):
-    with pytest.raises(UserError, match=rf"nothing to certify: .* equal on all {images:,} images"):
+    with one_line(rf"nothing to certify: .* equal on all {images:,} images"):
         comparison(images, 0)
 
 
@@ -134,7 +135,7 @@ def test_no_flipped_bit_and_no_lost_newline_costs_an_answer(path):
         damaged = bytearray(whole)
         damaged[bit // 8] ^= 1 << bit % 8
         path.write_bytes(damaged)
-        with pytest.raises(UserError, match=r"line [12], cannot be read"):
+        with one_line(r"line [12], cannot be read"):
             AnswerLog(path, header)
         assert path.read_bytes() == damaged
     path.write_bytes(whole[:-1])
@@ -146,7 +147,7 @@ def test_a_line_without_a_checksum_is_damaged(path, line):
     AnswerLog(path, HEADER)
     with open(path, "a") as file:
         file.write(f"{line}\n")
-    with pytest.raises(UserError, match="line 2, cannot be read"):
+    with one_line("line 2, cannot be read"):
         AnswerLog(path, HEADER)
 
 
@@ -163,7 +164,7 @@ def test_a_line_without_a_checksum_is_damaged(path, line):
 def test_a_file_of_another_session_is_refused_and_kept(path, name, value, message):
     AnswerLog(path, HEADER)
     content = path.read_bytes()
-    with pytest.raises(UserError, match=message):
+    with one_line(message):
         AnswerLog(path, {**HEADER, name: value})
     assert path.read_bytes() == content
 
@@ -173,12 +174,12 @@ def test_a_full_disk_leaves_the_answers_before(path, monkeypatch):
     content = path.read_bytes()
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", disk_is_full)
-        with pytest.raises(UserError, match=r"No space left on device.*what it held before is kept"):
+        with one_line(r"No space left on device.*what it held before is kept"):
             log.append({"image": "b.jpg", "answer": 1})
     assert path.read_bytes() == content
     log.append(ENTRY)
     assert AnswerLog(path, HEADER).entries == [ENTRY]
-    with pytest.raises(UserError, match="could not be written"):
+    with one_line("could not be written"):
         AnswerLog(path.parent / "missing" / "answers.jsonl", HEADER)
 
 
@@ -255,7 +256,7 @@ def test_a_session_that_is_restarted_after_every_answer_is_the_same(tmp_path_fac
             session.undo()
             given_answers.pop()
         else:
-            with pytest.raises(UserError, match="no answer to take back"):
+            with one_line("no answer to take back"):
                 session.undo()
     restarted = Session(models, seed=seed, log=log)
     in_one_go = Session(models, seed=seed)
@@ -278,7 +279,7 @@ def test_answers_after_a_gap_are_not_used(path):
     session = Session(models, log=path)
     position, name, _ = session.asked(0)
     before = CLASSES[labels[position]]
-    with pytest.raises(UserError, match=f"two answers for '{name}': '{before}' before, now 'another'"):
+    with one_line(f"two answers for '{name}': '{before}' before, now 'another'"):
         session.answer_all({**labels, position: ANOTHER})
     assert session.answer_all(labels) > 4
     assert session.test.verdict == "better"
@@ -307,7 +308,7 @@ def test_a_log_that_this_session_did_not_write_is_refused(path):
         log = AnswerLog(path, header)
         for entry in entries:
             log.append(entry)
-        with pytest.raises(UserError, match=message):
+        with one_line(message):
             Session(models, log=path)
 
 

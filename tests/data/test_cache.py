@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 
 from tests.data.conftest import epoch_of
+from tests.refusals import one_line
 from tllib_ancon.data.cache import cached, kept_in_memory
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import load_image
@@ -23,7 +24,6 @@ from tllib_ancon.data.transforms import (
     evaluation_transform,
     train_transform,
 )
-from tllib_ancon.runtime.errors import UserError
 
 pytestmark = pytest.mark.posix
 
@@ -65,7 +65,7 @@ def test_tensors_are_the_same_once_images_are_read(store, domain, make, kind, wo
     assert torch.equal(tensors(kept.subset(range(12)), transform, workers), expected)
     if kind == "keep-ratio":
         os.remove(domain.paths[0])
-        with pytest.raises(UserError, match=r"0\.png.*pass `skip_corrupt=True`"):
+        with one_line(r"0\.png.*pass `skip_corrupt=True`"):
             kept.image(0, transform.resizing)
     some = kept.subset([7, 3, 3])
     assert torch.equal(tensors(some, transform, workers), tensors(some, transform, 0))
@@ -128,8 +128,8 @@ def test_an_image_whose_bytes_changed_is_decoded_again(tmp_path, domain, damage)
 def test_an_image_that_cannot_be_decoded_and_a_full_disk_are_named(tmp_path, domain, monkeypatch):
     Path(domain.paths[7]).write_bytes(b"no image")
     images = of_file(tmp_path / "cache", domain)
-    with pytest.raises(UserError, match=r"7\.png: cannot be decoded"):
+    with one_line(r"7\.png: cannot be decoded"):
         images(7)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=12 * 24 * 24 * 3 - 1))
-    with pytest.raises(UserError, match=r"no room for the image cache .* of 0\.00 GB"):
+    with one_line(r"no room for the image cache .* of 0\.00 GB"):
         of_file(tmp_path / "other", domain)

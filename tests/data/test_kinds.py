@@ -8,11 +8,11 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.refusals import one_line
 from tllib_ancon.data.cache import cached
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.open import as_domain, open_domain
 from tllib_ancon.data.transforms import Resizing
-from tllib_ancon.runtime.errors import UserError
 
 CLASSES = ["bike", "bus", "car"]
 COUNT = 12
@@ -115,5 +115,5 @@ def test_a_domain_is_its_images_labels_and_classes(tmp_path, opened):
 
 
 def test_what_a_program_holds_is_not_cached(tmp_path):
-    with pytest.raises(UserError, match="Pairs: `cache` is for files and Hugging Face datasets"):
+    with one_line("Pairs: `cache` is for files and Hugging Face datasets"):
         cached(python(tmp_path), tmp_path / "cache", [Resizing(16)])

@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import IterableDataset
 
 import tllib_ancon
-from tllib_ancon.runtime.errors import UserError
+from tests.refusals import one_line
 
 PREPROCESSING = {"image_size": 8, "norm_mean": (0, 0, 0), "norm_std": (1, 1, 1), "quiet": True}
 
@@ -41,7 +41,7 @@ def test_an_image_list_is_read_with_its_labels(photos):
 def test_a_list_outside_its_folder_follows_the_advice(photos, tmp_path_factory):
     image_list = tmp_path_factory.mktemp("lists") / "target.txt"
     image_list.write_text(str(photos / "0.png"))
-    with pytest.raises(UserError, match="pass `allow_outside_root=True`"):
+    with one_line("pass `allow_outside_root=True`"):
         tllib_ancon.predict(network(), image_list, **PREPROCESSING)
     predictions = tllib_ancon.predict(network(), image_list, allow_outside_root=True, **PREPROCESSING)
     assert len(predictions.labels) == 1
@@ -61,13 +61,13 @@ def test_what_is_no_image_says_what_to_give(photos, name, advice):
     (photos / "coco.json").write_text('{"images": []}')
     (photos / "photos.zip").write_bytes(b"PK")
     for function in (tllib_ancon.adapt, tllib_ancon.predict):
-        with pytest.raises(UserError, match=advice):
+        with one_line(advice):
             function(network(), photos / name, **PREPROCESSING)
 
 
 def test_a_list_without_files_says_so(tmp_path):
     for function in (tllib_ancon.adapt, tllib_ancon.predict):
-        with pytest.raises(UserError, match="the dataset is empty; give one with images"):
+        with one_line("the dataset is empty; give one with images"):
             function(network(), [*map(str, tmp_path.glob("*.png"))], **PREPROCESSING)
 
 
@@ -102,14 +102,14 @@ def test_a_model_of_another_side_follows_the_advice():
 
 def test_a_dataset_of_two_views_gets_one_line():
     views = [((torch.zeros(3, 8, 8), torch.ones(3, 8, 8)), 0)] * 4
-    with pytest.raises(UserError, match=r"item 0: \(tensor\(.* is no image; expected") as raised:
+    with one_line(r"item 0: \(tensor\(.* is no image; expected") as raised:
         tllib_ancon.predict(network(), views)
     assert "\n" not in str(raised.value)
 
 
 def test_pixels_in_wide_integers_follow_the_advice():
     pixels = torch.randint(0, 255, (4, 3, 8, 8))
-    with pytest.raises(UserError, match="images are int64; convert pixels from 0 to 255 to uint8"):
+    with one_line("images are int64; convert pixels from 0 to 255 to uint8"):
         tllib_ancon.predict(network(), pixels, quiet=True)
     assert len(tllib_ancon.predict(network(), pixels.to(torch.uint8), **PREPROCESSING).labels) == 4
 
@@ -134,13 +134,13 @@ def test_paths_in_other_forms_than_a_list(photos, as_people_have_them):
 
 def test_a_table_follows_the_advice(photos):
     table = pytest.importorskip("pandas").DataFrame({"path": map(str, photos.glob("*.png")), "label": 0})
-    with pytest.raises(UserError, match=r"pass the column of paths alone, such as table\['path'\]$"):
+    with one_line(r"pass the column of paths alone, such as table\['path'\]$"):
         tllib_ancon.predict(network(), table, **PREPROCESSING)
 
 
 def test_one_image_follows_the_advice():
     for image in (np.zeros((8, 8, 3), np.uint8), torch.zeros(3, 8, 8, dtype=torch.uint8)):
-        with pytest.raises(UserError, match=r"is the shape of one image; pass a list of images, such as \[image\]"):
+        with one_line(r"is the shape of one image; pass a list of images, such as \[image\]"):
             tllib_ancon.predict(network(), image, **PREPROCESSING)
         assert len(tllib_ancon.predict(network(), [image], **PREPROCESSING).labels) == 1
 
@@ -149,7 +149,7 @@ def test_a_network_of_one_channel_follows_the_advice():
     pixels = np.zeros((4, 8, 8), np.uint8)
     network_of_one_channel = nn.Sequential(nn.Conv2d(1, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
     for function in (tllib_ancon.adapt, tllib_ancon.predict):
-        with pytest.raises(UserError, match="pass images of one channel, with one number in each of `norm_mean`"):
+        with one_line("pass images of one channel, with one number in each of `norm_mean`"):
             function(network_of_one_channel, pixels, **PREPROCESSING)
     one_channel = {**PREPROCESSING, "norm_mean": (0,), "norm_std": (1,)}
     assert len(tllib_ancon.predict(network_of_one_channel, pixels, **one_channel).labels) == 4

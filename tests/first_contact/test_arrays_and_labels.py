@@ -13,9 +13,9 @@ from torchvision.transforms import Compose, Resize, ToTensor
 import tllib_ancon
 from tests.networks import CLASSES, HALVES, Net, Returns
 from tests.networks import PIXELS as ALL_PIXELS
+from tests.refusals import one_line
 from tllib_ancon.cli.main import main
 from tllib_ancon.data.open import as_domain
-from tllib_ancon.runtime.errors import UserError
 
 NUMBER = 24
 SETTINGS = {**HALVES, "image_size": 16}
@@ -83,7 +83,7 @@ def test_tensors_that_nobody_normalised_are_told_and_the_advice_leads_on(functio
 def test_a_mean_of_bytes_follows_the_advice():
     of_bytes = {"norm_mean": (127.5,) * 3, "norm_std": (127.5,) * 3}
     for function in (tllib_ancon.adapt, tllib_ancon.predict, tllib_ancon.check):
-        with pytest.raises(UserError, match=r"pixels from 0 to 1, got 127\.5; pass .* divided by 255"):
+        with one_line(r"pixels from 0 to 1, got 127\.5; pass .* divided by 255"):
             function(Net(), PIXELS, **of_bytes)
     divided = {name: tuple(value / 255 for value in values) for name, values in of_bytes.items()}
     assert divided == HALVES
@@ -97,7 +97,7 @@ def test_a_dataset_that_no_process_can_be_sent_gets_a_line():
     method = multiprocessing.get_start_method()
     multiprocessing.set_start_method("spawn", force=True)
     try:
-        with pytest.raises(UserError, match=r"Can't pickle.*; define it at the top level .*, or pass `workers=0`"):
+        with one_line(r"Can't pickle.*; define it at the top level .*, or pass `workers=0`"):
             tllib_ancon.predict(Net(), images, **SETTINGS)
     finally:
         multiprocessing.set_start_method(method, force=True)
@@ -112,7 +112,7 @@ def test_what_stands_around_a_network_says_what_to_pass():
         (Net, "of a function or a class the network that it makes"),
     ]:
         for function in (tllib_ancon.adapt, tllib_ancon.predict):
-            with pytest.raises(UserError, match=advice):
+            with one_line(advice):
                 function(model, PIXELS, **HOW)
 
 
@@ -127,7 +127,7 @@ def test_settings_without_effect_on_tensors_are_errors(name, images):
     if name != "padding":
         calls += [tllib_ancon.predict, tllib_ancon.assess, lambda *inputs, **given: certify(*inputs, **given)]
     for call in calls:
-        with pytest.raises(UserError, match=f"`{name}` has no effect on tensors of floats"):
+        with one_line(f"`{name}` has no effect on tensors of floats"):
             call(Net(), images, **settings)
 
 
@@ -136,10 +136,10 @@ def certify(model, images, adapted=None, **settings):
 
 
 def test_a_setting_beside_a_transform_that_replaces_it_is_an_error():
-    with pytest.raises(UserError, match="`norm_mean` has no effect beside `evaluation_transform`"):
+    with one_line("`norm_mean` has no effect beside `evaluation_transform`"):
         tllib_ancon.predict(Net(), PIXELS, evaluation_transform=ToTensor(), norm_mean=(0.5,) * 3)
     transforms = {"train_transform": ToTensor(), "evaluation_transform": ToTensor()}
-    with pytest.raises(UserError, match="`padding` has no effect beside `evaluation_transform`"):
+    with one_line("`padding` has no effect beside `evaluation_transform`"):
         tllib_ancon.check(Net(), PIXELS, **transforms, padding=4)
 
 
@@ -180,20 +180,20 @@ def test_an_image_without_finite_output_has_no_class():
     ],
 )
 def test_the_error_of_an_adaptation_names_the_image(method, images, message):
-    with pytest.raises(UserError, match=message):
+    with one_line(message):
         tllib_ancon.adapt(Dividing(), images, method=method, **QUICK)
 
 
 def test_the_error_of_an_adaptation_without_any_finite_output_is_about_the_weights():
-    with pytest.raises(UserError, match="not finite on any image: its weights are damaged"):
+    with one_line("not finite on any image: its weights are damaged"):
         tllib_ancon.adapt(Dividing(), np.zeros_like(PIXELS), method="ancon", **QUICK)
 
 
 def test_assess_and_certify_name_the_image():
     message = "logits are not finite on 1 of 24 images: image 7"
-    with pytest.raises(UserError, match=message):
+    with one_line(message):
         tllib_ancon.assess(Dividing(), WITH_A_BLACK_IMAGE, **HOW)
-    with pytest.raises(UserError, match=f"the adapted model's {message}"):
+    with one_line(f"the adapted model's {message}"):
         certify(Net(), WITH_A_BLACK_IMAGE, Dividing(), **HOW)
 
 
@@ -204,7 +204,7 @@ def masking(value):
 
 
 def test_a_class_masked_by_infinity_is_an_error_whose_advice_leads_on():
-    with pytest.raises(UserError, match=r"not finite on any image: .* masks classes by infinity. .* mask by -1000"):
+    with one_line(r"not finite on any image: .* masks classes by infinity. .* mask by -1000"):
         tllib_ancon.adapt(masking(-torch.inf), PIXELS, **QUICK)
     result = tllib_ancon.adapt(masking(-1000), PIXELS, **QUICK)
     assert CLASSES - 1 not in tllib_ancon.predict(result.model, PIXELS, **HOW).labels
@@ -258,10 +258,10 @@ def test_labels_that_count_from_one_are_told(capfd):
     ],
 )
 def test_labels_in_other_forms_get_a_message_about_labels(labels, message):
-    with pytest.raises(UserError, match=message):
+    with one_line(message):
         tllib_ancon.adapt(Net(), PIXELS, labels=labels, **QUICK)
     if "range" not in message and not isinstance(labels, dict):
-        with pytest.raises(UserError, match=message.replace("labels are", "are")):
+        with one_line(message.replace("labels are", "are")):
             certify(Net(), PIXELS, labels=labels, **HOW)
 
 
@@ -273,7 +273,7 @@ def test_whole_numbers_as_objects_are_labels():
 def test_text_labels_are_matched_to_names_of_classes():
     domain = as_domain(PIXELS[:3], labels=["dog", "cat", "dog"], classes=["cat", "dog"])
     assert domain.labels.tolist() == [1, 0, 1]
-    with pytest.raises(UserError, match=r"unknown class in .*labels: 'dgo'; did you mean 'dog'"):
+    with one_line(r"unknown class in .*labels: 'dgo'; did you mean 'dog'"):
         as_domain(PIXELS[:1], labels=["dgo"], classes=["cat", "dog"])
 
 
@@ -283,9 +283,9 @@ def test_settings_of_other_data_are_errors(setting, value, tmp_path):
         Image.fromarray(pixels).save(tmp_path / f"{number:02}.png")
     for images in (PIXELS, tmp_path):
         for function in (tllib_ancon.adapt, tllib_ancon.predict, tllib_ancon.evaluate):
-            with pytest.raises(UserError, match=rf"`{setting}` is for .*, not for images .*; leave it out"):
+            with one_line(rf"`{setting}` is for .*, not for images .*; leave it out"):
                 function(Net(), images, **HOW, **{setting: value})
-    with pytest.raises(UserError, match=rf"`{setting}` is for .*, not for ImageFolder; leave it out"):
+    with one_line(rf"`{setting}` is for .*, not for ImageFolder; leave it out"):
         tllib_ancon.predict(Net(), tmp_path, data="ImageFolder", target=["."], **HOW, **{setting: value})
 
 

@@ -12,9 +12,9 @@ from torchvision import transforms
 
 import tllib_ancon
 from tests.networks import PIXELS
+from tests.refusals import one_line
 from tllib_ancon.cli.main import main
 from tllib_ancon.models.loading import load
-from tllib_ancon.runtime.errors import UserError
 
 HALVES = ["--norm-mean", "0.5", "0.5", "0.5", "--norm-std", "0.5", "0.5", "0.5"]
 IMAGES = PIXELS[:8]
@@ -42,7 +42,7 @@ def test_a_changed_head_names_a_way_that_works(tmp_path, monkeypatch):
     module = {}
     exec(MODULE, module)
     torch.save(module["build"]().state_dict(), "model.pth")
-    with pytest.raises(UserError, match=r"fc\.1\.weight is not part .* pass `model=MODULE:FUNCTION`"):
+    with one_line(r"fc\.1\.weight is not part .* pass `model=MODULE:FUNCTION`"):
         load(tmp_path / "model.pth", "torchvision/shufflenet_v2_x0_5")
     (tmp_path / "changed_head.py").write_text(MODULE)
     Image.new("RGB", (32, 32)).save("a.png")
@@ -64,7 +64,7 @@ def test_the_assumed_size_is_the_one_that_is_used(tmp_path, capfd):
 def test_a_network_of_one_channel_adapts_by_its_path(norm, tmp_path, capfd):
     checkpoint = tmp_path / "grey.pth"
     torch.save(network(in_chans=1).state_dict(), checkpoint)
-    with pytest.raises(UserError, match="for a network of 1 channels pass `arch_option=in_chans=1`"):
+    with one_line("for a network of 1 channels pass `arch_option=in_chans=1`"):
         load(checkpoint, "timm/test_resnet")
     photos = tmp_path / "photos"
     photos.mkdir()
@@ -77,7 +77,7 @@ def test_a_network_of_one_channel_adapts_by_its_path(norm, tmp_path, capfd):
 
 
 def test_four_channels_are_one_line():
-    with pytest.raises(UserError, match="takes images of 4 channels, and images here get 3"):
+    with one_line("takes images of 4 channels, and images here get 3"):
         tllib_ancon.predict(network(in_chans=4), IMAGES, image_size=32)
 
 
@@ -118,7 +118,7 @@ def test_metadata_of_a_part_count_where_images_enter_it_unchanged(capfd):
     assert not capfd.readouterr().err
     np.testing.assert_allclose(tllib_ancon.predict(nn.Sequential(plain), IMAGES, **HOW).probabilities, expected)
     assert "which images enter unchanged" in capfd.readouterr().err
-    with pytest.raises(UserError, match=r"`norm_mean` and `norm_std` .0 and 1 for a model that normalises"):
+    with one_line(r"`norm_mean` and `norm_std` .0 and 1 for a model that normalises"):
         tllib_ancon.predict(nn.Sequential(nn.Softplus(), plain), IMAGES, **HOW)
 
 
@@ -153,13 +153,13 @@ def test_a_network_of_a_function_is_tried_with_the_images(command, tmp_path, mon
 
 def test_weights_of_another_network_are_not_several_networks(tmp_path):
     torch.save(network().state_dict(), tmp_path / "model.pth")
-    with pytest.raises(UserError, match=r"does not fit the network: .* Give the `arch` that it was trained with"):
+    with one_line(r"does not fit the network: .* Give the `arch` that it was trained with"):
         tllib_ancon.predict(tmp_path / "model.pth", IMAGES, **HOW)
 
 
 def test_weights_that_do_not_fit_the_users_network_get_advice_about_that_network(tmp_path):
     torch.save(timm.create_model("test_resnet", num_classes=7).state_dict(), tmp_path / "model.pth")
-    with pytest.raises(UserError, match=r"has shape \(7, .*\. Give the network that it was trained with"):
+    with one_line(r"has shape \(7, .*\. Give the network that it was trained with"):
         tllib_ancon.predict(network(), IMAGES, checkpoint=str(tmp_path / "model.pth"), **HOW)
 
 

@@ -9,10 +9,10 @@ from torch import nn
 
 from tests.first_contact.test_every_model import FORMS
 from tests.networks import PIXELS, PREPROCESSING, QUICK, VIT, Net, Returns, normalised, state_of, transformer
+from tests.refusals import one_line
 from tllib_ancon import adapt, assess, certify, online, predict
 from tllib_ancon.models.classifier import as_classifier
 from tllib_ancon.models.outputs import two_logits
-from tllib_ancon.runtime.errors import UserError
 
 HOW = {**PREPROCESSING, "workers": 0}
 FAST = {**QUICK, **PREPROCESSING}
@@ -38,7 +38,7 @@ def test_the_chosen_output_is_said_and_a_run_remembers_it(tmp_path, capsys):
     settings = {**FAST, "quiet": False, "log": str(tmp_path / "run")}
     result = adapt(Returns(FORMS["features, logits"]), PIXELS, method="ancon", **settings)
     assert "[1] is taken for its logits, (B, 4)" in capsys.readouterr().err
-    with pytest.raises(UserError, match=BOTH_ARE_READ):
+    with one_line(BOTH_ARE_READ):
         result.certify()
 
 
@@ -108,13 +108,13 @@ class Only(nn.Module):
 def test_outputs_of_several_heads_are_asked_for(model, key, place):
     model.eval()
     for call in EVERYWHERE.values():
-        with pytest.raises(UserError, match=rf"several tensors.*{place}.*Wrap it .*head='head'") as error:
+        with one_line(rf"several tensors.*{place}.*Wrap it .*head='head'") as error:
             call(model)
         assert "\n" not in str(error.value)
     result = adapt(model, PIXELS, head="other", **FAST)  # the advice
     expected = probabilities(model, head="other")
     assert expected.shape[1] == model.other.out_features
-    with pytest.raises(UserError, match=BOTH_ARE_READ):
+    with one_line(BOTH_ARE_READ):
         result.certify()
     np.testing.assert_allclose(probabilities(Only(model, key)), expected, atol=1e-6)  # the other advice
 
@@ -158,7 +158,7 @@ def test_a_network_of_another_output_takes_adabn_and_tent_alone():
     learnt = adapt(model, images, method="tent", epochs=1, batch_size=8, **settings)
     assert not torch.equal(learnt.model[1].weight, model[1].weight)
     assert "tent" in str(learnt)
-    with pytest.raises(UserError, match="adabn"):
+    with one_line("adabn"):
         adapt(model, images, **settings)
 
 
@@ -203,7 +203,7 @@ def test_probabilities_are_used_as_such_in_every_command(kind, capsys):
     np.testing.assert_allclose(probabilities(result), probabilities(of_logits), atol=0.02)
     priors = [assess(network, PIXELS, **HOW).class_prior for network in (plain, model)]
     np.testing.assert_allclose(*priors)
-    with pytest.raises(UserError, match=BOTH_ARE_READ):
+    with one_line(BOTH_ARE_READ):
         certify(plain, model, PIXELS, **HOW)
 
 
@@ -232,7 +232,7 @@ def test_a_stream_of_probabilities_learns_as_from_logits(method):
 def test_a_multi_label_classifier_gets_a_line(build, advice):
     model = build()
     for call in EVERYWHERE.values():
-        with pytest.raises(UserError, match=f"multi-label.*Classes exclude each other here.*{advice}"):
+        with one_line(f"multi-label.*Classes exclude each other here.*{advice}"):
             call(model)
     if isinstance(model, Returns):  # the advice
         model = Net()
@@ -256,7 +256,7 @@ def headless(library):
     ("library", "way"), [("timm", "create_model"), ("transformers", "AutoModelForImageClassification")]
 )
 def test_a_network_without_a_classifier_is_no_classifier(library, way, door):
-    with pytest.raises(UserError, match=rf"returns \d+ features and no logits, as it has no classifier; .*{way}"):
+    with one_line(rf"returns \d+ features and no logits, as it has no classifier; .*{way}"):
         EVERYWHERE[door](headless(library))
 
 

@@ -16,10 +16,11 @@ from tests.conftest import REFUSED
 from tests.domains_on_disk import small_arguments, write_domains
 from tests.end_to_end.killable import wait_for
 from tests.in_this_process import Ended
+from tests.refusals import one_line
 from tllib_ancon.laboratory import local
 from tllib_ancon.laboratory.local import LOG, Command, EngineConfig, Local, environments, finished, visible_gpus
 from tllib_ancon.laboratory.plan import PlannedRun
-from tllib_ancon.runtime.errors import Interrupted, UserError
+from tllib_ancon.runtime.errors import Interrupted
 from tllib_ancon.training.files import lock_folder
 
 SOURCES = [PlannedRun(f"source/{name}", "pretrain", {"root": name}) for name in "abc"]
@@ -198,7 +199,7 @@ def test_each_run_has_gpus_and_threads_of_its_own(settings, visible, expected):
 
 @pytest.mark.parametrize(("settings", "gpus", "message"), REFUSED["engines"])
 def test_settings_that_are_refused(settings, gpus, message):
-    with pytest.raises(UserError, match=message):
+    with one_line(message):
         environments(EngineConfig(**settings), EIGHT[:gpus], 16)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.refusals import one_line
 from tests.toolkit.conftest import EXAMPLES, requires_checkout
 from tllib_ancon import methods
 from tllib_ancon.cli.main import parse
@@ -15,7 +16,6 @@ from tllib_ancon.data.layouts.corrupted_images import ImageNetC
 from tllib_ancon.data.layouts.tllib import TABLES
 from tllib_ancon.laboratory import plan
 from tllib_ancon.laboratory import published as numbers
-from tllib_ancon.runtime.errors import UserError
 
 OUT = Path("out")
 
@@ -86,7 +86,7 @@ def test_pairs_are_selected_by_name_pattern_and_group():
     assert len(loaded.select(pairs=["*/5"]).pairs) == 18
     assert "defocus_blur/1" in loaded.select(pairs=["standard"]).pairs
     assert loaded.replace(pairs=["contrast/2", "A-D"]).all_domains == ["A", "D", "contrast/2"]
-    with pytest.raises(UserError, match=r"did you mean 'frost/5'"):
+    with one_line(r"did you mean 'frost/5'"):
         loaded.select(pairs=["frst/5"])
-    with pytest.raises(UserError, match="did you mean 'office31'"):
+    with one_line("did you mean 'office31'"):
         plan.load("office-31")

@@ -12,7 +12,7 @@ import pytest
 
 import tllib_ancon.laboratory.published as numbers
 from tests.conftest import SHARED
-from tllib_ancon import UserError
+from tests.refusals import one_line
 
 FOLDER = files("tllib_ancon.laboratory") / "paper"
 LABELS = {"method", "start", "seed", "source"}
@@ -109,7 +109,7 @@ def test_starts_seeds_and_tables_that_are_none():
     assert {row.seed for row in digits} == {"", "2019", "2020", "2021"}
     assert numbers.other("officehome_ece") == []
     for read in (numbers.published, numbers.other):
-        with pytest.raises(UserError, match=r"'ofice31'; did you mean 'office31'"):
+        with one_line(r"'ofice31'; did you mean 'office31'"):
             read("ofice31")
 
 

@@ -18,11 +18,12 @@ from tests.domains_on_disk import small_arguments
 from tests.end_to_end.killable import wait_for
 from tests.faults.outcomes import differences, outcome
 from tests.in_this_process import runs_here
+from tests.refusals import one_line
 from tllib_ancon.cli.commands import COMMANDS
 from tllib_ancon.cli.main import main, parser_of
 from tllib_ancon.laboratory.local import LOG, EngineConfig, Local, finished
 from tllib_ancon.laboratory.plan import PlannedRun
-from tllib_ancon.runtime.errors import Interrupted, UserError
+from tllib_ancon.runtime.errors import Interrupted
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install '.[ray]'")
 ray_engine = pytest.importorskip("tllib_ancon.laboratory.ray")
@@ -149,9 +150,9 @@ def test_sigterm_reaches_the_commands(engine, domains, tmp_path):
 
 
 def test_more_than_the_nodes_have(engine):
-    with pytest.raises(UserError, match="`gpus_per_run` 2: no node of the cluster has as many; give at most 0"):
+    with one_line("`gpus_per_run` 2: no node of the cluster has as many; give at most 0"):
         ray_engine._OnRay(EngineConfig(engine="ray", gpus_per_run=2))
-    with pytest.raises(UserError, match="`cpus_per_run` 64: no node of the cluster has as many for a run"):
+    with one_line("`cpus_per_run` 64: no node of the cluster has as many for a run"):
         ray_engine._OnRay(EngineConfig(engine="ray", cpus_per_run=64))
 
 
@@ -166,7 +167,7 @@ def test_a_folder_that_a_node_does_not_share(cluster, engine, domains, tmp_path)
     try:
         wait_for(lambda: any(found["NodeName"] == "apart" for found in ray_engine._nodes(alive=True)))
         message = f"node apart does not share the folder {tmp_path}: every node needs the same one"
-        with pytest.raises(UserError, match=re.escape(message)):
+        with one_line(re.escape(message)):
             engine.execute([source(domains, tmp_path, 0)], str(domains), tmp_path, print)
         assert list(tmp_path.iterdir()) == []
     finally:

@@ -9,10 +9,10 @@ import shutil
 import pytest
 
 from tests.laboratory.fabricated import frame_of, write_run, write_source
+from tests.refusals import one_line
 from tllib_ancon.cli.main import main
 from tllib_ancon.laboratory.finished_runs import read_runs, refuse_mixed_settings, runs_csv
 from tllib_ancon.laboratory.report import write_report
-from tllib_ancon.runtime.errors import UserError
 
 
 def refuse(folder, *varied):
@@ -54,17 +54,17 @@ def test_the_source_is_found_after_the_folder_was_moved(tmp_path):
 
 
 def test_nothing_to_report(tmp_path):
-    with pytest.raises(UserError, match="is not a folder"):
+    with one_line("is not a folder"):
         read_runs([tmp_path / "none"])
     write_source(tmp_path, "A", 0)
-    with pytest.raises(UserError, match="no finished adaptation"):
+    with one_line("no finished adaptation"):
         read_runs([tmp_path])
     (write_run(tmp_path, "ancon") / "result.json").write_text("{}")
-    with pytest.raises(UserError, match=r"no finished adaptation in .* \(.*cannot be read as a finished"):
+    with one_line(r"no finished adaptation in .* \(.*cannot be read as a finished"):
         read_runs([tmp_path])
     for folder in ("a", "b"):
         write_run(tmp_path / folder, "ancon")
-    with pytest.raises(UserError, match=r"a/erm/A-D/ancon-seed0 and .*/b/.* hold the same run; give one of them"):
+    with one_line(r"a/erm/A-D/ancon-seed0 and .*/b/.* hold the same run; give one of them"):
         write_report([tmp_path], out=tmp_path / "report")
 
 
@@ -84,7 +84,7 @@ def test_runs_of_one_table_may_differ_in_what_tells_them_apart_and_no_other_sett
     for name, value in {"epochs": 12, "data": "OfficeHome", "arch": "resnet34", "image_size": 96}.items():
         write_run(tmp_path / name, "ancon", "A-D")
         other = write_run(tmp_path / name, "self-training", "A-D", **{name: value})
-        with pytest.raises(UserError, match=f"{name}: ") as refused:
+        with one_line(f"{name}: ") as refused:
             refuse(tmp_path / name)
         assert f"{json.dumps(value)} in {other}" in str(refused.value)
 
@@ -93,7 +93,7 @@ def test_settings_are_compared_within_their_source_stage_start_and_method(tmp_pa
     for seed in (0, 1):
         write_run(tmp_path / "stage", "ancon", "A-D", seed)
     write_source(tmp_path / "stage", "A", 1, epochs=7)
-    with pytest.raises(UserError, match=r"source epochs of erm: 50 in .*, 7 in "):
+    with one_line(r"source epochs of erm: 50 in .*, 7 in "):
         refuse(tmp_path / "stage")
 
     for start, width in (("cdan", 256), ("mdd", 2048)):
@@ -102,14 +102,14 @@ def test_settings_are_compared_within_their_source_stage_start_and_method(tmp_pa
     refuse(tmp_path / "start")
     write_run(tmp_path / "start/mdd", "elr", bottleneck_dim=1024)
     write_source(tmp_path / "start/mdd", "A", 0, method="mdd", bottleneck_dim=2048)
-    with pytest.raises(UserError, match=r"bottleneck_dim of mdd: 1024 in .*, 2048 in "):
+    with one_line(r"bottleneck_dim of mdd: 1024 in .*, 2048 in "):
         refuse(tmp_path / "start")
 
     write_run(tmp_path / "method", "ancon", "A-D")
     write_run(tmp_path / "method", "elr", "A-D", elr_coefficient=7.0)
     refuse(tmp_path / "method")
     write_run(tmp_path / "method", "elr", "A-D", seed=1)
-    with pytest.raises(UserError, match="elr_coefficient of elr"):
+    with one_line("elr_coefficient of elr"):
         refuse(tmp_path / "method")
 
 
@@ -123,12 +123,12 @@ def test_what_the_table_compares_may_vary(tmp_path):
     for smoothing in (0.1, 0.9):
         write_run(tmp_path, "ancon", smoothing=smoothing)
     refuse(tmp_path, "smoothing")
-    with pytest.raises(UserError, match="smoothing of ancon"):
+    with one_line("smoothing of ancon"):
         refuse(tmp_path, "beta")
     for number in range(5):  # of many differences some are said
         made = {"epochs": 5 + number, "lr": 0.1 + number, "momentum": 0.1 * number, "weight_decay": 0.1 * number}
         write_run(tmp_path / "many", "ancon", "A-D", number, **made)
-    with pytest.raises(UserError, match=r"5 in .*, 6 in .*, 7 in .*, and 2 more; .*; and 1 more\)"):
+    with one_line(r"5 in .*, 6 in .*, 7 in .*, and 2 more; .*; and 1 more\)"):
         refuse(tmp_path / "many")
 
 
@@ -139,7 +139,7 @@ def test_a_method_may_have_its_own_default_and_the_report_says_so(tmp_path):
     assert "- ancon-auto by its own default: criterion last" in text
     assert "- adabn by its own default: epochs 1, adapted all" in text
     write_run(tmp_path, "elr", "A-D", criterion="last")
-    with pytest.raises(UserError, match="criterion: "):
+    with one_line("criterion: "):
         refuse(tmp_path)
 
 

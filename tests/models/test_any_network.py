@@ -10,10 +10,10 @@ from torch import nn
 from torchvision import models
 
 from tests.networks import transformer
+from tests.refusals import one_line
 from tllib_ancon.models import CosineHead
 from tllib_ancon.models.batch_norm import BatchNormPolicy
 from tllib_ancon.models.classifier import NetworkClassifier, as_classifier
-from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training.learning import choose_adapted_parameters
 
 IMAGES = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
@@ -96,7 +96,7 @@ def test_another_head_by_name():
         "4": r"does not call its module 4 on \(B, D\)",
         "8.spare": r"does not call its module 8\.spare on",
     }.items():
-        with pytest.raises(UserError, match=said):
+        with one_line(said):
             as_classifier(network, head=head, probe=IMAGES)
 
 
@@ -195,7 +195,7 @@ class Returns(nn.Module):
     ],
 )
 def test_what_is_not_logits_is_named(wrap, said):
-    with pytest.raises(UserError, match=said):
+    with one_line(said):
         as_classifier(Returns(wrap), probe=IMAGES)
 
 
@@ -203,14 +203,14 @@ def test_another_output_in_training_mode_is_named():
     model = Returns(lambda logits: logits)
     classifier = as_classifier(model, probe=IMAGES)
     model.wrap = lambda logits: {}
-    with pytest.raises(UserError, match="gives a dict in this mode"):
+    with one_line("gives a dict in this mode"):
         classifier.train()(IMAGES)
 
 
 def test_without_a_probe_it_is_of_the_networks_type_and_of_the_size_of_timms_metadata_or_imagenets():
     assert as_classifier(timm.create_model("test_vit")).num_classes == 1000  # of 160 pixels
     assert as_classifier(no_linear()).num_classes == 5
-    with pytest.raises(UserError, match=r"shape \(2, 3, 224, 224\).*the argument probe"):
+    with one_line(r"shape \(2, 3, 224, 224\).*the argument probe"):
         as_classifier(nn.Sequential(nn.Flatten(), nn.Linear(12, 3)))
     assert as_classifier(small_network().double()).features_dim == 6
     assert as_classifier(small_network().bfloat16()).features_dim == 6

@@ -10,12 +10,12 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from tests.refusals import one_line
 from tests.toolkit.conftest import requires_tllib
 from tllib_ancon.models.checkpoints import load_state_dict
 from tllib_ancon.models.classifier import BottleneckClassifier, shot_classifier
 from tllib_ancon.models.pooling import _AveragePool
 from tllib_ancon.models.script_layouts import rebuild_model, recognize
-from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.toolkit.toolkit import find
 
 K = 7
@@ -226,7 +226,7 @@ def test_a_head_that_does_not_fit():
         ({**state, "head.weight": torch.zeros(3)}, r"weight must be a matrix and is \(3,\)"),
         (headless, "must be a matrix and is missing"),
     ]:
-        with pytest.raises(UserError, match=message):
+        with one_line(message):
             start(given, Backbone())
 
 

@@ -9,11 +9,11 @@ import timm
 import torch
 from torchvision import models
 
+from tests.refusals import one_line
 from tllib_ancon.models.checkpoints import export_state_dict, load_into
 from tllib_ancon.models.classifier import BottleneckClassifier, shot_classifier
 from tllib_ancon.models.loading import load
 from tllib_ancon.models.networks import _SmallCNN, create_backbone
-from tllib_ancon.runtime.errors import UserError
 
 K = 5
 
@@ -149,12 +149,12 @@ def test_checkpoints_of_training_programs_are_read(program, tmp_path):
 def test_several_networks_in_one_file_are_named(tmp_path):
     state = resnet().state_dict()
     path = saved({**under("student.", state), **under("teacher.", averages(state))}, tmp_path)
-    with pytest.raises(UserError, match=r"several networks, 'student\.', 'teacher\.'; save one alone"):
+    with one_line(r"several networks, 'student\.', 'teacher\.'; save one alone"):
         load(path, "test_resnet", K)
 
 
 def test_the_number_of_classes_is_that_of_the_checkpoint_if_none_is_given(tmp_path):
-    with pytest.raises(UserError, match="has 7 classes, the dataset has 5"):
+    with one_line("has 7 classes, the dataset has 5"):
         load(saved(resnet(7).state_dict(), tmp_path), "test_resnet", K)
     for name, network in (
         ("test_resnet", resnet(7)),
@@ -175,12 +175,12 @@ def test_what_does_not_fit_is_listed(tmp_path):
         "resnet34": r"taken for the weights of a resnet34.*layer1\.2\.bn1\.bias is missing",
         "small_cnn": r"layout of the checkpoint .*model\.pth is unknown \(its tensors: conv1\.weight",
     }.items():
-        with pytest.raises(UserError, match=said):
+        with one_line(said):
             load(path, arch, K)
     state = _SmallCNN().state_dict()
     changed = {name: state[name] for name in state if name != "layers.0.weight"}
     changed |= {"extra": torch.zeros(1), "layers.3.weight": torch.zeros(1)}
-    with pytest.raises(UserError, match=r"0.weight is missing; layers.3.weight has shape \(1,\).*extra is not part"):
+    with one_line(r"0.weight is missing; layers.3.weight has shape \(1,\).*extra is not part"):
         load_into(_SmallCNN(), changed, "file.pth")
 
 
@@ -192,7 +192,7 @@ def test_weights_of_other_precision_are_converted_and_whole_numbers_refused(tmp_
         assert {parameter.dtype for parameter in classifier.parameters()} == {torch.float32}
     for kind in (torch.int64, torch.bool, torch.uint16):
         path = saved({**state, "fc.weight": state["fc.weight"].to(kind)}, tmp_path)
-        with pytest.raises(UserError, match=rf"fc\.weight has type {kind}, the network torch\.float32"):
+        with one_line(rf"fc\.weight has type {kind}, the network torch\.float32"):
             load(path, "test_resnet", K)
 
 
@@ -226,7 +226,7 @@ def test_what_cannot_be_an_imagenet_start(weights, tmp_path):
         ("resnet18", {"scratch": True, "num_classes": 31}, "imagenet has 1000 classes, the dataset has 31"),
         ("small_cnn", {"scratch": True}, "small_cnn has no ImageNet classifier"),
     ):
-        with pytest.raises(UserError, match=said):
+        with one_line(said):
             load("imagenet", arch, **given)
 
 

@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tests.conftest import REFUSED
-from tests.refusals import refused
+from tests.refusals import one_line, refused
 from tests.self_training.naive import NaiveAnCon
 from tllib_ancon import methods
-from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.self_training import AdaptiveSmoothing, estimate_class_prior
 
 SAMPLES = 6
@@ -115,7 +114,7 @@ def test_the_estimate_comes_from_the_first_pass_and_is_part_of_the_state():
     method, twin = (methods.create("ancon-auto", **SIZES) for _ in range(2))
     indices = torch.arange(SAMPLES)
     features = torch.randn(SAMPLES, 2)
-    with pytest.raises(UserError, match="call initialize"):
+    with one_line("call initialize"):
         method(indices, logits, features)
     assert [method.needs_pass(epoch) for epoch in (0, 1)] == [True, False]
     method.begin_epoch(0, indices, features, logits)

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
+from tests.refusals import one_line
 from tests.self_training.naive import dot, softmax
 from tests.self_training.neighborhoods import MIXINGS, D, K, N, NaiveMemory, losses, mixed, random_visits
-from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.self_training import AttractingDispersing, NeighborhoodReciprocity, neighbors
 from tllib_ancon.self_training.neighbors import nearest, nearest_two_fold
 
@@ -111,14 +111,14 @@ def test_a_bad_first_pass():
         (N, 0, D + 1, "features have shape"),
     ]:
         given = torch.arange(count) + shift, torch.randn(count, width), torch.randn(count, K)
-        with pytest.raises(UserError, match=message):
+        with one_line(message):
             NeighborhoodReciprocity(N, K, D).initialize(*given)
 
 
 @pytest.mark.parametrize("make", [NeighborhoodReciprocity, AttractingDispersing])
 def test_a_bad_step(make):
     part = make(N, K, D)
-    with pytest.raises(UserError, match="initialize"):
+    with one_line("initialize"):
         part(torch.arange(2), torch.randn(2, D), torch.randn(2, K))
     part.initialize(*random_visits(seed=0).first)
     for last, features, logits, anchors, message in [
@@ -127,7 +127,7 @@ def test_a_bad_step(make):
         (1, D, K + 1, K, "logits have shape"),
         (1, D, K, K + 1, "anchors have shape"),
     ]:
-        with pytest.raises(UserError, match=message):
+        with one_line(message):
             part(torch.tensor([0, last]), *(torch.rand(2, width) for width in (features, logits, anchors)))
 
 

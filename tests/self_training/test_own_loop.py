@@ -9,10 +9,9 @@ import torch
 from torch import nn
 
 from tests.conftest import REFUSED
-from tests.refusals import refused
+from tests.refusals import one_line, refused
 from tests.self_training.neighborhoods import D, K, N, losses, random_visits
 from tllib_ancon import self_training
-from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.self_training import (
     AdaptiveSmoothing,
     AnchoredConfidence,
@@ -92,7 +91,7 @@ def test_a_row_that_is_not_finite_stays_out_of_the_memory():
     assert nrc.features.isfinite().all()
     assert nrc.scores.isfinite().all()
     assert torch.equal(nrc.features[indices[0]], before)
-    with pytest.raises(UserError, match="the pass holds features or logits that are not finite"):
+    with one_line("the pass holds features or logits that are not finite"):
         nrc.initialize(torch.arange(N), torch.full((N, D), torch.inf), visits.first[2])
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REFUSED
+from tests.refusals import one_line
 from tests.toolkit.conftest import requires_tllib
-from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.toolkit import script
 from tllib_ancon.toolkit.script import ScriptRun, run_script
 
@@ -120,7 +120,7 @@ def test_what_is_not_run_to_its_end(write, capsys, tmp_path):
         run(write("def main(args): raise KeyboardInterrupt"))
     (tmp_path / "cdan.sh").touch()
     for path in (tmp_path / "cdan.py", tmp_path / "cdan.sh", tmp_path):
-        with pytest.raises(UserError, match="not a Python file"):
+        with one_line("not a Python file"):
             run_script(path, [])
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tests.end_to_end.killable import differences
+from tests.refusals import one_line
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training.checkpointing import (
     SEAL,
     _SavedPredictions,
@@ -65,7 +65,7 @@ def test_a_part_that_does_not_fit_is_named(part, state):
     if part == "random generators":
         del snapshot["numpy"]
     snapshot["parts"][part] = state
-    with pytest.raises(UserError, match=rf"cannot be read as its {part} \(.*overwrite"):
+    with one_line(rf"cannot be read as its {part} \(.*overwrite"):
         restore_snapshot(parts(), snapshot)
 
 
@@ -101,7 +101,7 @@ def test_a_state_that_would_run_code_is_refused_and_does_not(tmp_path, state, se
         write_sealed(state, {**STATE_OF_A_RUN, "snapshot": bomb})
     else:
         state.write_bytes(pickle.dumps(bomb))
-    with pytest.raises(UserError, match="cannot be read as the state of a run" if sealed else "damaged"):
+    with one_line("cannot be read as the state of a run" if sealed else "damaged"):
         resume(state)
     assert not bomb.victim.exists()
 
@@ -117,7 +117,7 @@ def test_a_state_that_would_run_code_is_refused_and_does_not(tmp_path, state, se
 )
 def test_other_entries_under_a_right_checksum_are_one_message(state, foreign):
     write_sealed(state, foreign)
-    with pytest.raises(UserError, match=r"state\.pth cannot be read as the state of a run .*overwrite"):
+    with one_line(r"state\.pth cannot be read as the state of a run .*overwrite"):
         resume(state)
 
 
@@ -131,7 +131,7 @@ def test_any_damage_is_found(state, data):
     else:
         del content[place:]
     state.write_bytes(content)
-    with pytest.raises(UserError, match="damaged: its checksum is wrong"):
+    with one_line("damaged: its checksum is wrong"):
         resume(state)
     state.write_bytes(whole)
     assert whole.count(SEAL) == 1
@@ -169,11 +169,11 @@ def test_damage_and_objects_are_refused_and_nothing_is_run(tmp_path):
     path = tmp_path / "predictions.npz"
     bomb = Bomb(tmp_path / "victim")
     np.savez(path, logits=LOGITS)
-    with pytest.raises(UserError, match=r"cannot be read as predictions .*'indices'"):
+    with one_line(r"cannot be read as predictions .*'indices'"):
         read_predictions(tmp_path)
     np.savez(path, indices=np.array([bomb], dtype=object), logits=np.array([bomb], dtype=object))
     for content in (path.read_bytes(), pickle.dumps(bomb), b"PK"):
         path.write_bytes(content)
-        with pytest.raises(UserError, match="cannot be read as arrays"):
+        with one_line("cannot be read as arrays"):
             read_predictions(tmp_path)
     assert not bomb.victim.exists()

@@ -10,8 +10,8 @@ from torch.utils.data import TensorDataset
 
 import tllib_ancon
 from tests.networks import transformer as any_transformer
+from tests.refusals import one_line
 from tests.training.small import adapt, network
-from tllib_ancon.runtime.errors import UserError
 
 IMAGES = torch.randn(8, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 
@@ -61,7 +61,7 @@ def test_a_choice_that_thaws_says_how_much(capsys):
 
 def test_a_frozen_model_is_refused_unless_its_statistics_alone_change():
     model = frozen_but(network())
-    with pytest.raises(UserError, match="All are frozen: let parameters require gradients, or pass"):
+    with one_line("All are frozen: let parameters require gradients, or pass"):
         adapt(model)
     after = adapt(model, method="adabn").model
     assert changed(model, after) == set()
@@ -101,5 +101,5 @@ def test_adapters_learn_alone_and_are_saved(build, target, saved, tmp_path):
     )
     assert (found == expected).all()
     assert (found != start).any()
-    with pytest.raises(UserError, match="Its adapters are frozen, as PEFT loads them: load them with is_trainable"):
+    with one_line("Its adapters are frozen, as PEFT loads them: load them with is_trainable"):
         adapt(loaded, IMAGES)

@@ -9,7 +9,7 @@ from torch import nn
 
 import tllib_ancon
 from tests.networks import fit
-from tllib_ancon.runtime.errors import UserError
+from tests.refusals import one_line
 from tllib_ancon.self_training import streams
 
 METHODS = ("tent", "adabn", "eta", "roid", "ancon-auto")
@@ -56,7 +56,7 @@ def test_tent_is_its_definition_over_ten_batches():
 
 @pytest.mark.parametrize("frames", [np.zeros((2, 3, 8, 8)), [torch.zeros(3, 8, 8)]])
 def test_frames_that_are_no_tensor_get_one_line(frames):
-    with pytest.raises(UserError, match=r"a batch must be a tensor \(B, C, H, W\), or tensors by name, not of type"):
+    with one_line(r"a batch must be a tensor \(B, C, H, W\), or tensors by name, not of type"):
         tllib_ancon.online(network(), method="tent")(frames)
 
 
@@ -81,7 +81,7 @@ def test_dense_outputs_take_tent_and_adabn_and_others_say_so():
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 5, 1))
     assert tllib_ancon.online(model, method="tent")(stream(1)[0]).shape == (16, 5, 6, 6)
     assert tllib_ancon.online(model, method="adabn")(stream(1)[0]).shape == (16, 5, 6, 6)
-    with pytest.raises(UserError, match="choose tent or adabn"):
+    with one_line("choose tent or adabn"):
         tllib_ancon.online(model, method="roid")(stream(1)[0])
 
 
@@ -116,7 +116,7 @@ def test_models_of_other_precisions_adapt(method, dtype):
     ],
 )
 def test_what_cannot_adapt_to_a_stream(model, settings, message):
-    with pytest.raises(UserError, match=message):
+    with one_line(message):
         tllib_ancon.online(model, **settings)
 
 
@@ -128,19 +128,19 @@ def test_a_bad_batch_is_an_error_and_changes_nothing(method):
     again = copy.deepcopy(adapting)
     with_nan = torch.where(first > 2, torch.nan, first)
     for size in (1, 16):
-        with pytest.raises(UserError, match="are not finite; leave out"):
+        with one_line("are not finite; leave out"):
             adapting(with_nan[:size])
-    with pytest.raises(UserError, match="are not finite; leave out"):
+    with one_line("are not finite; leave out"):
         adapting(torch.cat([with_nan] * 4))
     assert torch.equal(adapting(second), again(second))
 
 
 def test_one_sample_has_no_statistics_of_its_batch():
-    with pytest.raises(UserError, match="collect at least two samples, or leave out `batch_norm=target`"):
+    with one_line("collect at least two samples, or leave out `batch_norm=target`"):
         tllib_ancon.online(network(), batch_norm="target")(stream(1)[0][:1])
     assert tllib_ancon.online(network())(stream(1)[0][:1]).shape == (1, 4)
     dense = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 5, 1))
-    with pytest.raises(UserError, match=r"collect at least two samples$"):
+    with one_line(r"collect at least two samples$"):
         tllib_ancon.online(dense, method="tent")(stream(1)[0][:1])
 
 

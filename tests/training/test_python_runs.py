@@ -13,8 +13,8 @@ from torchvision import models
 
 import tllib_ancon
 from tests.networks import HALVES, transformer
+from tests.refusals import one_line
 from tllib_ancon.cli.main import main
-from tllib_ancon.runtime.errors import UserError
 
 IMAGES = 24
 LABELS = [number % 3 for number in range(IMAGES)]
@@ -184,7 +184,7 @@ def test_certifying_without_a_directory(made, folder):
             for network in (model, result.model)
         )
         assert of_models.certificate["difference"] == pytest.approx(after - before)
-    with pytest.raises(UserError, match=r"`labels` are int64 of shape \(23,\); expected for each of 24 images"):
+    with one_line(r"`labels` are int64 of shape \(23,\); expected for each of 24 images"):
         tllib_ancon.certify(model, result.model, photos, labels=LABELS[1:], **settings)
 
 
@@ -193,5 +193,5 @@ def test_a_run_on_tensors_asks_how_images_are_prepared(folder, tmp_path, monkeyp
     model = nn.Sequential(nn.Flatten(), nn.Linear(1200, 6), nn.BatchNorm1d(6), nn.Linear(6, 3))
     result = tllib_ancon.adapt(model, TensorDataset(torch.randn(IMAGES, 3, 20, 20)), log=tmp_path / "run", **QUICK)
     assert result.certify(workers=0).question is not None
-    with pytest.raises(UserError, match="the preprocessing of this network is unknown"):
+    with one_line("the preprocessing of this network is unknown"):
         tllib_ancon.predict(model, "photos", checkpoint=str(tmp_path / "run"), workers=0)

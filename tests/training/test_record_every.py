@@ -3,8 +3,8 @@
 import pytest
 
 from tests.end_to_end.killable import differences
+from tests.refusals import one_line
 from tests.training.small import EPOCHS, adapt, without
-from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training.adaptation import Adaptation
 
 BETWEEN = {"lr": 1.0}
@@ -50,7 +50,7 @@ def test_start_every_nth_last_and_selected_epoch(passes, record_every, due):
 def test_without_labels_no_epoch_needs_the_whole_target(passes):
     adapt(record_every=3, labels=False)
     assert passes == []
-    with pytest.raises(UserError, match="`record_every` must be"):
+    with one_line("`record_every` must be"):
         adapt(record_every=0)
 
 

@@ -3,11 +3,11 @@
 import pytest
 
 from tests.end_to_end.killable import differences
+from tests.refusals import one_line
 from tests.training import small
 from tests.training.test_collapse import collapsing
 from tests.training.test_teacher import Colours
 from tests.training.test_teacher import adapt as adapt_with
-from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.run import RunDirectory
 from tllib_ancon.training.teacher import Teacher
@@ -69,5 +69,5 @@ def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(run, moments, tmp_pat
 
 def test_a_run_with_another_teacher_is_refused(tmp_path):
     adapt_with(teacher=Colours(), log=tmp_path, epochs=1)
-    with pytest.raises(UserError, match=r"holds a run with other settings \(inputs.teacher_sha256"):
+    with one_line(r"holds a run with other settings \(inputs.teacher_sha256"):
         adapt_with(teacher=Colours(factor=9.0), log=tmp_path, epochs=1)

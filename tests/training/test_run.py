@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.refusals import one_line
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training import files
 from tllib_ancon.training.run import BEST, LATEST, STATE, RunDirectory
@@ -134,7 +135,7 @@ def test_a_write_without_room_is_an_error_and_the_epoch_before_is_kept(tmp_path,
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))  # no file may grow beyond
     try:
-        with pytest.raises(UserError, match=r"could not be written \(.*File too large"):
+        with one_line(r"could not be written \(.*File too large"):
             train(tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -157,7 +158,7 @@ def test_files_and_their_folder_reach_the_disk_before_and_after_the_rename(tmp_p
 def test_other_settings_are_refused_with_their_difference(tmp_path, finished):
     cut_or_whole(tmp_path, finished)
     other = {**CONFIG, "lr": 0.1, "classes": ["red", "blue"], "workers": 0, "deterministic": True}
-    with pytest.raises(UserError, match="overwrite=True") as refusal:
+    with one_line("overwrite=True") as refusal:
         RunDirectory(tmp_path).begin(other)
     text = str(refusal.value)
     assert "lr: 0.01 there, 0.1 now; classes[1]: 'green' there, 'blue' now; deterministic: None there, True now" in text
@@ -197,7 +198,7 @@ def test_an_error_of_the_writer_is_that_of_the_next_call(tmp_path, monkeypatch, 
         after(1, patch, FULL)
         run.save_epoch(*epoch)
         run.save_source()
-        with pytest.raises(UserError, match="No space left on device"):
+        with one_line("No space left on device"):
             getattr(run, call)(*arguments.get(call, []))
     run.close()
     assert sorted(path.name for path in tmp_path.rglob("*.*")) == [".lock", "config.json"]
@@ -242,7 +243,7 @@ def test_a_partial_copy_is_refused_and_what_follows_from_the_state_is_written_ag
     else:
         path.write_bytes(whole[:-5] if damage == "shorter" else bytes([whole[0] ^ 1]) + whole[1:])
     if (finished, name) in REFUSED:
-        with pytest.raises(UserError, match=REFUSED[finished, name]):
+        with one_line(REFUSED[finished, name]):
             train(tmp_path)
     else:
         train(tmp_path)
@@ -259,7 +260,7 @@ def test_a_run_that_kept_no_epoch_leaves_its_folder_to_other_settings(tmp_path):
 def test_a_folder_with_checkpoints_of_another_program_is_refused(tmp_path):
     (tmp_path / "checkpoints").mkdir()
     torch.save(weights(0), tmp_path / "checkpoints" / "best.pth")
-    with pytest.raises(UserError, match=r"holds checkpoints/best.pth but no config.json.*overwrite"):
+    with one_line(r"holds checkpoints/best.pth but no config.json.*overwrite"):
         RunDirectory(tmp_path).begin(CONFIG)
     assert load(tmp_path, BEST)["weight"][0] == 0
 
@@ -272,5 +273,5 @@ NESTED = "[" * 100_000 + "]" * 100_000
 def test_a_damaged_configuration_or_result_is_refused(tmp_path, name, text):
     train(tmp_path)
     (tmp_path / name).write_text(text)
-    with pytest.raises(UserError, match=f"{name}|holds a run with other settings"):
+    with one_line(f"{name}|holds a run with other settings"):
         RunDirectory(tmp_path).begin(CONFIG)

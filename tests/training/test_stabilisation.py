@@ -9,11 +9,11 @@ from torch import nn
 import tllib_ancon
 from tests.conftest import REFUSED
 from tests.end_to_end.killable import differences
+from tests.refusals import one_line
 from tests.training.small import adapt, network
 from tests.training.test_frozen import transformer
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.models.batch_norm import estimated_statistics
-from tllib_ancon.runtime.errors import UserError
 
 LAYERS = nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.LayerNorm(6), nn.Linear(6, 3))
 BOTH = nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.LayerNorm(6), nn.BatchNorm1d(6), nn.Linear(6, 3))
@@ -48,7 +48,7 @@ def test_statistics_of_the_source_model_stay_and_mixed_ones_lie_between():
     source, mixed = (adapt(start, batch_norm=name, **settings).model for name in ("source", "mixed"))
     assert torch.equal(source[2].running_mean, start[2].running_mean)
     assert not torch.equal(mixed[2].running_mean, start[2].running_mean)
-    with pytest.raises(UserError, match="batch_norm_share"):
+    with one_line("batch_norm_share"):
         adapt(start, batch_norm_share=0.1)
 
 
@@ -85,7 +85,7 @@ REFUSED_OF_A_NETWORK = [
 
 @pytest.mark.parametrize(("model", "settings", "message"), REFUSED_OF_A_NETWORK, ids=lambda value: str(value)[:40])
 def test_what_is_refused(model, settings, message):
-    with pytest.raises(UserError, match=message):
+    with one_line(message):
         adapt(model, **settings)
 
 
@@ -106,10 +106,10 @@ OF_TRAINING = [
 @pytest.mark.parametrize("other_output", [False, True])
 def test_what_trains_nothing_takes_no_setting_of_training(name, value, other_output):
     model = nn.Sequential(nn.BatchNorm2d(3)) if other_output else None
-    with pytest.raises(UserError, match=f"`{name}={value}` has no effect with `method=adabn`, which trains nothing"):
+    with one_line(f"`{name}={value}` has no effect with `method=adabn`, which trains nothing"):
         adapt(model, method="adabn", epochs=1, **{name: value})
     if name in ("lr", "optimizer", "momentum"):
-        with pytest.raises(UserError, match=f"`{name}={value}` has no effect with `method=adabn`"):
+        with one_line(f"`{name}={value}` has no effect with `method=adabn`"):
             tllib_ancon.online(network(), method="adabn", **{name: value})
 
 
@@ -130,5 +130,5 @@ def test_what_selects_nothing_holds_nothing_out_and_a_batch_fits(criterion, imag
     assert result.summary["held_out"] == images - adapted
     assert result.config.to_dict()["batch_size"] == batch
     assert len(steps) == 6 * (adapted // batch)
-    with pytest.raises(UserError, match=f"{adapted} images to train on are fewer than one batch of 128"):
+    with one_line(f"{adapted} images to train on are fewer than one batch of 128"):
         adapt(images=images, criterion=criterion, batch_size=128)

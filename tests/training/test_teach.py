@@ -12,9 +12,9 @@ import tllib_ancon
 from tests.domains_on_disk import CLASSES, small_arguments
 from tests.end_to_end.killable import differences
 from tests.networks import PIXELS, PREPROCESSING, Net, state_of
+from tests.refusals import one_line
 from tests.training import small
 from tllib_ancon.cli.main import main
-from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training.teaching import certifying_positions
 
 IMAGES = 48
@@ -88,7 +88,7 @@ def test_only_images_that_did_not_teach_certify(with_directory, tmp_path):
     ],
 )
 def test_bad_input(settings, message):
-    with pytest.raises(UserError, match=message):
+    with one_line(message):
         adapt(**{"answers": LABELS, "teach": 0.5, **settings})
 
 
@@ -104,9 +104,7 @@ def test_answers_name_images_by_the_paths_that_people_type(tmp_path, monkeypatch
         expected = expected or state
         assert differences(expected, state) == []
     Path("answers.csv").write_text("elsewhere/0.png,1\n")
-    with pytest.raises(
-        UserError, match=r"line 1: 'elsewhere/0\.png' is none of .* give its path below photos, or remove"
-    ):
+    with one_line(r"line 1: 'elsewhere/0\.png' is none of .* give its path below photos, or remove"):
         tllib_ancon.assess(Net(), "photos", answers="answers.csv", workers=0, **PREPROCESSING)
 
 

@@ -11,11 +11,11 @@ from torch import nn
 import tllib_ancon
 from tests.domains_on_disk import adapt_arguments, small_arguments
 from tests.end_to_end.killable import differences
+from tests.refusals import one_line
 from tests.self_training.neighborhoods import few_neighbors
 from tllib_ancon import methods
 from tllib_ancon.cli.main import main
 from tllib_ancon.data.transforms import Preprocessing
-from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training.teacher import reliability
 
 CLASSES = ("red", "green", "blue")
@@ -125,7 +125,7 @@ def test_every_method_that_makes_labels_hears_the_teacher(method):
 
 @pytest.mark.parametrize("method", sorted({*methods.names()} - {*LABELLING}))
 def test_a_teacher_of_a_method_without_labels_is_an_error(method):
-    with pytest.raises(UserError, match=f"`teacher` has no effect with `method={method}`, which makes no labels"):
+    with one_line(f"`teacher` has no effect with `method={method}`, which makes no labels"):
         adapt(method=method, teacher=Colours())
 
 
@@ -173,7 +173,7 @@ def test_the_teacher_predicts_each_image_and_its_mirror_once(epochs):
 )
 def test_a_teacher_that_cannot_be_used(settings, message, tmp_path):
     log = tmp_path / "run"
-    with pytest.raises(UserError, match=message):
+    with one_line(message):
         adapt(Student(CLASSES), log=log, **settings)
     assert not (log / "metrics.jsonl").exists()
     adapt(Student(CLASSES), epochs=1, log=log, teacher=Colours())  # the advice leads on in the same folder
@@ -184,13 +184,13 @@ def test_weights_of_an_unknown_network_get_advice_about_a_teacher(tmp_path):
     advice = (
         r"does not fit the network: .*\. As `teacher` pass a run directory or hf:NAME, or in Python the network itself$"
     )
-    with pytest.raises(UserError, match=advice):
+    with one_line(advice):
         adapt(Student(CLASSES), teacher=str(tmp_path / "weights.pth"))
 
 
 def test_tensors_of_another_size():
     images = torch.randn(IMAGES, 3, SIDE, SIDE)
-    with pytest.raises(UserError, match=r"the `teacher` cannot predict images \(8, 3, 8, 8\)"):
+    with one_line(r"the `teacher` cannot predict images \(8, 3, 8, 8\)"):
         tllib_ancon.adapt(Student(), images, quiet=True, workers=0, teacher=Of20Pixels())
 
 

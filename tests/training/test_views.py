@@ -7,9 +7,9 @@ from torch import nn
 
 import tllib_ancon
 from tests.networks import HALVES
+from tests.refusals import one_line
 from tests.self_training.neighborhoods import few_neighbors
 from tllib_ancon import methods
-from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training.rate import fitted_rate
 
 CLASSES = 3
@@ -52,7 +52,7 @@ def test_where_training_does_not_mirror_the_second_view_is_shifted():
 
 
 def test_a_second_view_of_a_method_without_training_is_an_error():
-    with pytest.raises(UserError, match="`views=2` has no effect with `method=adabn`"):
+    with one_line("`views=2` has no effect with `method=adabn`"):
         adapt(pictures(False), views=2, method="adabn", epochs=1, lr=None)
 
 

@@ -144,7 +144,10 @@ def _open(dataset: Any, layout: str, root: str, task: str, transform: Any = None
 
 def _images(dataset: Any, num_classes: int | None = None) -> _LabelledImages:
     """The images of the dataset's domain."""
-    domain = open_domain(dataset.root, dataset.layout, [dataset.task], num_classes=num_classes)
+    options = {}
+    if "num_classes" in layout_of(dataset.layout).settings:  # other layouts find their classes in the folder
+        options["num_classes"] = num_classes
+    domain = open_domain(dataset.root, dataset.layout, [dataset.task], **options)
     if domain.labels is None:
         raise UserError(
             f"{dataset.root}: the images of {dataset.task} have no labels, and TLLib's scripts compute the accuracy on "
