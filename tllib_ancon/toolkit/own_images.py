@@ -144,7 +144,7 @@ def _open(dataset: Any, layout: str, root: str, task: str, transform: Any = None
 
 def _images(dataset: Any, num_classes: int | None = None) -> _LabelledImages:
     """The images of the dataset's domain."""
-    options = {}
+    options: dict[str, Any] = {}
     if "num_classes" in layout_of(dataset.layout).settings:  # other layouts find their classes in the folder
         options["num_classes"] = num_classes
     domain = open_domain(dataset.root, dataset.layout, [dataset.task], **options)
