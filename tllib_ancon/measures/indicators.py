@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tllib_ancon.measures.disagreement import Floats, Interval, log_wealth
 from tllib_ancon.runtime.errors import UserError
@@ -65,7 +65,7 @@ def agreement(classes: ArrayLike, second_classes: ArrayLike) -> float:
     return float((np.asarray(classes) == np.asarray(second_classes)).mean())
 
 
-def student_p(statistics: NDArray[np.float64], degrees_of_freedom: float) -> NDArray[np.float64]:
+def student_p(statistics: Floats, degrees_of_freedom: float) -> Floats:
     r"""The two-sided p-values of Student's t, (D,); NaN for NaN.
 
     .. math:: P(|T| \ge |t|) = \frac{2\,\Gamma(\frac{\nu+1}{2})}{\sqrt\pi\,\Gamma(\frac{\nu}{2})}
@@ -84,7 +84,7 @@ def student_p(statistics: NDArray[np.float64], degrees_of_freedom: float) -> NDA
     return 2 / math.sqrt(math.pi) * math.exp(log_factor) * integrals
 
 
-def _log_cosh(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _log_cosh(values: Floats) -> Floats:
     return np.logaddexp(values, -values) - math.log(2)
 
 
