@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -65,7 +66,7 @@ class Case:
     labelled: bool
     folder_lines: list[str]
     user_transforms: TransformSource
-    mirrors: MirrorDisagreement | None = None
+    mirrors: MirrorDisagreement | None
 
     @property
     def config(self) -> CheckConfig:
@@ -134,10 +135,25 @@ def open_case(
     network.to(devices.device())
     probe = to_device(probe_of(prepared.domain, prepared.transforms.evaluation), devices.device())
     output = called(network, probe)
-    classifier, output_error = _classifier_of(network, head, probe)
-    if classifier is not None and head_learns(config, requested, classifier):
-        prepared = replace(prepared, config=config.replace(adapted="all"))
-    case = Case(
+    classifier = None
+    output_error = ""
+    try:
+        classifier = as_classifier(network, head, probe)
+    except OtherOutput as error:
+        output_error = str(error)
+    folder_lines: list[str] = []
+    ordered = domain
+    mirrors = None
+    if classifier is not None:
+        if head_learns(config, requested, classifier):
+            prepared = replace(prepared, config=config.replace(adapted="all"))
+        with suppress(UserError):  # the fact about classes describes the contradiction
+            ordered = in_the_models_order(domain, network, classifier.num_classes, source, folder_lines.append)
+        if are_images(probe):
+            mirrors = mirror_disagreement(config, classifier, prepared.domain, prepared.transforms.evaluation)
+            if mirrors.changes_class and prepared.mirrors_by_default(requested):
+                prepared = prepared.unmirrored(classifier)
+    return Case(
         prepared=prepared,
         requested=requested,
         source=source,
@@ -146,46 +162,9 @@ def open_case(
         output_error=output_error,
         probe=probe,
         output=output,
-        target=prepared.domain.without_labels(),
-        labelled=domain.labels is not None,
-        folder_lines=[],
-        user_transforms=user_transforms,
-    )
-    if classifier is None:
-        return case
-    return _with_mirrors_compared(_with_classes(case, domain, classifier.num_classes), classifier)
-
-
-def _classifier_of(network: nn.Module, head: str | None, probe: Batch) -> tuple[Classifier | None, str]:
-    """The network with its head, or why its output is not logits (B, K)."""
-    try:
-        return as_classifier(network, head, probe), ""
-    except OtherOutput as error:
-        return None, str(error)
-
-
-def _with_classes(case: Case, images: Domain, num_classes: int) -> Case:
-    """The case with labels and class names in the order of the model's, as far as they fit."""
-    lines: list[str] = []
-    try:
-        ordered = in_the_models_order(images, case.network, num_classes, case.source, lines.append)
-    except UserError:  # the fact about classes describes the contradiction
-        ordered = images
-    return replace(
-        case,
+        target=replace(prepared.domain.without_labels(), classes=ordered.classes),
         labelled=ordered.labels is not None,
-        target=replace(case.target, classes=ordered.classes),
-        folder_lines=lines,
+        folder_lines=folder_lines,
+        user_transforms=user_transforms,
+        mirrors=mirrors,
     )
-
-
-def _with_mirrors_compared(case: Case, classifier: Classifier) -> Case:
-    """The case with predictions for images and their mirrors compared, and without mirrors where ``adapt`` leaves them
-    out."""
-    if not are_images(case.probe):
-        return case
-    disagreement = mirror_disagreement(case.config, classifier, case.target, case.transforms.evaluation)
-    compared = replace(case, mirrors=disagreement)
-    if not (disagreement.changes_class and case.prepared.mirrors_by_default(case.requested)):
-        return compared
-    return replace(compared, prepared=case.prepared.unmirrored(classifier))
