@@ -66,8 +66,18 @@ def classes(case: Case) -> Fact:
         parts.append("the model has no names for them")
     if image_names:
         parts.append(f"those of the images in order: {_first_names(image_names)}")
-    remarks, mark = _class_remarks(case, number, model_names, image_names)
-    return Fact("; ".join([*parts, *remarks]), values, settings, mark)
+    mark = FINE
+    mismatch = _class_mismatch(number, model_names, image_names)
+    if mismatch:
+        parts.append(mismatch)
+        mark = WRONG
+    elif case.folder_lines:
+        parts += case.folder_lines
+        mark = LOOK
+    elif image_names and not model_names:
+        parts.append("compare the order with the model's training")
+        mark = LOOK
+    return Fact("; ".join(parts), values, settings, mark)
 
 
 def _names_of_labels(case: Case) -> list[str]:
@@ -76,20 +86,6 @@ def _names_of_labels(case: Case) -> list[str]:
     if not case.labelled or names == numbered(len(names)):
         return []
     return names
-
-
-def _class_remarks(
-    case: Case, number: int, model_names: Sequence[str], image_names: Sequence[str]
-) -> tuple[list[str], str]:
-    """What to look at in the classes, and a mark."""
-    mismatch = _class_mismatch(number, model_names, image_names)
-    if mismatch:
-        return [mismatch], WRONG
-    if case.folder_lines:
-        return case.folder_lines, LOOK
-    if image_names and not model_names:
-        return ["compare the order with the model's training"], LOOK
-    return [], FINE
 
 
 def _class_mismatch(number: int, model_names: Sequence[str], image_names: Sequence[str]) -> str:

@@ -83,7 +83,12 @@ def rehearse(case: Case) -> Rehearsal | None:
         return None
     config = case.config
     frozen = tuple(name for name, parameter in classifier.named_parameters() if not parameter.requires_grad)
-    num_thawed, learning_error = _choose_parameters(classifier, config.adapted)
+    num_thawed = 0
+    learning_error = ""
+    try:
+        num_thawed = choose_adapted_parameters(classifier, config.adapted)
+    except UserError as error:
+        learning_error = str(error)
     workers = Workers(config.workers)
     predicting = evaluation_loader(case.sample, case.transforms.evaluation, config.batch_size, workers)
     images = UnlabelledImages(case.target, case.transforms.train, config.seed)
@@ -97,14 +102,6 @@ def rehearse(case: Case) -> Rehearsal | None:
         steps = _TriedSteps(error=one_line(error))
     classifier.zero_grad()
     return Rehearsal(classifier, frozen, num_thawed, learning_error, logits, predict_seconds, steps)
-
-
-def _choose_parameters(classifier: Classifier, adapted: str) -> tuple[int, str]:
-    """Let the parameters learn that ``adapted`` names; returns how many were frozen before, or why none learns."""
-    try:
-        return choose_adapted_parameters(classifier, adapted), ""
-    except UserError as error:
-        return 0, str(error)
 
 
 @torch.no_grad()
