@@ -16,6 +16,13 @@ def test_a_reader_that_has_gone_ends_the_command_without_a_word(word):
     assert process.wait() in (0, 141)
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_closed_stream_changes_no_status(closed):
+    command = f"{sys.executable} -m tllib_ancon --version {closed}"
+    process = subprocess.run(command, shell=True, capture_output=True)
+    assert (process.returncode, process.stderr) == (0, b"")
+
+
 @pytest.mark.parametrize("module", ["cli.main", "toolkit.compat", "cli.commands"])
 def test_ctrl_c_while_a_module_is_imported_ends_the_command_without_a_traceback(module):
     code = (

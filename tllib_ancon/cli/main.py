@@ -193,8 +193,11 @@ def _run_one_of_many(args: argparse.Namespace) -> int:
 
 def command() -> int:
     """Run :func:`main` at a terminal; the status is 128 plus the number of SIGPIPE if a pipe's reader has gone."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed, as by >&- in a shell
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     _keep_freed_memory()
     ended: list[int] = []
