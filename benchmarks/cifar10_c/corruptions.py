@@ -17,7 +17,6 @@ from scipy import ndimage
 
 Floats = NDArray[np.float64]
 Bytes = NDArray[np.uint8]
-Integers = NDArray[np.int64]
 Random = np.random.Generator
 
 SIDE = 32

@@ -2,14 +2,10 @@
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-
-Clock = Callable[[], float]
-"""Gives seconds."""
 
 RESAMPLES = 1000
 HEADER = f"{'':<72}{'median':>10} {'':<9}{'quartiles':>19} {'95 % of the median':>19}  wanted"

@@ -1,15 +1,12 @@
 """What ``tllib-ancon check`` says of a folder, and its exit status: 0 all is there, 1 something is not, 2 bad usage."""
 
 import json
-from collections.abc import Callable
 
 import pytest
 
 from tests.domains_on_disk import CLASSES, write_domains
 from tests.layouts import write_classes, write_list
 from tllib_ancon.cli.main import main
-
-Check = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture

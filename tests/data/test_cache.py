@@ -4,7 +4,6 @@ import multiprocessing
 import os
 import pickle
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -28,8 +27,6 @@ from tllib_ancon.data.transforms import (
 pytestmark = pytest.mark.posix
 
 SQUARE = Resizing(24)
-
-Store = Callable[[Domain, Resizing], Domain]
 
 
 @pytest.fixture(params=["memory", "file"])

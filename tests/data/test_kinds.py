@@ -1,6 +1,5 @@
 """Every kind of dataset opens as the same images, labels, classes and fingerprint."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,14 +9,11 @@ from PIL import Image
 
 from tests.refusals import one_line
 from tllib_ancon.data.cache import cached
-from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.open import as_domain, open_domain
 from tllib_ancon.data.transforms import Resizing
 
 CLASSES = ["bike", "bus", "car"]
 COUNT = 12
-
-Opener = Callable[..., Domain]
 
 
 def image(number):

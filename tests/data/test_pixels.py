@@ -3,11 +3,9 @@
 import io
 import struct
 import zlib
-from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from PIL import Image
 
 from tests.refusals import refused
@@ -15,7 +13,6 @@ from tllib_ancon.data.image_files import read_samples
 from tllib_ancon.data.open import as_domain
 from tllib_ancon.data.pixels import Decoding, PixelValues, Samples, usual_bands
 
-Pixels = NDArray[Any]
 SHAPE = (3, 2)
 """Rows and columns, so that no test passes with them exchanged."""
 

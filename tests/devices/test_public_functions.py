@@ -17,7 +17,6 @@ from tests.test_defaults import IMAGES, LABELS, PIXELS, network
 
 ROUNDING = 1e-3
 QUICK = {"epochs": 2, "mixed_precision": "no", "quiet": True}
-Device = torch.device
 
 
 class Named(nn.Module):

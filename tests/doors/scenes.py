@@ -1,12 +1,10 @@
 """Scenes: what a person does, and what comes of it, line by line."""
 
 import json
-from collections.abc import Callable, Iterable
 
 from tests.doors.telling import folder
-from tests.doors.world import FILES, World, command
+from tests.doors.world import FILES, command
 
-Scene = Callable[[World], Iterable[str]]
 SCENES = {}
 
 

@@ -2,7 +2,6 @@
 
 import csv
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +11,6 @@ from tests.domains_on_disk import CLASSES
 from tests.end_to_end.killable import finish_in_two
 from tllib_ancon import predict
 from tllib_ancon.cli.main import main
-
-Words = Callable[..., list[str]]
 
 
 @pytest.fixture

@@ -1,12 +1,10 @@
 """Images of more than 8 bits, of more than three bands, and very large ones are read as people mean them."""
 
 import json
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageOps
 from torch import nn
 
@@ -16,7 +14,6 @@ from tests.refusals import one_line
 from tllib_ancon.cli.main import main
 from tllib_ancon.data.open import as_domain
 
-Pixels = NDArray[Any]
 HOW = {"norm_mean": (0.0,) * 3, "norm_std": (1.0,) * 3, "image_size": 8, "workers": 0}
 MEANS = (0.1, 0.4, 0.9)
 """Brightness of three grey images, of black 0 and white 1."""

@@ -1,11 +1,8 @@
 """The criteria written out by their definitions, in plain Python and NumPy."""
 
 import math
-from collections.abc import Sequence
 
 from tests.self_training.naive import argmax
-
-Rows = Sequence[Sequence[float]]
 
 
 def naive_entropy(distribution):

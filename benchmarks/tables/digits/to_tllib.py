@@ -23,8 +23,6 @@ from tllib_ancon.runtime.errors import UserError
 
 SPLITS = ("train", "test")
 MNIST_SIDE = 28
-Splits = dict[str, tuple[np.ndarray, np.ndarray]]
-"""Pictures (N, H, W) as bytes and labels (N,) of each split."""
 
 
 def main(words=None):
