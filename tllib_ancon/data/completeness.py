@@ -7,7 +7,7 @@ from typing import Any
 
 from tllib_ancon.data.domain import Domain, require_same_order
 from tllib_ancon.data.folders import Tree
-from tllib_ancon.data.layout import Layout, Part
+from tllib_ancon.data.layout import Part
 from tllib_ancon.data.layouts import layout_of
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.runtime.errors import UserError
@@ -28,7 +28,10 @@ def check_dataset(root: str | Path, dataset: str, codes: Sequence[str] = (), **o
     layout = layout_of(dataset)
     checked = _DatasetCheck(layout.parts(Tree(root), codes), needed=layout.needed(codes))
     for part in checked.parts:
-        code, split = _code_and_split(part, layout)
+        code, _, split = part.domain.partition(" ")
+        if not layout.classes:  # domains of a user, whose names may have spaces
+            code = part.domain
+            split = ""
         try:
             domain = open_domain(root, dataset, [code], split, **opening)
             part.images = len(domain) + len(domain.skipped)
@@ -46,14 +49,6 @@ def check_dataset(root: str | Path, dataset: str, codes: Sequence[str] = (), **o
         except UserError as error:
             checked.problems.append(str(error))
     return checked
-
-
-def _code_and_split(part: Part, layout: Layout) -> tuple[str, str]:
-    """The domain and the split that a part names; the domains of a user, whose names may have spaces, have no split."""
-    if not layout.classes:
-        return part.domain, ""
-    code, _, split = part.domain.partition(" ")
-    return code, split
 
 
 def _problems(part: Part, domain: Domain, code: str, dataset: str) -> list[str]:

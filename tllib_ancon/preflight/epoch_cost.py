@@ -50,7 +50,11 @@ def cost(case: Case, rehearsal: Rehearsal | None) -> Fact:
     load_seconds = epoch.batch_size * tried.load_seconds
     seconds = _epoch_seconds(case, rehearsal, epoch)
     memory = _training_memory(case, rehearsal, epoch)
-    device, free = _device_and_free_memory()
+    device = "CPU"
+    free = devices.free_memory()
+    if torch.cuda.is_available():
+        device = "GPU"
+        free = int(torch.cuda.mem_get_info()[0])
     text = (
         f"an epoch takes about {_duration(seconds)} and {_storage(memory)} on this {device}, "
         f"{counted(epochs, 'epoch')} {_duration(epochs * seconds)}; {counted(epoch.steps, 'step')} of "
@@ -106,12 +110,6 @@ def _training_memory(case: Case, rehearsal: Rehearsal, epoch: _Epoch) -> int:
 
 def _num_bytes(tensor: Tensor) -> int:
     return tensor.numel() * tensor.element_size()
-
-
-def _device_and_free_memory() -> tuple[str, int]:
-    if torch.cuda.is_available():
-        return "GPU", int(torch.cuda.mem_get_info()[0])
-    return "CPU", devices.free_memory()
 
 
 def _duration(seconds: float) -> str:

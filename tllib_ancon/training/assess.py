@@ -149,29 +149,19 @@ def _assessed_source(
         return source, None
     if source is None and not passes.config.source:
         return predictor.source.statistics, None
-    images, labelled_images = _open_source_images(passes.config, source, predictor.source.classes)
-    statistics = SourceStatistics.of(passes.predictions(images).features.cpu())
-    if labelled_images is None:
-        return statistics, None
-    return statistics, source_accuracy(predictor, labelled_images)
-
-
-def _open_source_images(
-    config: AssessConfig, source: Any, classes: Sequence[str] | None
-) -> tuple[Domain, Domain | None]:
-    """The images of the source without labels, and with labels where they have some."""
+    classes = predictor.source.classes
+    opened = source
     if source is None:
-        opened: Any = inputs.open_domains(config, config.source, classes=classes)
-    else:
-        opened = source
+        opened = inputs.open_domains(passes.config, passes.config.source, classes=classes)
     images = as_domain(opened, labels=False)
     if len(images) < FEWEST_IMAGES:
         raise UserError(f"`source` has {len(images)} images. Pass {FEWEST_IMAGES} or more.")
+    statistics = SourceStatistics.of(passes.predictions(images).features.cpu())
     if isinstance(opened, Domain) and opened.labels is not None:
-        return images, opened
+        return statistics, source_accuracy(predictor, opened)
     if classes is not None and _holds_class_folders(opened, classes):
-        return images, as_domain(opened, classes=classes)
-    return images, None
+        return statistics, source_accuracy(predictor, as_domain(opened, classes=classes))
+    return statistics, None
 
 
 def _holds_class_folders(source: Any, classes: Sequence[str]) -> bool:
