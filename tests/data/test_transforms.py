@@ -26,9 +26,6 @@ PLAIN = {"mean": (0.0,) * 3, "std": (1.0,) * 3}
 GREY = {"mean": (0.0,), "std": (1 / 255,)}
 SIDE = 32
 SIZE = 28
-OPTIONS = Preprocessing(image_size=SIZE, resize_size=20, scale=(0.3, 1.0), mean=(0.0,) * 3, std=(1 / 255,) * 3)
-LEVELS = 2
-"""Of 255: Pillow rounds between its passes over columns and rows and has finer weights than torch."""
 
 
 def image(size):

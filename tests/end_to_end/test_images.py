@@ -2,7 +2,7 @@
 
 from tests.end_to_end.killable import differences, weights
 from tllib_ancon.cli.main import main
-from tllib_ancon.data.loading import Workers
+from tllib_ancon.data import loading
 
 CROPS = ["--train-resizing", "default", "--image-size", "14", "-b", "8", "--override"]
 SIZES = ["--train-resizing", "res.", "--val-resizing", "res.", "--resize-size", "16", "--no-hflip"]
@@ -12,8 +12,13 @@ SHORT = ["--epochs", "2", "-b", "16", "-j", "0", "--quiet"]
 def test_a_run_depends_on_neither_cache_nor_workers(adapt, tmp_path, monkeypatch):
     """An adaptation has as many workers as it was told, for all its loaders."""
     started = []
-    start = Workers._start
-    monkeypatch.setattr(Workers, "_start", lambda workers: started.append(workers.count) or start(workers))
+    loader = loading.DataLoader
+
+    def start(*data, **settings):
+        started.append(settings["num_workers"])
+        return loader(*data, **settings)
+
+    monkeypatch.setattr(loading, "DataLoader", start)
     assert main(adapt("plain", *CROPS)) == 0
     assert main(adapt("cached", *CROPS, "--cache", str(tmp_path / "cache"), "-j", "2")) == 0
     assert main(adapt("another seed", *CROPS, "--seed", "8")) == 0

@@ -18,7 +18,6 @@ from tllib_ancon.models.recipes import build, recipe_of
 
 IMAGES = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 DIGITS = torch.randn(8, 1, 28, 28, generator=torch.Generator().manual_seed(0))
-BOTH = [create_backbone, create_network]
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.models.batch_norm import estimated_statistics
 
 LAYERS = nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.LayerNorm(6), nn.Linear(6, 3))
-BOTH = nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.LayerNorm(6), nn.BatchNorm1d(6), nn.Linear(6, 3))
 
 
 def test_a_source_model_learns_by_sgd_unless_it_is_asked_for():
