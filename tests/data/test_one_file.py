@@ -11,7 +11,6 @@ from torch.utils.data import IterableDataset
 
 import tllib_ancon
 from tests.refusals import one_line
-from tllib_ancon.runtime.errors import UserError
 
 PREPROCESSING = {"image_size": 8, "norm_mean": (0, 0, 0), "norm_std": (1, 1, 1), "quiet": True}
 

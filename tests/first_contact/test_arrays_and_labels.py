@@ -16,7 +16,6 @@ from tests.networks import PIXELS as ALL_PIXELS
 from tests.refusals import one_line
 from tllib_ancon.cli.main import main
 from tllib_ancon.data.open import as_domain
-from tllib_ancon.runtime.errors import UserError
 
 NUMBER = 24
 SETTINGS = {**HALVES, "image_size": 16}

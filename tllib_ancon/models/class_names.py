@@ -22,7 +22,10 @@ def class_names_of(network: nn.Module, num_classes: int) -> list[str] | None:
     """Names of the K classes in the order of the labels, as a network or a part of it tells: transformers by
     ``id2label``, timm by the labels in its ``pretrained_cfg``, others by an attribute such as ``class_names``."""
     for module in network.modules():
-        names = _names_in_config(module, num_classes)
+        config = getattr(module, "config", None)
+        names = _names_in(getattr(config, "id2label", None), num_classes)
+        if names is not None and are_placeholders(names):
+            names = None
         if names is None:
             names = _names_in(_timm_metadata(module).get("label_names"), num_classes)
         if names is None:
@@ -81,14 +84,6 @@ def orders_naturally(network: nn.Module) -> bool | None:
 def are_placeholders(names: Sequence[str]) -> bool:
     """Whether transformers made the names up, for classes without names."""
     return all(name == f"LABEL_{label}" for label, name in enumerate(names))
-
-
-def _names_in_config(module: nn.Module, num_classes: int) -> list[str] | None:
-    config = getattr(module, "config", None)
-    names = _names_in(getattr(config, "id2label", None), num_classes)
-    if names is None or are_placeholders(names):
-        return None
-    return names
 
 
 def _timm_metadata(module: nn.Module) -> Options:
