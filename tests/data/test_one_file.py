@@ -38,6 +38,19 @@ def test_an_image_list_is_read_with_its_labels(photos):
     assert "accuracy" in result.metrics[-1]
 
 
+def test_a_list_of_other_paths_follows_the_advice(photos):
+    (photos / "lists").mkdir()
+    image_list = photos / "lists" / "target.txt"
+    image_list.write_text("path,label\n0.png,0\n1.png,1\n")
+    with one_line(r"line 1: no integer label .* add it, or remove the line$"):
+        tllib_ancon.predict(network(), image_list, **PREPROCESSING)
+    image_list.write_text("0.png,0\n1.png,1\n")
+    with one_line(r"2 of 2 images are missing.*; correct the paths; in a list they start from its"):
+        tllib_ancon.predict(network(), image_list, **PREPROCESSING)
+    moved = image_list.rename(photos / "target.txt")
+    assert len(tllib_ancon.predict(network(), moved, **PREPROCESSING).labels) == 2
+
+
 def test_a_list_outside_its_folder_follows_the_advice(photos, tmp_path_factory):
     image_list = tmp_path_factory.mktemp("lists") / "target.txt"
     image_list.write_text(str(photos / "0.png"))

@@ -87,7 +87,7 @@ def read_image_list(
             _require_in_range(label, where, num_classes, first_label)
             labels.append(label - first_label)
         if unlabelled and labels:
-            raise UserError(f"{unlabelled} (other lines of the list have one); add it")
+            raise UserError(f"{unlabelled} (other lines of the list have one); add it, or remove the line")
         path = os.path.normpath(os.path.join(base, name))
         if not tree.holds(path):
             raise UserError(

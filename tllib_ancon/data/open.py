@@ -201,12 +201,15 @@ def _checked(domain: Domain, skip_corrupt: bool, workers: int) -> Domain:
 def _require_files(domain: Domain) -> Domain:
     """This domain, if every image of it is a regular file; nothing is decoded."""
     missing = [path for path in domain.paths or () if not os.path.isfile(path)]
-    if missing:
-        raise UserError(
-            f"domain {domain.name} is incomplete: {len(missing)} of {len(domain)} images are missing, {missing[0]} "
-            "first; pass `skip_corrupt=True` to leave such images out"
-        )
-    return domain
+    if not missing:
+        return domain
+    advice = "pass `skip_corrupt=True` to leave such images out"
+    if len(missing) == len(domain):
+        advice = "correct the paths; in a list they start from its folder, and whole numbers after them are labels"
+    raise UserError(
+        f"domain {domain.name} is incomplete: {len(missing)} of {len(domain)} images are missing, {missing[0]} first; "
+        f"{advice}"
+    )
 
 
 @dataclass(frozen=True, eq=False)
