@@ -46,7 +46,9 @@ def write_report(folders: Sequence[str | Path], paper: str | None = None, out: s
     records = [read_json(path / RECORD) for path in paths if (path / RECORD).is_file()]
     plan = _plan(paper, records)
     varied = sorted(plan.varied) if plan else []
-    runs, left_out = _comparable_runs(paths, varied)
+    finished, left_out = read_runs(paths)
+    refuse_mixed_settings(finished, varied)
+    runs = with_variants(finished, varied)
     tables = [table for table in _tables(runs, plan, varied) if table is not None and len(table.cells)]
     pictures, unreadable = figures(runs, varied)
     content = {
@@ -56,8 +58,15 @@ def write_report(folders: Sequence[str | Path], paper: str | None = None, out: s
         "pictures": pictures,
     }
     text = rendered("report.md", **content)
-    html = rendered("page.html", **content)
-    files = {"report.md": text.encode(), "runs.csv": runs_csv(runs, varied).encode(), "report.html": html.encode()}
+    files = {
+        "report.md": text.encode(),
+        "runs.csv": runs_csv(runs, varied).encode(),
+        "report.html": rendered("page.html", **content).encode(),
+    }
+        "report.md": text.encode(),
+        "runs.csv": runs_csv(runs, varied).encode(),
+        "report.html": rendered("page.html", **content).encode(),
+    }
     for picture in pictures:
         files[f"{picture.name}.png"] = picture.png
     _write_files(Path(out), files)
@@ -75,12 +84,6 @@ def _title(runs: pd.DataFrame, plan: BenchmarkPlan | None) -> str:
     if plan is not None:
         return plan.title
     return f"{runs.dataset[0]}: {counted(len(runs), 'adaptation')}"
-
-
-def _comparable_runs(paths: Sequence[Path], varied: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
-    runs, left_out = read_runs(paths)
-    refuse_mixed_settings(runs, varied)
-    return with_variants(runs, varied), left_out
 
 
 def _plan(paper: str | None, records: Sequence[Record]) -> BenchmarkPlan | None:
