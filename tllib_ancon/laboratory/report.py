@@ -63,10 +63,6 @@ def write_report(folders: Sequence[str | Path], paper: str | None = None, out: s
         "runs.csv": runs_csv(runs, varied).encode(),
         "report.html": rendered("page.html", **content).encode(),
     }
-        "report.md": text.encode(),
-        "runs.csv": runs_csv(runs, varied).encode(),
-        "report.html": rendered("page.html", **content).encode(),
-    }
     for picture in pictures:
         files[f"{picture.name}.png"] = picture.png
     _write_files(Path(out), files)
