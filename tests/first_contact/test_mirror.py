@@ -88,19 +88,19 @@ def test_a_mirror_that_exchanges_classes_is_found_although_a_shift_changes_many_
 
 
 @pytest.mark.parametrize("noise", [0.1, 20.0])
-def test_mirrors_that_are_strange_to_the_model_are_told_from_errors(noise, capfd):
-    """Ten patterns, of which a mirror leaves five as they are; a small shift makes others of all."""
+def test_a_mirror_that_changes_some_classes_is_told_from_errors(noise, capfd):
+    """Ten coarse patterns, of which a mirror leaves five as they are. Under noise a shift makes others too."""
     generator = torch.Generator().manual_seed(0)
-    patterns = torch.randn(10, 3, SIDE, SIDE, generator=generator)
+    patterns = nn.functional.interpolate(torch.randn(10, 3, 4, 4, generator=generator), SIDE, mode="bilinear")
     patterns[:5] += patterns[:5].flip(3)
     net = of_patterns(patterns / 20)
     classes = torch.arange(96) % 10
     images = patterns[classes] + noise * torch.randn(96, 3, SIDE, SIDE, generator=generator)
     pixels = (images / images.std() * 30 + 128).clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).numpy()
     result = tllib_ancon.adapt(net, pixels, epochs=1, lr=1e-5, **LEVEL)
-    mirrors_are_strange = noise < 1
-    assert result.config.no_hflip is mirrors_are_strange
-    assert ["less confident of the mirrors" in line for line in about_mirrors(capfd)] == [True] * mirrors_are_strange
+    is_seen = noise < 1
+    assert result.config.no_hflip is is_seen
+    assert len(about_mirrors(capfd)) == is_seen
 
 
 def test_other_classes_are_mirrored_without_a_line(capfd):

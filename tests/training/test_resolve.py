@@ -56,6 +56,7 @@ USUAL_TRAINING = {
 }
 UNKNOWN_SMALL = {"train_resizing": "cen.crop", "padding": 4, "crop_fraction": 1.0}
 GREY = {"norm_mean": (0.5,), "norm_std": (0.5,)}
+COLOUR = {"norm_mean": (0.5,) * 3, "norm_std": (0.5,) * 3}
 
 
 def facts_about(network=BATCH_NORM_NETWORK, images=IMAGES, **run):
@@ -99,8 +100,10 @@ OF_KNOWN = {"image_size": 96, "resize_size": 90, "crop_fraction": 0.9, "val_resi
         (GREY, {"preprocessing": None}, {"crop_fraction": 1.0}),
         (GREY, {"preprocessing": None, "resizing": "keep-ratio"}, {"crop_fraction": 1.0}),
         (GREY, {"preprocessing": None, "side": 64}, {"crop_fraction": 1.0, "image_size": 64}),
-        (GREY, {"preprocessing": None, "side": 63}, {**UNKNOWN_SMALL, "image_size": 63}),
-        ({**GREY, "image_size": 40}, {"preprocessing": None, "side": 64}, {**UNKNOWN_SMALL, "image_size": None}),
+        (COLOUR, {"preprocessing": None, "side": 63}, {**UNKNOWN_SMALL, "image_size": 63}),
+        (GREY, {"preprocessing": None, "side": 63}, {**UNKNOWN_SMALL, "image_size": 63, "padding": 3}),
+        (GREY, {"preprocessing": None, "side": 8}, {**UNKNOWN_SMALL, "image_size": 8, "padding": 1}),
+        ({**COLOUR, "image_size": 40}, {"preprocessing": None, "side": 64}, {**UNKNOWN_SMALL, "image_size": None}),
         ({}, {"are_fixed": True, "preprocessing": KNOWN}, {**dict.fromkeys(USUAL_IMAGES), "views": 1}),
     ],
 )
@@ -135,7 +138,8 @@ def test_half_precision_is_used_where_the_device_computes_in_it(monkeypatch):
     ("side", "note"),
     [
         (64, "images are resized to 64 × 64 pixels (`image_size`), in training cropped at random (`train_resizing`)"),
-        (63, "images are resized to 63 × 63 pixels (`image_size`), in training shifted by up to 4 pixels (`padding`)"),
+        (63, "images are resized to 63 × 63 pixels (`image_size`), in training shifted by up to 3 pixels (`padding`)"),
+        (28, "images are resized to 28 × 28 pixels (`image_size`), in training shifted by up to 1 pixel (`padding`)"),
     ],
 )
 def test_what_is_assumed_about_the_images_is_said(side, note):

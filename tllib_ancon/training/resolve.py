@@ -24,6 +24,7 @@ from tllib_ancon.data.pixels import chosen_range
 from tllib_ancon.data.transforms import second_view
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.text import counted
 from tllib_ancon.runtime.types import Options
 from tllib_ancon.training.facts import NOT_OPENED, Facts
 from tllib_ancon.training.image_transforms import ImagesConfig, preprocessing_by
@@ -34,7 +35,8 @@ USUAL_BATCH = 64
 SMALL = 64
 """Side in pixels below which networks are trained on shifted images rather than on random resized crops."""
 LARGEST_SHIFT = 4
-"""Of these images in pixels: an eighth of the side, as for CIFAR-10, and no more than this."""
+"""Of these images in pixels: an eighth of the side, as for CIFAR-10, and no more than this. Grey images, which often
+show a character in the middle, are shifted by a sixteenth (``benchmarks/results/harm.md``)."""
 CAREFUL_RATE = 0.001
 """Of SGD for a network that normalises by statistics of other images: it diverges at the usual rate."""
 
@@ -119,7 +121,10 @@ def _unknown_preprocessing(settings: Options, facts: Facts) -> Options:
     image_size = settings.get("image_size") or facts.images.side or USUAL_IMAGES["image_size"]
     usual = {"image_size": image_size, "crop_fraction": 1.0, "val_resizing": "default"}
     if image_size < SMALL:
-        return {**usual, "train_resizing": "cen.crop", "padding": min(LARGEST_SHIFT, image_size // 8)}
+        shift = image_size // 8
+        if len(settings.get("norm_mean") or ()) == 1:  # grey
+            shift = max(1, image_size // 16)
+        return {**usual, "train_resizing": "cen.crop", "padding": min(LARGEST_SHIFT, shift)}
     return {**usual, "train_resizing": "default", "padding": 0}
 
 
@@ -304,7 +309,7 @@ def _notes(config: ImagesConfig, settings: Options, facts: Facts) -> list[str]:
         size = settings["image_size"]
         learned = "cropped at random (`train_resizing`)"
         if size < SMALL:
-            learned = f"shifted by up to {settings['padding']} pixels (`padding`)"
+            learned = f"shifted by up to {counted(settings['padding'], 'pixel')} (`padding`)"
         shown = f"resized to {size} × {size} pixels (`image_size`), in training {learned}"
         notes.append(f"the preprocessing of this network is unknown; images are {shown}")
     if images.tensor_range is not None and images.tensor_range[0] >= 0:
