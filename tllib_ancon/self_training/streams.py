@@ -164,8 +164,8 @@ class _ROIDStream(_StreamMethod):
 
     .. math:: w_i \, (L(f_i) + S(f_i, f'_i))
 
-    with the weights :func:`~tllib_ancon.self_training.streams.certainty_and_diversity`, the soft likelihood ratio L and
-    the symmetric cross-entropy S of two views. It predicts :func:`~tllib_ancon.self_training.streams.corrected`.
+    with weights w by certainty and diversity, the soft likelihood ratio L and the symmetric cross-entropy S of two
+    views. Its predictions are corrected by the class prior of a batch.
     """
 
     source_weight = 0.01
