@@ -48,16 +48,7 @@ def certify_run(config: CertifyConfig) -> None:
         session = pair.session()
         session.answer_all(_answers_of(config, pair, session.comparison))
         if config.questions is not None:
-            file = Path(config.questions)
-            folder = file.with_name(f"{file.stem}-images")
-            folder.mkdir(exist_ok=True)
-            rows = [COLUMNS]
-            for number in range(len(session.answers), len(session)):
-                question = session.asked(number)
-                copy = folder / f"{number + 1:06}-{opaque(question.name)}"
-                write_bytes(copy, jpeg(session.image(question.position)))
-                rows.append([f"{folder.name}/{copy.name}", ""])
-            write_bytes(file, csv_text(rows).encode())
+            _write_questions(session, Path(config.questions))
         if config.page and session.question is not None:
             from tllib_ancon.certificate.page import serve  # needs what not everyone has installed
 
@@ -69,6 +60,19 @@ def certify_run(config: CertifyConfig) -> None:
     if certificate["returned"] == "adapted":
         returned = "adapted"
     say(f"{certificate['checkpoint']}: the {returned} model")
+
+
+def _write_questions(session: Session, file: Path) -> None:
+    """Write the open questions as a table, and copies of their images beside it, whose names tell no class."""
+    folder = file.with_name(f"{file.stem}-images")
+    folder.mkdir(exist_ok=True)
+    rows = [COLUMNS]
+    for number in range(len(session.answers), len(session)):
+        question = session.asked(number)
+        copy = folder / f"{number + 1:06}-{opaque(question.name)}"
+        write_bytes(copy, jpeg(session.image(question.position)))
+        rows.append([f"{folder.name}/{copy.name}", ""])
+    write_bytes(file, csv_text(rows).encode())
 
 
 def certify(  # noqa: PLR0913
@@ -122,12 +126,11 @@ def certify(  # noqa: PLR0913
     require_predictions(start.labels, target, "source model")
     end = predict(adapted, target, **prediction_settings)
     require_predictions(end.labels, target, "adapted model")
-    comparison = Comparison(
-        start.labels,
-        end.labels,
-        list(map(str, start.indices if start.paths is None else start.paths)),
-        classes or _class_names(source, start.probabilities.shape[1]),
-    )
+    names = [str(index) for index in start.indices]
+    if start.paths is not None:
+        names = list(start.paths)
+    class_names = classes or _class_names(source, start.probabilities.shape[1])
+    comparison = Comparison(start.labels, end.labels, names, class_names)
     session = Session(comparison, delta, margin, seed, log, side)
     session.image = target.image
     answers = answers_of_labels(labels, comparison)

@@ -34,7 +34,7 @@ class ImageConfig(Settings):
     """smallest and largest width of a random crop, as a multiple of its height"""
     padding: Annotated[int, Flag(metavar="PX")] = Field(DECIDED_LATER, ge=0, le=16_384)
     """Padding of training images in pixels, cropped back at random. Default: 0; for an unknown
-    network below 64 pixels an eighth of the side, at most 4."""
+    network below 64 pixels an eighth of the side (grey: a sixteenth), at most 4."""
     rotation: Annotated[float, Flag(metavar="DEG")] = Field(0.0, ge=0, le=180)
     """largest angle in degrees by which training images are rotated, either way"""
     no_hflip: bool = DECIDED_LATER

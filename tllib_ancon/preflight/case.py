@@ -149,10 +149,10 @@ def open_case(
             prepared = replace(prepared, config=config.replace(adapted="all"))
         with suppress(UserError):  # the fact about classes describes the contradiction
             ordered = in_the_models_order(domain, network, classifier.num_classes, source, folder_lines.append)
-        if are_images(probe):
-            mirrors = mirror_disagreement(config, classifier, prepared.domain, prepared.transforms.evaluation)
-            if mirrors.changes_class and prepared.mirrors_by_default(requested):
-                prepared = prepared.unmirrored(classifier)
+    if classifier is not None and are_images(probe):
+        mirrors = mirror_disagreement(config, classifier, prepared.domain, prepared.transforms.evaluation)
+        if mirrors.changes_class and prepared.mirrors_by_default(requested):
+            prepared = prepared.unmirrored(classifier)
     return Case(
         prepared=prepared,
         requested=requested,

@@ -3,54 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-import io
-import math
-import os
-import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
-
 from tllib_ancon.config.check import CheckConfig
 from tllib_ancon.config.settings import settings_of_call
-from tllib_ancon.data.batches import Batch, are_images, shape_text, tree_map
-from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.images import Files, spread
-from tllib_ancon.data.transforms import Preprocessing, Transform
+from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.copies import recording_gradients
-from tllib_ancon.preflight.case import Case, open_case
+from tllib_ancon.preflight.case import open_case
 from tllib_ancon.preflight.epoch_cost import cost
 from tllib_ancon.preflight.fact import LEGEND, WRONG, Fact
 from tllib_ancon.preflight.image_facts import channels, classes, pixels, preprocessing, target_images
 from tllib_ancon.preflight.model_facts import batch_norm, mirror, output, parameters, predictions
-from tllib_ancon.preflight.rehearsal import Rehearsal, rehearse
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.preflight.rehearsal import rehearse
+from tllib_ancon.preflight.tiles import PICTURE, require_pictures, write_tiles
 from tllib_ancon.runtime.extras import require
-from tllib_ancon.runtime.text import Shown, showable
+from tllib_ancon.runtime.text import Shown
 from tllib_ancon.runtime.types import Record
 from tllib_ancon.training import devices
-from tllib_ancon.training.files import new_file, write_bytes
 from tllib_ancon.training.image_transforms import TransformSource
 from tllib_ancon.training.source import Model
-
-PICTURE = "images.png"
-TILES = 8
-COLUMNS = 4
-SIDE = 3.15
-"""Width of a tile with its margin, in inches. Letters can be read if the picture is shown 600 pixels wide."""
-CAPTION = 0.75
-"""Height of a caption of two lines, in inches."""
-DPI = 100
-LETTERS = 19
-"""Size of a caption's letters in points."""
-MOST_CHARACTERS = 18
-"""Of a line of a caption."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -157,11 +131,11 @@ def check(
     with devices.using_processor(requested.threads):
         case = open_case(requested.replace(quiet=True), model, images, head, user_transforms)
         if requested.out is not None:
-            _require_pictures(Path(requested.out), case.probe)
+            require_pictures(Path(requested.out), case.probe)
         rehearsal = rehearse(case)
         picture = None
         if requested.out is not None:
-            picture = _write_tiles(Path(requested.out, PICTURE), case, rehearsal)
+            picture = write_tiles(Path(requested.out, PICTURE), case, rehearsal)
         return CheckResult(
             images=target_images(case),
             classes=classes(case),
@@ -176,80 +150,3 @@ def check(
             cost=cost(case, rehearsal),
             picture=picture,
         )
-
-
-def _require_pictures(folder: Path, inputs: Batch) -> None:
-    """Raise an error where inputs cannot be drawn or the folder cannot be made; make the folder."""
-    if not are_images(inputs):
-        shape = shape_text(tree_map(lambda tensor: tensor[0], inputs))
-        raise UserError(f"`out` draws images (C, H, W), and these inputs have shape {shape}; leave it out")
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"`out={folder}` is a file; give a folder for {PICTURE}")
-    new_file(folder)
-    folder.mkdir(exist_ok=True)
-
-
-def _write_tiles(file: Path, case: Case, rehearsal: Rehearsal | None) -> Path:
-    """Draw up to eight images of the sample, each above its file name and predicted class; returns the file."""
-    from matplotlib.figure import Figure  # for pictures alone
-
-    sample = case.sample
-    positions = spread(len(sample), TILES).tolist()
-    tensors = [case.transforms.evaluation(sample.image(position)) for position in positions]
-    rows = math.ceil(len(positions) / COLUMNS)
-    figure = Figure(figsize=(COLUMNS * SIDE, rows * (SIDE + CAPTION)), dpi=DPI, layout="constrained")
-    for place, picture in enumerate(_as_pictures(tensors, case.transforms.preprocessing)):
-        panel = figure.add_subplot(rows, COLUMNS, place + 1)
-        panel.imshow(picture)
-        panel.set(xticks=[], yticks=[], frame_on=False)
-        lines = (_name(sample, positions[place]), _prediction(case, rehearsal, positions[place]))
-        caption = "\n".join(_shortened(showable(line)) for line in lines)
-        panel.set_xlabel(caption, loc="left", fontsize=LETTERS, parse_math=False)
-    content = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a letter that the font lacks is drawn as a box
-        figure.savefig(content, format="png")
-    write_bytes(file, content.getvalue())
-    return file
-
-
-def _name(sample: Domain, position: int) -> str:
-    """File name of an image of the sample, or its number."""
-    number = int(sample.positions[position])
-    if isinstance(sample.images, Files):
-        return os.path.basename(sample.images.path(number))
-    return f"image {number}"
-
-
-def _prediction(case: Case, rehearsal: Rehearsal | None, position: int) -> str:
-    """Name of the predicted class of an image of the sample."""
-    if rehearsal is None:
-        return "no logits"
-    return case.class_names[int(rehearsal.logits[position].argmax())]
-
-
-def _as_pictures(tensors: Sequence[Tensor], preprocessing: Preprocessing | None) -> list[NDArray[np.float32]]:
-    """Network inputs (C, H, W) without their normalisation; scaled by their range if it is unknown."""
-    if preprocessing is None or len(preprocessing.mean) not in (1, tensors[0].shape[0]):
-        least = min(float(tensor.min()) for tensor in tensors)
-        most = max(float(tensor.max()) for tensor in tensors)
-        return [_picture((tensor - least) / max(most - least, 1e-12)) for tensor in tensors]
-    mean = torch.tensor(preprocessing.mean).view(-1, 1, 1)
-    std = torch.tensor(preprocessing.std).view(-1, 1, 1)
-    return [_picture(tensor * std + mean) for tensor in tensors]
-
-
-def _picture(values: Tensor) -> NDArray[np.float32]:
-    """Values (C, H, W) from 0 to 1 as a picture (H, W, 3): of one channel grey, of several the first three."""
-    channels = values[:3]
-    if len(values) < 3:
-        channels = values[:1].expand(3, -1, -1)
-    return np.asarray(channels.clamp(0, 1).movedim(0, -1).cpu(), np.float32)
-
-
-def _shortened(text: str) -> str:
-    """The text without its middle, if it is longer than a line of a caption."""
-    if len(text) <= MOST_CHARACTERS:
-        return text
-    half = MOST_CHARACTERS // 2
-    return f"{text[: half - 1]}…{text[-half:]}"

@@ -130,8 +130,10 @@ def assess(
         positions = certifying_positions(predictor.source.recorded_settings, len(all_images))
         order = positions[passes.order(len(positions))]
         labels = None
-        if answers is not None or requested.answers is not None:
-            labels = labels_of_answers(requested.answers if answers is None else answers, all_images, root)[order]
+        if answers is None:
+            answers = requested.answers
+        if answers is not None:
+            labels = labels_of_answers(answers, all_images, root)[order]
         if requested.questions is not None:
             names = image_names(all_images, root)
             rows = [COLUMNS, *([names[position], ""] for position in order)]

@@ -52,7 +52,7 @@ class ModelClasses:
     @classmethod
     def of(cls, network: nn.Module, num_classes: int, source: Source) -> "ModelClasses":
         """What a user, the model's run, its library or its checkpoint tell, in this order."""
-        if source.names is not None and len(source.names) != num_classes > 1:
+        if source.names is not None and num_classes > 1 and len(source.names) != num_classes:
             raise UserError(
                 f"`class_names` has {counted(len(source.names), 'name')}, {source.names[0]!r} first, and the model has "
                 f"{num_classes} classes; name each class, in the order of the labels"
