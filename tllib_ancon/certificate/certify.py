@@ -15,7 +15,7 @@ from tllib_ancon.certificate.session import Comparison, Session
 from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.answers import COLUMNS, Answer, opaque, read_answers
-from tllib_ancon.data.domain import checked_classes, numbered
+from tllib_ancon.data.domain import Domain, checked_classes, numbered
 from tllib_ancon.data.images import jpeg
 from tllib_ancon.data.labels import counted_from_one
 from tllib_ancon.data.lists import read_image_list
@@ -27,6 +27,7 @@ from tllib_ancon.models.class_names import class_names_of
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import csv_text, say
+from tllib_ancon.runtime.types import Options
 from tllib_ancon.training.devices import using_processor
 from tllib_ancon.training.files import write_bytes
 from tllib_ancon.training.not_finite import require_predictions
@@ -122,15 +123,7 @@ def certify(  # noqa: PLR0913
     """
     target = as_domain(images, labels=False, decoding=Decoding.of(PredictConfig(**settings)))
     prediction_settings = {"evaluation_transform": evaluation_transform, "head": head, **settings}
-    start = predict(source, target, **prediction_settings)
-    require_predictions(start.labels, target, "source model")
-    end = predict(adapted, target, **prediction_settings)
-    require_predictions(end.labels, target, "adapted model")
-    names = [str(index) for index in start.indices]
-    if start.paths is not None:
-        names = list(start.paths)
-    class_names = classes or _class_names(source, start.probabilities.shape[1])
-    comparison = Comparison(start.labels, end.labels, names, class_names)
+    comparison = _comparison(source, adapted, target, classes, prediction_settings)
     session = Session(comparison, delta, margin, seed, log, side)
     session.image = target.image
     answers = answers_of_labels(labels, comparison)
@@ -139,6 +132,21 @@ def certify(  # noqa: PLR0913
         Progress(bool(settings.get("quiet"))).line(line)
     session.answer_all(answers)
     return session
+
+
+def _comparison(
+    source: Model, adapted: Model, target: Domain, classes: Sequence[str] | None, prediction_settings: Options
+) -> Comparison:
+    """The classes that two models predict on the same images."""
+    start = predict(source, target, **prediction_settings)
+    require_predictions(start.labels, target, "source model")
+    end = predict(adapted, target, **prediction_settings)
+    require_predictions(end.labels, target, "adapted model")
+    names = [str(index) for index in start.indices]
+    if start.paths is not None:
+        names = list(start.paths)
+    class_names = classes or _class_names(source, start.probabilities.shape[1])
+    return Comparison(start.labels, end.labels, names, class_names)
 
 
 def _class_names(model: Model, num_classes: int) -> Sequence[str]:
