@@ -101,7 +101,7 @@ def sentences() -> dict[str, list[str]]:
             f"`ancon` is {after_scripts('ancon').lstrip('+')} points above self-training",
             f"`ancon-auto` {after_scripts('ancon-auto').lstrip('+')}",
         ],
-        "benchmarks/gpu/README.md": [
+        "benchmarks/speed/README.md": [
             f"{beside(whole_domains, 'ancon-auto', 'self-training').lstrip('+')} points above self-training",
             f"SHOT {beside(whole_domains, 'shot', 'ancon-auto').lstrip('+')} above `ancon-auto`",
         ],
