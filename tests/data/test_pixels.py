@@ -196,7 +196,7 @@ def test_what_a_sample_of_the_images_holds(tmp_path):
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
     values = as_domain(tmp_path).pixel_values()
-    assert values == PixelValues(5, 2, True, 0.5, 7.0, 5, 1)
+    assert values == PixelValues(5, 2, True, 0.5, 7.0, 5, 1, banded=1)
     assert as_domain(tmp_path).subset([0]).pixel_values() == PixelValues(images=1)
 
 

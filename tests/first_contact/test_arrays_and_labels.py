@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, Subset, SubsetRandomSampler, TensorDataset
 from torchvision.transforms import Compose, Resize, ToTensor
 
 import tllib_ancon
@@ -310,3 +310,30 @@ def test_a_transform_that_makes_no_batch_gets_one_line(transform, message, worke
         tllib_ancon.adapt(Net(), photos, evaluation_transform=transform, train_transform=transform, workers=workers)
     whole = Compose([Resize((16, 16)), ToTensor()])  # as the message advises
     assert len(tllib_ancon.predict(Net(), photos, evaluation_transform=whole, workers=workers).labels) == NUMBER
+
+
+def loader(**options):
+    levels = torch.from_numpy(PIXELS).movedim(3, 1) / 255
+    return DataLoader(TensorDataset(levels), batch_size=4, **options)
+
+
+def test_a_loader_names_its_dataset_and_the_part_that_its_sampler_visits():
+    with one_line("DataLoader gives batches, .* pass `loader.dataset`$"):
+        tllib_ancon.predict(Net(), loader(shuffle=True))
+    part = loader(sampler=SubsetRandomSampler([3, 5, 8]))
+    with one_line(r"pass torch.utils.data.Subset\(loader.dataset, \[\*loader.sampler\]\)"):
+        tllib_ancon.predict(Net(), part)
+    assert len(tllib_ancon.predict(Net(), Subset(part.dataset, [*part.sampler]), workers=0).labels) == 3
+
+
+@pytest.mark.parametrize("form", [torch.Tensor.half, torch.Tensor.double, lambda levels: levels.double().numpy()])
+def test_a_transform_of_another_precision_adapts(form):
+    def transform(image):
+        return form(ToTensor()(image))
+
+    both = {"train_transform": transform, "evaluation_transform": transform}
+    result = tllib_ancon.adapt(Net(), PIXELS, **both, epochs=1, quiet=True, workers=0)
+    assert all(weight.dtype == torch.float32 for weight in result.model.parameters())
+    expected = tllib_ancon.predict(result.model, PIXELS, evaluation_transform=ToTensor(), workers=0).probabilities
+    shown = tllib_ancon.predict(result.model, PIXELS, evaluation_transform=transform, workers=0).probabilities
+    assert shown == pytest.approx(expected, abs=1e-3)

@@ -1,5 +1,6 @@
 """Checkpoints and networks as they lie around adapt as they are: changed heads, channels, normalisation inside."""
 
+import re
 from functools import partial
 
 import numpy as np
@@ -169,3 +170,36 @@ def test_a_network_of_any_precision_is_assessed(precision):
     expected = tllib_ancon.assess(network(), images, **HOW).indicators
     indicators = tllib_ancon.assess(network().to(precision), images, **HOW).indicators
     assert indicators["class_frequencies"] == pytest.approx(expected["class_frequencies"], abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("form", "places", "used"),
+    [
+        (
+            lambda a, b: {"state_dict": a, "state_dict_ema": b},
+            r"\['state_dict_ema'\], \['state_dict'\]",
+            "_ema'] is used",
+        ),
+        (
+            lambda a, b: {f"net.{k}": v for k, v in a.items()} | {f"ema.{k}": v for k, v in b.items()},
+            "'ema.', 'net.'",
+            "used",
+        ),
+    ],
+)
+def test_two_networks_in_a_checkpoint_are_told(form, places, used, tmp_path, capfd):
+    first, average = network(), network()
+    with torch.no_grad():
+        average.fc.bias.add_(torch.arange(4))
+    file = tmp_path / "model.pth"
+    torch.save(form(first.state_dict(), average.state_dict()), file)
+    options = {"arch": "timm/test_resnet", **HOW}
+    expected = tllib_ancon.predict(average, IMAGES, **HOW).probabilities
+    assert tllib_ancon.predict(file, IMAGES, **options).probabilities == pytest.approx(expected, abs=1e-5)
+    shown = capfd.readouterr().err
+    assert re.search(places, shown)
+    assert used in shown
+    torch.save(torch.load(file)["state_dict"] if "state_dict" in torch.load(file) else first.state_dict(), file)
+    expected = tllib_ancon.predict(first, IMAGES, **HOW).probabilities
+    assert tllib_ancon.predict(file, IMAGES, **options).probabilities == pytest.approx(expected, abs=1e-5)
+    assert "is used" not in capfd.readouterr().err

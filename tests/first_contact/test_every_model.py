@@ -395,3 +395,26 @@ def test_a_result_under_autocast_computes_what_its_weights_do(tmp_path):
     source.load_state_dict(result.state_dict())
     with torch.no_grad():
         assert torch.equal(source.eval()(normalised()), result(normalised()))
+
+
+class OfFour(Net):
+    """A forward that fixes the number of images."""
+
+    def forward(self, images):
+        return self.head(self.body(images).view(4, 8))
+
+
+def of_four():
+    return OfFour().eval()
+
+
+def exported_for_four():
+    return torch.export.export(Net().eval(), (torch.rand(4, 3, 32, 32),)).module()
+
+
+@pytest.mark.parametrize(("build", "call"), [(of_four, adapt), (of_four, predict), (exported_for_four, predict)])
+def test_a_fixed_number_of_images_is_named(build, call):
+    with one_line("it takes 4 images at once, .* write x.shape.0. in place of the number in its forward, or export it"):
+        call(build(), PIXELS[:10], batch_size=8, **PREPROCESSING)
+    with one_line("images of shape .2, 3, 32, 32.*it takes 4 images at once"):
+        predict(build(), PIXELS[:10], batch_size=4, **PREPROCESSING)

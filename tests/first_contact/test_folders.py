@@ -314,3 +314,48 @@ def test_names_that_are_given_twice_are_refused(tmp_path):
     (tmp_path / "names.json").write_text('{"0": ["n01440764", "tench"]}')
     with one_line(r"names\.json: expected a distinct name for each class"):
         adapted(levels(2), photos, class_names=tmp_path / "names.json")
+
+
+@pytest.mark.parametrize("log", [".", "cat"])
+@pytest.mark.parametrize("door", [lambda folder: folder, lambda folder: sorted(map(str, folder.glob("*/*.png")))])
+def test_a_run_directory_is_no_folder_of_the_images(log, door, tmp_path):
+    """A later call would leave its images out, or take the picture of its scores for one."""
+    photos = write(tmp_path / "photos", ["cat", "dog", "owl"], 3)
+    if log == "." and door(photos) != photos:
+        Image.new("RGB", (8, 8)).save(photos / "top.png")
+    before = sorted(photos.rglob("*"))
+    images = door(photos) if log != "." or door(photos) == photos else [str(photos / "top.png")]
+    with one_line("`log=.*` holds images .* choose another `log`, such as a new folder"):
+        tllib_ancon.adapt(levels(3), images, log=photos / log, **HOW, **QUICK)
+    assert sorted(photos.rglob("*")) == before
+
+
+def test_a_run_beside_or_above_the_images_is_fine(tmp_path):
+    photos = write(tmp_path / "photos", ["cat", "dog", "owl"], 3)
+    for log in (photos / "run", tmp_path):
+        tllib_ancon.adapt(levels(3), photos, log=log, **HOW, **QUICK)
+        assert len(tllib_ancon.predict(levels(3), photos, **HOW).labels) == 6
+
+
+def test_numbered_folders_that_give_labels_are_told(tmp_path, capfd):
+    """Patients 0, 1 and 2 are no classes."""
+    photos = write(tmp_path / "photos", ["0", "1", "2"], 3)
+    assert "accuracy" in tllib_ancon.adapt(levels(3), photos, **HOW, **QUICK).metrics[0]
+    line = "subfolders 0 to 2 are taken as the classes of these numbers, and give labels; `data=Folder` reads"
+    assert line in capfd.readouterr().err
+    result = tllib_ancon.adapt(levels(3), photos, data="Folder", **HOW, **QUICK)
+    assert "accuracy" not in result.metrics[0]
+    assert "subfolders" not in capfd.readouterr().err
+
+
+def test_classes_below_other_folders_are_told_and_the_advice_leads_on(tmp_path, capfd):
+    """PATIENT/CLASS: a patient need not have every class."""
+    names = {"class_names": ("cat", "dog", "owl")}
+    write(tmp_path, ["mary/cat", "john/dog", "john/owl"], 3)
+    tllib_ancon.adapt(levels(3), tmp_path, **names, **HOW, **QUICK)
+    shown = capfd.readouterr().err
+    assert "they hold folders with the names of the model's classes" in shown
+    assert "`data=ImageFolder` and each of them as `target` (john mary) give labels" in shown
+    labelled = {"data": "ImageFolder", "target": ("john", "mary")}
+    result = tllib_ancon.adapt(levels(3), tmp_path, **labelled, **names, **HOW, **QUICK)
+    assert result.metrics[0]["accuracy"] == 100

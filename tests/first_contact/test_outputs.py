@@ -303,3 +303,27 @@ def test_logits_of_one_pixel_and_percentages_are_read(form, capfd):
     np.testing.assert_allclose(adapted.metrics[1]["loss"], expected.metrics[1]["loss"], rtol=1e-4)
     for door in ("assess", "online"):
         EVERYWHERE[door](Returns(form))
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda features, logits: nn.functional.softplus(logits),
+        lambda features, logits: nn.functional.softplus(logits) + 1,
+        lambda features, logits: logits.relu() + 1,
+        lambda features, logits: {"alpha": logits.exp() + 1, "features": features},
+    ],
+)
+def test_parameters_of_a_dirichlet_distribution_give_its_mean(form, capfd):
+    model = Returns(form).eval()
+    with torch.no_grad():
+        model.head.weight.mul_(20)
+        output = model(normalised())
+    parameters = output["alpha"] if isinstance(output, dict) else output
+    if parameters.min() < 1:
+        parameters = parameters + 1
+    expected = parameters / parameters.sum(1, keepdim=True)
+    assert predict(model, PIXELS, **PREPROCESSING, workers=0).probabilities == pytest.approx(expected.numpy(), abs=1e-5)
+    assert "the logarithms of its parameters are used as logits" in capfd.readouterr().err
+    result = adapt(model, PIXELS, **QUICK, **PREPROCESSING)
+    assert len(result.metrics) == 2

@@ -212,3 +212,16 @@ def test_transparent_pixels_are_told_and_the_advice_leads_on(call, tmp_path, cap
         Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB").save(path)
     call(Brightness(), tmp_path, **settings)
     assert "transparent" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("ending", "bands"), [(".jpg", [3]), (".tif", [])])
+def test_bands_without_effect_are_one_line(ending, bands, tmp_path):
+    folder = folder_of(tmp_path, ending, write_grey, [flat(9, "uint8", *bands)])
+    for images in (folder, np.zeros((2, 8, 8, 3), np.uint8)):
+        with one_line("`bands` has no effect on images other than TIFFs of several bands; leave it out"):
+            brightness(images, bands=(1, 1, 1))
+
+
+def test_a_range_of_bytes_in_memory_is_one_line():
+    with one_line("`pixel_range` has no effect on images with 8 bits a channel; leave it out"):
+        brightness(np.zeros((2, 8, 8, 3), np.uint8), pixel_range=(0, 100))

@@ -32,7 +32,7 @@ class RunConfig(Settings):
     track: Annotated[Literal["tensorboard", "wandb", "mlflow"] | None, Flag(decides=False)] = None
     """log every epoch's numbers to this tracker too"""
     quiet: Annotated[bool, Flag(decides=False)] = False
-    """show only errors"""
+    """show only errors and results"""
 
 
 class JsonConfig(Settings):

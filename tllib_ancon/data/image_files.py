@@ -75,7 +75,7 @@ def _samples_of_tiff(file: BinaryIO, decoding: Decoding) -> Samples:
     values = samples.values  # more than 8 bits; of 8 bits Pillow makes 0 black
     if values is not None:
         values = _with_black_at_zero(values, image.tag_v2)
-    return replace(samples, values=values, bands=_unused_bands(image.tag_v2))
+    return replace(samples, values=values, bands=_unused_bands(image.tag_v2), has_bands=has_bands)
 
 
 def samples_of(image: Image.Image) -> Samples:
@@ -225,9 +225,10 @@ def _read_tiff(file: BinaryIO, decoding: Decoding, reason: str) -> Samples:
     if len(chosen) == 1:
         values = values[..., 0]
     values = _with_black_at_zero(values, tags)
+    samples = Samples(values=values)
     if values.dtype == np.uint8:
-        return Samples(Image.fromarray(values), bands=unused, has_more_pages=has_more_pages)
-    return Samples(values=values, bands=unused, has_more_pages=has_more_pages)
+        samples = Samples(Image.fromarray(values))
+    return replace(samples, bands=unused, has_bands=count > 1, has_more_pages=has_more_pages)
 
 
 def _bands_last(page: Any) -> Values:

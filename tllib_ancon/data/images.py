@@ -113,7 +113,8 @@ class Images(ABC):
         return None
 
     def pixel_values(self, positions: Positions | None = None) -> PixelValues:
-        """What at most 64 images spread over these positions hold; unreadable ones are left out."""
+        """What at most 64 images spread over these positions hold; unreadable ones are left out. An image in memory has
+        8 bits unless its :meth:`samples` say otherwise."""
         if positions is None:
             among = np.arange(len(self))
         else:
@@ -123,10 +124,7 @@ class Images(ABC):
     def _readable(self, positions: Positions) -> Iterator[Samples]:
         for position in positions.tolist():
             with suppress(UserError):
-                samples = self.samples(position)
-                if samples is None:
-                    return
-                yield samples
+                yield self.samples(position) or Samples()
 
     @cached_property
     def decided_range(self) -> PixelRange | None:
@@ -227,7 +225,9 @@ class Items(Images):
         has_items = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
         if not has_items or isinstance(dataset, IterableDataset):
             if hasattr(dataset, "dataset"):
-                raise UserError(f"{name} gives batches, and each image is needed by its number; pass `loader.dataset`")
+                raise UserError(
+                    f"{name} gives batches, and each image is needed by its number; pass {_dataset_of(dataset)}"
+                )
             raise UserError(
                 f"{name}: {type(dataset).__name__} has no length or no items by number, and adaptation keeps votes of "
                 "each image; give a list, an array or a map-style dataset"
@@ -307,6 +307,14 @@ class Items(Images):
             raise UserError(
                 f"{where}: cannot be read ({type(error).__name__}: {one_line(error)}); repair or remove it"
             ) from error
+
+
+def _dataset_of(loader: Any) -> str:
+    """What to pass in place of a loader of batches: its dataset, or the part of it that its sampler visits."""
+    with suppress(TypeError, AttributeError):  # of a loader without a sampler, or of one without a length
+        if len(loader.sampler) < len(loader.dataset):
+            return "torch.utils.data.Subset(loader.dataset, [*loader.sampler])"
+    return "`loader.dataset`"
 
 
 def _image_in(item: Any) -> Any:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, default_collate
@@ -96,7 +97,7 @@ class _DomainImages(Dataset[Any]):
             if isinstance(self.transform, ImageTransform):
                 return torch.from_numpy(self.transform.pixels(image))
             try:
-                return self.transform(image)
+                return _in_single_precision(self.transform(image))
             except Exception as error:  # of the user's own transform
                 where = f"domain {self.domain.name}, item {key % len(self)}"
                 raise UserError(
@@ -161,6 +162,15 @@ class LabelledImages(_DomainImages):
         """Images on the device and labels on the CPU."""
         images, labels = batch
         return self.finish(images, device), labels
+
+
+def _in_single_precision(item: Any) -> Any:
+    """What a transform returns, floats as float32; a network's own type follows later."""
+    if isinstance(item, np.ndarray) and item.dtype.kind == "f":
+        return torch.from_numpy(item.astype(np.float32))
+    if isinstance(item, Tensor) and item.is_floating_point():
+        return item.float()
+    return item
 
 
 def _item_seed(seed: int, key: int) -> int:

@@ -58,6 +58,7 @@ class Samples:
     image: Image.Image | None = None
     values: Values | None = None
     bands: int = 0  # of a TIFF that has more bands than are used
+    has_bands: bool = False  # whether it is a TIFF of several bands, of which the setting chooses
     has_more_pages: bool = False  # pages of a TIFF or frames of an animation, of which the first is used
     hides_colours: bool = False  # under transparent pixels, where that was looked at
 
@@ -110,6 +111,7 @@ class PixelValues:
         several_pages: number of images in files with further pages or frames, which are not used
         turned: number of images with an EXIF orientation, which is not applied
         transparent: number of images with transparent pixels, whose colours are used
+        banded: number of TIFFs with several bands
     """
 
     images: int = 0
@@ -121,6 +123,7 @@ class PixelValues:
     several_pages: int = 0
     turned: int = 0
     transparent: int = 0
+    banded: int = 0
 
     @classmethod
     def of(cls, samples: Iterable[Samples]) -> PixelValues:
@@ -129,6 +132,7 @@ class PixelValues:
         several_pages = 0
         turned = 0
         transparent = 0
+        banded = 0
         is_float = False
         ends: list[tuple[float, float]] = []
         for sample in samples:
@@ -137,13 +141,14 @@ class PixelValues:
             several_pages += sample.has_more_pages
             turned += sample.is_turned
             transparent += sample.hides_colours
+            banded += sample.has_bands
             values = sample.values
             if values is not None and np.isfinite(values).all():
                 is_float = is_float or values.dtype.kind == "f"
                 ends.append((float(values.min()), float(values.max())))
         least = min((low for low, _ in ends), default=0.0)
         most = max((high for _, high in ends), default=0.0)
-        return cls(images, len(ends), is_float, least, most, bands, several_pages, turned, transparent)
+        return cls(images, len(ends), is_float, least, most, bands, several_pages, turned, transparent, banded)
 
     @property
     def pixel_range(self) -> PixelRange | None:

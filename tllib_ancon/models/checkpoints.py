@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from tllib_ancon.runtime.errors import UserError, one_line, reading
+from tllib_ancon.runtime.types import Show, silently
 
 Weights = Mapping[str, Tensor]
 """The tensors of a state dict by name."""
@@ -31,18 +32,25 @@ COUNTERS = ("num_batches_tracked", "total_ops", "total_params")
 SAVE = "torch.save(model.state_dict(), FILE)"
 
 
-def load_state_dict(path: str | Path) -> Weights:
+def load_state_dict(path: str | Path, show: Show = silently) -> Weights:
     """Read the state dict in a file of ``torch.save`` or .safetensors; no code of the file is run. It is the content or
-    one of the :data:`ENTRIES`."""
+    one of the :data:`ENTRIES`. ``show`` gets a line where the file also has weights that are not used."""
     file = Path(path)
     if not file.is_file():
         raise UserError(f"checkpoint {file} is not a file; give a file or a run directory")
     content = _content_of(file)
-    state = _state_dict_in(content)
-    if not state:
+    states = _states_in(content)
+    if not states:
         raise UserError(
             f"checkpoint {file} is not a plain state dict but {_description(content)}; save the weights alone: {SAVE}"
         )
+    first, *others = states
+    if others:
+        show(
+            f"checkpoint {file} has weights in {', '.join(states)}, and {first} is used; to use the others, save them "
+            f"alone: torch.save(torch.load(FILE){others[0]}, NEW_FILE)"
+        )
+    state = dict(states[first])
     for name, tensor in state.items():
         if not _is_plain(tensor):
             raise UserError(
@@ -71,24 +79,25 @@ def _numpy_numbers() -> list[Any]:
     return [scalar, (scalar, "numpy.core.multiarray.scalar"), np.dtype, *number_types]
 
 
-def _state_dict_in(content: Any) -> Weights:
-    """The content itself, one of its :data:`ENTRIES`, one of those of an entry, or its only one; else empty."""
+def _states_in(content: Any) -> dict[str, Weights]:
+    """State dicts by their place in a checkpoint, the preferred one first: the content itself, one of its
+    :data:`ENTRIES`, one of those of an entry, or its only one; else none."""
     if _is_state_dict(content):
-        return dict(content)
+        return {"": content}
     if not isinstance(content, Mapping):
         return {}
     if set(content) == MCD_PARTS and all(_is_state_dict(state) for state in content.values()):
-        return _joined(content)
-    named_entries = [content[name] for name in ENTRIES if isinstance(content.get(name), Mapping)]
-    states = [entry for entry in named_entries if _is_state_dict(entry)]
-    for entry in named_entries:
-        states += [entry[name] for name in (*ENTRIES, "module") if _is_state_dict(entry.get(name))]
+        return {"": _joined(content)}
+    named_entries = {name: content[name] for name in ENTRIES if isinstance(content.get(name), Mapping)}
+    states = {f"[{name!r}]": entry for name, entry in named_entries.items() if _is_state_dict(entry)}
+    for name, entry in named_entries.items():
+        for part in (*ENTRIES, "module"):
+            if _is_state_dict(entry.get(part)):
+                states[f"[{name!r}][{part!r}]"] = entry[part]
     if states:
-        return dict(states[0])
-    unnamed_states = [entry for entry in content.values() if _is_state_dict(entry)]
-    if len(unnamed_states) == 1:
-        return dict(unnamed_states[0])
-    return {}
+        return states
+    unnamed_states = {f"[{name!r}]": entry for name, entry in content.items() if _is_state_dict(entry)}
+    return unnamed_states if len(unnamed_states) == 1 else {}
 
 
 def _is_state_dict(content: Any) -> bool:
@@ -120,8 +129,9 @@ def _is_plain(tensor: Tensor) -> bool:
     return tensor.untyped_storage().nbytes() >= tensor.numel() * tensor.element_size()
 
 
-def without_prefix(state: Weights, network: nn.Module) -> Weights:
-    """The tensors of a network without the prefix of a program; of two copies the one whose prefix says ``ema``."""
+def without_prefix(state: Weights, network: nn.Module, show: Show = silently) -> Weights:
+    """The tensors of a network without the prefix of a program; of two copies the one whose prefix says ``ema``, with a
+    line for ``show``."""
     names = [name for name in network.state_dict() if not name.endswith(COUNTERS)]
     if not names:
         return dict(state)
@@ -134,9 +144,10 @@ def without_prefix(state: Weights, network: nn.Module) -> Weights:
     best = [prefix for prefix, count in zip(prefixes, matches, strict=True) if count == max(matches)]
     if len(best) > 1:
         averages = [prefix for prefix in best if "ema" in prefix]
+        networks = ", ".join(map(repr, best))
         if len(averages) != 1:
-            networks = ", ".join(map(repr, best))
             raise UserError(f"the checkpoint holds several networks, {networks}; save one alone: {SAVE}")
+        show(f"the checkpoint holds several networks, {networks}; {averages[0]!r} is used")
         best = averages
     prefix = best[0]
     return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}

@@ -12,7 +12,7 @@ from tllib_ancon.models.networks import TIMM, create_backbone, create_network, l
 from tllib_ancon.models.preprocessing import preprocessing_of, probe_images
 from tllib_ancon.models.script_layouts import rebuild_model, recognize
 from tllib_ancon.runtime.errors import UserError, one_line
-from tllib_ancon.runtime.types import Options
+from tllib_ancon.runtime.types import Options, Show, silently
 
 IMAGENET = "imagenet"
 """The name that means an architecture with the ImageNet classifier of its model zoo."""
@@ -25,26 +25,27 @@ def load(
     *,
     arch_options: Options | None = None,
     pool: bool = True,
-    bottleneck_dropout: float = 0.0,
     scratch: bool = False,
     pretrained_weights: str | Path | None = None,
+    show: Show = silently,
 ) -> Classifier:
     """The source model of an adaptation, whose ``preprocessing`` tells what its images should be like.
 
     The settings of :class:`~tllib_ancon.config.model.ModelConfig` say what most arguments mean. With ``scratch``,
-    ``imagenet`` has random weights and the backbone of another checkpoint learns at the full rate.
+    ``imagenet`` has random weights and the backbone of another checkpoint learns at the full rate. ``show`` gets lines
+    for the user about the checkpoint.
     """
     if checkpoint == IMAGENET:
         network = create_network(arch, None, not scratch and pretrained_weights is None, arch_options)
         if pretrained_weights is not None:
-            weights = without_prefix(load_state_dict(pretrained_weights), network)
+            weights = without_prefix(load_state_dict(pretrained_weights, show), network, show)
             load_into(network, weights, source=str(pretrained_weights))
         classifier: Classifier = _classifier(network, finetune=False)
     else:
-        state = load_state_dict(checkpoint)
+        state = load_state_dict(checkpoint, show)
         layout = recognize(state)
         if layout is None:
-            classifier = _whole_network(state, str(checkpoint), arch, num_classes, arch_options, not scratch)
+            classifier = _whole_network(state, str(checkpoint), arch, num_classes, arch_options, not scratch, show)
         else:
             backbone = create_backbone(arch, pretrained=False, options=arch_options)
             classifier = rebuild_model(layout, backbone, pool, not scratch)
@@ -53,8 +54,6 @@ def load(
             f"checkpoint {checkpoint} has {classifier.num_classes} classes, the dataset has {num_classes}; give a "
             "checkpoint of the same classes"
         )
-    if bottleneck_dropout:
-        classifier.drop_features(bottleneck_dropout)
     return classifier
 
 
@@ -65,6 +64,7 @@ def _whole_network(
     num_classes: int | None,
     arch_options: Options | None,
     finetune: bool,
+    show: Show,
 ) -> Classifier:
     """The network of a model zoo whose own names of tensors are those of the checkpoint."""
     library, _ = library_of(arch)
@@ -75,7 +75,7 @@ def _whole_network(
         )
     network = create_network(arch, num_classes, options=arch_options)
     classifier = _classifier(network, finetune)
-    tensors = without_prefix(state, network)
+    tensors = without_prefix(state, network, show)
     number = _classes_of(tensors, network, classifier.num_classes)
     if number != classifier.num_classes:
         network = create_network(arch, number, options=arch_options)

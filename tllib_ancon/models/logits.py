@@ -183,6 +183,10 @@ def _kind_of(network: nn.Module, values: Tensor, observed: Observation) -> Kind:
         if of_sigmoid or _is_unexplained_probability(values, observed):
             return "sigmoid"
         return "logits"
+    if observed.are_dirichlet(values):
+        return "dirichlet"
+    if observed.are_evidence(values):
+        return "evidence"
     kind = _kind_of_rows(values)
     _refuse_multi_label(network, values.shape[1], of_sigmoid and kind == "logits")
     return kind

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import relu, softplus
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tllib_ancon.data.batches import Batch, num_rows
@@ -54,6 +55,22 @@ class Observation:
     def of_sigmoid(self, values: Tensor) -> bool:
         """Whether a sigmoid computed these values."""
         return any(torch.equal(result.flatten(), values.flatten()) for result in self.sigmoids)
+
+    def are_evidence(self, values: Tensor) -> bool:
+        """Whether values (B, K) are a softplus of what a module with weights returns."""
+        return any(torch.allclose(values, softplus(head)) for head in self._outputs_like(values))
+
+    def are_dirichlet(self, values: Tensor) -> bool:
+        """Whether values (B, K) are 1 and the evidence by what a module with weights returns."""
+        for head in self._outputs_like(values):
+            if any(torch.allclose(values, 1 + evidence(head)) for evidence in (softplus, relu, torch.exp)):
+                return True
+        return False
+
+    def _outputs_like(self, values: Tensor) -> list[Tensor]:
+        """Outputs of the observed modules that have the shape of these values."""
+        outputs = [call.output.flatten(1) for call in self.calls.values()]
+        return [output for output in outputs if output.shape == values.shape]
 
     def heads(self, logits: Tensor) -> list[str]:
         """Modules that return these logits (B, K), but for a factor and a shift; or heads whose mean they are."""

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon.data.batches import Batch, shape_text
+from tllib_ancon.data.batches import Batch, num_rows, shape_text, tree_map
 from tllib_ancon.runtime.errors import UserError, one_line
+from tllib_ancon.runtime.text import counted
 
-Kind = Literal["logits", "softmax", "percent", "sigmoid"]
+Kind = Literal["logits", "softmax", "percent", "sigmoid", "dirichlet", "evidence"]
 Path = tuple[str | int, ...]
 """Keys, positions or names of attributes that lead from an output to a tensor in it."""
 
@@ -22,6 +24,10 @@ NAMES = ("logits", "out")
 
 SHAPE = "; pass images of the shape that it takes, of files and pixels by `image_size`"
 ONE_CHANNEL = "; pass images of one channel, with one number in each of `norm_mean` and `norm_std`"
+
+
+USUAL_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+"""Numbers of images for which people fix a network."""
 
 
 class OtherOutput(UserError):
@@ -46,7 +52,8 @@ class LogitsReader:
 
     Attributes:
         path: leads to them; empty if the output is a tensor
-        kind: logits, or probabilities of a softmax, the same in percent, or of a sigmoid
+        kind: logits, or probabilities of a softmax, the same in percent, or of a sigmoid; or the parameters of a
+            Dirichlet distribution, or these less 1, the evidence
         width: classes K; 1 for one logit of a binary classifier
         of_several: whether the output has other tensors that could be logits
         placeholder: name of the module without weights that returns them in place of a head; empty for none
@@ -77,6 +84,11 @@ class LogitsReader:
             lines.append("the model returns percentages that sum to 100; their logarithms are used as logits")
         elif self.kind == "sigmoid":
             lines.append("the model returns the probability of class 1; it is converted to a logit")
+        elif self.kind in ("dirichlet", "evidence"):
+            lines.append(
+                "the model returns evidence, by which the classes have a Dirichlet distribution; the logarithms of its "
+                "parameters are used as logits"
+            )
         return lines
 
     def raw(self, output: Any) -> Any:
@@ -112,7 +124,7 @@ def _without_pixels(values: Tensor) -> Tensor:
 
 
 def _logits_from(values: Tensor, kind: Kind) -> Tensor:
-    """Logits of a softmax or of a sigmoid whose probabilities are the values, in float32 or float64."""
+    """Logits of the distribution that the values give in another form, in float32 or float64."""
     if kind == "logits":
         return values
     probabilities = values
@@ -121,6 +133,10 @@ def _logits_from(values: Tensor, kind: Kind) -> Tensor:
     precision = torch.finfo(probabilities.dtype)
     if kind in ("softmax", "percent"):
         return probabilities.clamp(min=precision.tiny).log()
+    if kind == "dirichlet":
+        return probabilities.log()
+    if kind == "evidence":
+        return probabilities.log1p()
     return probabilities.logit(eps=precision.eps)
 
 
@@ -208,13 +224,40 @@ def called(network: nn.Module, images: Batch, advice: str = SHAPE) -> Any:
         with evaluating(network), torch.no_grad():
             return output_for(network, images)
     except Exception as error:  # any error can come out of a user's own network
-        shape = shape_text(images)
-        action = advice
-        if "to have 1 channels" in str(error):
-            action = ONE_CHANNEL
-        elif _on_another_device(images, network):
-            action = "; move the images to the device of the model's weights"
-        raise UserError(f"the model cannot be called on images of shape {shape} ({one_line(error)}){action}") from error
+        raise _not_callable(network, images, error, advice) from error
+
+
+def _not_callable(network: nn.Module, images: Batch, error: Exception, advice: str = SHAPE) -> UserError:
+    """The error for a network that cannot be called on these images."""
+    action = advice
+    if "to have 1 channels" in str(error):
+        action = ONE_CHANNEL
+    elif _on_another_device(images, network):
+        action = "; move the images to the device of the model's weights"
+    else:
+        size = _only_size(network, images)
+        if size is not None:
+            action = (
+                f"; it takes {counted(size, 'image')} at once, and a step may have any number: write x.shape[0] in "
+                "place of the number in its forward, or export it with a dynamic batch size"
+            )
+    reason = one_line(error)
+    return UserError(f"the model cannot be called on images of shape {shape_text(images)} ({reason}){action}")
+
+
+def _only_size(network: nn.Module, images: Batch) -> int | None:
+    """A number of these images that a network takes, which cannot be called on all of them."""
+    for size in USUAL_SIZES:
+        rows = torch.arange(size) % num_rows(images)
+        some = tree_map(partial(_rows, rows), images)
+        with suppress(Exception), evaluating(network), torch.no_grad():
+            output_for(network, some)
+            return size
+    return None
+
+
+def _rows(positions: Tensor, tensor: Tensor) -> Tensor:
+    return tensor[positions]
 
 
 def _on_another_device(images: Batch, network: nn.Module) -> bool:

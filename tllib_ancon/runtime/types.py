@@ -17,3 +17,7 @@ State = dict[str, Any]
 
 Show = Callable[[str], None]
 """Shows a line to the user."""
+
+
+def silently(line: str) -> None:
+    """Show nothing."""

@@ -102,6 +102,7 @@ def adapt(  # noqa: PLR0913
         source = open_source(config, model)
         run.refuse_own_checkpoint(source.checkpoint)
         target = open_target(config, source, images, labels, user_transforms)
+        run.refuse_images(target)
         recorded = {} if config.overwrite else run.recorded_settings()
         plan = make_plan(config, source, target, recorded, user_transforms, head=head, answers=answers)
         if isinstance(plan, PlanWithoutLogits):

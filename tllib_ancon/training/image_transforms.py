@@ -12,6 +12,7 @@ from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.pixels import PixelValues
 from tllib_ancon.data.transforms import (
     Preprocessing,
     Transform,
@@ -123,6 +124,8 @@ class TransformSource:
         Args:
             config: settings of the user, before any default is filled in
         """
+        if config.bands is not None and not images.holds_tensors:
+            _require_bands(images.pixel_values())
         if not self.fixes(images):
             return
         fields = type(config).model_fields
@@ -150,6 +153,12 @@ class TransformSource:
 
 UNDECIDED = TransformSource()
 """Where a caller passes nothing and no network is known yet."""
+
+
+def _require_bands(values: PixelValues) -> None:
+    """Raise an error for a choice of bands among images that have none to choose from."""
+    if values.images and not values.banded:
+        raise UserError("`bands` has no effect on images other than TIFFs of several bands; leave it out")
 
 
 def _require_channels(network: nn.Module, channels: int) -> None:

@@ -117,6 +117,10 @@ def _labelled_by_folders(target: Domain, classes: ModelClasses, show: Show) -> D
         return labelled(target, folders, labels, classes.usable_names or _named_by(labels, classes.num_classes))
     if are_numbers(names, classes.num_classes):
         order = _order(names, classes, show)
+        show(
+            f"{getattr(target.images, 'root', target.name)}: its subfolders {names[0]} to {names[-1]} are taken as the "
+            "classes of these numbers, and give labels; `data=Folder` reads images without labels"
+        )
         return labelled(target, folders, _numbers_of(order), classes.usable_names or order)
     if {name.lower() for name in names} <= PARTS:
         root = getattr(target.images, "root", target.name)
@@ -126,9 +130,21 @@ def _labelled_by_folders(target: Domain, classes: ModelClasses, show: Show) -> D
         )
         return target
     reason = _reason_without_labels(names, sorted(labels), classes)
-    advice = MOVE_THEM if labels else _advice_for_folders(names, classes)
+    advice = _advice_for_folders(names, classes)
+    if labels:
+        advice = MOVE_THEM
+    elif _hold_classes(target, classes):
+        shown = first_few(names, MOST_LISTED, " ")
+        reason = "they hold folders with the names of the model's classes"
+        advice = f"; `data=ImageFolder` and each of them as `target` ({shown}) give labels"
     show(_unlabelled_line(target, names, reason, advice))
     return target
+
+
+def _hold_classes(target: Domain, classes: ModelClasses) -> bool:
+    """Whether the folder in which each image lies has the name of a class."""
+    names = {Path(path).parent.name for path in target.paths or ()}
+    return len(labels_by_name(names, classes.aliases)) == len(names)
 
 
 def _named_by(labels: dict[str, int], num_classes: int) -> list[str]:

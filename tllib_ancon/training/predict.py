@@ -19,7 +19,7 @@ from tllib_ancon.models.classifier import Classifier, LogitsAndFeatures, no_logi
 from tllib_ancon.models.copies import unwrapped
 from tllib_ancon.models.logits import find_logits
 from tllib_ancon.models.observation import observe
-from tllib_ancon.models.outputs import LogitsReader, evaluating, output_for
+from tllib_ancon.models.outputs import LogitsReader, called, evaluating
 from tllib_ancon.models.preprocessing import is_processor
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.processes import Shard
@@ -213,7 +213,7 @@ class Predictor:
         if isinstance(self.network, Classifier):
             self._reader = LogitsReader()
         if self._reader is not None:
-            return self._reader(output_for(self.network, images))
+            return self._reader(called(self.network, images))
         names = []
         if self.head is not None:
             names = self.head.split(",")

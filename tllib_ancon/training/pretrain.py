@@ -66,6 +66,8 @@ def pretrain(config: PretrainConfig) -> Record:
         if config.method != "erm":
             toolkit = find()
             domains.append(inputs.open_domains(config, config.target, classes=domains[0].classes))
+        for domain in domains:
+            run.refuse_images(domain)
         record: Record = {"inputs": images_record(*domains)}
         devices.make_reproducible(config.seed, config.deterministic)
         network, _ = resolve(config, facts_of(config, Source()))

@@ -60,6 +60,9 @@ class MemoryRun:
     def refuse_own_checkpoint(self, checkpoint: str) -> None:
         """Raise an error for a source model that this run would overwrite."""
 
+    def refuse_images(self, images: Domain) -> None:
+        """Raise an error for images in this folder, which a later call takes for a part of the run."""
+
     def begin(self, config: Record, overwrite: bool = False) -> list[str]:
         """Start or resume the run of these settings. Returns warnings."""
         return []
@@ -154,6 +157,19 @@ class RunDirectory(MemoryRun):
     def refuse_own_checkpoint(self, checkpoint: str) -> None:
         if os.path.realpath(self.checkpoints) == os.path.realpath(Path(checkpoint).parent):
             raise UserError(f"checkpoint {checkpoint} lies where this run writes its own; choose another `log`")
+
+    def refuse_images(self, images: Domain) -> None:
+        root = getattr(images.images, "root", "")
+        folders = {os.path.dirname(path) for path in images.paths or ()}
+        if root and _lies_in(self.path, root):
+            inside = [folder for folder in folders if _lies_in(folder, self.path)]
+        else:
+            inside = [folder for folder in folders if os.path.realpath(folder) == os.path.realpath(self.path)]
+        if inside:
+            raise UserError(
+                f"`log={self.path}` holds images (in {sorted(inside)[0]}), and a run directory is no part of a "
+                "dataset; choose another `log`, such as a new folder"
+            )
 
     def claim(self) -> None:
         self._lock = self._lock or files.lock_folder(self.path)
@@ -311,6 +327,11 @@ class RunDirectory(MemoryRun):
             if not path.is_file() or files.sha256(path) != digest:
                 problem = "is not the file that the run wrote: its checksum differs" if path.is_file() else "is missing"
                 raise UserError(f"{path} {problem}; is this a partial copy of a run? Copy all of it, or {ANEW}")
+
+
+def _lies_in(path: str | Path, folder: str | Path) -> bool:
+    """Whether a path is this folder or lies below it, all links followed."""
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
 def _warnings_about_threads(recorded: Record, requested: Record) -> list[str]:

@@ -30,8 +30,9 @@ from tllib_ancon.models.recipes import OWN, build, imported
 from tllib_ancon.runtime.errors import UserError, reading
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import say
-from tllib_ancon.runtime.types import Record
+from tllib_ancon.runtime.types import Record, Show
 from tllib_ancon.training.facts import facts_of
+from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import USUAL_IMAGES, USUAL_NETWORK, resolve
 from tllib_ancon.training.run import BEST, CHECKPOINTS, CONFIG, LATEST, STATISTICS, RunDirectory
 
@@ -96,14 +97,15 @@ class Source:
 
     def load(self, config: AdaptConfig | PredictConfig) -> nn.Module:
         """The network with its weights: a copy of the caller's module, else a classifier."""
+        show = Progress(config.quiet).line
         if not self.is_whole:
-            return self._rebuilt(config)
+            return self._rebuilt(config, show)
         if self.module is None:
             network = build(self.network_record)
         else:
             network = copy_of(self.module).float()
         if Path(self.checkpoint).is_file():
-            state = without_prefix(load_state_dict(self.checkpoint), network)
+            state = without_prefix(load_state_dict(self.checkpoint, show), network, show)
             advice = "Give the network that it was trained with"
             load_into(network, state, f"checkpoint {self.checkpoint}", advice=advice)
         if not self.network_record:
@@ -127,7 +129,7 @@ class Source:
             return None
         return LogitsReader(**{**output, "path": tuple(output["path"])})
 
-    def _rebuilt(self, config: AdaptConfig | PredictConfig) -> Classifier:
+    def _rebuilt(self, config: AdaptConfig | PredictConfig, show: Show) -> Classifier:
         settings = dict(resolve(config, facts_of(config, self))[0])
         recorded_classes = self.recorded_settings.get("inputs", {}).get("classes", ())
         model = load(
@@ -136,10 +138,12 @@ class Source:
             len(recorded_classes) or None,
             arch_options=parse_options(settings["arch_option"]),
             pool=not settings["no_pool"],
-            bottleneck_dropout=settings["bottleneck_dropout"],
             scratch=config.scratch,
             pretrained_weights=config.pretrained_weights,
+            show=show,
         )
+        if settings["bottleneck_dropout"]:
+            model.drop_features(settings["bottleneck_dropout"])
         self._state_what_is_assumed(config, model.preprocessing)
         return model
 
