@@ -123,14 +123,22 @@ def test_files_that_are_no_images_are_counted_and_hidden_ones_left_out(root):
 
 @pytest.fixture
 def few_classes(tmp_path):
-    """Two images of three ImageNet classes, in two corruptions, and the list that names five of them."""
+    """Two images of three ImageNet classes, in two corruptions."""
     for code in ("frost/5", "fog/1"):
-        names = write_classes(tmp_path / code, WNIDS, images=2)
-    (tmp_path / "subset.txt").write_text("\n".join(names[:5]) + "\n\n")
+        write_classes(tmp_path / code, WNIDS, images=2)
     return tmp_path
 
 
-def test_a_complete_set_needs_no_list(tmp_path):
+def test_a_part_of_the_classes_has_the_labels_of_all(few_classes):
+    (few_classes / "fog/1/n01440764/list.txt").touch()
+    domain = open_domain(few_classes, "ImageNetC", ["fog/1"])
+    assert domain.num_classes == 1000
+    assert domain.labels.tolist() == [0, 0, 482, 482, 492, 492]
+    assert domain.ignored == "1 file ignored (.txt); 997 of 1000 classes have no folder"
+    assert open_domain(few_classes, "CorruptedImages", ["frost/5"]).ignored == ""
+
+
+def test_the_layout_of_imagenet_c(tmp_path):
     names = write_classes(tmp_path / "frost/5", ["n01440764"], images=1)
     for name in sorted(ImageNetInfo("imagenet-1k").label_names())[1:]:
         (tmp_path / "frost/5" / name).mkdir()
@@ -143,13 +151,10 @@ def test_a_complete_set_needs_no_list(tmp_path):
         open_domain(tmp_path, "ImageNetC", ["contrast/2"])
 
 
-@pytest.mark.parametrize(("subset", "code", "message"), REFUSED["corruptions"])
-def test_faulty_corruptions(few_classes, subset, code, message):
-    file = few_classes / "subset.txt"
-    if subset is not None:
-        file.write_text(subset, errors="surrogateescape")
-    with refused(message, ROOT=few_classes):
-        open_domain(few_classes, "ImageNetC", [code], subset=None if subset is None else str(file))
+def test_a_misspelt_corruption(few_classes):
+    choices = "did you mean 'frost/5'? Valid names: fog/1, frost/5"
+    with refused(f"unknown domain of ROOT: 'frst/5'; {choices}", ROOT=few_classes):
+        open_domain(few_classes, "ImageNetC", ["frst/5"])
 
 
 def test_corruptions_that_are_not_there(few_classes):
@@ -160,16 +165,14 @@ def test_corruptions_that_are_not_there(few_classes):
         open_domain(root, "ImageNetC", ["frost/5"])
     with refused(f"ROOT/../frost/5 {LEADS_OUTSIDE}", ROOT=root):
         open_domain(root, "CorruptedImages", ["../frost/5"])
-    with refused("`subset` is for CorruptedImages and ImageNetC, not for OfficeHome; leave it out"):
-        open_domain(few_classes, "OfficeHome", ["Ar"], subset="list.txt")
+    with refused("`label_column` is for hf:, not for ImageNetC; leave it out"):
+        open_domain(few_classes, "ImageNetC", ["fog/1"], label_column="label")
 
 
 def test_corruptions_behind_links_that_lead_outside_the_root(few_classes, tmp_path):
     root = tmp_path / "root"
     write_classes(root / "frost/5", ["bike"], images=1)
     (root / "frost/5/bike/link.JPEG").symlink_to(tmp_path / "fog" / "1" / WNIDS[0] / "000.JPEG")
-    (tmp_path / "list.txt").write_text("bike/link.JPEG\n")
-    for subset in (None, str(tmp_path / "list.txt")):
-        with refused(f"ROOT/frost/5/bike/link.JPEG {LEADS_OUTSIDE}", ROOT=root):
-            open_domain(root, "CorruptedImages", ["frost/5"], subset=subset)
-        assert open_domain(root, "CorruptedImages", ["frost/5"], subset=subset, allow_outside=True).num_classes == 1
+    with refused(f"ROOT/frost/5/bike/link.JPEG {LEADS_OUTSIDE}", ROOT=root):
+        open_domain(root, "CorruptedImages", ["frost/5"])
+    assert open_domain(root, "CorruptedImages", ["frost/5"], allow_outside=True).num_classes == 1

@@ -4,9 +4,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from tests.domains_on_disk import small_arguments, write_domains
 from tllib_ancon.cli.main import main
@@ -40,10 +38,6 @@ def place(source_checkpoint, tmp_path):
     shutil.copytree(source_checkpoint.parent.parent, tmp_path / "source")
     write_domains(tmp_path / "domains")
     return Place(tmp_path, tmp_path / "source")
-
-
-def another_size(place):
-    return place.adapt("--image-size", "20", "--resize-size", "20")
 
 
 def no_target(place):
@@ -107,11 +101,6 @@ def class_folders_that_are_images(place):
     return words
 
 
-def an_image_that_is_too_large(place):
-    Image.fromarray(np.zeros((1500, 1500, 3), np.uint8)).save(next((place.root / "dark").rglob("*.png")))
-    return place.adapt("--max-megapixels", "1")
-
-
 def lists_without_names_of_the_classes(place):
     (place.root / "image_list" / "classes.txt").unlink()
     for name in ("dark", "bright"):
@@ -133,7 +122,6 @@ def a_source_model_that_is_gone(place):
 
 
 CASES = {
-    another_size: ("--override",),
     no_target: ("--target", "dark"),
     no_layout: ("--data", "ImageList"),
     no_source: ("--source", "bright"),
@@ -146,7 +134,6 @@ CASES = {
     a_batch_larger_than_the_images: ("--batch-size", "4"),
     a_rate_that_is_fitted_for_adamw: ("--optimizer", "sgd"),
     class_folders_that_are_images: ("--data", "Folder"),
-    an_image_that_is_too_large: ("--max-megapixels", "3"),
     lists_without_names_of_the_classes: ("--num-classes", "3"),
     a_folder_that_moved: ("--root", "elsewhere"),
     a_source_model_that_is_gone: ("--checkpoint", "moved"),

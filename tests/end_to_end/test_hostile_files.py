@@ -20,7 +20,6 @@ READ_FLAGS = {
 }
 """Flags with a file that is loaded."""
 OTHER_FLAGS = {
-    *((command, "--subset") for command in ("adapt", "assess", "check", "evaluate", "predict", "pretrain")),
     *((command, "--class-names") for command in ("adapt", "assess", "check", "evaluate", "predict")),  # a text
     *((command, "--config") for command in set(COMMANDS) - {"benchmark", "script"}),
     ("adapt", "--class-prior"),  # numbers, a text

@@ -4,7 +4,7 @@ from tests.end_to_end.killable import differences, weights
 from tllib_ancon.cli.main import main
 from tllib_ancon.data import loading
 
-CROPS = ["--train-resizing", "default", "--image-size", "14", "-b", "8", "--override"]
+CROPS = ["--train-resizing", "default", "--image-size", "14", "-b", "8"]
 SIZES = ["--train-resizing", "res.", "--val-resizing", "res.", "--resize-size", "16", "--no-hflip"]
 SHORT = ["--epochs", "2", "-b", "16", "-j", "0", "--quiet"]
 

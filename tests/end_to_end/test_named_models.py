@@ -127,25 +127,16 @@ def goes_on(data):
     assert main(["adapt", "data", *DATA, *again]) == 0
 
 
-TEMPLATES = {
-    1: ["a photo of a {}."],
-    7: open_clip.SIMPLE_IMAGENET_TEMPLATES,
-    80: open_clip.OPENAI_IMAGENET_TEMPLATES,
-}
-
-
-@pytest.mark.parametrize("prompts", TEMPLATES)
-def test_open_clip_starts_zero_shot(prompts, data, capsys):
+def test_open_clip_starts_zero_shot(data, capsys):
     model = clip(data / "model")
     spoken = ["red", "dark green", "blue"]
     (data / "names.txt").write_text("red\ndark_green\nblue\n")
-    chosen = ["-a", "open_clip:model", "--class-names", "names.txt", "--prompts", str(prompts)]
+    chosen = ["-a", "open_clip:model", "--class-names", "names.txt"]
     words = ["predict", "data", *chosen, "-j", "0", "--probabilities", "--out", "start.npz"]
     assert main(words) == 0, capsys.readouterr().err
-    texts = [[one.format(name) if isinstance(one, str) else one(name) for one in TEMPLATES[prompts]] for name in spoken]
+    texts = [f"a photo of a {name}." for name in spoken]
     with torch.no_grad():
-        each = [nn.functional.normalize(model.encode_text(open_clip.tokenize(of_class)), dim=1) for of_class in texts]
-    embeddings = nn.functional.normalize(torch.stack([one.mean(0) for one in each]), dim=1)
+        embeddings = nn.functional.normalize(model.encode_text(open_clip.tokenize(texts)), dim=1)
     resized = {"mean": MEAN, "std": STD, "resize_mode": "squash", "interpolation": "bilinear"}
     written = np.load("start.npz")
     assert written["classes"].tolist() == ["red", "dark_green", "blue"]

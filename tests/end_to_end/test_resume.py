@@ -21,7 +21,7 @@ from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.loop import TrainingLoop
 from tllib_ancon.training.run import RunDirectory
 
-CROPS = "ancon --train-resizing default --image-size 14 --override"
+CROPS = "ancon --train-resizing default --image-size 14"
 SOURCE_MODELS = {"erm": (), "cdan": ("-t", "dark", "-i", "5"), "mdd": ("-t", "dark", "-i", "4")}
 EVENTS = 80
 """Steps, flushes and renames of a run, about."""

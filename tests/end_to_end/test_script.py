@@ -79,7 +79,7 @@ def test_script_then_adaptation(words, tmp_path, capsys, start):
     assert main([word for word in given if word != "--quiet"]) == 0
     config = json.loads((tmp_path / "log" / "adapt" / "config.json").read_text())
     of_the_script = {"arch": "small_cnn", "resize_size": 16, "no_hflip": True}
-    of_the_adaptation = {"smoothing": 0.2, "quiet": True, "epochs": 2, "lr": 0.01, "start": start}
+    of_the_adaptation = {"smoothing": 0.2, "quiet": True, "epochs": 2, "lr": 0.01}
     assert (of_the_script | of_the_adaptation).items() <= config.items()
     assert Path(config["checkpoint"]).name == f"{start}.pth"
     shown = capsys.readouterr()

@@ -141,11 +141,9 @@ def test_without_the_reader_of_tiffs_a_line_names_bands_and_what_to_install(tmp_
         as_domain(tmp_path).image(0)
 
 
-def test_an_image_beyond_what_pillow_opens_is_read_unless_a_limit_is_set(tmp_path):
+def test_an_image_beyond_what_pillow_opens_is_read(tmp_path):
     Image.new("1", (16_384, 12_288)).save(tmp_path / "a.png")
     assert as_domain(tmp_path / "a.png").image(0).size == (16_384, 12_288)
-    with one_line("201 megapixels, above the limit of 150; shrink the image, or raise"):
-        brightness(tmp_path / "a.png", max_megapixels=150)
 
 
 def test_the_command_line_has_the_flags(tmp_path, monkeypatch, capfd):

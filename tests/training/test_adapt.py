@@ -77,7 +77,6 @@ class Endless(Dataset):
         ({"model": AdaptConfig()}, "not both"),
         ({"config": AdaptConfig()}, "not both"),
         ({"train_transform": nn.Identity()}, "`evaluation_transform` is needed"),
-        ({"start": "latest"}, "give a model or `start`, not both"),
     ],
 )
 def test_what_is_refused(changed, message):

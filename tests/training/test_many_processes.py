@@ -54,9 +54,9 @@ COMMON = re.compile(r"\.(memory|lists|shares|relative_prior|average)\b")
 
 VARIANTS = {
     **{name: {"method": name} for name in ("elr", "shot+ancon", "aad", "tent")},
-    "eta": {"method": "eta", "options": {"entropy_margin": 0.8, "similarity_margin": 0.95}},
-    "ancon-auto, estimated prior": {"method": "ancon-auto", "options": {"class_prior": "estimate"}},
-    "quantile of soft votes": {"options": {"weighting": "quantile", "prediction": "soft", "convention": "paper"}},
+    "eta": {"method": "eta", "entropy_margin": 0.8, "similarity_margin": 0.95},
+    "ancon-auto, estimated prior": {"method": "ancon-auto", "class_prior": "estimate"},
+    "quantile of soft votes": {"weighting": "quantile", "prediction": "soft", "convention": "paper"},
 }
 STEPS = 5
 """Of CDAN and MDD, in an epoch."""
@@ -106,9 +106,9 @@ def build(target, folder, batch_size, **options):
         bottleneck = nn.Sequential(bottleneck, nn.BatchNorm1d(5))
     model = BottleneckClassifier(Encoder(), 3, bottleneck, head, features_dim=5, finetune=False)
     run = RunDirectory(folder)
-    few = {**few_neighbors(options.get("method", "ancon"), 3, 2), **options.pop("options", {})}
+    few = few_neighbors(options.get("method", "ancon"), 3, 2)
     fixed = {"method": "ancon", "epochs": EPOCHS, "batch_size": batch_size, "lr": 0.1, "workers": 0}
-    given = AdaptConfig(options=few, **{**fixed, "adapted": "all", **options})
+    given = AdaptConfig(**{**fixed, "adapted": "all", **few, **options})
     given, _ = resolve(given, facts_of(given, Source()))
     transforms = Transforms(contrasting, contrasting)
     return Adaptation(Plan(given, given, Source(), model, target, transforms, Progress(quiet=True), {}), run)

@@ -241,16 +241,9 @@ NO_VIEW = "`views=2` needs an augmentation: this training has none. Leave it out
             "`arch` is for checkpoints; a model that is given is taken as it is; leave it out",
         ),
         (
-            {"norm_mean": (0.5, 0.25, 1.0)},
-            SOURCE,
-            "`norm_mean=0.5 0.25 1.0` contradicts the run that trained best.pth: there it is 0.1 0.2 0.3; leave it "
-            "out, or pass `override=True`",
-        ),
-        (
             {"arch": "resnet18"},
             SOURCE,
-            "`arch=resnet18` contradicts the run that trained best.pth: there it is resnet50; leave it out, or pass "
-            "`override=True`",
+            "`arch=resnet18` contradicts the run that trained best.pth: there it is resnet50; leave it out",
         ),
     ],
 )
@@ -260,9 +253,14 @@ def test_settings_that_do_not_fit_together_are_one_line(settings, facts, message
     assert str(error.value) == message
 
 
+def test_images_unlike_those_of_the_source_are_a_note():
+    config, notes = resolve(AdaptConfig(norm_mean=(0.5, 0.25, 1.0)), facts_about(**SOURCE))
+    assert config.norm_mean == (0.5, 0.25, 1.0)
+    assert "`norm_mean=0.5 0.25 1.0` is used; the run that trained best.pth had 0.1 0.2 0.3" in notes
+
+
 def test_what_contradicts_nothing_is_accepted():
     resolve(AdaptConfig(arch="resnet50", norm_mean=(0.1, 0.2, 0.3)), facts_about(**SOURCE))
-    resolve(AdaptConfig(arch="resnet18", override=True), facts_about(**SOURCE))
     resolve(AdaptConfig(step_change=0.2), facts_about())
     resolve(AdaptConfig(views=2), facts_about())
     resolve(AdaptConfig(views=1), facts_about(**FIXED))

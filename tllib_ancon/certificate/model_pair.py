@@ -86,7 +86,6 @@ class ModelPair:
             if value is not None:
                 settings[name] = value
         settings["views"] = 1 if self.recorded.get("no_hflip") else self.recorded.get("views")
-        settings["override"] = True
         settings["checkpoint"] = self.start.checkpoint
         return PredictConfig(**settings)
 

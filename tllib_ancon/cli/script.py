@@ -60,11 +60,12 @@ class _Script:
         if not adaptation_words:
             return _run(args.script, words).exit_status
         settings = _adaptation_settings(adaptation_words)
+        start = settings.pop("start")
         AdaptConfig(**settings)  # an error before the script runs
         log = _log_directory(args.script, words)
         arguments = None
         if log is not None:
-            arguments = _finished_stage(log, args.script, words, settings)
+            arguments = _finished_stage(log, args.script, words, start, settings)
         if arguments is None:
             if log is not None and not settings["overwrite"] and (log / SECOND / "config.json").exists():
                 raise UserError(
@@ -79,7 +80,7 @@ class _Script:
                 arguments = {**vars(outcome.arguments), **arguments}
             if outcome.log_directory is not None:
                 _remember(outcome.log_directory, args.script, words, arguments, settings["overwrite"])
-        _adapt(settings, arguments)
+        _adapt(settings, start, arguments)
         return 0
 
 
@@ -91,7 +92,8 @@ def _at_method(words: list[str]) -> tuple[list[str], list[str]]:
     return words, []
 
 
-def _adaptation_settings(words: list[str]) -> Options:
+def _adaptation_settings(words: list[str]) -> Record:
+    """The settings of the adaptation, and ``start``: the checkpoint of the script that it adapts."""
     args = second_stage_parser().parsed(words)
     settings: Record = {"overwrite": False}
     if args.config is not None:
@@ -134,9 +136,9 @@ def _write_class_names(outcome: ScriptRun) -> str | None:
     return str(file)
 
 
-def _finished_stage(log: Path, script: str, words: list[str], settings: Options) -> Options | None:
+def _finished_stage(log: Path, script: str, words: list[str], start: str, settings: Options) -> Options | None:
     """Arguments of an earlier run of the same command line whose checkpoint is unchanged, else None."""
-    checkpoint = log / "checkpoints" / f"{settings['start']}.pth"
+    checkpoint = log / "checkpoints" / f"{start}.pth"
     try:
         mark = json.loads((log / MARK).read_bytes())
         is_same_command = mark["script"] == os.path.realpath(script) and mark["words"] == words
@@ -197,7 +199,7 @@ def second_stage_parser() -> Parser:
     return parser
 
 
-def _adapt(settings: Options, script: Options) -> None:
+def _adapt(settings: Options, start: str, script: Options) -> None:
     """Adapt from the checkpoint in the script's log directory, into its folder ``adapt``."""
     from tllib_ancon.training.adapt import adapt
     from tllib_ancon.training.progress import result_summary
@@ -209,10 +211,10 @@ def _adapt(settings: Options, script: Options) -> None:
             "scripts"
         )
     log = Path(script["log"])
-    checkpoint = log / "checkpoints" / f"{settings['start']}.pth"
+    checkpoint = log / "checkpoints" / f"{start}.pth"
     if not checkpoint.is_file():
         raise UserError(f"the script left no {checkpoint}; train with it (--phase train)")
-    if settings["start"] == "best":
+    if start == "best":
         say(f"tllib-ancon: warning: {checkpoint} was chosen on target labels by the script", file=sys.stderr)
     paths = {"checkpoint": str(checkpoint), "log": str(log / SECOND)}
     config = AdaptConfig(**{**_shared_settings(script), **settings, **paths})

@@ -1,9 +1,8 @@
 """How to adapt a source model to a target domain."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from tllib_ancon import methods
 from tllib_ancon.config.data import DataConfig
@@ -14,7 +13,7 @@ from tllib_ancon.config.run import RunConfig
 from tllib_ancon.config.settings import DECIDED_LATER, Flag, defined, settings_of
 from tllib_ancon.config.types import Area, NotNegative, Number, Share
 from tllib_ancon.runtime.errors import UserError, unknown_name
-from tllib_ancon.runtime.types import Record
+from tllib_ancon.runtime.types import Options
 
 Criterion = Literal["infomax", "corr_c", "mean_entropy", "last", "none"]
 
@@ -33,12 +32,9 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
 
     Settings of the method are given like all others, ``AdaptConfig(method="gce+ancon", smoothing=0.5, q=0.7)``, and are
     in :attr:`options` afterwards, each with its value.
-
-    Attributes:
-        start: ``"latest"`` or ``"best"``: which checkpoint of a script of TLLib the source model is, for the record
-        options: the settings of the method
     """
 
+    model_config = ConfigDict(extra="allow")
     FLAG = Flag(group="method")
 
     epochs: Number = 30
@@ -83,14 +79,11 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     batch_norm_share: Annotated[float | None, Flag(group="stabilisation")] = Field(None, ge=0, le=1)
     """Mixing weight α of the source's batch-norm statistics, 0 to 1. Default: from class imbalance and agreement
     rate."""
-    options: Mapping[str, Any] = Field({}, exclude=True)
-    start: str | None = Field(None, exclude=True)
 
     def __init__(self, /, **settings: Any) -> None:
         fields = type(self).model_fields
         names = {*fields, *(field.alias for field in fields.values())}
-        options = dict(settings.get("options") or {})
-        options |= {name: value for name, value in settings.items() if name not in names}
+        options = {name: value for name, value in settings.items() if name not in names}
         for name in options:
             if name not in methods.settings():
                 raise unknown_name("setting", name, {**settings_of(AdaptConfig), **methods.settings()})
@@ -98,8 +91,7 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
         defaults = methods.training_defaults(method)
         decided_at_construction = {name: defaults[name] for name in defaults if name not in _DECIDED_BY_FACTS}
         set_by_user = defined({name: settings[name] for name in settings.keys() & names})
-        set_by_user["options"] = methods.all_options(method, options)
-        super().__init__(**{**decided_at_construction, **set_by_user})
+        super().__init__(**{**decided_at_construction, **set_by_user}, **methods.all_options(method, options))
 
     def check(self) -> None:
         super().check()
@@ -109,16 +101,13 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
             )
 
     @property
+    def options(self) -> Options:
+        """The settings of the method."""
+        return self.model_extra or {}
+
+    @property
     def held_out_share(self) -> float:
         """Fraction of the images that select the epoch and are not adapted on: none where no score selects it."""
         if self.criterion in CRITERIA_OF_AN_EPOCH:
             return self.hold_out
         return 0.0
-
-    def to_dict(self) -> Record:
-        settings = super().to_dict()
-        for name, value in self.options.items():
-            settings[name] = list(value) if isinstance(value, tuple) else value
-        if self.start is not None:
-            settings["start"] = self.start
-        return settings

@@ -55,8 +55,6 @@ class ImageConfig(Settings):
     bands: Annotated[tuple[Band, ...] | None, Flag(metavar="N")] = None
     """Bands of a TIFF that become red, green and blue, or one for grey, counted from 1. Default: as in the model's run,
     else the first three."""
-    max_megapixels: Annotated[int, Flag(metavar="MP", decides=False)] = Field(256, ge=1, le=100_000)
-    """Largest image that is decoded, in millions of pixels; it takes 3 MB of memory for each, and for each worker."""
 
     def check(self) -> None:
         super().check()

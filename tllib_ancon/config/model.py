@@ -46,8 +46,6 @@ class StartConfig(NetworkConfig):
     checkpoint: Annotated[str | None, Flag(metavar="FILE", common=True)] = None
     """Source model: a checkpoint, or the run directory that holds it. imagenet: the network with its own ImageNet
     head. Not needed if `arch` names a model with weights, hf:NAME or open_clip:NAME/WEIGHTS."""
-    override: bool = False
-    """accept settings of the model and its images that contradict the run that trained it"""
     class_names: Annotated[str | tuple[str, ...] | None, Flag(metavar="FILE")] = None
     """Names of the model's classes in the order of the labels: a file with a name on each line, or of JSON. Needed for
     open_clip:NAME. Default: from the model's run or hf:NAME."""
@@ -55,6 +53,3 @@ class StartConfig(NetworkConfig):
     """Views of an image whose predictions are averaged. 2: the image and its mirror; in training with `no_hflip`, the
     image and a shift of it. Training learns from both. Default: as in the model's run; for an adaptation 2 with
     ancon-auto if training augments, else 1."""
-    prompts: Literal[1, 7, 80] | None = None
-    """Number of averaged texts for each class of open_clip:NAME. 7 and 80: open_clip's for ImageNet. Default: 1, a
-    photo of a ..."""

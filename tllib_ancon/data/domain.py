@@ -36,7 +36,7 @@ class Domain:
         labels: (N,) whole numbers in [0, K). Default: unlabelled
         positions: (N,) of each image among ``images``, which is the order of its list. Default: all
         skipped: why images of the list were left out, one text each
-        ignored: how many files beside the images were ignored, in words
+        ignored: how many files beside the images were ignored and how many classes are missing, in words
         plain_folder: whether they are a folder whose subfolders may be the classes of a model
 
     Raises:

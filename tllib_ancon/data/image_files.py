@@ -40,6 +40,9 @@ PILLOW_BANDS = 6
 ALPHA = ((1,), (2,))
 """Values of the tag EXTRA_SAMPLES of a TIFF whose only additional band is its opacity."""
 
+MOST_MEGAPIXELS = 256
+"""Largest image that is decoded, in millions of pixels. Each takes 3 MB of memory, in each worker."""
+
 _pillow_limit = threading.Lock()
 
 
@@ -47,7 +50,7 @@ def read_samples(file: BinaryIO, decoding: Decoding) -> Samples:
     """The samples of one image file; of several pages or frames the first."""
     if _is_tiff(file):
         return _samples_of_tiff(file, decoding)
-    image = _open_image(file, decoding.max_megapixels)
+    image = _open_image(file)
     if not _is_deep_png(image):
         return samples_of(image)
     if not _keeps_upper_bytes(image):
@@ -60,7 +63,7 @@ def _samples_of_tiff(file: BinaryIO, decoding: Decoding) -> Samples:
     if _band_count(tags) > PILLOW_BANDS:
         return _read_tiff(file, decoding, f"Pillow reads up to {PILLOW_BANDS} bands")
     try:
-        image: Any = _open_image(file, decoding.max_megapixels)
+        image: Any = _open_image(file)
     except UnidentifiedImageError:
         if not tags:
             raise
@@ -91,7 +94,7 @@ def _has_more_pages(image: Image.Image) -> bool:
     return bool(getattr(image, "is_animated", False))
 
 
-def _open_image(file: BinaryIO, max_megapixels: int) -> ImageFile.ImageFile:
+def _open_image(file: BinaryIO) -> ImageFile.ImageFile:
     """Open one image, whose pixels are not decoded yet.
 
     Raises:
@@ -103,16 +106,16 @@ def _open_image(file: BinaryIO, max_megapixels: int) -> ImageFile.ImageFile:
             image = Image.open(file, formats=FORMATS)
         except Image.DecompressionBombError:
             image = _reopened(file)
-    _require_size(*image.size, max_megapixels)
+    _require_size(*image.size)
     return image
 
 
-def _require_size(width: int, height: int, max_megapixels: int) -> None:
-    if width * height > max_megapixels * 1_000_000:
-        megapixels = width * height / 1e6
+def _require_size(width: int, height: int) -> None:
+    megapixels = width * height / 1e6
+    if megapixels > MOST_MEGAPIXELS:
         raise UserError(
-            f"{width} x {height} pixels are {megapixels:,.0f} megapixels, above the limit of {max_megapixels}; shrink "
-            "the image, or raise `max_megapixels`"
+            f"{width} x {height} pixels are {megapixels:,.0f} megapixels, above the limit of {MOST_MEGAPIXELS}; shrink "
+            "the image"
         )
 
 
@@ -210,7 +213,7 @@ def _read_tiff(file: BinaryIO, decoding: Decoding, reason: str) -> Samples:
     file.seek(0)
     with tifffile.TiffFile(file) as tiff:
         page: Any = tiff.pages[0]
-        _require_size(page.imagewidth, page.imagelength, decoding.max_megapixels)
+        _require_size(page.imagewidth, page.imagelength)
         planes = _bands_last(page)
         num_opacity = sum(int(kind) in (1, 2) for kind in page.extrasamples)
         has_more_pages = bool(tiff.pages.is_multipage)

@@ -38,17 +38,15 @@ class Decoding:
         pixel_range: values of deep samples, of more than 8 bits, that become black and white. Default: decided by the
             images of the data set
         bands: bands of a TIFF, counted from 1. Default: the first three
-        max_megapixels: largest image that is decoded, in millions of pixels
     """
 
     pixel_range: PixelRange | None = None
     bands: tuple[int, ...] | None = None
-    max_megapixels: int = 256
 
     @classmethod
     def of(cls, config: ImageConfig) -> Decoding:
         """As the settings of images say."""
-        return cls(config.pixel_range, config.bands, config.max_megapixels)
+        return cls(config.pixel_range, config.bands)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,9 @@ from tllib_ancon.runtime.extras import require
 ZERO_SHOT_OPTIONS = ("embed_dim", "vision_cfg", "quick_gelu")
 """Options of open_clip's configuration that determine the image side of a model."""
 
+PROMPT = "a photo of a {}."
+"""Text of a class of a zero-shot classifier."""
+
 LIBRARIES = {"hf": "transformers", "open_clip": "open_clip"}
 """How the names of a library's models begin, with the library."""
 
@@ -80,7 +83,7 @@ def require_library_of(arch: str) -> None:
 
 
 def load_named(
-    arch: str, classes: list[str] | None, prompts: int | None = None, allow_download: bool = False
+    arch: str, classes: list[str] | None, allow_download: bool = False
 ) -> tuple[nn.Module, list[str] | None]:
     """Load the network of ``hf:NAME`` or ``open_clip:NAME``, images -> logits, with its weights and the names of its
     classes, if known. NAME is a folder, a name on the hub or a model with a tag or file of weights."""
@@ -95,7 +98,7 @@ def load_named(
                 raise unknown_name("library of an architecture", f"{library}:", ("hf:", "open_clip:"))
             if classes is None:
                 raise UserError(f"`arch` {arch} needs the names of the classes; pass a file of them as `class_names`")
-            return _zero_shot(name, classes, prompts), classes
+            return _zero_shot(name, classes), classes
     except UserError:
         raise
     except Exception as error:  # of files, of the cache and of networks, of any kind
@@ -158,20 +161,15 @@ def _image_classifier(name: str) -> tuple[nn.Module, list[str] | None]:
     return model, names
 
 
-def _zero_shot(name: str, classes: Sequence[str], prompts: int | None) -> nn.Module:
+def _zero_shot(name: str, classes: Sequence[str]) -> nn.Module:
     import open_clip
 
     model_name, weights = _open_clip_source(name)
-    device = "cuda" if torch.cuda.is_available() else "cpu"  # 80 texts a class take their time
+    device = "cuda" if torch.cuda.is_available() else "cpu"  # many texts take their time
     model = open_clip.create_model(model_name, weights, device=device, require_pretrained=True).eval()
-    templates: Any = ["a photo of a {}."]
-    if prompts == 7:
-        templates = open_clip.SIMPLE_IMAGENET_TEMPLATES
-    elif prompts == 80:
-        templates = open_clip.OPENAI_IMAGENET_TEMPLATES
     texts = [text.replace("_", " ") for text in classes]
     tokenizer = open_clip.get_tokenizer(model_name)
-    embeddings = open_clip.build_zero_shot_classifier(model, tokenizer, texts, templates, device=device)
+    embeddings = open_clip.build_zero_shot_classifier(model, tokenizer, texts, [PROMPT], device=device)
     config = {"quick_gelu": False, **open_clip.get_model_config(model_name)}
     options = {option: config[option] for option in ZERO_SHOT_OPTIONS}
     network = ZeroShotClassifier(**options, num_classes=len(classes))

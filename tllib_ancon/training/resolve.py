@@ -14,7 +14,7 @@ import torch
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import CRITERIA_OF_AN_EPOCH, AdaptConfig
 from tllib_ancon.config.check import CheckConfig
-from tllib_ancon.config.model import ModelConfig, StartConfig
+from tllib_ancon.config.model import ModelConfig
 from tllib_ancon.config.optimization import RATES
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.pretrain import PretrainConfig
@@ -56,10 +56,10 @@ ASSUMED_NORMALISATION = {"norm_mean": 0.5, "norm_std": 0.25}
 """Mean and standard deviation of a channel that ``check`` assumes for a network whose normalisation is unknown."""
 
 INHERITED = (*USUAL_NETWORK, *USUAL_IMAGES, "norm_mean", "norm_std", "val_resizing")
-"""Settings that a later stage takes from the run that trained the model, and must not contradict."""
+"""Settings that a later stage takes from the run that trained the model. The network's must not contradict it."""
 
 FOLLOWED = ("train_resizing", "no_hflip", "bands")
-"""Settings that a later stage takes from that run and may change."""
+"""Settings that a later stage takes from that run and may change without a note."""
 
 
 def resolve(config: Config, facts: Facts) -> tuple[Config, list[str]]:
@@ -259,17 +259,24 @@ def _require_those_of_the_source(config: ImagesConfig, facts: Facts) -> None:
     for name, setting in settings_of(ModelConfig).items():
         if facts.is_whole and getattr(config, name) not in (setting.default, facts.checkpoint):
             raise UserError(f"`{name}` is for checkpoints; a model that is given is taken as it is; leave it out")
-    if isinstance(config, StartConfig) and config.override:
-        return
+    for name, (value, recorded_value) in _differences_from_the_source(config, facts).items():
+        if name in USUAL_NETWORK:
+            raise UserError(
+                f"`{name}={value}` contradicts the run that trained {facts.checkpoint}: there it is {recorded_value}; "
+                "leave it out"
+            )
+
+
+def _differences_from_the_source(config: ImagesConfig, facts: Facts) -> dict[str, tuple[str, str]]:
+    """Setting -> the user's value and that of the run that trained the model, in words, where they differ."""
     recorded = _source_run({}, facts)
+    differing = {}
     for name in INHERITED:
         value = getattr(config, name, None)
         recorded_value = recorded.get(name)
         if value is not None and recorded_value is not None and value != recorded_value:
-            raise UserError(
-                f"`{name}={_shown(value)}` contradicts the run that trained {facts.checkpoint}: there it is "
-                f"{_shown(recorded_value)}; leave it out, or pass `override=True`"
-            )
+            differing[name] = (_shown(value), _shown(recorded_value))
+    return differing
 
 
 def _shown(value: Any) -> str:
@@ -301,6 +308,8 @@ def _require_consistent(config: ImagesConfig, settings: Options, facts: Facts) -
 def _notes(config: ImagesConfig, settings: Options, facts: Facts) -> list[str]:
     images = facts.images
     notes = []
+    for name, (value, recorded_value) in _differences_from_the_source(config, facts).items():
+        notes.append(f"`{name}={value}` is used; the run that trained {facts.checkpoint} had {recorded_value}")
     preprocessing = images.preprocessing
     if preprocessing is not None and preprocessing.assumed and not images.are_fixed and "norm_mean" not in settings:
         notes.append(preprocessing.assumed)

@@ -193,7 +193,7 @@ def open_source(config: AdaptConfig | PredictConfig, model: Any = None) -> Sourc
     arch = str(config.arch)
     if ":" not in arch:
         raise UserError("no model to start from: pass `checkpoint`, or an `arch` that begins with hf: or open_clip:")
-    network, names = load_named(arch, names, config.prompts, config.allow_download)
+    network, names = load_named(arch, names, config.allow_download)
     return Source(arch, module=network, names=names)
 
 
@@ -209,7 +209,7 @@ def _class_names(setting: str | tuple[str, ...] | None) -> list[str] | None:
 
 
 def _require_no_other_model(config: AdaptConfig | PredictConfig) -> None:
-    for name in ("start", "checkpoint", "model"):
+    for name in ("checkpoint", "model"):
         if getattr(config, name, None) is not None:
             raise UserError(f"give a model or `{name}`, not both")
 

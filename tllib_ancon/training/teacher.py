@@ -284,7 +284,7 @@ def _open(teacher: Any, config: AdaptConfig, classes: Sequence[str]) -> Source:
     names = None
     if library == "open_clip" and [*classes] != numbered(len(classes)):
         names = [*classes]
-    network, names = load_named(teacher, names, config.prompts, config.allow_download)
+    network, names = load_named(teacher, names, config.allow_download)
     return Source(teacher, module=network, names=names)
 
 

@@ -1,12 +1,13 @@
 """ImageNetC and CorruptedImages: ``ROOT/<corruption>/<severity>/<class>/*``, the layout of ImageNet-C."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.folders import Tree, labelled_domain, lines_of
+from tllib_ancon.data.folders import Tree, labelled_domain
 from tllib_ancon.data.layout import Layout, Opening, layout
 from tllib_ancon.runtime.errors import UserError
 
@@ -17,28 +18,22 @@ class CorruptedImages(Layout):
 
     name = "CorruptedImages"
     help = "corruption/severity/class/*"
-    settings = ("subset",)
 
     def open(self, opening: Opening) -> Domain:
         tree = opening.tree
         folders = [_severity_folder(tree, code) for code in opening.codes]
         names = set(chain.from_iterable(map(tree.folders, folders)))
         classes = self.classes_of(tree, names)
-        missing = sorted(set(classes) - names)
-        if missing and opening.subset is None:
-            raise UserError(
-                f"{tree.root} is incomplete: {len(missing)} of {len(classes)} class folders are missing, {missing[0]} "
-                "first; name the images you have in a file and pass it as `subset`"
-            )
         label_of = {name: label for label, name in enumerate(classes)}
         images: list[tuple[int, Iterable[str]]] = []
         for folder in folders:
-            if opening.subset is None:
-                listed: Iterable[tuple[str, Iterable[str]]] = _images_by_class(tree, folder)
-            else:
-                listed = _images_of_subset(tree, folder, Path(opening.subset))
-            images.extend((label_of[name], paths) for name, paths in listed)
-        return labelled_domain(tree, opening.codes, classes, images)
+            images.extend((label_of[name], tree.images(folder / name)) for name in tree.folders(folder))
+        domain = labelled_domain(tree, opening.codes, classes, images)
+        num_missing = len(classes) - len(names)
+        if not num_missing:
+            return domain
+        remarks = [domain.ignored, f"{num_missing} of {len(classes)} classes have no folder"]
+        return replace(domain, ignored="; ".join(filter(None, remarks)))
 
     def classes_of(self, tree: Tree, names: set[str]) -> Sequence[str]:
         """The classes in the order of the labels, from the names of the folders."""
@@ -83,19 +78,3 @@ def _severity_folder(tree: Tree, code: str) -> Path:
         f"{tree.root} does not hold {code}; the layout of corrupted images is corruption/severity/class/*. "
         "Name a domain that is there"
     )
-
-
-def _images_by_class(tree: Tree, folder: Path) -> Iterator[tuple[str, list[str]]]:
-    for name in tree.folders(folder):
-        yield name, tree.images(folder / name)
-
-
-def _images_of_subset(tree: Tree, folder: Path, subset: Path) -> Iterator[tuple[str, list[str]]]:
-    """The images that a file lists, which are the same of every corruption."""
-    for number, line in lines_of(subset):
-        name = Path(line)
-        if len(name.parts) != 2 or ".." in name.parts or name.is_absolute():
-            raise UserError(f"{subset}, line {number}: expected class/name of an image, got {line!r}")
-        if not (folder / name).is_file():
-            raise UserError(f"{subset}, line {number}: {folder / name} does not exist; remove the line")
-        yield name.parts[0], [tree.require(folder / name)]
