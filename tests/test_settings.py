@@ -6,7 +6,6 @@ from typing import get_args, get_origin
 
 import numpy as np
 import pytest
-from torch import nn
 
 import tllib_ancon
 from tests.conftest import REFUSED
@@ -23,12 +22,8 @@ from tllib_ancon.config.export import ExportConfig
 from tllib_ancon.config.predict import PredictConfig, PredictionsConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.settings import defaults_of, members_of, parts_of, settings_of
-from tllib_ancon.data.open import as_domain
 from tllib_ancon.laboratory.benchmark import BenchmarkConfig
 from tllib_ancon.runtime.errors import UserError
-from tllib_ancon.training.facts import facts_of
-from tllib_ancon.training.resolve import USUAL_IMAGES, USUAL_NETWORK, resolve
-from tllib_ancon.training.source import Source
 
 GIVEN = {
     CertifyConfig: {"run": "r"},
@@ -120,46 +115,6 @@ def test_what_is_refused(owner, settings, message):
     with pytest.raises(UserError) as error:
         REFUSING[owner](**settings)
     assert message in str(error.value)
-
-
-def resolved(config, *facts, **recorded):
-    return resolve(config, facts_of(config, *facts, **recorded))[0]
-
-
-def test_a_model_brings_the_settings_of_its_pictures():
-    recorded = {"arch": "resnet50", "image_size": 96, "norm_mean": [0.5] * 3, "arch_option": ["pad_type=same"]}
-    start = Source("best.pth", recorded_settings={**recorded, "bottleneck_dropout": 0.4})
-    config = resolved(AdaptConfig(), start)
-    assert (config.arch, config.image_size, config.norm_mean) == ("resnet50", 96, (0.5,) * 3)
-    assert (config.arch_option, config.bottleneck_dropout) == (("pad_type=same",), 0.4)
-    assert resolved(AdaptConfig(image_size=96), start).image_size == 96
-    assert resolved(AdaptConfig(image_size=128), start).image_size == 128
-    with one_line(r"`arch=resnet18` contradicts the run that trained best\.pth: there it is resnet50; leave it out"):
-        resolved(AdaptConfig(arch="resnet18"), start)
-
-
-def test_without_a_run_the_assumptions_stand():
-    config = resolved(PredictConfig(), Source("best.pth"))
-    assert {name: getattr(config, name) for name in USUAL_NETWORK} == USUAL_NETWORK
-    assert {getattr(config, name) for name in USUAL_IMAGES} == {None}
-
-
-NEEDED = {
-    *("lr", "optimizer", "adapted", "views", "batch_size", "mixed_precision"),
-    *("image_size", "resize_size", "crop_fraction", "train_resizing", "val_resizing", "padding", "no_hflip"),
-}
-
-
-def test_resolved_settings_have_no_gap_and_those_of_a_run_that_continues_win():
-    network = nn.Sequential(nn.Flatten(), nn.Linear(48, 3))
-    images = as_domain(np.zeros((10, 4, 4, 3), np.uint8))
-    requested = AdaptConfig(method="ancon", norm_mean=(0.5,) * 3, norm_std=(0.5,) * 3)
-    made = resolved(requested, Source(module=network), network, images)
-    assert {name for name in NEEDED if getattr(made, name) is None} == set()
-    assert made.batch_size == 9  # of ten images one is held out
-    recorded = {**json.loads(json.dumps(made.to_dict())), "lr": 0.5, "mixed_precision": "bf16"}
-    again = resolved(requested.replace(lr=0.25), Source(module=network), network, images, recorded_settings=recorded)
-    assert again == made.replace(lr=0.25, mixed_precision="bf16")
 
 
 @pytest.mark.parametrize(

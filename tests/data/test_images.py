@@ -175,6 +175,7 @@ def test_tensors_reach_the_model_as_they_are(channels, workers):
         ({"label": 3}, "3"),
         ({}, "None"),
         ((), "None"),
+        ((("a", "b"), 0), "('a', 'b')"),
         (torch.zeros(3, 4, 4, dtype=torch.int64), "Tensor (3, 4, 4) torch.int64"),
         (torch.zeros(4, 4, 4, dtype=torch.uint8), "Tensor (4, 4, 4) torch.uint8"),
         (np.full((4, 4, 3), 255.0), "ndarray (4, 4, 3) float64"),
@@ -212,7 +213,12 @@ def test_a_dataset_without_length():
         def __iter__(self):
             yield RED
 
-    for stream, name in ((Stream(), "Stream"), (iter([RED]), "list_iterator")):
+    class WithLength(Stream):
+        def __len__(self):
+            return 1
+
+    for stream in (Stream(), WithLength(), iter([RED])):
+        name = type(stream).__name__
         reason = "has no length or no items by number, and adaptation keeps votes of each image"
         with refused(f"{name}: {name} {reason}; give a list, an array or a map-style dataset"):
             as_domain(stream)

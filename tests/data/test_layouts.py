@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.layouts import write_picture
-from tests.refusals import one_line, refused
+from tests.refusals import one_line
 from tllib_ancon.cli.main import parser_of
 from tllib_ancon.data.completeness import check_dataset
 from tllib_ancon.data.domain import Domain
@@ -52,31 +52,6 @@ def test_a_new_layout_needs_its_own_registration_alone(tmp_path):
     assert "Suffixes: images of any suffix." in " ".join(parser_of("adapt").format_help().split())
     with one_line("did you mean 'Suffixes'"):
         open_domain(tmp_path, "Suffxes", ["."])
-
-
-def test_each_split_of_a_dataset_is_checked_by_its_own_list(tmp_path):
-    for name in ("a", "b", "c"):
-        write_picture(tmp_path / "clipart" / f"{name}.png", 0, seed=0)
-    (tmp_path / "image_list").mkdir()
-    (tmp_path / "image_list" / "clipart_train.txt").write_text("clipart/a.png 0\nclipart/b.png 1\n")
-    (tmp_path / "image_list" / "clipart_test.txt").write_text("clipart/c.png 1\n")
-    checked = check_dataset(tmp_path, "DomainNet", ["c"])
-    assert [(part.domain, part.place, part.images, part.labelled) for part in checked.parts] == [
-        ("c train", "image_list/clipart_train.txt", 2, True),
-        ("c test", "image_list/clipart_test.txt", 1, True),
-    ]
-    expected = []
-    for part, listed in zip(checked.parts, (2, 1), strict=True):
-        if part.expected is not None:
-            expected.append(f"c: {listed} images are listed, and DomainNet has {part.expected}")
-    assert checked.problems == expected
-    assert len(checked.classes) == 345
-    assert list(checked.needed)[:2] == ["image_list/clipart_train.txt", "image_list/clipart_test.txt"]
-    (tmp_path / "clipart" / "c.png").write_text("no image")
-    (broken,) = check_dataset(tmp_path, "DomainNet", ["c"], skip_corrupt=True).problems[-1:]
-    assert broken.startswith("c test: domain c: not one of its 1 images can be decoded")
-    with refused("unknown domain of DomainNet: 'x'. Valid names: c, i, p, q, r, s"):
-        check_dataset(tmp_path, "DomainNet", ["x"])
 
 
 def test_domains_are_compared_with_each_other(tmp_path):

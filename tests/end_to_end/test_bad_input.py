@@ -1,6 +1,5 @@
 """Bad images, models and outputs that a command meets are one line; bad words of a command are in ``tests/doors``."""
 
-import re
 import resource
 import shutil
 from pathlib import Path
@@ -18,40 +17,11 @@ def without_labels(root):
     listed.write_text("\n".join(paths) + "\n")
 
 
-def with_a_class_more(root):
-    with open(root / "image_list" / "classes.txt", "a") as file:
-        file.write("black\n")
-
-
-def with_a_damaged_image(root):
-    (root / "dark/red/003.png").write_bytes(b"no image")
-
-
-@pytest.mark.parametrize(
-    ("change", "workers", "message"),
-    [
-        (with_a_class_more, "0", "3 classes.*4|4 classes.*3"),
-        (with_a_damaged_image, "0", "dark/red/003.png: cannot be decoded"),
-        (with_a_damaged_image, "1", "dark/red/003.png: cannot be decoded"),
-        (shutil.rmtree, "0", "is not a folder"),
-    ],
-)
-def test_images_that_cannot_be_adapted_to(copied, adapt, refused, change, workers, message):
-    change(copied)
-    shown = refused(adapt("run", "-j", workers, root=copied))
-    assert re.search(message, shown), shown
-
-
 @pytest.mark.parametrize("more", [(), ("--method", "cdan", "-t", "dark", "-i", "2")])
 def test_a_source_without_labels_trains_nothing(copied, tmp_path, refused, more):
     without_labels(copied)
     assert "no labels" in refused(["pretrain", *small_arguments(copied), *more, "--log", str(tmp_path / "run")])
     assert not (tmp_path / "run" / "checkpoints" / "best.pth").exists()
-
-
-def test_a_batch_of_one_trains_no_source_with_batch_norm(domains, tmp_path, refused):
-    words = ["pretrain", *small_arguments(domains), "-b", "1", "--log", str(tmp_path / "run")]
-    assert "batch-norm" in refused(words)
 
 
 def test_a_bug_still_shows_its_traceback(monkeypatch):

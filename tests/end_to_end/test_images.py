@@ -5,8 +5,6 @@ from tllib_ancon.cli.main import main
 from tllib_ancon.data import loading
 
 CROPS = ["--train-resizing", "default", "--image-size", "14", "-b", "8"]
-SIZES = ["--train-resizing", "res.", "--val-resizing", "res.", "--resize-size", "16", "--no-hflip"]
-SHORT = ["--epochs", "2", "-b", "16", "-j", "0", "--quiet"]
 
 
 def test_a_run_depends_on_neither_cache_nor_workers(adapt, tmp_path, monkeypatch):
@@ -26,12 +24,3 @@ def test_a_run_depends_on_neither_cache_nor_workers(adapt, tmp_path, monkeypatch
     plain = weights(tmp_path / "plain")
     assert differences(plain, weights(tmp_path / "cached")) == []
     assert differences(plain, weights(tmp_path / "another seed")) != []
-
-
-def test_class_folders_of_another_dataset_are_refused(source_checkpoint, tmp_path, refused):
-    for name in ("mug", "bike", "car"):
-        (tmp_path / "other" / name).mkdir(parents=True)
-        (tmp_path / "other" / name / "a.png").touch()
-    start = ["--checkpoint", str(source_checkpoint), *SIZES, *SHORT, "--log", str(tmp_path / "run")]
-    shown = refused(["adapt", str(tmp_path), "-d", "ImageFolder", "-t", "other", *start])
-    assert "'bike' first: bike, car, mug instead of red, green, blue" in shown

@@ -93,14 +93,6 @@ def test_a_loss_without_a_gradient_gets_a_line_and_its_advice_leads_on(model, se
         assert not torch.equal(result.head.weight, model.head.weight)
 
 
-def test_all_frozen_leads_on():
-    model = Probe().requires_grad_(False)
-    for settings, advice in (({}, "adapted=all-but-head"), ({"adapted": "all-but-head"}, "Pass `adapted=all`")):
-        with one_line(advice):
-            adapt(model, PIXELS, **FAST, **settings)
-    adapt(model, PIXELS, adapted="all", **FAST)
-
-
 # Heads
 
 

@@ -99,8 +99,6 @@ PROGRAMS = {
     "profiled": lambda state: {**state, "total_ops": torch.zeros(1), "layer1.total_params": torch.zeros(1)},
     "without counters": lambda state: {name: state[name] for name in state if "num_batches" not in name},
     "state_dict": lambda state: {"state_dict": under("module.", state), "epoch": 3, "arch": "resnet18"},
-    "model": lambda state: {"model": state, "optimizer": {"state": {0: {"step": torch.zeros(1)}}}, "epoch": 1},
-    "model_state_dict": lambda state: {"model_state_dict": state, "loss": 0.1},
     "timm": lambda state: {
         "epoch": 2,
         "arch": "resnet18",
@@ -126,7 +124,6 @@ PROGRAMS = {
         "loops": {"fit_loop": {"state_dict": {}}},
         "callbacks": {"ModelCheckpoint{'monitor': None}": {"best_model_score": torch.tensor(0.1)}},
     },
-    "net": lambda state: {"net": state, "acc": 91.2, "epoch": 3},
     "odd name": lambda state: {"student": state, "epoch": 3},
     "NumPy numbers": lambda state: {"state_dict": state, "best": np.float64(91.2), "step": np.int64(3)},
     "average of another name": lambda state: {"model": averages(state), "ema": state},

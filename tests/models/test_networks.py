@@ -10,7 +10,6 @@ from tests.conftest import REFUSED
 from tests.refusals import one_line
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.transforms import Preprocessing
-from tllib_ancon.models.batch_norm import BatchNormPolicy
 from tllib_ancon.models.classifier import as_classifier, shot_classifier
 from tllib_ancon.models.loading import load
 from tllib_ancon.models.networks import _SmallCNN, create_backbone, create_network, parse_options
@@ -36,16 +35,6 @@ def test_the_head_is_weight_normalised_and_the_bottleneck_has_no_relu():
     torch.testing.assert_close(model.head.weight.norm(dim=1), model.head.parametrizations.weight.original0[:, 0])
     assert [type(layer) for layer in model.bottleneck] == [nn.Linear, nn.BatchNorm1d]
     assert (model.eval().predict(IMAGES)[1] < 0).any()
-
-
-@pytest.mark.parametrize("dropout", [False, True])
-def test_adaptation_mode_keeps_batch_statistics_and_drops_dropout(dropout):
-    from timm.layers import DropPath
-    from torchvision.ops import StochasticDepth
-
-    layers = nn.BatchNorm1d(2), nn.Dropout(0.5), DropPath(0.5), StochasticDepth(0.5, "row"), nn.Dropout2d()
-    model = BatchNormPolicy().set_mode(nn.Sequential(*layers).eval(), dropout)
-    assert [module.training for module in model] == [True, dropout, dropout, dropout, dropout]
 
 
 # Digits

@@ -3,7 +3,6 @@
 import warnings
 from functools import partial
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -181,7 +180,6 @@ POSITIONS = "num_samples must be the size of the whole target set and every inde
     [
         ([0, 1], LOGITS, "indices are a list; expected a torch.Tensor, e.g. torch.as_tensor(indices)"),
         (FIRST, [[0.0] * 3] * 2, "logits are a list; expected a torch.Tensor, e.g. torch.as_tensor(logits)"),
-        (np.array([0, 1]), LOGITS, "indices are a ndarray; expected a torch.Tensor, e.g. torch.as_tensor(indices)"),
         (FIRST, LOGITS.long(), f"logits have shape (2, 3) and dtype torch.int64; {EXPECTED}"),
         (torch.tensor(0), torch.zeros(3), "logits have shape (3,); expected (batch, classes)"),
         (FIRST, torch.zeros(2, 5), f"logits have shape (2, 5) and dtype torch.float32; {EXPECTED}"),
@@ -189,9 +187,6 @@ POSITIONS = "num_samples must be the size of the whole target set and every inde
         (torch.tensor([0, 4]), LOGITS, f"index 4 is outside [0, 4): {POSITIONS}"),
         (torch.tensor([-1, 0]), LOGITS, f"index -1 is outside [0, 4): {POSITIONS}"),
         (FIRST.float(), LOGITS, "indices have dtype torch.float32; expected int64 or int32"),
-        (FIRST.bool(), LOGITS, "indices have dtype torch.bool; expected int64 or int32"),
-        (FIRST.to(torch.uint8), LOGITS, "indices have dtype torch.uint8; expected int64 or int32"),
-        (FIRST.short(), LOGITS, "indices have dtype torch.int16; expected int64 or int32"),
     ],
 )
 def test_visits_of_other_types(indices, logits, message):

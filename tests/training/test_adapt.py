@@ -85,12 +85,6 @@ def test_what_is_refused(changed, message):
     assert message in str(error.value)
 
 
-@pytest.mark.parametrize(("name", "value"), [("arch", "resnet18"), ("no_pool", True), ("bottleneck_dim", 64)])
-def test_predict_refuses_settings_of_a_checkpoints_network(name, value):
-    with one_line(f"`{name}` is for checkpoints"):
-        tllib_ancon.predict(net(), TARGET, workers=0, **{name: value})
-
-
 # What images a network sees that nothing is known of
 
 

@@ -144,22 +144,11 @@ def test_agreement_without_batch_norm_is_of_two_views():
 
 # Arrays that no model takes
 
-DAMAGED = np.zeros((20, 64), np.float32)
-DAMAGED[[3, 11], 5] = np.nan, np.inf
 
-
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        (DAMAGED, "x.npy: NaN or infinity in 2 rows (3, 11); remove them or fill them in"),
-        (np.zeros((20, 64), np.int64), "features are integers (int64); convert them to float32"),
-        (np.zeros((20, 64)).astype(object), "Python objects in dtype.); save an array of float32"),
-    ],
-)
-def test_bad_arrays_end_a_command_with_one_line(rows, message, folder, refused):
-    np.save(folder / "x.npy", rows, allow_pickle=True)
+def test_an_array_of_objects_ends_a_command_with_one_line(folder, refused):
+    np.save(folder / "x.npy", np.zeros((20, 64)).astype(object), allow_pickle=True)
     before = {*folder.iterdir()}
     common = ["x.npy", "-d", "Arrays", "--model", "networks_of_test:build", "--checkpoint", "model.pth", "-j", "0"]
     for words in (["adapt", *common, "--log", "run"], ["predict", *common, "--out", "out.csv"]):
-        assert message in refused(words)
+        assert "Python objects in dtype.); save an array of float32" in refused(words)
     assert {*folder.iterdir()} - {folder / "__pycache__"} == before

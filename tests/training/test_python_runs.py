@@ -166,28 +166,6 @@ def test_the_session_is_one_for_python_and_the_command(made, flags, folder, caps
     assert (folder / name / "certificate.json").is_file()
 
 
-@OWN
-def test_certifying_without_a_directory(made, folder):
-    """From two models and images, and from a result without a run directory."""
-    name, model, _ = made
-    photos = folder / "photos"
-    settings = {"workers": 0, **NETWORKS[name][1]}
-    result = tllib_ancon.adapt(model, photos, **QUICK, **NETWORKS[name][1])
-    of_models = tllib_ancon.certify(model, result.model, photos, labels=LABELS, **settings)
-    for session in (of_models, result.certify(LABELS, workers=0)):
-        assert session.question is None
-        assert session.certificate["labels"] == len(session.answers) > 0
-        assert "24 images" in repr(session)
-    if len(of_models.answers) == len(of_models):
-        before, after = (
-            np.mean(tllib_ancon.predict(network, photos, **settings).labels == LABELS)
-            for network in (model, result.model)
-        )
-        assert of_models.certificate["difference"] == pytest.approx(after - before)
-    with one_line(r"`labels` are int64 of shape \(23,\); expected for each of 24 images"):
-        tllib_ancon.certify(model, result.model, photos, labels=LABELS[1:], **settings)
-
-
 def test_a_run_on_tensors_asks_how_images_are_prepared(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(folder)
     model = nn.Sequential(nn.Flatten(), nn.Linear(1200, 6), nn.BatchNorm1d(6), nn.Linear(6, 3))

@@ -47,8 +47,6 @@ def test_statistics_of_the_source_model_stay_and_mixed_ones_lie_between():
     source, mixed = (adapt(start, batch_norm=name, **settings).model for name in ("source", "mixed"))
     assert torch.equal(source[2].running_mean, start[2].running_mean)
     assert not torch.equal(mixed[2].running_mean, start[2].running_mean)
-    with one_line("batch_norm_share"):
-        adapt(start, batch_norm_share=0.1)
 
 
 @pytest.mark.parametrize("is_even", [False, True])

@@ -188,12 +188,6 @@ def test_weights_of_an_unknown_network_get_advice_about_a_teacher(tmp_path):
         adapt(Student(CLASSES), teacher=str(tmp_path / "weights.pth"))
 
 
-def test_tensors_of_another_size():
-    images = torch.randn(IMAGES, 3, SIDE, SIDE)
-    with one_line(r"the `teacher` cannot predict images \(8, 3, 8, 8\)"):
-        tllib_ancon.adapt(Student(), images, quiet=True, workers=0, teacher=Of20Pixels())
-
-
 def test_a_run_is_the_teacher_of_a_command(domains, source_checkpoint, tmp_path, refused, capsys):
     other = tmp_path / "other"
     assert main(["pretrain", *small_arguments(domains), "--epochs", "3", "--seed", "1", "--log", str(other)]) == 0
