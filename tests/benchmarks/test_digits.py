@@ -55,7 +55,7 @@ OF_BOTH = {
     "lr_decay": 0.75,
 }
 OF_SOURCES = {"label_smoothing": 0.1, "arch": "shot_lenet", "bottleneck_dim": 256, "bottleneck_dropout": 0.5}
-OF_ADAPTATIONS = {"rotation": 0, "train_resizing": "res.", "dropout": True, "adapted": "all-but-head"}
+OF_ADAPTATIONS = {"train_resizing": "res.", "dropout": True, "adapted": "all-but-head"}
 
 
 def test_shots_protocol_trains_source_models(commands):

@@ -98,7 +98,7 @@ RUNS = {
     **{method: {"method": method} for method in methods.names()},
     **choices(),
     "dropout": {**NRC, "confidence": "mc-dropout"},
-    "rotated": {"rotation": 10.0, "padding": 2},
+    "shifted": {"padding": 2},
     "network in training mode": {**NRC, "dropout": True},
     "norm-affine": {**NRC, "adapted": "norm-affine", "criterion": "corr_c", "deterministic": True},
     "corr_c": {**NRC, "criterion": "corr_c", "hold_out": 0.2, "adapted": "all"},

@@ -16,7 +16,7 @@ from tllib_ancon.cli.main import COMMANDS, main, parser_of
 
 READ_FLAGS = {
     *((command, "--checkpoint") for command in ("adapt", "check", "evaluate", "predict")),
-    *((command, "--pretrained-weights") for command in ("adapt", "check", "evaluate", "predict", "pretrain")),
+    ("pretrain", "--pretrained-weights"),
 }
 """Flags with a file that is loaded."""
 OTHER_FLAGS = {

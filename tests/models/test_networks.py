@@ -15,7 +15,7 @@ from tllib_ancon.models.loading import load
 from tllib_ancon.models.networks import _SmallCNN, create_backbone, create_network, parse_options
 from tllib_ancon.models.preprocessing import preprocessing_of
 from tllib_ancon.models.recipes import build, recipe_of
-from tllib_ancon.training.source import open_source
+from tllib_ancon.training.source import Source
 
 IMAGES = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 DIGITS = torch.randn(8, 1, 28, 28, generator=torch.Generator().manual_seed(0))
@@ -54,19 +54,12 @@ def test_shots_lenet_gives_800_features_in_the_published_order(lenet):
 
 def test_a_checkpoint_is_loaded_with_its_dropout(lenet, tmp_path):
     torch.save(lenet.state_dict(), tmp_path / "model.pth")
-    config = PredictConfig(checkpoint=str(tmp_path / "model.pth"), arch="shot_lenet", bottleneck_dropout=0.3)
-    loaded = open_source(config).load(config)
+    recorded = {"arch": "shot_lenet", "bottleneck_dropout": 0.3}
+    loaded = Source(str(tmp_path / "model.pth"), recorded_settings=recorded).load(PredictConfig())
     assert loaded.bottleneck[-1].p == 0.3
     assert set(loaded.state_dict()) == set(lenet.state_dict())
     assert torch.equal(loaded.eval()(DIGITS), lenet.eval()(DIGITS))
     assert len(load(tmp_path / "model.pth", "shot_lenet").bottleneck) == 2
-
-
-def test_dropout_needs_a_bottleneck_that_has_none(lenet):
-    with one_line(r"`bottleneck_dropout=0.2`: this model has no bottleneck without dropout"):
-        lenet.drop_features(0.2)
-    with one_line("this model has no bottleneck"):
-        load("imagenet", "resnet18", scratch=True).drop_features(0.2)
 
 
 # Networks by name

@@ -33,7 +33,6 @@ USUAL_NETWORK = {
     "arch": "resnet18",
     "arch_option": [],
     "bottleneck_dim": 256,
-    "bottleneck_dropout": 0.0,
     "no_pool": False,
 }
 USUAL_IMAGES = {

@@ -303,9 +303,7 @@ COMMANDS = {
     "evaluate": Command(EvaluateConfig, _evaluate, ROOT, ("root", "checkpoint"), hidden=("source",)),
     "predict": Command(PredictionsConfig, _predict, ROOT, ("root", "checkpoint"), hidden=("source",)),
     "export": Command(ExportConfig, _export, ("run",), ("run", "out")),
-    "assess": Command(
-        AssessConfig, _assess, ("checkpoint", "root"), ("checkpoint", "root"), hidden=("pretrained_weights",)
-    ),
+    "assess": Command(AssessConfig, _assess, ("checkpoint", "root"), ("checkpoint", "root")),
     "certify": Command(CertifyConfig, _certify, ("run",), ("run",)),
     "check": Command(
         CheckConfig,

@@ -226,7 +226,7 @@ def _shared_settings(script: Options) -> Options:
     names: set[str] = set()
     for owner in (DataConfig, ModelConfig, ImageConfig, RunConfig):
         names.update(settings_of(owner))
-    names -= {"log", "scale", "scratch", "pretrained_weights"}
+    names -= {"log", "scale", "scratch"}
     settings = {name: value for name, value in script.items() if name in names and value is not None}
     settings.setdefault("image_size", SIDE)
     for name in ("source", "target"):

@@ -35,8 +35,6 @@ class ImageConfig(Settings):
     padding: Annotated[int, Flag(metavar="PX")] = Field(DECIDED_LATER, ge=0, le=16_384)
     """Padding of training images in pixels, cropped back at random. Default: 0; for an unknown
     network below 64 pixels an eighth of the side (grey: a sixteenth), at most 4."""
-    rotation: Annotated[float, Flag(metavar="DEG")] = Field(0.0, ge=0, le=180)
-    """largest angle in degrees by which training images are rotated, either way"""
     no_hflip: bool = DECIDED_LATER
     """Do not mirror training images at random. Default: as in the model's run; in an adaptation also on if a mirror
     changes the predicted class of more than 30 % of the images."""

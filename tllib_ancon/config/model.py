@@ -3,7 +3,7 @@
 from typing import Annotated, Literal
 
 from tllib_ancon.config.settings import DECIDED_LATER, Flag, Settings
-from tllib_ancon.config.types import File, Share, Width
+from tllib_ancon.config.types import Width
 
 
 class ModelConfig(Settings):
@@ -19,15 +19,10 @@ class ModelConfig(Settings):
     """options of the model of timm, such as pad_type=same"""
     bottleneck_dim: Annotated[Width, Flag(metavar="D")] = DECIDED_LATER
     """width of the bottleneck; by default the model's"""
-    bottleneck_dropout: Annotated[Share, Flag(metavar="P")] = DECIDED_LATER
-    """probability of dropping a feature after the bottleneck in training, and in an adaptation with dropout; by
-    default the model's"""
     no_pool: bool = DECIDED_LATER
     """leave out the pooling after the backbone; by default as in the model's run"""
     scratch: bool = False
     """start without pre-trained weights; the backbone then learns at the full rate"""
-    pretrained_weights: File = None
-    """file of ImageNet weights of the backbone, .safetensors or .pth; by default those of torchvision or timm"""
 
 
 class NetworkConfig(Settings):

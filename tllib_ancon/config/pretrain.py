@@ -3,13 +3,15 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
+from pydantic import Field
+
 from tllib_ancon.config.data import DataConfig
 from tllib_ancon.config.images import ImageConfig
 from tllib_ancon.config.model import ModelConfig
 from tllib_ancon.config.optimization import RATES, OptimizationConfig
 from tllib_ancon.config.run import RunConfig
 from tllib_ancon.config.settings import DECIDED_LATER, Flag, defaults_of, defined
-from tllib_ancon.config.types import Area, NotNegative, Number, Positive, Share, Width
+from tllib_ancon.config.types import Area, File, NotNegative, Number, Positive, Share, Width
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.types import Options, Record
 
@@ -73,8 +75,12 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
     """how the source model is trained; erm: on the source alone; cdan, mdd: also on unlabelled target images"""
     bottleneck_dim: Width = DEFAULTS["erm"]["bottleneck_dim"]
     """width of the bottleneck"""
-    bottleneck_dropout: Share = DECIDED_LATER
-    """probability of dropping a feature after the bottleneck"""
+    bottleneck_dropout: Annotated[Share, Flag(group="model", metavar="P")] = DECIDED_LATER
+    """probability of dropping a feature after the bottleneck; an adaptation with dropout drops as many"""
+    pretrained_weights: Annotated[File, Flag(group="model")] = None
+    """file of ImageNet weights of the backbone, .safetensors or .pth; by default those of torchvision or timm"""
+    rotation: Annotated[float, Flag(group="images", metavar="DEG")] = Field(0.0, ge=0, le=180)
+    """largest angle in degrees by which training images are rotated, either way"""
     batch_size: Number = DEFAULTS["erm"]["batch_size"]
     """images in a step, in each process"""
     optimizer: Literal["sgd", "adamw"] = "sgd"

@@ -181,7 +181,7 @@ def _deviations(runs: pd.DataFrame, plan: BenchmarkPlan) -> Iterator[str]:
     planned = _planned_settings(plan)
     for run in runs.itertuples():
         yield from _different_settings(run.settings, planned.get(run.start, {}), plan.varied)
-        weights = (run.source or run.config).get("pretrained_weights")
+        weights = (run.source or {}).get("pretrained_weights")
         if weights is not None:
             yield f"pre-trained weights: {Path(weights).name}"
 

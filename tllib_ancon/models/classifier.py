@@ -73,10 +73,7 @@ class Classifier(nn.Module):
 
     def drop_features(self, probability: float) -> None:
         """Add dropout with this probability after the bottleneck; the state dict stays the same."""
-        layers = getattr(self, "bottleneck", None)
-        if not isinstance(layers, nn.Sequential) or isinstance(layers[-1], nn.Dropout):
-            missing = "this model has no bottleneck without dropout"
-            raise UserError(f"`bottleneck_dropout={probability:g}`: {missing}; leave it out")
+        layers: Any = self.bottleneck
         self.bottleneck = nn.Sequential(*layers, nn.Dropout(probability))
 
 

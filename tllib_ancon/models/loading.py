@@ -26,7 +26,6 @@ def load(
     arch_options: Options | None = None,
     pool: bool = True,
     scratch: bool = False,
-    pretrained_weights: str | Path | None = None,
     show: Show = silently,
 ) -> Classifier:
     """The source model of an adaptation, whose ``preprocessing`` tells what its images should be like.
@@ -36,10 +35,7 @@ def load(
     for the user about the checkpoint.
     """
     if checkpoint == IMAGENET:
-        network = create_network(arch, None, not scratch and pretrained_weights is None, arch_options)
-        if pretrained_weights is not None:
-            weights = without_prefix(load_state_dict(pretrained_weights, show), network, show)
-            load_into(network, weights, source=str(pretrained_weights))
+        network = create_network(arch, None, not scratch, arch_options)
         classifier: Classifier = _classifier(network, finetune=False)
     else:
         state = load_state_dict(checkpoint, show)

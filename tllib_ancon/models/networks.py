@@ -222,7 +222,8 @@ def _checked_options(name: str, library: str | None, options: Options | None) ->
             raise UserError(f"`arch_option` is for timm models; {name} takes none, got {option}; leave it out")
         if option.startswith("pretrained") or option in ("num_classes", "cache_dir", "checkpoint_path"):
             raise UserError(
-                f"`arch_option` {option} is not of the network {name}; pass weights as `pretrained_weights`"
+                f"`arch_option` {option} is not of the network {name}; pass weights as `checkpoint`, or to "
+                "pretrain as `pretrained_weights`"
             )
     return arguments
 
@@ -266,7 +267,7 @@ def _from_zoo(library: str, name: str, pretrained: bool, arguments: Options) -> 
             ) from error
         raise UserError(
             f"the pre-trained weights of {name} could not be loaded ({one_line(error)}); pass a file as "
-            "`pretrained_weights`, or `scratch=True` to start without"
+            "`checkpoint`, or to pretrain as `pretrained_weights`, or `scratch=True` to start without"
         ) from error
 
 

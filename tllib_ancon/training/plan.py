@@ -156,6 +156,7 @@ def _record_of(config: AdaptConfig, source: Source, network: nn.Module, target: 
     elif checkpoint.is_file():
         recorded_inputs["checkpoint_sha256"] = sha256(checkpoint)
     record: Record = {"inputs": recorded_inputs}
-    if "taught" in source.recorded_settings:
-        record["taught"] = source.recorded_settings["taught"]
+    for name in ("taught", "bottleneck_dropout"):
+        if source.recorded_settings.get(name):
+            record[name] = source.recorded_settings[name]
     return record

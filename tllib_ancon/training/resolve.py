@@ -44,7 +44,6 @@ USUAL_NETWORK: Options = {
     "arch": "resnet18",
     "arch_option": (),
     "bottleneck_dim": 256,
-    "bottleneck_dropout": 0.0,
     "no_pool": False,
 }
 """Settings of a network that no run records."""

@@ -139,11 +139,10 @@ class Source:
             arch_options=parse_options(settings["arch_option"]),
             pool=not settings["no_pool"],
             scratch=config.scratch,
-            pretrained_weights=config.pretrained_weights,
             show=show,
         )
-        if settings["bottleneck_dropout"]:
-            model.drop_features(settings["bottleneck_dropout"])
+        if self.recorded_settings.get("bottleneck_dropout"):
+            model.drop_features(self.recorded_settings["bottleneck_dropout"])
         self._state_what_is_assumed(config, model.preprocessing)
         return model
 
