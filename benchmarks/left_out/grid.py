@@ -55,7 +55,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "ancon-auto, s = 0": {**RULE, "prior_shrinkage": 0.0},
     "ancon-auto, target statistics": {**RULE, "batch_norm": "target"},
     "ancon-auto, s = 0.5": {**RULE, "prior_shrinkage": 0.5},
-    "ancon-auto, half": {**RULE, "batch_norm_share": 0.5},
+    "ancon-auto, half": {**RULE, "batch_norm": 0.5},
     "shot+ancon-auto, equal classes": {**FLAGSHIP, "class_prior": "uniform", "batch_norm": "target"},
     "adabn": {"method": "adabn", "epochs": 1},
     **ABLATION,

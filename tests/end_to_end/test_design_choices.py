@@ -25,11 +25,11 @@ CHOICES = [
     "--confidence belief-matching",
     "--confidence belief-matching --belief-coefficient 0.1",
     "--smoothing 0.7",
-    "--method ancon-auto --batch-norm-share 0.5",
+    "--method ancon-auto --batch-norm 0.5",
     "--method ancon-auto --batch-norm target",  # this source model predicts its classes equally often
     "--method ancon-auto --batch-norm target --class-prior uniform",
     "--method ancon-auto --batch-norm target --prior-shrinkage 0.1",
-    "--method ancon-auto --batch-norm-share 0.2",
+    "--method ancon-auto --batch-norm 0.2",
     "--beta 0.1",
     "--schedule full",
     "--schedule half",

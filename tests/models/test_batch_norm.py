@@ -200,7 +200,7 @@ def test_preparing_mixes_by_the_weight_that_is_set():
         with estimated_statistics(expected, weight):
             expected(images)
         model = copy.deepcopy(source)
-        numbers = BatchNormPolicy("mixed", mixing_weight=weight).prepare(model, *passes(model, images), None)
+        numbers = BatchNormPolicy(weight).prepare(model, *passes(model, images), None)
         assert numbers == {"batch_norm_share": weight}
         for name, tensor in expected.state_dict().items():
             torch.testing.assert_close(model.state_dict()[name], tensor)

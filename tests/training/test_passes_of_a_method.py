@@ -43,7 +43,7 @@ def method(request, monkeypatch):
         {"criterion": "last"},  # the pass that scores the source model
         {"criterion": "last", "labels": False},
         {"criterion": "infomax", "hold_out": 0.25},  # a pass of its own over images that are not held out
-        {"criterion": "last", "batch_norm": "mixed", "batch_norm_share": 1.0},  # the pass that mixes statistics
+        {"criterion": "last", "batch_norm": 1.0},  # the pass that mixes statistics
     ],
 )
 def test_positions_are_those_of_a_step(method, settings):

@@ -88,7 +88,7 @@ class Flags:
 
     def _value_options(self, name: str, kinds: Sequence[Any]) -> Options:
         number = None
-        if len(kinds) == 1:
+        if str not in kinds:
             number = _number(self.settings[name].annotation)
         options: dict[str, Any] = {"type": partial(_word_as, number or str), "metavar": self._metavar(name)}
         items = _items(kinds)

@@ -2,6 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
+from annotated_types import Interval
 from pydantic import ConfigDict, Field
 
 from tllib_ancon import methods
@@ -12,10 +13,11 @@ from tllib_ancon.config.optimization import OptimizationConfig
 from tllib_ancon.config.run import RunConfig
 from tllib_ancon.config.settings import DECIDED_LATER, Flag, defined, settings_of
 from tllib_ancon.config.types import Area, NotNegative, Number, Share
-from tllib_ancon.runtime.errors import UserError, unknown_name
+from tllib_ancon.runtime.errors import unknown_name
 from tllib_ancon.runtime.types import Options
 
 Criterion = Literal["infomax", "corr_c", "mean_entropy", "last", "none"]
+BatchNorm = Literal["target", "source", "mixed"] | Annotated[float, Interval(ge=0, le=1)]
 
 CRITERIA_OF_AN_EPOCH = ("infomax", "corr_c", "mean_entropy")
 """The criteria that a run records for every epoch: the names of :data:`tllib_ancon.measures.selection.CRITERIA`."""
@@ -72,13 +74,11 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     it."""
     save_predictions: bool = False
     """Store logits, features and votes of every image in predictions.npz."""
-    batch_norm: Annotated[Literal["target", "source", "mixed"], Flag(group="stabilisation")] = "target"
+    batch_norm: Annotated[BatchNorm, Flag(group="stabilisation", metavar="target|source|mixed|X")] = "target"
     """Batch-norm statistics while adapting. target: of the batch. source: of the source model, fixed, with an `lr` of
-    0.001 unless you pass one. mixed: of the batch, after the source's are mixed into scale and shift. Default: mixed
-    with ancon-auto, else target."""
-    batch_norm_share: Annotated[float | None, Flag(group="stabilisation")] = Field(None, ge=0, le=1)
-    """Mixing weight α of the source's batch-norm statistics, 0 to 1. Default: from class imbalance and agreement
-    rate."""
+    0.001 unless you pass one. mixed: of the batch, after the source's are mixed into scale and shift with a weight that
+    class imbalance and agreement rate decide. A number, 0 to 1: mixed with this weight. Default: mixed with
+    ancon-auto, else target."""
 
     def __init__(self, /, **settings: Any) -> None:
         fields = type(self).model_fields
@@ -92,13 +92,6 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
         decided_at_construction = {name: defaults[name] for name in defaults if name not in _DECIDED_BY_FACTS}
         set_by_user = defined({name: settings[name] for name in settings.keys() & names})
         super().__init__(**{**decided_at_construction, **set_by_user}, **methods.all_options(method, options))
-
-    def check(self) -> None:
-        super().check()
-        if self.batch_norm != "mixed" and self.batch_norm_share is not None:
-            raise UserError(
-                f"`batch_norm_share` is for `batch_norm=mixed`, not for `batch_norm={self.batch_norm}`; leave it out"
-            )
 
     @property
     def options(self) -> Options:

@@ -254,7 +254,7 @@ def _user_error(fields: Mapping[str, FieldInfo], settings: Options, error: Valid
         if field.description:
             return UserError(f"`{name}` is needed; pass it: {field.description}")
         return UserError(f"`{name}` is needed; pass it")
-    if kind == "literal_error":
+    if kind == "literal_error" or (isinstance(settings[name], str) and choices_of(field)):
         return unknown_name(f"value of `{name}`:", str(detail["input"]), map(str, choices_of(field)))
     if kind == "finite_number" or "than" in kind:
         return UserError(f"`{name}` must be {range_of(field) or 'finite'}, got {one_line(detail['input'])}")

@@ -16,7 +16,7 @@ from tllib_ancon.models.outputs import evaluating
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
 
-Statistics = Literal["target", "source", "mixed"]
+Statistics = Literal["target", "source", "mixed"] | float
 ONE_VALUE = "batch-norm needs the statistics of more than one image; pass more images, and a `batch_size` of 2 or more"
 HALF = 0.5
 EVEN = 0.08
@@ -30,14 +30,17 @@ class BatchNormPolicy:
 
     Attributes:
         statistics: ``"target"``: of each batch. ``"source"``: the running statistics of the source model. ``"mixed"``:
-            of each batch, after :meth:`prepare` mixed the source's into scale and shift
-        mixing_weight: weight α of the source's statistics in [0, 1]. Default: chosen from the predictions
+            of each batch, after :meth:`prepare` mixed the source's into scale and shift with a weight that is chosen
+            from the predictions. A number in [0, 1]: with this weight α
         num_images: images of the sample that this process estimates from; later ones repeat an image. Default: all
     """
 
     statistics: Statistics = "target"
-    mixing_weight: float | None = None
     num_images: int | None = None
+
+    @property
+    def mixes(self) -> bool:
+        return self.statistics not in ("target", "source")
 
     def estimated(self, model: nn.Module, source_weight: float = 0.0) -> AbstractContextManager[None]:
         return estimated_statistics(model, source_weight, self.num_images)
@@ -73,8 +76,9 @@ class BatchNormPolicy:
         of the prepared model
         """
         numbers = {}
-        weight = self.mixing_weight
-        if weight is None:
+        if isinstance(self.statistics, float):
+            weight = self.statistics
+        else:
             source_state = copy.deepcopy(model.state_dict())
             source_labels = predict_few().argmax(1) if labels is None else labels
             with self.estimated(model, HALF):

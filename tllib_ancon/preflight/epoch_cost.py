@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tllib_ancon.data.loading import hold_out
 from tllib_ancon.data.transforms import mirror
-from tllib_ancon.models.batch_norm import has_statistics
+from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
 from tllib_ancon.preflight.case import Case
 from tllib_ancon.preflight.fact import LOOK, WRONG, Fact
 from tllib_ancon.preflight.rehearsal import Rehearsal
@@ -85,7 +85,7 @@ def _epoch_of(case: Case) -> _Epoch:
         if config.views == 2 and case.transforms.second_view is mirror:
             passes = 2
         predicted = passes * len(case.target)
-    if config.batch_norm == "mixed" and has_statistics(case.network):
+    if BatchNormPolicy(config.batch_norm).mixes and has_statistics(case.network):
         predicted += min(STATISTICS_SAMPLE, len(adapted))
     return _Epoch(config.batch_size, steps, predicted)
 

@@ -158,7 +158,11 @@ def batch_norm(case: Case) -> Fact:
         return Fact("no layer, so no statistics are adapted", values)
     policy = case.config.batch_norm
     values["statistics"] = policy
-    text = f"{counted(len(layers), 'layer')}; {STATISTICS[policy]}"
+    if isinstance(policy, float):
+        statistics = f"{STATISTICS['mixed']} with weight {policy:g}"
+    else:
+        statistics = STATISTICS[policy]
+    text = f"{counted(len(layers), 'layer')}; {statistics}"
     if len(keeping) < len(layers):
         text += f"; {len(layers) - len(keeping)} keep none and use those of the batch"
     return Fact(text, values, ("batch_norm",))

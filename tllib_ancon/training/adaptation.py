@@ -66,7 +66,7 @@ class Adaptation(TrainingLoop):
         self.step = AdaptationStep(self.method, self._outputs, plan.transforms, options.views, self.device)
         self.passes = Passes(loaders, self._predict_now, mirrors=self.step.second_view is mirror)
         visited = len(Shard.of_this_process(len(loaders.sampled)))
-        self.batch_norm = BatchNormPolicy(options.batch_norm, options.batch_norm_share, visited)
+        self.batch_norm = BatchNormPolicy(options.batch_norm, visited)
         self.preparation = Preparation(
             options, self.network, self.batch_norm, self.passes, self.step, self.optimizer, self.schedule
         )

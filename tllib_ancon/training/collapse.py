@@ -99,7 +99,7 @@ class CollapseGuard:
             the weights, and the diversity may fall for this reason alone
     """
 
-    def __init__(self, network: nn.Module, trains: bool, batch_norm: str):
+    def __init__(self, network: nn.Module, trains: bool, batch_norm: str | float):
         self.network = network
         statistics_lag = batch_norm == "target" and has_statistics(network)
         self.is_needed = trains and not statistics_lag

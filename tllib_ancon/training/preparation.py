@@ -41,7 +41,7 @@ class Preparation:
 
     @property
     def mixes_statistics(self) -> bool:
-        return self.policy.statistics == "mixed" and has_statistics(self.network)
+        return self.policy.mixes and has_statistics(self.network)
 
     def prepare_statistics(self, scored_labels: Tensor) -> dict[str, float]:
         """Set batch-norm up before the first step. Of a method that does not train, the statistics are all that
