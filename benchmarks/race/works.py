@@ -118,7 +118,7 @@ def digits(data, work, images):
     files = ["--mnist", str(arrays / "mnist.npz"), "--usps", str(arrays / "usps.npz")]
     to_tllib([str(home), *files, "--resplit-usps", "1860", "--usps-side", "28"])
     network = {"arch": "shot_lenet", "scratch": True, "bottleneck_dim": 256, "bottleneck_dropout": 0.5}
-    images_of = {"root": str(home / "MNIST"), "data": "ImageList", "source": ("mnist_train",), "num_classes": 10}
+    images_of = {"root": str(home / "MNIST"), "data": "ImageList", "source": ("mnist_train",)}
     training = {"epochs": 2, "lr": 0.01, "label_smoothing": 0.1, "resize_size": 28, "no_hflip": True}
     weights = trained(home / "log", **network, **images_of, **training)
     usps = [open_domain(str(home / "USPS"), "ImageList", [f"usps_{split}"]) for split in ("train", "test")]

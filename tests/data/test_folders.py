@@ -48,7 +48,6 @@ def test_any_tree_without_labels(root):
     assert domain.classes == []
     assert list(domain.paths) == sorted(domain.paths, key=lambda path: path.rsplit("/", 1))
     assert open_domain(root, "Folder", ["dslr"], classes=["a", "b"]).classes == ["a", "b"]
-    assert open_domain(root, "Folder", ["dslr"], num_classes=2).classes == ["0", "1"]
 
 
 LEADS_OUTSIDE = "leads outside the dataset root; pass `allow_outside_root=True` to accept it"

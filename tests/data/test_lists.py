@@ -150,10 +150,11 @@ def root(tmp_path):
 
 def test_domains_are_joined_and_classes_named_or_counted(root):
     assert open_domain(root, "ImageList", ["art"]).classes == ["0", "1", "2"]
-    assert open_domain(root, "ImageList", ["photo"], num_classes=3).num_classes == 3
-    assert open_domain(root, "ImageList", ["wild", "art"], num_classes=3).labels is None
+    assert open_domain(root, "ImageList", ["photo"]).classes == ["0", "1"]
+    assert open_domain(root, "ImageList", ["wild", "art"]).labels is None
+    assert open_domain(root, "ImageList", ["wild"]).classes == []
     write(root, classes="bike\nbottle\n\nmug\n")
-    domain = open_domain(root, "ImageList", ["art", "photo"], num_classes=3)
+    domain = open_domain(root, "ImageList", ["art", "photo"])
     assert domain.name == "art+photo"
     assert len(domain) == 4
     assert domain.classes == ["bike", "bottle", "mug"]
@@ -161,27 +162,24 @@ def test_domains_are_joined_and_classes_named_or_counted(root):
 
 
 @pytest.mark.parametrize(
-    ("classes", "more", "message"),
+    ("classes", "message"),
     [
-        (b"bike\nbottle\nmug\n", {"num_classes": 4}, "`num_classes` 4, but CLASSES names 3 classes; leave it out"),
         (
             b"bike\nbike\nmug\n",
-            {},
             "CLASSES: expected a distinct name for each class, in the order of the labels",
         ),
         (
             b"bike\nb\xfcgel\nmug\n",
-            {},
             "CLASSES cannot be read as UTF-8 text ('utf-8' codec can't decode byte 0xfc in position 6: invalid start "
             "byte); repair it, or give another file",
         ),
     ],
 )
-def test_class_names_that_do_not_fit(root, classes, more, message):
+def test_class_names_that_do_not_fit(root, classes, message):
     file = root / "image_list" / "classes.txt"
     file.write_bytes(classes)
     with refused(message, CLASSES=file):
-        open_domain(root, "ImageList", ["art"], **more)
+        open_domain(root, "ImageList", ["art"])
 
 
 @pytest.mark.parametrize(("dataset", "codes", "message"), REFUSED["domains"])
@@ -234,7 +232,7 @@ def test_a_fingerprint_depends_on_paths_labels_and_order_but_not_on_the_root(tmp
     fingerprints = {}
     for name, text in lists.items():
         root = write(tmp_path / name, art=text)
-        fingerprints[name] = open_domain(root, "ImageList", ["art"], num_classes=2).fingerprint()
+        fingerprints[name] = open_domain(root, "ImageList", ["art"]).fingerprint()
     assert fingerprints["one"] == "afad5d501e93c09d5a7aa9fc4cb310e34ad36cab197e48149f5e2005331842f6"
     assert fingerprints.pop("same") == fingerprints["one"]
     assert len(set(fingerprints.values())) == 4

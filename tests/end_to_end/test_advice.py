@@ -101,14 +101,6 @@ def class_folders_that_are_images(place):
     return words
 
 
-def lists_without_names_of_the_classes(place):
-    (place.root / "image_list" / "classes.txt").unlink()
-    for name in ("dark", "bright"):
-        file = place.root / "image_list" / f"{name}.txt"
-        file.write_text("".join(f"{line.rsplit(' ', 1)[0]}\n" for line in file.read_text().splitlines()))
-    return place.adapt()
-
-
 def a_folder_that_moved(place):
     assert main(place.adapt()) == 0
     shutil.move(place.root, place.folder / "elsewhere")
@@ -134,7 +126,6 @@ CASES = {
     a_batch_larger_than_the_images: ("--batch-size", "4"),
     a_rate_that_is_fitted_for_adamw: ("--optimizer", "sgd"),
     class_folders_that_are_images: ("--data", "Folder"),
-    lists_without_names_of_the_classes: ("--num-classes", "3"),
     a_folder_that_moved: ("--root", "elsewhere"),
     a_source_model_that_is_gone: ("--checkpoint", "moved"),
 }

@@ -277,7 +277,7 @@ def test_text_labels_are_matched_to_names_of_classes():
         as_domain(PIXELS[:1], labels=["dgo"], classes=["cat", "dog"])
 
 
-@pytest.mark.parametrize(("setting", "value"), [("num_classes", 7), ("label_column", "label")])
+@pytest.mark.parametrize(("setting", "value"), [("image_column", "image"), ("label_column", "label")])
 def test_settings_of_other_data_are_errors(setting, value, tmp_path):
     for number, pixels in enumerate(PIXELS):
         Image.fromarray(pixels).save(tmp_path / f"{number:02}.png")

@@ -3,7 +3,6 @@
 from typing import Annotated
 
 from tllib_ancon.config.settings import Flag, Settings
-from tllib_ancon.config.types import Width
 from tllib_ancon.runtime.types import Options
 
 
@@ -20,8 +19,6 @@ class DataConfig(Settings):
     """names of the source domains"""
     target: Annotated[tuple[str, ...], Flag("-t", common=True)] = ()
     """names of the target domains"""
-    num_classes: Annotated[Width | None, Flag(metavar="K")] = None
-    """number of classes of an ImageList without image_list/classes.txt"""
     allow_outside_root: bool = False
     """accept image lists that name files outside ROOT"""
     skip_corrupt: bool = False
@@ -36,5 +33,5 @@ class DataConfig(Settings):
     @property
     def opening(self) -> Options:
         """How images are opened: arguments of :func:`tllib_ancon.data.open.open_domain`."""
-        names = ("num_classes", "image_column", "label_column", "allow_download")
+        names = ("image_column", "label_column", "allow_download")
         return {"allow_outside": self.allow_outside_root, **{name: getattr(self, name) for name in names}}

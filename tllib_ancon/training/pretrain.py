@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tllib_ancon.config.pretrain import PretrainConfig
-from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.loading import LabelledImages, UnlabelledImages, hold_out
 from tllib_ancon.measures import selection
 from tllib_ancon.measures.indicators import FEWEST_IMAGES, SourceStatistics
@@ -68,6 +68,9 @@ def pretrain(config: PretrainConfig) -> Record:
             domains.append(inputs.open_domains(config, config.target, classes=domains[0].classes))
         for domain in domains:
             run.refuse_images(domain)
+        classes = domains[0].classes
+        if classes and [*classes] == numbered(len(classes)):
+            Progress(config.quiet).line(f"{len(classes)} classes: the largest label is {len(classes) - 1}")
         record: Record = {"inputs": images_record(*domains)}
         devices.make_reproducible(config.seed, config.deterministic)
         network, _ = resolve(config, facts_of(config, Source()))

@@ -1,8 +1,8 @@
 """Write MNIST and USPS arrays as images in the layout of TLLib's ``Digits``.
 
     python -m benchmarks.tables.digits.to_tllib OUT --mnist mnist.npz --usps usps.npz
-    tllib-ancon pretrain OUT/MNIST -d ImageList --num-classes 10 -s mnist_train -a small_cnn --scratch --log source
-    tllib-ancon adapt OUT/USPS -d ImageList --num-classes 10 -t usps_train --checkpoint source --log adapted
+    tllib-ancon pretrain OUT/MNIST -d ImageList -s mnist_train -a small_cnn --scratch --log source
+    tllib-ancon adapt OUT/USPS -d ImageList -t usps_train --checkpoint source --log adapted
 
 Each file holds ``train_x``, ``train_y``, ``test_x``, ``test_y``: N square grey pictures, (N, H, W) or (N, H·W), as
 bytes or as numbers in [0, 1], and their digits 0 to 9. ``OUT`` gets for each of the two what TLLib looks for::

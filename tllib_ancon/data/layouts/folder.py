@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
-from tllib_ancon.data.domain import Domain, numbered
+from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.folders import Tree, domain_of_files
 from tllib_ancon.data.layout import FolderLayout, Opening, layout
 
@@ -12,12 +12,10 @@ from tllib_ancon.data.layout import FolderLayout, Opening, layout
 @layout
 class Folder(FolderLayout):
     name = "Folder"
-    settings = ("num_classes",)
     help = "any tree of images"
 
     def open(self, opening: Opening) -> Domain:
-        classes = opening.classes or numbered(opening.num_classes or 0)
-        return open_any(opening.tree, opening.codes, classes)
+        return open_any(opening.tree, opening.codes, opening.classes)
 
     def fits(self, root: Path) -> bool:
         return root.is_dir() and bool(Tree(root).images(root))

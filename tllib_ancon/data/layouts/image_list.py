@@ -11,12 +11,12 @@ from tllib_ancon.runtime.errors import UserError, unknown_name
 
 FOLDER = "image_list"
 CLASSES = "classes.txt"
+MOST_CLASSES = 1_000_000
 
 
 @layout
 class ImageList(Layout):
     name = "ImageList"
-    settings = ("num_classes",)
     help = "image_list/<domain>.txt"
     place = "image_list/{}.txt"
 
@@ -24,15 +24,14 @@ class ImageList(Layout):
         tree = opening.tree
         files = self._files(tree, opening.codes)
         class_file = tree.root / FOLDER / CLASSES
-        classes = _classes_in(class_file, opening.num_classes)
-        count = len(classes) or opening.num_classes
-        lists = [read_image_list(file, tree.root, count, tree.allow_outside) for file in files]
+        classes = read_class_names(class_file) if class_file.is_file() else []
+        lists = [read_image_list(file, tree.root, len(classes) or None, tree.allow_outside) for file in files]
         if classes:
             order = {name: label for label, name in enumerate(classes)}
             for code, images in zip(opening.codes, lists, strict=True):
                 require_same_order(class_folders(*images), order, code, str(class_file))
         else:
-            classes = numbered(count or _count_classes(class_file, files, lists))
+            classes = numbered(_count_classes(files, lists))
         return joined_lists(tree, opening.codes, lists, classes)
 
     def _files(self, tree: Tree, codes: Sequence[str]) -> list[Path]:
@@ -59,28 +58,14 @@ class ImageList(Layout):
         return any((root / FOLDER).glob("*.txt"))
 
 
-def _classes_in(class_file: Path, num_classes: int | None) -> list[str]:
-    """The names in a file of classes; none without the file."""
-    if not class_file.is_file():
-        return []
-    classes = read_class_names(class_file)
-    if num_classes not in (None, len(classes)):
-        raise UserError(f"`num_classes` {num_classes}, but {class_file} names {len(classes)} classes; leave it out")
-    return classes
-
-
-def _count_classes(class_file: Path, files: Sequence[Path], lists: Sequence[ListedImages]) -> int:
-    """One more than the largest label. More classes than images are an error."""
-    advice = f"pass `num_classes`, or name the classes in {class_file}"
-    largest_labels = {}
+def _count_classes(files: Sequence[Path], lists: Sequence[ListedImages]) -> int:
+    """One more than the largest label; 0 without labels."""
+    count = 0
     for file, images in zip(files, lists, strict=True):
-        if images.labels is not None:
-            largest_labels[file] = int(images.labels.max())
-    if not largest_labels:
-        raise UserError(f"image_list/classes.txt is missing and the lists have no labels: {advice}")
-    file = max(largest_labels, key=largest_labels.__getitem__)
-    largest = largest_labels[file]
-    num_images = sum(len(images.paths) for images in lists)
-    if largest >= num_images:
-        raise UserError(f"{file}: label {largest}, but the lists have only {num_images} images; {advice}")
-    return largest + 1
+        if images.labels is None:
+            continue
+        largest = int(images.labels.max())
+        if largest >= MOST_CLASSES:
+            raise UserError(f"{file}: label {largest} is above {MOST_CLASSES - 1:,}, the largest possible; correct it")
+        count = max(count, largest + 1)
+    return count
