@@ -162,6 +162,11 @@ def settings_of_call(owner: type[SettingsType], config: SettingsType | None, set
     """All settings of a call, which are passed at once as ``config`` or one by one."""
     if config is None:
         return owner(**settings)
+    if not isinstance(config, owner):
+        raise UserError(
+            f"`config` must be {owner.__name__}, got {type(config).__name__}; pass single settings by their names, "
+            f"those of a dict as **settings"
+        )
     if settings:
         raise UserError(f"give `config` or single settings, not both; got `{next(iter(settings))}` besides")
     return config

@@ -100,7 +100,7 @@ def _require_finite(rows: Tensor, name: str, positions: Positions) -> None:
 def on_cpu(data: Any) -> Any:
     """The same data with tensors on the CPU: worker processes cannot read from a GPU."""
     if isinstance(data, Tensor):
-        return data.detach().cpu()
+        return data.detach().cpu().to_dense()
     if isinstance(data, TensorDataset):
         return TensorDataset(*map(on_cpu, data.tensors))
     if isinstance(data, Subset):

@@ -88,16 +88,21 @@ def _states_in(content: Any) -> dict[str, Weights]:
         return {}
     if set(content) == MCD_PARTS and all(_is_state_dict(state) for state in content.values()):
         return {"": _joined(content)}
+    states = _states_under_usual_names(content)
+    if states:
+        return states
+    unnamed_states = {f"[{name!r}]": entry for name, entry in content.items() if _is_state_dict(entry)}
+    return unnamed_states if len(unnamed_states) == 1 else {}
+
+
+def _states_under_usual_names(content: Mapping[str, Any]) -> dict[str, Weights]:
     named_entries = {name: content[name] for name in ENTRIES if isinstance(content.get(name), Mapping)}
     states = {f"[{name!r}]": entry for name, entry in named_entries.items() if _is_state_dict(entry)}
     for name, entry in named_entries.items():
         for part in (*ENTRIES, "module"):
             if _is_state_dict(entry.get(part)):
                 states[f"[{name!r}][{part!r}]"] = entry[part]
-    if states:
-        return states
-    unnamed_states = {f"[{name!r}]": entry for name, entry in content.items() if _is_state_dict(entry)}
-    return unnamed_states if len(unnamed_states) == 1 else {}
+    return states
 
 
 def _is_state_dict(content: Any) -> bool:

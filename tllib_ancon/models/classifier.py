@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
+from torch.utils.data import Dataset
 
 from tllib_ancon.data.batches import Batch, num_rows, to_device
 from tllib_ancon.data.transforms import Preprocessing
@@ -275,14 +277,21 @@ def as_classifier(
 
 def _named_modules(model: nn.Module, head: str | None) -> list[str]:
     """The names of modules in ``head``; none without it."""
-    if head is None:
-        return []
-    names = head.split(",")
+    names = head_names(head)
     modules = [name for name, _ in model.named_modules() if name]
     for name in names:
         if name not in modules:
             raise unknown_name("module of the model", name, modules)
     return names
+
+
+def head_names(head: str | None) -> list[str]:
+    """The names, with commas between them in the argument ``head`` of a call; none without it."""
+    if head is None:
+        return []
+    if not isinstance(head, str):
+        raise UserError(f"`head` must be the dotted name of a module in the model, got {type(head).__name__}")
+    return head.split(",")
 
 
 def _require_logits(logits: Any, number: int) -> None:
@@ -335,6 +344,8 @@ def require_network(model: object, learns: bool = False) -> nn.Module:
 
 def _network_of(model: object) -> str:
     """What to pass in place of an object that is no network."""
+    if isinstance(model, list | tuple | np.ndarray | Tensor | Dataset):
+        return "pass the network first and the images second"
     if isinstance(model, Mapping):
         return "pass the network that has loaded these weights"
     for attribute in ("model", "module"):

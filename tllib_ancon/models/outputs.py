@@ -142,7 +142,7 @@ def _logits_from(values: Tensor, kind: Kind) -> Tensor:
 
 def two_logits(logits: Tensor) -> Tensor:
     """One logit z of a binary classifier as two, (0, z); others unchanged."""
-    if logits.shape[1] != 1:
+    if logits.shape[1] != 1 or logits.ndim == 3:  # (B, 1, K) is no logit of an image or of a pixel
         return logits
     return torch.cat([torch.zeros_like(logits), logits], 1)
 
@@ -232,6 +232,10 @@ def _not_callable(network: nn.Module, images: Batch, error: Exception, advice: s
     action = advice
     if "to have 1 channels" in str(error):
         action = ONE_CHANNEL
+    elif "required positional argument" in str(error):
+        action = "; pass a dict of arrays, by the names of the forward's arguments"
+    elif isinstance(images, Tensor) and not images.is_floating_point():
+        action = "; convert them to floats, as for the model's training"
     elif _on_another_device(images, network):
         action = "; move the images to the device of the model's weights"
     else:

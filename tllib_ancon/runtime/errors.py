@@ -11,6 +11,19 @@ MOST_SHOWN = 60
 """Names in a message; of more, the nearest are shown."""
 
 NEAREST = 6
+
+USUAL_WORDS = {
+    "learningrate": "lr",
+    "verbose": "quiet",
+    "silent": "quiet",
+    **dict.fromkeys(("output", "outputdir", "outdir", "savedir", "savepath", "logdir", "rundir"), "log"),
+    **dict.fromkeys(("modelname", "backbone", "architecture", "network"), "arch"),
+    **dict.fromkeys(("weights", "weight", "ckpt", "modelpath", "pretrained"), "checkpoint"),
+    **dict.fromkeys(("datadir", "datapath", "imagedir", "images"), "root"),
+    **dict.fromkeys(("gpu", "gpus", "cuda", "cpu"), "device"),
+}
+"""What other programs call a setting, without dashes -> its name here."""
+
 _MOST_CHARACTERS = 200
 
 DEVICE = (
@@ -87,11 +100,19 @@ def _reason(error: Exception) -> str:
 
 def unknown_name(kind: str, name: str, valid: Iterable[str]) -> UserError:
     """The error for a name that is not among ``valid``: the nearest match, and all valid names or the nearest few."""
-    if _letters(name) == "device":
+    letters = _letters(name)
+    usual_word = USUAL_WORDS.get(letters, letters)
+    if usual_word == "device":
         return UserError(f"unknown {kind} {name!r}: tllib_ancon chooses it: {DEVICE}")
+    if letters in ("transform", "transforms"):
+        return UserError(
+            f"unknown {kind} {name!r}: pass evaluation_transform, in Python, to adapt also train_transform"
+        )
     valid_names = sorted(set(valid))
     by_letters = {_letters(valid_name): valid_name for valid_name in valid_names}
-    matches = difflib.get_close_matches(_letters(name), by_letters, NEAREST, 0.5)
+    matches = difflib.get_close_matches(letters, by_letters, NEAREST, 0.5)
+    if usual_word != letters and usual_word in by_letters:
+        matches = [usual_word, *(match for match in matches if match != usual_word)]
     nearest = [by_letters[match] for match in matches]
     suggestion = "."
     if nearest:

@@ -11,6 +11,7 @@ from torch import nn
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.pretrain import PretrainConfig
+from tllib_ancon.data.batches import num_rows, shape_text
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.pixels import PixelValues
 from tllib_ancon.data.transforms import (
@@ -22,8 +23,9 @@ from tllib_ancon.data.transforms import (
     train_transform,
 )
 from tllib_ancon.models.classifier import NetworkClassifier
+from tllib_ancon.models.outputs import described
 from tllib_ancon.models.preprocessing import channels_of, is_processor, preprocessing_of, preprocessing_of_processor
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import UserError, one_line
 from tllib_ancon.runtime.types import Options
 
 ImagesConfig = AdaptConfig | PretrainConfig | PredictConfig
@@ -44,6 +46,26 @@ _GEOMETRY = (
 
 Augment = Callable[[Any], Any]
 """A batch of training tensors -> the same, augmented."""
+
+
+@dataclass(frozen=True)
+class _CheckedAugment:
+    """An augmentation of the caller, whose errors are one line."""
+
+    augment: Augment
+
+    def __call__(self, batch: Any) -> Any:
+        try:
+            augmented = self.augment(batch)
+        except Exception as error:  # it is the user's code
+            raise UserError(f"`augment` raises {type(error).__name__} ({one_line(error)}); repair it") from error
+        if not isinstance(augmented, type(batch)) or num_rows(augmented) != num_rows(batch):
+            raise UserError(
+                f"`augment` gets {shape_text(batch)} and returns {described(augmented)}; it must return a batch of as "
+                "many rows"
+            )
+        return augmented
+
 
 PREPARING = ("norm_mean", "norm_std", *_GEOMETRY)
 """Settings of how images become tensors."""
@@ -96,6 +118,8 @@ class TransformSource:
         augment: Augment | None = None,
     ) -> TransformSource:
         """What a caller passes; an image processor of transformers for evaluation gives its settings to both."""
+        if augment is not None:
+            augment = _CheckedAugment(augment)
         if train is None and is_processor(evaluation):
             return cls(preprocessing_of_processor(evaluation), augment=augment)
         if train is None and evaluation is None:

@@ -98,6 +98,8 @@ def choose_adapted_parameters(model: Classifier, which: str) -> int:
 
 def _nothing_to_train(model: nn.Module, which: str) -> UserError:
     """The error for a model without a parameter that learns."""
+    if not [*model.parameters()]:
+        return UserError("the model has no parameter, so nothing in it can adapt; pass a network that has weights")
     if any(hasattr(module, "peft_config") for module in model.modules()):
         advice = "Its adapters are frozen, as PEFT loads them: load them with is_trainable=True"
     elif which == "as-given":

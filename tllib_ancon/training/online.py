@@ -12,7 +12,7 @@ from torch.optim import SGD, Adam, AdamW
 from tllib_ancon.data.batches import Batch, are_images, concatenated, num_rows, tree_map
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.models.batch_norm import HALF, mixing_weight
-from tllib_ancon.models.classifier import BATCH_NORMS, require_network
+from tllib_ancon.models.classifier import BATCH_NORMS, head_names, require_network
 from tllib_ancon.models.copies import copy_of, recording_gradients
 from tllib_ancon.models.logits import ENOUGH, find_logits
 from tllib_ancon.models.moving_statistics import MovingStatistics
@@ -85,7 +85,7 @@ class Online(nn.Module):
         self.method = method
         self.stream = stream_method(method)
         self.augment = augment
-        self.head_names = [] if head is None else head.split(",")
+        self.head_names = head_names(head)
         self.reader: LogitsReader | None = None  # found with the first batch
         if not self.stream.trains:
             self.reader = LogitsReader()  # outputs may be of any kind

@@ -15,7 +15,7 @@ from tllib_ancon.data.batches import Batch, are_images, num_rows, shape_text, tr
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.transforms import Preprocessing, Transform, mirror
-from tllib_ancon.models.classifier import Classifier, LogitsAndFeatures, no_logits
+from tllib_ancon.models.classifier import Classifier, LogitsAndFeatures, head_names, no_logits
 from tllib_ancon.models.copies import unwrapped
 from tllib_ancon.models.logits import find_logits
 from tllib_ancon.models.observation import observe
@@ -214,9 +214,7 @@ class Predictor:
             self._reader = LogitsReader()
         if self._reader is not None:
             return self._reader(called(self.network, images))
-        names = []
-        if self.head is not None:
-            names = self.head.split(",")
+        names = head_names(self.head)
         observed = observe(self.network, images, names)
         self._reader = find_logits(self.network, images, observed, names)
         for note in self._reader.notes:

@@ -1,0 +1,118 @@
+"""What a hurried person passes to a function gets one line that leads on."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tests.networks import PIXELS, PREPROCESSING, QUICK, Net, Returns
+from tests.refusals import one_line
+from tllib_ancon import adapt, assess, evaluate, online, predict
+from tllib_ancon.cli.main import main
+
+DOORS = [adapt, predict, evaluate, assess]
+
+
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [
+        ("learning_rate", "'lr'"),
+        ("output_dir", "'log'"),
+        ("verbose", "'quiet'"),
+        ("ckpt", "'checkpoint'"),
+        ("model_name", "'arch'"),
+        ("gpu", "CUDA_VISIBLE_DEVICES"),
+        ("transform", "pass evaluation_transform, in Python, to adapt also train_transform"),
+    ],
+)
+def test_the_word_of_another_program_is_understood(word, name):
+    with one_line(rf"unknown setting '{word}'.*{name}"):
+        adapt(Net(), PIXELS, **{word: 1})
+
+
+def test_the_word_of_another_program_is_understood_as_a_flag(capfd):
+    assert main(["adapt", "photos", "--output-dir", "run"]) == 2
+    assert "'--output-dir'; did you mean '--log'?" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("config", [{"epochs": 1}, "settings.toml"])
+def test_another_config_is_one_line(config):
+    with one_line(r"`config` must be AdaptConfig, got (dict|str); pass single settings .* \*\*settings"):
+        adapt(Net(), PIXELS, config=config)
+    if isinstance(config, dict):
+        adapt(Net(), PIXELS, **{**QUICK, **config}, **PREPROCESSING)
+
+
+@pytest.mark.parametrize("function", DOORS)
+def test_arguments_in_the_other_order(function):
+    with one_line("not of type ndarray; pass the network first and the images second"):
+        function(PIXELS, Net())
+
+
+@pytest.mark.parametrize("function", [adapt, predict, online])
+def test_a_head_is_named(function):
+    model = Net()
+    with one_line("`head` must be the dotted name of a module in the model, got Linear"):
+        function(
+            model,
+            *([] if function is online else [PIXELS]),
+            head=model.head,
+            **({} if function is online else PREPROCESSING),
+        )
+
+
+@pytest.mark.parametrize(
+    ("augment", "line"),
+    [
+        (lambda batch: batch.missing, "`augment` raises AttributeError .*; repair it"),
+        ("flip", "`augment` raises TypeError .'str' object is not callable.; repair it"),
+        (lambda batch: None, "returns a NoneType; it must return a batch of as many rows"),
+        (lambda batch: batch[0], r"`augment` gets \(40, 3, 32, 32\) and returns \(3, 32, 32\)"),
+    ],
+)
+def test_an_augmentation_that_fails_is_one_line(augment, line):
+    with one_line(line):
+        adapt(Net(), PIXELS, augment=augment, **QUICK, **PREPROCESSING)
+
+
+class WithMetadata(Net):
+    def forward(self, images, metadata):
+        return self.head(self.body(images) + metadata.mean(1, keepdim=True))
+
+
+def test_a_model_of_several_inputs_gets_them_by_name():
+    with one_line("pass a dict of arrays, by the names of the forward's arguments"):
+        predict(WithMetadata(), PIXELS, **PREPROCESSING)
+    levels = torch.rand(20, 3, 32, 32)
+    assert len(predict(WithMetadata(), {"images": levels, "metadata": torch.rand(20, 5)}, workers=0).labels) == 20
+
+
+def test_bytes_in_a_stream_name_what_to_convert():
+    stream = online(Net().eval())
+    with one_line("convert them to floats, as for the model's training"):
+        stream(torch.zeros(8, 3, 32, 32, dtype=torch.uint8))
+
+
+def test_the_shape_of_an_output_is_the_models():
+    with one_line(r"gives \(40, 1, 4\) of torch.float32 for 40 images where logits"):
+        predict(Returns(lambda features, logits: logits[:, None]), PIXELS, **PREPROCESSING)
+
+
+class WithoutParameters(nn.Module):
+    def forward(self, images):
+        return images.mean((2, 3))
+
+
+def test_a_model_without_parameters_has_nothing_to_adapt():
+    with one_line("the model has no parameter, so nothing in it can adapt; pass a network that has weights"):
+        adapt(WithoutParameters(), PIXELS, **QUICK, **PREPROCESSING)
+    assert predict(WithoutParameters(), PIXELS, **PREPROCESSING, workers=0).probabilities.shape == (40, 3)
+
+
+def test_sparse_tensors_are_read():
+    dense = torch.rand(20, 3, 32, 32).round()
+    model = Net().eval()
+    expected = predict(model, dense, workers=0).probabilities
+    assert np.array_equal(predict(copy.deepcopy(model), dense.to_sparse(), workers=0).probabilities, expected)
