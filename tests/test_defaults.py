@@ -5,15 +5,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 import tllib_ancon
 from tests.domains_on_disk import write_domain
+from tests.networks import Net
 from tllib_ancon.cli.main import main
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.training.assess import Assessment
 
-IMAGES, CLASSES, SIDE, WIDTH = 130, 3, 16, 8  # two steps of the default batch size
+IMAGES = 130  # two steps of the default batch size
+CLASSES = 3
+SIDE = 16
 LABELS = np.arange(IMAGES) % CLASSES
 PIXELS = np.random.default_rng(0).integers(0, 140, (IMAGES, SIDE, SIDE, 3), dtype=np.uint8)
 PIXELS += 5 * np.eye(CLASSES, dtype=np.uint8)[LABELS][:, None, None]
@@ -21,25 +23,15 @@ SMALL = {"arch": "small_cnn", "scratch": True, "image_size": SIDE, "resize_size"
 """A source network and the images' size, which decide how long a training takes."""
 
 
-class Network(nn.Sequential):
-    """A network whose preprocessing is known, so that nothing has to be passed about it."""
-
-    def __init__(self):
-        super().__init__(
-            nn.Conv2d(3, WIDTH, 3), nn.BatchNorm2d(WIDTH), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
-            nn.Linear(WIDTH, CLASSES),
-        )  # fmt: skip
-        self.preprocessing = Preprocessing(image_size=SIDE)
-
-
 def network():
     """A network that predicts every class."""
     torch.manual_seed(0)
-    made = Network().eval()
+    made = Net(CLASSES).eval()
+    made.preprocessing = Preprocessing(image_size=SIDE)  # known, so that nothing has to be passed about it
     normalised = torch.from_numpy(PIXELS).movedim(-1, 1) / 127.5 - 1
     with torch.no_grad():
-        made[5].weight *= 50
-        made[5].bias -= made(normalised).mean(0)
+        made.head.weight *= 50
+        made.head.bias -= made(normalised).mean(0)
     return made
 
 
@@ -93,8 +85,8 @@ def test_certify_two_models():
     source = network()
     other = network()
     with torch.no_grad():
-        other[5].weight.neg_()
-        other[5].bias.neg_()
+        other.head.weight.neg_()
+        other.head.bias.neg_()
     session = tllib_ancon.certify(source, other, PIXELS, labels=LABELS)
     assert session.certificate["labels"] > 0
 

@@ -7,11 +7,11 @@ the CPU alone returns.
 import numpy as np
 import pytest
 import torch
-from torch import nn
 from torch.utils.data import TensorDataset
 
 import tllib_ancon
 from tests.devices.stand_in import CPU, DEVICE, StandIn, device_of
+from tests.first_contact.test_every_model import Tokens
 from tests.refusals import one_line
 from tests.test_defaults import IMAGES, LABELS, PIXELS, network
 
@@ -19,23 +19,8 @@ ROUNDING = 1e-3
 QUICK = {"epochs": 2, "mixed_precision": "no", "quiet": True}
 
 
-class Named(nn.Module):
-    """A network that takes two arrays by their names."""
-
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.embedding = nn.Embedding(9, 6)
-        self.norm = nn.BatchNorm1d(6)
-        self.head = nn.Linear(6, 3)
-
-    def forward(self, tokens, weights):
-        mean = (self.embedding(tokens) * weights[..., None]).mean(1)
-        return self.head(self.norm(mean))
-
-
-TOKENS = torch.from_numpy(np.random.default_rng(0).integers(0, 9, (IMAGES, 5)))
-ARRAYS = {"tokens": TOKENS, "weights": torch.ones(IMAGES, 5)}
+IDS = torch.from_numpy(np.random.default_rng(0).integers(0, 9, (IMAGES, 5)))
+ARRAYS = {"input_ids": IDS, "attention_mask": torch.ones_like(IDS)}
 FLOATS = torch.from_numpy(PIXELS).movedim(-1, 1) / 127.5 - 1
 BYTES = torch.from_numpy(PIXELS).movedim(-1, 1).contiguous()
 
@@ -57,7 +42,7 @@ KINDS = ("floats", "bytes", "dataset", "list", "mapping")
 
 
 def model_on(kind, device):
-    return (Named().eval() if kind == "mapping" else network()).to(device)
+    return (Tokens().eval() if kind == "mapping" else network()).to(device)
 
 
 def adapt(kind, device, **settings):
@@ -108,9 +93,9 @@ def streamed(kind, device):
 
 
 def of_another_output(kind, device):
-    class Pairs(Named):
-        def forward(self, tokens, weights):
-            return {"scores": [super().forward(tokens, weights)]}
+    class Pairs(Tokens):
+        def forward(self, input_ids, attention_mask):
+            return {"scores": [super().forward(input_ids, attention_mask)["logits"]]}
 
     result = tllib_ancon.adapt(Pairs().eval().to(device), images("mapping", device), method="adabn", quiet=True)
     assert {device_of(tensor) for tensor in result.model.state_dict().values()} == {device}
