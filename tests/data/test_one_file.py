@@ -9,6 +9,7 @@ from PIL import Image
 from torch import nn
 
 import tllib_ancon
+from tests.networks import Net
 from tests.refusals import one_line
 
 PREPROCESSING = {"image_size": 8, "norm_mean": (0, 0, 0), "norm_std": (1, 1, 1), "quiet": True}
@@ -21,19 +22,14 @@ def photos(tmp_path):
     return tmp_path
 
 
-def network():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
-
-
 def test_an_image_list_is_read_with_its_labels(photos):
     image_list = photos / "target.txt"
     image_list.write_text("".join(f"{number}.png {number % 2}\n" for number in range(4)))
-    predictions = tllib_ancon.predict(network(), image_list, **PREPROCESSING)
+    predictions = tllib_ancon.predict(Net(2), image_list, **PREPROCESSING)
     assert [Path(path).name for path in predictions.paths] == ["0.png", "1.png", "2.png", "3.png"]
     right = (np.asarray(predictions.labels) == [0, 1, 0, 1]).mean()
-    assert tllib_ancon.evaluate(network(), image_list, **PREPROCESSING).accuracy == pytest.approx(100 * right)
-    result = tllib_ancon.adapt(network(), image_list, epochs=1, **PREPROCESSING)
+    assert tllib_ancon.evaluate(Net(2), image_list, **PREPROCESSING).accuracy == pytest.approx(100 * right)
+    result = tllib_ancon.adapt(Net(2), image_list, epochs=1, **PREPROCESSING)
     assert "accuracy" in result.metrics[-1]
 
 
@@ -42,20 +38,20 @@ def test_a_list_of_other_paths_follows_the_advice(photos):
     image_list = photos / "lists" / "target.txt"
     image_list.write_text("path,label\n0.png,0\n1.png,1\n")
     with one_line(r"line 1: no integer label .* add it, or remove the line$"):
-        tllib_ancon.predict(network(), image_list, **PREPROCESSING)
+        tllib_ancon.predict(Net(2), image_list, **PREPROCESSING)
     image_list.write_text("0.png,0\n1.png,1\n")
     with one_line(r"2 of 2 images are missing.*; correct the paths; in a list they start from its"):
-        tllib_ancon.predict(network(), image_list, **PREPROCESSING)
+        tllib_ancon.predict(Net(2), image_list, **PREPROCESSING)
     moved = image_list.rename(photos / "target.txt")
-    assert len(tllib_ancon.predict(network(), moved, **PREPROCESSING).labels) == 2
+    assert len(tllib_ancon.predict(Net(2), moved, **PREPROCESSING).labels) == 2
 
 
 def test_a_list_outside_its_folder_follows_the_advice(photos, tmp_path_factory):
     image_list = tmp_path_factory.mktemp("lists") / "target.txt"
     image_list.write_text(str(photos / "0.png"))
     with one_line("pass `allow_outside_root=True`"):
-        tllib_ancon.predict(network(), image_list, **PREPROCESSING)
-    predictions = tllib_ancon.predict(network(), image_list, allow_outside_root=True, **PREPROCESSING)
+        tllib_ancon.predict(Net(2), image_list, **PREPROCESSING)
+    predictions = tllib_ancon.predict(Net(2), image_list, allow_outside_root=True, **PREPROCESSING)
     assert len(predictions.labels) == 1
 
 
@@ -74,7 +70,7 @@ def test_what_is_no_image_says_what_to_give(photos, name, advice):
     (photos / "photos.zip").write_bytes(b"PK")
     for function in (tllib_ancon.adapt, tllib_ancon.predict):
         with one_line(advice):
-            function(network(), photos / name, **PREPROCESSING)
+            function(Net(2), photos / name, **PREPROCESSING)
 
 
 def test_a_model_of_another_side_follows_the_advice():
@@ -89,8 +85,8 @@ def test_a_model_of_another_side_follows_the_advice():
 def test_pixels_in_wide_integers_follow_the_advice():
     pixels = torch.randint(0, 255, (4, 3, 8, 8))
     with one_line("images are int64; convert pixels from 0 to 255 to uint8"):
-        tllib_ancon.predict(network(), pixels, quiet=True)
-    assert len(tllib_ancon.predict(network(), pixels.to(torch.uint8), **PREPROCESSING).labels) == 4
+        tllib_ancon.predict(Net(2), pixels, quiet=True)
+    assert len(tllib_ancon.predict(Net(2), pixels.to(torch.uint8), **PREPROCESSING).labels) == 4
 
 
 @pytest.mark.parametrize(
@@ -107,21 +103,21 @@ def test_pixels_in_wide_integers_follow_the_advice():
 )
 def test_paths_in_other_forms_than_a_list(photos, as_people_have_them):
     paths = sorted(photos.glob("*.png"))
-    predictions = tllib_ancon.predict(network(), as_people_have_them(paths), **PREPROCESSING)
+    predictions = tllib_ancon.predict(Net(2), as_people_have_them(paths), **PREPROCESSING)
     assert predictions.paths == [*map(str, paths)]
 
 
 def test_a_table_follows_the_advice(photos):
     table = pytest.importorskip("pandas").DataFrame({"path": map(str, photos.glob("*.png")), "label": 0})
     with one_line(r"pass the column of paths alone, such as table\['path'\]$"):
-        tllib_ancon.predict(network(), table, **PREPROCESSING)
+        tllib_ancon.predict(Net(2), table, **PREPROCESSING)
 
 
 def test_one_image_follows_the_advice():
     for image in (np.zeros((8, 8, 3), np.uint8), torch.zeros(3, 8, 8, dtype=torch.uint8)):
         with one_line(r"is the shape of one image; pass a list of images, such as \[image\]"):
-            tllib_ancon.predict(network(), image, **PREPROCESSING)
-        assert len(tllib_ancon.predict(network(), [image], **PREPROCESSING).labels) == 1
+            tllib_ancon.predict(Net(2), image, **PREPROCESSING)
+        assert len(tllib_ancon.predict(Net(2), [image], **PREPROCESSING).labels) == 1
 
 
 def test_a_network_of_one_channel_follows_the_advice():

@@ -9,7 +9,6 @@ import time
 from unittest.mock import patch
 
 import torch
-from torch import nn
 
 import tllib_ancon
 from tests.certify.serving import Visitor
@@ -18,6 +17,7 @@ from tests.doors.scenes import SCENES, scene  # noqa: F401 - of both files
 from tests.doors.telling import content, folder, values
 from tests.doors.world import FILES, Said, command, finished
 from tests.in_this_process import runs_here
+from tests.networks import Net
 from tllib_ancon import AdaptConfig, PretrainConfig, methods
 from tllib_ancon.measures.disagreement import DisagreementTest
 
@@ -142,12 +142,9 @@ def _signature(part):
 
 def _adapted_in_memory():
     """Own network, own data set."""
-    torch.manual_seed(0)
-    network = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    network.append(nn.Linear(8, 3))
     generator = torch.Generator().manual_seed(1)
     images = torch.utils.data.TensorDataset(torch.randn(40, 3, 8, 8, generator=generator))
-    result = tllib_ancon.adapt(network, images, method="ancon", epochs=2, batch_size=8, seed=0, workers=0, quiet=True)
+    result = tllib_ancon.adapt(Net(3), images, method="ancon", epochs=2, batch_size=8, seed=0, workers=0, quiet=True)
     yield f"AdaptationResult: {sorted(name for name in vars(result) if not name.startswith('_'))}"
     found = tllib_ancon.predict(result.model, images)
     yield f"Predictions: {sorted(name for name in vars(found) if not name.startswith('_'))}"

@@ -10,6 +10,7 @@ from torch import nn
 
 import tllib_ancon
 from tests.data.test_pixels import png16, tiff
+from tests.networks import Net
 from tests.refusals import one_line
 from tllib_ancon.cli.main import main
 from tllib_ancon.data.open import as_domain
@@ -109,8 +110,7 @@ def test_a_run_records_the_range_and_later_stages_take_it(tmp_path):
     folder = tmp_path / "images"
     folder.mkdir()
     folder_of(folder, ".png", write_grey, [flat(mean * 4095, "uint16") for mean in np.linspace(0.02, 0.98, 20)])
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)).eval()
+    model = Net(2).eval()
     result = tllib_ancon.adapt(model, folder, log=tmp_path / "run", method="ancon", epochs=1, quiet=True, **HOW)
     assert json.loads((tmp_path / "run/config.json").read_text())["pixel_range"] == [0, 4095]
     dark = folder_of(tmp_path, ".png", write_grey, [flat(200, "uint16")]) / "0.png"
