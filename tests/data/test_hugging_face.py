@@ -2,6 +2,7 @@
 
 import io
 import socket
+from functools import partial
 
 import numpy as np
 import pytest
@@ -77,20 +78,24 @@ def test_labels_of_every_kind(labels, classes, expected):
 
 
 def test_columns(saved):
+    open_saved = partial(open_domain, saved)
+    usual = open_saved("hf:saved", ["train"]).labels
+    assert np.array_equal(open_saved("hf:saved", ["train"], columns=["kind", "picture"]).labels, usual)
+    assert open_saved("hf:saved", ["train"], columns=["picture"]).labels is None
     two = labelled().add_column("other", [number % 2 for number in range(6)])
-    assert open_domain(saved, "hf:saved", ["train"], image_column="picture", label_column="kind").labels is not None
     two.save_to_disk(saved / "two")
-    assert open_domain(saved, "hf:two", ["."], label_column="other").labels.tolist() == [0, 1, 0, 1, 0, 1]
-    with one_line(r"unknown column .`image_column`. of .*'pict'; did you mean 'picture'"):
-        open_domain(saved, "hf:saved", ["train"], image_column="pict")
-    with one_line(r"column 'kind' holds no images but ClassLabel"):
-        open_domain(saved, "hf:saved", ["train"], image_column="kind")
+    assert open_saved("hf:two", ["."], columns=["picture", "other"]).labels.tolist() == [0, 1, 0, 1, 0, 1]
+    with one_line(r"unknown column .`columns`. of .*'pict'; did you mean 'picture'"):
+        open_saved("hf:saved", ["train"], columns=["pict"])
+    with one_line("no column of images among kind; give a dataset with one"):
+        open_saved("hf:saved", ["train"], columns=["kind"])
     features = datasets.Features(picture=datasets.Image(), thumb=datasets.Image())
     both = datasets.Dataset.from_dict({"picture": images(), "thumb": images()}, features=features)
-    with one_line(r"several columns could be meant, picture, thumb; choose one by"):
+    with one_line(r"several columns could be meant, picture, thumb; name those .* in Python by dataset.select_columns"):
         as_domain(both)
-    with one_line("no column of images among kind; name it by `image_column`"):
-        as_domain(labelled().remove_columns("picture"))
+    assert len(as_domain(both.select_columns(["thumb"]))) == 6
+    with one_line("column 'image' holds no images but Value"):
+        as_domain(datasets.Dataset.from_dict({"image": [1, 2]}))
 
 
 def test_images_are_decoded_as_those_in_files_are(tmp_path):

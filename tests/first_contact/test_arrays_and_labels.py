@@ -277,16 +277,15 @@ def test_text_labels_are_matched_to_names_of_classes():
         as_domain(PIXELS[:1], labels=["dgo"], classes=["cat", "dog"])
 
 
-@pytest.mark.parametrize(("setting", "value"), [("image_column", "image"), ("label_column", "label")])
-def test_settings_of_other_data_are_errors(setting, value, tmp_path):
+def test_settings_of_other_data_are_errors(tmp_path):
     for number, pixels in enumerate(PIXELS):
         Image.fromarray(pixels).save(tmp_path / f"{number:02}.png")
     for images in (PIXELS, tmp_path):
         for function in (tllib_ancon.adapt, tllib_ancon.predict, tllib_ancon.evaluate):
-            with one_line(rf"`{setting}` is for .*, not for images .*; leave it out"):
-                function(Net(), images, **HOW, **{setting: value})
-    with one_line(rf"`{setting}` is for .*, not for ImageFolder; leave it out"):
-        tllib_ancon.predict(Net(), tmp_path, data="ImageFolder", target=["."], **HOW, **{setting: value})
+            with one_line("`columns` is for hf:, not for images .*; leave it out"):
+                function(Net(), images, **HOW, columns=["image"])
+    with one_line("`columns` is for hf:, not for ImageFolder; leave it out"):
+        tllib_ancon.predict(Net(), tmp_path, data="ImageFolder", target=["."], **HOW, columns=["image"])
 
 
 def broken(image):

@@ -191,7 +191,7 @@ def _certify(config: CertifyConfig) -> None:
 
 
 OF_DATASETS = (
-    *("root", "data", "target", "allow_outside_root", "image_column", "label_column"),
+    *("root", "data", "target", "allow_outside_root", "columns"),
     *("allow_download", "bands", "workers", "no_decode", "json_file", "quiet"),
 )
 """Settings of ``check`` without a model."""

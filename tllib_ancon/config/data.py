@@ -23,15 +23,13 @@ class DataConfig(Settings):
     """accept image lists that name files outside ROOT"""
     skip_corrupt: bool = False
     """Decode every image before training and leave out unreadable images."""
-    image_column: Annotated[str | None, Flag(metavar="NAME")] = None
-    """column of hf:NAME that holds the images; by default the only column of images"""
-    label_column: Annotated[str | None, Flag(metavar="NAME")] = None
-    """column of hf:NAME that holds the class labels; by default the only column of labels"""
+    columns: Annotated[tuple[str, ...] | None, Flag(metavar="NAME")] = None
+    """Columns of hf:NAME that are read: the images, and the class labels if it has some. Default: the only ones."""
     allow_download: Annotated[bool, Flag(decides=False)] = False
     """download hf:NAME or open_clip:NAME from the hub if it is not in the cache"""
 
     @property
     def opening(self) -> Options:
         """How images are opened: arguments of :func:`tllib_ancon.data.open.open_domain`."""
-        names = ("image_column", "label_column", "allow_download")
+        names = ("columns", "allow_download")
         return {"allow_outside": self.allow_outside_root, **{name: getattr(self, name) for name in names}}

@@ -13,7 +13,7 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.folders import ROOT, Tree
 from tllib_ancon.data.transforms import KEEP_RATIO
 
-SETTINGS_OF_FEW = ("image_column", "label_column")
+SETTINGS_OF_FEW = ("columns",)
 """Settings of :class:`~tllib_ancon.config.data.DataConfig` that are an error with a layout that does not read them."""
 
 SQUARE = "default"
@@ -30,7 +30,7 @@ class Opening:
         codes: names of the domains
         split: ``train`` or ``test`` if the dataset has two lists a domain
         classes: names of the classes in the order of the labels, other folders are an error; None: those of the dataset
-        image_column, label_column, allow_download: settings of
+        columns, allow_download: settings of
             :class:`~tllib_ancon.config.data.DataConfig`
         allow_outside: whether images may lie outside the root
         skip_corrupt: whether images that cannot be read are left out
@@ -41,8 +41,7 @@ class Opening:
     codes: Sequence[str]
     split: str = "train"
     classes: Sequence[str] | None = None
-    image_column: str | None = None
-    label_column: str | None = None
+    columns: Sequence[str] | None = None
     allow_outside: bool = False
     allow_download: bool = False
     skip_corrupt: bool = False

@@ -33,7 +33,7 @@ class _HuggingFace(Layout):
     """``hf:NAME`` on the hub or in the cache, or ``hf:PATH`` of a folder, from the root or the working directory."""
 
     name = HUGGING_FACE
-    settings = ("image_column", "label_column")
+    settings = ("columns",)
     placeholder = "NAME_OR_PATH"
     help = "a dataset of Hugging Face, on the hub or in a folder"
     resizing = KEEP_RATIO
@@ -44,7 +44,7 @@ class _HuggingFace(Layout):
             place = str(opening.root / place)
         splits = _open_splits(place, opening.codes, opening.allow_download)
         name = f"{self.name}{place} {'+'.join(opening.codes)}"
-        return domain_of_dataset(splits, name, opening.classes, opening.image_column, opening.label_column)
+        return domain_of_dataset(splits, name, opening.classes, opening.columns)
 
 
 class _Column(Encoded):
@@ -55,8 +55,7 @@ class _Column(Encoded):
 
         if not isinstance(dataset.features[column], ImageFeature):
             raise UserError(
-                f"{name}: column {column!r} holds no images but {dataset.features[column]}; name another as "
-                "`image_column`"
+                f"{name}: column {column!r} holds no images but {dataset.features[column]}; name another in `columns`"
             )
         self.dataset = dataset.select_columns([column]).cast_column(column, ImageFeature(decode=False))
         self.fingerprint = dataset._fingerprint
@@ -133,44 +132,45 @@ def _split_of(loaded: Any, split: str, name: str) -> Any:
 
 
 def domain_of_dataset(
-    dataset: Any,
-    name: str,
-    classes: Sequence[str] | None,
-    image_column: str | None = None,
-    label_column: str | None = None,
+    dataset: Any, name: str, classes: Sequence[str] | None, columns: Sequence[str] | None = None
 ) -> Domain:
-    """The images and labels in the columns of a dataset."""
+    """The images and labels in the columns of a dataset, of these or of all."""
     if hasattr(dataset, "keys") and not hasattr(dataset, "features"):
         raise UserError(f"{name}: a dataset with splits; choose one of {', '.join(dataset.keys())}")
     if not hasattr(dataset, "__len__"):
         raise UserError(f"{name}: {type(dataset).__name__} has no length; load it without streaming")
     if not len(dataset):
         raise UserError(f"{name}: the dataset is empty; give one with images")
-    of_images = _find_column(dataset, image_column, "Image", IMAGE_NAMES, "`image_column`", name)
+    for column in columns or ():
+        if column not in dataset.features:
+            raise unknown_name(f"column (`columns`) of {name}:", column, dataset.features)
+    if columns is not None:
+        dataset = dataset.select_columns(list(columns))
+    of_images = _find_column(dataset, "Image", IMAGE_NAMES, name)
     if of_images is None:
-        raise UserError(f"{name}: no column of images among {', '.join(dataset.features)}; name it by `image_column`")
+        raise UserError(f"{name}: no column of images among {', '.join(dataset.features)}; give a dataset with one")
     images = _Column(dataset, of_images, name)
-    of_labels = _find_column(dataset, label_column, "ClassLabel", LABEL_NAMES, "`label_column`", name)
+    if columns is None:
+        of_labels = _find_column(dataset, "ClassLabel", LABEL_NAMES, name)
+    else:
+        of_labels = next((column for column in columns if column != of_images), None)
     if of_labels is None:
         return Domain(name, images, list(classes or ()))
     label_names, labels = _labels(dataset, of_labels, classes, name)
     return Domain(name, images, label_names, labels)
 
 
-def _find_column(
-    dataset: Any, column: str | None, kind: str, usual_names: Sequence[str], setting: str, name: str
-) -> str | None:
-    """The column that the setting names, else one of this kind of feature: that with a usual name, or the only one."""
-    if column is not None:
-        if column not in dataset.features:
-            raise unknown_name(f"column ({setting}) of {name}:", column, dataset.features)
-        return column
+def _find_column(dataset: Any, kind: str, usual_names: Sequence[str], name: str) -> str | None:
+    """The column of this kind of feature: that with a usual name, or the only one."""
     of_kind = [candidate for candidate, feature in dataset.features.items() if type(feature).__name__ == kind]
     for usual_name in usual_names:
         if usual_name in (of_kind or dataset.features):
             return usual_name
     if len(of_kind) > 1:
-        raise UserError(f"{name}: several columns could be meant, {', '.join(of_kind)}; choose one by {setting}")
+        raise UserError(
+            f"{name}: several columns could be meant, {', '.join(of_kind)}; name those of the images and of the labels "
+            "in `columns`, in Python by dataset.select_columns"
+        )
     return of_kind[0] if of_kind else None
 
 
