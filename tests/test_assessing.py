@@ -71,6 +71,13 @@ def test_the_interval_holds_what_labels_leave_possible_and_is_exact_with_all(out
     assert (lower, upper) == pytest.approx((1 - mirrored.upper, 1 - mirrored.lower))
 
 
+def test_the_order_of_images_without_a_label_does_not_matter():
+    right, confidences = population(np.random.default_rng(1), 600, 0.7, 0.7)
+    estimate, interval = labelled_accuracy(right[:100], confidences)
+    reordered = np.concatenate([confidences[:100], np.sort(confidences[100:])])
+    assert labelled_accuracy(right[:100], reordered) == (pytest.approx(estimate), interval)
+
+
 def test_about_so_many_labels_are_needed():
     at_95, at_70, at_50 = [labels_to_estimate_accuracy(accuracy, 5000) for accuracy in (0.95, 0.7, 0.5)]
     assert at_95 < at_70 < at_50 < 1000
@@ -85,7 +92,8 @@ def test_about_so_many_labels_are_needed():
 @pytest.mark.parametrize("accuracy", [0.0, 0.5, 0.9])
 def test_as_many_labels_are_needed_as_make_the_interval_short_enough(images, accuracy):
     def width(labels):
-        right = [math.floor(accuracy * (n + 1) + 0.5) - math.floor(accuracy * n + 0.5) for n in range(labels)]
+        totals = [math.floor(accuracy * n + 0.5) for n in range(labels + 1)]
+        right = np.diff(totals)
         lower, upper = labelled_accuracy(right, np.zeros(images))[1]
         return upper - lower
 
@@ -145,7 +153,8 @@ def test_indicators_of_predictions():
     assert indicators([0, 2], 4, features, None) == frequencies
     assert indicators([0, 2], 4, features[:1], source) == frequencies
     assert indicators([0, 2], 4, [], source) == frequencies
-    assert indicators([0, 2], 4, features[:2], source) == {**frequencies, "drift_p": drift_p(features[:2], source)}
+    drift = drift_p(features[:2], source)
+    assert indicators([0, 2], 4, features[:2], source) == {**frequencies, "drift_p": drift}
     assert agreement([0, 1, 2, 3], [0, 1, 0, 0]) == 0.5
     with refused("the model has 3 features, and its `source` 60; pass the source of this model"):
         drift_p(features[:, :3], source)

@@ -73,7 +73,8 @@ def test_draws_without_replacement_are_the_naive_product_of_bets(outcomes, unsee
         if prices is None:
             assert e_value == math.inf
             continue
-        assert all(price > 0 or outcome == -1 for price, outcome in zip(prices, signed, strict=True))
+        free = [outcome for price, outcome in zip(prices, signed, strict=True) if price <= 0]
+        assert {*free} <= {-1}
         positive_prices = [price or Fraction(1) for price in prices]
         assert e_value == pytest.approx(float(naive_e_value(signed, positive_prices)), rel=1e-9)
 
@@ -112,7 +113,10 @@ def test_with_all_labels_the_verdict_and_the_interval_are_exact(outcomes, agreem
 def test_the_verdict_is_what_the_interval_says_and_the_other_sign_is_the_other_verdict(
     outcomes, unseen, margin, delta, endless
 ):
-    population = {} if endless else {"disagreements": len(outcomes) + unseen + 1, "images": len(outcomes) + unseen + 9}
+    population = {}
+    if not endless:
+        total = len(outcomes) + unseen
+        population = {"disagreements": total + 1, "images": total + 9}
     test = after(outcomes, delta, margin, **population)
     lower, upper = test.interval
     assert lower <= upper
@@ -128,6 +132,19 @@ def test_the_verdict_is_what_the_interval_says_and_the_other_sign_is_the_other_v
     assert test.e_worse == mirror.e_better
     assert mirror.verdict == {"better": "worse", "worse": "better", "undecided": "undecided"}[test.verdict]
     assert mirror.interval == (-upper, -lower)
+
+
+@given(st.lists(st.sampled_from([0, 1]), min_size=1, max_size=25), st.integers(0, 10), st.integers(0, 30), deltas)
+def test_the_lower_end_of_the_interval_lies_above_each_margin_that_is_rejected(outcomes, unseen, agreements, delta):
+    disagreements = len(outcomes) + unseen
+    population = {"disagreements": disagreements, "images": disagreements + agreements}
+    lower, _ = after(outcomes, delta, **population).interval
+    for total in range(disagreements):
+        margin = total / population["images"]
+        test = after(outcomes, delta, margin, **population)
+        curve, _ = test.log_curves
+        is_rejected = bool((curve >= math.log(test.threshold)).any())
+        assert (lower > margin + 1e-9) == is_rejected
 
 
 @pytest.mark.parametrize(("sign", "verdict"), [(1, "better"), (-1, "worse")])
@@ -162,7 +179,8 @@ def test_an_outcome_is_better_worse_or_neither(outcome):
 def test_stopping_times_are_those_of_one_test_at_a_time(seed, length, margin, endless, side):
     generator = np.random.default_rng(seed)
     share = generator.random()
-    streams = generator.choice([1, 0, -1], p=[0.9 * share, 0.1, 0.9 * (1 - share)], size=(4, length))
+    probabilities = [0.9 * share, 0.1, 0.9 * (1 - share)]
+    streams = generator.choice([1, 0, -1], p=probabilities, size=(4, length))
     settings = {"side": side}
     if not endless:
         disagreements = length + seed % 9
@@ -176,7 +194,8 @@ def test_stopping_times_are_those_of_one_test_at_a_time(seed, length, margin, en
 
 
 def test_long_streams_are_looked_at_to_their_end():
-    late = np.concatenate([np.tile([1, -1], 1000), np.ones(600, dtype=int)])[None]
+    even = np.tile([1, -1], 1000)
+    late = np.concatenate([even, np.ones(600, dtype=int)])[None]
     ends = stopping_times(late)
     assert ends.verdicts.tolist() == [1]
     assert 2000 < ends.labels[0] < 2600
@@ -192,7 +211,8 @@ def test_two_thousand_null_streams_have_few_false_verdicts_whenever_one_stops(de
     generator = np.random.default_rng(0)
     right = round(100 * decisive) + gain // 2
     wrong = round(100 * decisive) - gain // 2
-    population = np.repeat([1, 0, -1], [right, 200 - right - wrong, wrong]).astype(np.int8)
+    neither = 200 - right - wrong
+    population = np.repeat([1, 0, -1], [right, neither, wrong]).astype(np.int8)
     orders = generator.permuted(np.tile(population, (2000, 1)), axis=1)
     finite = stopping_times(orders, margin=gain / 1000, disagreements=200, images=1000)
     assert (finite.verdicts != 0).mean() <= 0.05
@@ -218,7 +238,8 @@ def test_fewer_labels_are_needed_the_more_they_agree():
 
 def test_labels_needed_follow_the_answers_so_far_and_the_margin():
     expected, _ = labels_to_verdict(0.7, 200, 500)
-    for outcomes, is_later in (([0] * 30, True), ([-1, 1] * 15, True), ([1] * 8, False)):
+    beginnings = ([0] * 30, True), ([-1, 1] * 15, True), ([1] * 8, False)
+    for outcomes, is_later in beginnings:
         median, _ = labels_to_verdict(0.7, 200, 500, outcomes=outcomes)
         assert (median - expected > 10) == is_later
     assert labels_to_verdict(0.5, 200, 1000) == (None, None)

@@ -39,7 +39,8 @@ def test_every_file_of_a_run_is_on_its_page(tmp_path):
     model = nn.Sequential(nn.Flatten(), nn.Linear(192, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
     keep = {"save_predictions": True}
     adapt(model, images, epochs=2, batch_size=4, workers=0, quiet=True, log=tmp_path / "run", **keep)
-    files = [path.relative_to(tmp_path / "run").as_posix() for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    paths = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    files = [path.relative_to(tmp_path / "run").as_posix() for path in paths]
     assert len(files) > 8
     page = (DOCS / "run_directory.md").read_text()
     named = {re.sub(r"\d{3}", "NNN", name) for name in files}
@@ -65,7 +66,8 @@ def finished_runs(domains, tmp_path_factory):
         assert main([*adapt_arguments(domains, runs["erm"], runs[method]), "--method", method]) == 0
     answers = folder / "answers.csv"
     listed = [line.split() for line in (domains / "image_list" / "dark.txt").read_text().splitlines()]
-    answers.write_text("".join(f"{path},{CLASSES[int(label)]}\n" for path, label in listed))
+    lines = [f"{path},{CLASSES[int(label)]}\n" for path, label in listed]
+    answers.write_text("".join(lines))
     teach = ["--answers", str(answers), "--teach", "0.5"]
     assert main([*adapt_arguments(domains, runs["erm"], runs["taught"]), *teach]) == 0
     return runs
@@ -112,7 +114,8 @@ def test_every_flag_of_every_command_is_in_the_reference(generate):
         parsers = [parser, second_stage_parser()] if name == "script" else [parser]
         actions = [one for each in parsers for one in each._actions if argparse.SUPPRESS not in (one.dest, one.help)]
         flags = [word for action in actions for word in action.option_strings]
-        assert [word for word in flags if f"`{word}`" not in pages[f"commands/{name}.md"]] == []
+        page = pages[f"commands/{name}.md"]
+        assert [word for word in flags if f"`{word}`" not in page] == []
 
 
 def test_every_line_of_the_tutorial_runs(tmp_path, few_digits, monkeypatch, capsys):

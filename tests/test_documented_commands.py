@@ -39,7 +39,8 @@ ANY_COMMAND = {"COMMAND", "WORDS", "X"}
 
 def configure(words):
     """Parse a command up to its configuration, without the files that it names."""
-    words = tuple("adapt" if word in ANY_COMMAND else word for word in words[:1]) + words[1:]
+    if words and words[0] in ANY_COMMAND:
+        words = ("adapt", *words[1:])
     if len(words) == 1 and words[0] in COMMANDS:
         return
     args = parse(list(words))
@@ -86,7 +87,8 @@ def test_every_written_plan_loads(documented, tmp_path, monkeypatch):
 @pytest.mark.parametrize("script", sorted((ROOT / "benchmarks").rglob("*.sh")), ids=lambda script: script.name)
 def test_a_script_reads_every_setting_that_its_comment_lists(script):
     code = re.sub(r"^#.*", "", script.read_text(), flags=re.MULTILINE)
-    assert {name for name in settings_of_script(script) if not re.search(rf"\$\{{?{name}\b", code)} == set()
+    listed = settings_of_script(script)
+    assert [name for name in listed if not re.search(rf"\$\{{?{name}\b", code)] == []
 
 
 def options(parser):

@@ -40,7 +40,9 @@ def prose(page):
     found = []
     for block in re.split(r"\n\s*\n|\n(?=[-*|#] |\d+\. |\|)", text):
         if block.lstrip().startswith("|"):
-            found += [f"| {cell.strip()}" for line in block.splitlines() for cell in line.strip("| ").split("|")]
+            for line in block.splitlines():
+                cells = line.strip("| ").split("|")
+                found += [f"| {cell.strip()}" for cell in cells]
         elif not block.lstrip().startswith("#"):
             found += re.split(r"(?<=[.!?:])\s+(?=[A-Z0-9`*(])", " ".join(block.split()))
     return found
@@ -68,7 +70,8 @@ OF_OTHER_PROGRAMS = {"--nproc-per-node", "--head", "--phase", "--force-reinstall
 
 def test_every_error_says_what_to_do():
     assert len(MESSAGES) > 250
-    assert [f"{message.place}: {message.text}" for message in MESSAGES if not ADVICE.search(message.text)] == []
+    without_advice = [message for message in MESSAGES if not ADVICE.search(message.text)]
+    assert [f"{message.place}: {message.text}" for message in without_advice] == []
 
 
 def test_every_setting_and_flag_that_an_error_names_exists():

@@ -29,7 +29,8 @@ QUICK_FLAGS = {
 
 def block(language, start):
     """The one block of code that begins so."""
-    (code,) = (code for code in re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL) if code.startswith(start))
+    blocks = re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+    (code,) = (block for block in blocks if block.startswith(start))
     return code
 
 
@@ -83,7 +84,8 @@ def test_the_loop_gives_a_loss_with_a_gradient(capsys):
         "device": "cpu",
         "model": model,
     }
-    names["loader"] = [(torch.arange(4), torch.randn(4, 8)), (torch.arange(4, 8), torch.randn(4, 8))]
+    batches = [torch.arange(4), torch.arange(4, 8)]
+    names["loader"] = [(indices, torch.randn(4, 8)) for indices in batches]
     exec(code, names)
     names["loss"].backward()
     assert model.weight.grad is not None

@@ -40,10 +40,11 @@ def test_every_file_of_the_package_is_installed():
     setup.read(ROOT / "setup.cfg")
     patterns = setup["options.package_data"]["tllib_ancon"].split()
     package = ROOT / "tllib_ancon"
-    files = [path.relative_to(package) for path in package.rglob("*") if path.is_file() and path.suffix != ".pyc"]
-    others = [path for path in files if path.suffix != ".py"]
+    files = [path for path in package.rglob("*") if path.is_file()]
+    others = [path.relative_to(package) for path in files if path.suffix not in (".py", ".pyc")]
     assert len(others) > 20
-    assert [str(path) for path in others if not any(path.match(pattern) for pattern in patterns)] == []
+    installed = [path for path in others if any(path.match(pattern) for pattern in patterns)]
+    assert installed == others
 
 
 def test_one_file_has_the_address_of_the_repository():

@@ -18,9 +18,12 @@ from tllib_ancon.models.batch_norm import BatchNormPolicy, estimated_statistics,
 @pytest.mark.parametrize("sizes", [(64, 2), (5, 5, 3), (1, 1, 1)])
 def test_statistics_are_those_of_all_images_at_once(sizes):
     """Of the first layer's inputs; the second one sees what a batch's own statistics normalise."""
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.5), nn.Conv2d(4, 2, 3))
-    model.append(nn.BatchNorm2d(2))
-    batches = [scale * (torch.randn(size, 3, 8, 8) + 1) for scale, size in enumerate(sizes, start=1)]
+    first_layers = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.5)
+    model = nn.Sequential(*first_layers, nn.Conv2d(4, 2, 3), nn.BatchNorm2d(2))
+    batches = []
+    for scale, size in enumerate(sizes, start=1):
+        noise = torch.randn(size, 3, 8, 8)
+        batches.append(scale * (noise + 1))
     model.eval()
     model[3].train()
     before = {name: tensor.clone() for name, tensor in model.named_parameters()}
@@ -28,7 +31,8 @@ def test_statistics_are_those_of_all_images_at_once(sizes):
         for batch in batches:
             model(batch)
     first = [model[0](batch) for batch in batches]
-    normalised = [nn.functional.batch_norm(x, None, None, model[1].weight, model[1].bias, True) for x in first]
+    affine = model[1].weight, model[1].bias
+    normalised = [nn.functional.batch_norm(x, None, None, *affine, training=True) for x in first]
     second = [model[4](x.relu()) for x in normalised]
     for layer, inputs in ((model[1], torch.cat(first)), (model[5], torch.cat(second))):
         torch.testing.assert_close(layer.running_mean, inputs.mean((0, 2, 3)))
@@ -49,7 +53,8 @@ def test_a_model_without_statistics(model):
 
 def network(layer):
     """Two layers of batch-norm with statistics, scale and shift of a source."""
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), layer, nn.ReLU(), nn.Conv2d(4, 2, 3), nn.BatchNorm2d(2)).eval()
+    second_layers = nn.Conv2d(4, 2, 3), nn.BatchNorm2d(2)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), layer, nn.ReLU(), *second_layers).eval()
     for one in (model[1], model[4]):
         one.running_mean.normal_()
         one.running_var.uniform_(0.5, 2)
@@ -139,10 +144,12 @@ def test_in_a_step_batch_norm_follows_the_policy_and_dropout_its_flag(statistics
 @example([0] * 34 + [1] * 25 + [2] * 25 + [3] * 16, 0)
 def test_the_weight_is_that_of_the_formula(classes, agreeing):
     agreement = agreeing / 50
-    imbalance = sum(abs(classes.count(k) / len(classes) - 1 / 4) for k in range(4))
+    shares = [classes.count(k) / len(classes) for k in range(4)]
+    imbalance = sum(abs(share - 1 / 4) for share in shares)
     deviation = math.sqrt(1 / 4 * 3 / 4 / len(classes))
-    mean_variation = sum(deviation * math.sqrt(2 / math.pi) / 2 for _ in range(4))
-    deviation_of_variation = math.sqrt(sum((1 - 2 / math.pi) * (deviation / 2) ** 2 for _ in range(4)))
+    mean_variation = 4 * deviation * math.sqrt(2 / math.pi) / 2
+    variance = (1 - 2 / math.pi) * (deviation / 2) ** 2
+    deviation_of_variation = math.sqrt(4 * variance)
     limit = min(max(0.08, mean_variation + 2 * deviation_of_variation), 1 - agreement)
     expected = 0.0
     if imbalance / 2 > limit + 1e-6:
@@ -156,7 +163,8 @@ def test_the_weight_is_that_of_the_formula(classes, agreeing):
 def classifier(favour):
     """A network of two classes, of which the first is favoured, and images of a target."""
     torch.manual_seed(0)
-    model = nn.Sequential(*network(nn.BatchNorm2d(4)), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2, 2))
+    body = network(nn.BatchNorm2d(4))
+    model = nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2, 2))
     images = 2 * torch.randn(30, 3, 8, 8) + torch.randn(30, 3, 1, 1)
     with torch.no_grad(), estimated_statistics(copy.deepcopy(model)):
         difference = model(images).diff(dim=1).median()
@@ -177,7 +185,8 @@ def test_preparing_mixes_by_the_weight_of_the_formula(favour, are_labels_known):
     source_labels = source(images).argmax(1)
     half_mixed = copy.deepcopy(source)
     with estimated_statistics(half_mixed, 0.5):
-        agreement = float((half_mixed(images[:10]).argmax(1) == source_labels[:10]).float().mean())
+        half_mixed_labels = half_mixed(images[:10]).argmax(1)
+    agreement = float((half_mixed_labels == source_labels[:10]).float().mean())
     by_target = copy.deepcopy(source)
     with estimated_statistics(by_target):
         weight = mixing_weight(by_target(images), agreement)

@@ -65,7 +65,8 @@ def test_a_damaged_file_is_an_error_or_a_state_dict(data, tmp_path_factory):
     path = write(tmp_path_factory.mktemp("damaged") / "model.pth", cdan())
     content = bytearray(path.read_bytes())
     for _ in range(data.draw(st.integers(1, 5))):
-        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+        place = data.draw(st.integers(0, len(content) - 1))
+        content[place] = data.draw(st.integers(0, 255))
     path.write_bytes(content)
     try:
         state = load_state_dict(path)
@@ -106,7 +107,8 @@ def test_dicts_that_hold_each_other_or_themselves_are_refused_at_once(tmp_path):
 
 
 def test_slices_are_read(tmp_path):
-    path = write(tmp_path / "slice.pth", {"weight": torch.arange(12.0).view(3, 4)[1:, ::2]})
+    matrix = torch.arange(12.0).view(3, 4)
+    path = write(tmp_path / "slice.pth", {"weight": matrix[1:, ::2]})
     assert load_state_dict(path)["weight"].tolist() == [[4, 6], [8, 10]]
 
 

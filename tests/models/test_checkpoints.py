@@ -42,7 +42,11 @@ def randomise(model):
     for tensor in model.state_dict().values():
         if tensor.is_floating_point():
             values = torch.rand(tensor.shape, generator=generator)
-            tensor.copy_(values + 0.1 if tensor.ndim < 2 else (values - 0.4) * 4 / tensor[0].numel() ** 0.5)
+            if tensor.ndim < 2:
+                tensor.copy_(values + 0.1)
+            else:
+                scale = 4 / tensor[0].numel() ** 0.5
+                tensor.copy_((values - 0.4) * scale)
     return model.eval()
 
 

@@ -56,9 +56,12 @@ def run_onnx(path):
     session = onnxruntime.InferenceSession(path)
     assert [value.name for value in (*session.get_inputs(), *session.get_outputs())] == ["images", "logits"]
     metadata = session.get_modelmeta().custom_metadata_map
-    return lambda images: torch.from_numpy(session.run(None, {"images": images.numpy()})[0]), {
-        name: json.loads(metadata[name]) for name in EXPECTED
-    }
+
+    def run(images):
+        (logits,) = session.run(None, {"images": images.numpy()})
+        return torch.from_numpy(logits)
+
+    return run, {name: json.loads(metadata[name]) for name in EXPECTED}
 
 
 def run_program(path):
@@ -113,7 +116,10 @@ class Branching(nn.Module):
         self.fc = nn.Linear(3, 5)
 
     def forward(self, images):
-        return self.fc(images.mean((2, 3)) * (2 if images.sum().item() > 1 else 1))
+        means = images.mean((2, 3))
+        if images.sum().item() > 1:
+            means = 2 * means
+        return self.fc(means)
 
 
 def test_a_network_that_cannot_be_exported_says_so_in_one_line():

@@ -42,7 +42,8 @@ def test_evaluation_is_the_processors(kind, backend):
         coarse = generator.integers(0, 256, (height // 4, width // 4, 3), dtype=np.uint8)
         image = Image.fromarray(coarse).resize((width, height))
         expected = processor(image, return_tensors="pt")["pixel_values"][0]
-        levels = (transform(image) - expected).abs() * torch.tensor(known.std).view(3, 1, 1) * 255
+        difference = (transform(image) - expected).abs()
+        levels = 255 * difference * torch.tensor(known.std).view(3, 1, 1)
         assert levels.max() <= LEVELS[backend] + 1e-4
 
 

@@ -32,7 +32,8 @@ def lenet():
 
 def test_the_head_is_weight_normalised_and_the_bottleneck_has_no_relu():
     model = shot_classifier(_SmallCNN(), num_classes=5, bottleneck_dim=16)
-    torch.testing.assert_close(model.head.weight.norm(dim=1), model.head.parametrizations.weight.original0[:, 0])
+    lengths = model.head.parametrizations.weight.original0
+    torch.testing.assert_close(model.head.weight.norm(dim=1), lengths[:, 0])
     assert [type(layer) for layer in model.bottleneck] == [nn.Linear, nn.BatchNorm1d]
     assert (model.eval().predict(IMAGES)[1] < 0).any()
 
@@ -49,7 +50,8 @@ def test_shots_lenet_gives_800_features_in_the_published_order(lenet):
     features = lenet.eval().backbone(DIGITS)
     assert features.shape == (8, 800)
     torch.testing.assert_close(features, maps.reshape(len(DIGITS), -1))
-    assert sum(parameter.numel() for parameter in lenet.backbone.parameters()) == 20 * 26 + 50 * 501
+    num_weights = sum(parameter.numel() for parameter in lenet.backbone.parameters())
+    assert num_weights == 20 * 26 + 50 * 501
 
 
 def test_a_checkpoint_is_loaded_with_its_dropout(lenet, tmp_path):

@@ -36,7 +36,10 @@ class NaiveAnCon:
     def threshold(self):
         """δ_m from the whole history of batch means."""
         last = len(self.batch_means) - 1
-        terms = [(1 - self.beta) * self.beta ** (last - i) * mean for i, mean in enumerate(self.batch_means)]
+        terms = []
+        for step, mean in enumerate(self.batch_means):
+            weight = (1 - self.beta) * self.beta ** (last - step)
+            terms.append(weight * mean)
         if self.convention == "authors":
             terms[0] = self.beta**last * self.batch_means[0]
         return sum(terms)

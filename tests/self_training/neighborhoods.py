@@ -48,12 +48,11 @@ def random_visits(seed, num_steps=5):
 def losses(part, visits, anchored=True):
     """The loss of each step."""
     part.initialize(*visits.first)
-    return torch.stack(
-        [
-            part(indices, features, logits, anchors.float() if anchored else None)
-            for indices, features, logits, anchors in visits.steps
-        ]
-    )
+    values = []
+    for indices, features, logits, anchors in visits.steps:
+        votes = anchors.float() if anchored else None
+        values.append(part(indices, features, logits, votes))
+    return torch.stack(values)
 
 
 class NaiveMemory:
@@ -71,7 +70,11 @@ class NaiveMemory:
 
     def nearest(self, index, k):
         others = set(self.features) - {index}
-        return sorted(others, key=lambda other: dot(self.features[index], self.features[other]), reverse=True)[:k]
+
+        def similarity(other):
+            return dot(self.features[index], self.features[other])
+
+        return sorted(others, key=similarity, reverse=True)[:k]
 
 
 MIXINGS = (None, "authors", "normalized", "adaptive")
@@ -83,4 +86,5 @@ def mixed(mixing, votes, score, weight):
         return score
     weight = sum(votes) / (1 + sum(votes)) if mixing == "adaptive" else weight
     mass = 1 if mixing == "authors" else sum(votes)
-    return [weight * v / mass + (1 - weight) * s for v, s in zip(votes, score, strict=True)]
+    anchor = [v / mass for v in votes]
+    return [weight * a + (1 - weight) * s for a, s in zip(anchor, score, strict=True)]

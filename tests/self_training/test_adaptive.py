@@ -35,7 +35,9 @@ class Naive(NaiveAnCon):
         for k in range(CLASSES):
             mean_target = sum(target[k] for target in targets) / len(targets)
             self.shares[k] = decay * self.shares[k] + (1 - decay) * mean_target
-        weights = [prior / share if share else 0.0 for prior, share in zip(self.prior, self.shares, strict=True)]
+        weights = []
+        for prior, share in zip(self.prior, self.shares, strict=True):
+            weights.append(prior / share if share else 0.0)
         weighted = []
         for target in targets:
             row = [t * weight for t, weight in zip(target, weights, strict=True)]
@@ -114,7 +116,9 @@ def test_shots_predictions_are_as_diverse_as_the_prior_says():
         method = methods.create(name, **SIZES, shot_coefficient=0.0, **more)
         method.begin_epoch(0, torch.arange(SAMPLES), features, logits)
         losses.append(method(torch.arange(SAMPLES), logits, features))
-    expected = -logits.softmax(1).mean(0) @ (CLASSES * (torch.tensor(prior) + 1e-5)).log()
+    mean = logits.softmax(1).mean(0)
+    relative_prior = CLASSES * (torch.tensor(prior) + 1e-5)
+    expected = -mean @ relative_prior.log()
     torch.testing.assert_close(losses[1] - losses[0], expected)
 
 
@@ -139,10 +143,12 @@ def test_the_estimate_lies_between_the_counts_and_equal_classes(counts, seed, sh
     """However sure the predictions are, and whatever the order of samples and classes."""
     labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
     generator = torch.Generator().manual_seed(seed)
-    logits = torch.randn(len(labels), len(counts), generator=generator) + 9 * torch.eye(len(counts))[labels]
+    noise = torch.randn(len(labels), len(counts), generator=generator)
+    logits = noise + 9 * torch.eye(len(counts))[labels]
     found = estimate_class_prior(logits, shrinkage)
     share = torch.bincount(logits.argmax(1), minlength=len(counts))
-    torch.testing.assert_close(found, (1 - shrinkage) * share / len(labels) + shrinkage / len(counts))
+    expected = (1 - shrinkage) * share / len(labels) + shrinkage / len(counts)
+    torch.testing.assert_close(found, expected)
     torch.testing.assert_close(estimate_class_prior((logits / 7).softmax(1), shrinkage), found)
     samples = torch.randperm(len(labels), generator=generator)
     classes = torch.randperm(len(counts))

@@ -19,7 +19,9 @@ def visit_sequences(draw):
     one-sample batches."""
     samples = draw(st.integers(1, 6))
     classes = draw(st.integers(1, 5))
-    value = st.integers(-8, 8).map(lambda n: n / 4) | st.integers(-4096, 4096).map(lambda n: n / 1024)
+    quarters = st.integers(-8, 8).map(lambda n: n / 4)
+    fine = st.integers(-4096, 4096).map(lambda n: n / 1024)
+    value = quarters | fine
     row = st.lists(value, min_size=classes, max_size=classes)
     batches = []
     for _ in range(draw(st.integers(1, 8))):
@@ -83,7 +85,8 @@ def test_schedules(schedule, expected):
 
 def test_pseudo_labels_may_be_given_and_an_empty_batch_changes_nothing():
     ancon = AnchoredConfidence(2, 3)
-    targets = ancon(torch.arange(2), torch.tensor([[5.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), torch.tensor([2, 1]))
+    logits = torch.tensor([[5.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    targets = ancon(torch.arange(2), logits, torch.tensor([2, 1]))
     assert targets.argmax(1).tolist() == [2, 1]
     threshold = ancon.threshold.clone()
     assert ancon(torch.zeros(0, dtype=torch.long), torch.zeros(0, 3)).shape == (0, 3)
@@ -118,7 +121,8 @@ def test_weightings(options, weights):
     expected = torch.tensor([2 * weight for weight in weights])
     torch.testing.assert_close(ensemble.votes(INDICES), torch.eye(3) * expected[:, None])
     assert float(ensemble.vote_share) == pytest.approx(sum(weight > 0 for weight in weights) / 3)
-    torch.testing.assert_close(normal.read(INDICES), torch.eye(3) * (expected > 0)[:, None])
+    is_counted = (expected > 0)[:, None]
+    torch.testing.assert_close(normal.read(INDICES), torch.eye(3) * is_counted)
 
 
 def test_soft_predictions_are_summed_with_their_temperature():

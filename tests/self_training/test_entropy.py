@@ -31,13 +31,16 @@ class NaiveETA:
         largest = 0.4 * math.log(len(logits[0]))
         chosen = [row for row in logits if entropy(row) < largest]
         if self.average is not None:
-            chosen = [row for row in chosen if dot(unit(softmax(row)), unit(self.average)) < self.margin]
+            average = unit(self.average)
+            chosen = [row for row in chosen if dot(unit(softmax(row)), average) < self.margin]
         if not chosen:
             return 0.0, []
-        mean = [sum(column) / len(chosen) for column in zip(*map(softmax, chosen), strict=True)]
+        predictions = map(softmax, chosen)
+        mean = [sum(column) / len(chosen) for column in zip(*predictions, strict=True)]
         old = mean if self.average is None else self.average
         self.average = [0.9 * before + 0.1 * now for before, now in zip(old, mean, strict=True)]
-        return sum(math.exp(largest - entropy(row)) * entropy(row) for row in chosen) / len(chosen), chosen
+        losses = [math.exp(largest - entropy(row)) * entropy(row) for row in chosen]
+        return sum(losses) / len(chosen), chosen
 
 
 def test_entropy_where_a_probability_underflows():
@@ -56,9 +59,12 @@ def test_selected_entropy_against_a_naive_transcription(batches, margin):
         loss = module(given)
         (expected, chosen) = naive.visit(logits)
         assert float(loss.detach()) == pytest.approx(expected, rel=1e-3, abs=1e-5)
-        torch.testing.assert_close(module.average, torch.tensor(naive.average or [0.0] * 3), rtol=1e-4, atol=1e-5)
-        learns = [row in chosen for row in logits]
-        weights = [math.exp(0.4 * math.log(3) - entropy(row)) * hit for row, hit in zip(logits, learns, strict=True)]
+        average = torch.tensor(naive.average or [0.0] * 3)
+        torch.testing.assert_close(module.average, average, rtol=1e-4, atol=1e-5)
+        weights = []
+        for row in logits:
+            weight = math.exp(0.4 * math.log(3) - entropy(row))
+            weights.append(weight if row in chosen else 0.0)
         alone = softmax_entropy(given) @ torch.tensor(weights) / max(1, len(chosen))
         gradients = (torch.autograd.grad(one, given)[0] for one in (loss, alone))  # none of the weights
         torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-5)
@@ -68,7 +74,8 @@ def test_a_row_that_is_not_finite_and_evaluation_mode_leave_the_average():
     given = SampleEfficientEntropy(3)
     alone = SampleEfficientEntropy(3)
     bad = [[math.nan, 0.0, 0.0], [math.inf, 0.0, 0.0]]
-    assert torch.equal(given(torch.tensor([CERTAIN, UNCERTAIN, *bad])), alone(torch.tensor([CERTAIN, UNCERTAIN])))
+    loss = given(torch.tensor([CERTAIN, UNCERTAIN, *bad]))
+    assert torch.equal(loss, alone(torch.tensor([CERTAIN, UNCERTAIN])))
     before = given.average.clone()
     assert float(given.eval()(torch.tensor([CERTAIN[::-1]]))) > 0
     assert float(given.train()(torch.tensor([UNCERTAIN, CERTAIN]))) == 0  # neither certain nor unlike the average

@@ -17,7 +17,8 @@ def clamp(row):
 
 
 def divergence(score, prediction):
-    return sum(s * math.log(s) - s * p for s, p in zip(score, prediction, strict=True))
+    entropy = -sum(s * math.log(s) for s in score)
+    return -entropy - dot(score, prediction)
 
 
 def naive_nrc(visits, mixing, reciprocal=True, weight=0.4):
@@ -35,8 +36,9 @@ def naive_nrc(visits, mixing, reciprocal=True, weight=0.4):
                 total += affinity * divergence(clamp(mixed(mixing, votes, memory.scores[near], weight)), prediction)
                 for other in beyond:
                     total += 0.1 * divergence(clamp(mixed(mixing, votes, memory.scores[other], weight)), prediction)
-        mean = [sum(row[k] for row in predictions) / len(predictions) for k in range(K)]
-        values.append(total / len(predictions) + sum(m * math.log(m + 1e-5) for m in mean))
+        mean = [sum(column) / len(predictions) for column in zip(*predictions, strict=True)]
+        diversity = -sum(m * math.log(m + 1e-5) for m in mean)
+        values.append(total / len(predictions) - diversity)
     return values
 
 
@@ -52,7 +54,8 @@ def naive_aad(visits, mixing, beta, total_steps, weight):
         for i, (index, votes) in enumerate(zip(indices.tolist(), anchors.tolist(), strict=True)):
             for near in memory.nearest(index, 4):
                 total -= dot(predictions[i], mixed(mixing, votes, memory.scores[near], weight))
-            total += alpha * sum(dot(predictions[i], other) for j, other in enumerate(predictions) if j != i)
+            others = predictions[:i] + predictions[i + 1 :]
+            total += alpha * sum(dot(predictions[i], other) for other in others)
         values.append(total / len(predictions))
     return values
 
@@ -128,7 +131,8 @@ def test_a_bad_step(make):
         (1, D, K, K + 1, "anchors have shape"),
     ]:
         with one_line(message):
-            part(torch.tensor([0, last]), *(torch.rand(2, width) for width in (features, logits, anchors)))
+            outputs = [torch.rand(2, width) for width in (features, logits, anchors)]
+            part(torch.tensor([0, last]), *outputs)
 
 
 # The searches
@@ -157,7 +161,12 @@ def test_neighbours_of_neighbours_also_where_each_counts_as_distinct(memory_budg
 def test_products_stay_within_the_memory_budget(monkeypatch):
     sizes = []
     mm = torch.mm
-    monkeypatch.setattr(torch, "mm", lambda *args, out: sizes.append(out.nbytes) or mm(*args, out=out))
+
+    def measured(*matrices, out):
+        sizes.append(out.nbytes)
+        return mm(*matrices, out=out)
+
+    monkeypatch.setattr(torch, "mm", measured)
     monkeypatch.setattr(neighbors, "BUDGET", 30_000)
     nearest_two_fold(torch.arange(50), random_bank(640, 8), 5, 5)
     assert len(sizes) > 2

@@ -73,8 +73,10 @@ def test_which_rows_are_not_finite():
     ancon = AnchoredConfidence(2, 3, weighting="uniform")
     probabilities = torch.full((2, 3), 1 / 3)
     probabilities[0, 2] = torch.nan
-    ancon(torch.arange(2), torch.tensor([[0.0] * 3, [2.0, -torch.inf, 0.0]]), probabilities=probabilities)
-    assert ancon.ensemble.votes(torch.arange(2)).tolist() == [[0, 0, 0], [1, 0, 0]]
+    logits = torch.tensor([[0.0] * 3, [2.0, -torch.inf, 0.0]])
+    ancon(torch.arange(2), logits, probabilities=probabilities)
+    votes = ancon.ensemble.votes(torch.arange(2))
+    assert votes.tolist() == [[0, 0, 0], [1, 0, 0]]
     assert int(ancon.ignored) == 1
 
 
@@ -207,8 +209,9 @@ def test_what_no_part_is_made_with(makes, options, message):
 
 
 def test_other_arguments_of_a_visit():
+    ancon = AnchoredConfidence(2, 3)
     with refused("probabilities have shape (2, 4); expected (2, 3)"):
-        AnchoredConfidence(2, 3)(torch.arange(2), torch.zeros(2, 3), probabilities=torch.zeros(2, 4))
+        ancon(torch.arange(2), torch.zeros(2, 3), probabilities=torch.zeros(2, 4))
 
 
 # States

@@ -13,6 +13,7 @@ def test_shards_hold_each_sample_once_and_number_their_own(num_samples, world_si
     shards = [Shard(num_samples, rank, world_size) for rank in range(world_size)]
     assert sorted(position for shard in shards for position in shard.positions) == list(range(num_samples))
     for shard in shards:
-        assert shard.rows(torch.tensor(shard.positions, dtype=torch.long)).tolist() == list(range(len(shard)))
+        positions = torch.tensor(shard.positions, dtype=torch.long)
+        assert shard.rows(positions).tolist() == list(range(len(shard)))
     together = [position for row in zip(*(shard.padded_positions for shard in shards), strict=True) for position in row]
     assert together[:num_samples] == list(range(num_samples))

@@ -11,6 +11,10 @@ K = 5
 D = 6
 
 
+def nearest(directions, row):
+    return max(directions, key=lambda k: dot(row, directions[k]))
+
+
 def naive_labels(features, logits):
     rows = [unit([*feature, 1.0]) for feature in features]
     affinities = [softmax(row) for row in logits]
@@ -21,8 +25,11 @@ def naive_labels(features, logits):
             weights = [affinity[k] for affinity in affinities]
             columns = zip(*rows, strict=True)
             centroids[k] = [dot(weights, column) / sum(weights) for column in columns]
-        labels = [max(centroids, key=lambda k: dot(row, unit(centroids[k]))) for row in rows]
-        affinities = [[float(k == label) for k in range(len(logits[0]))] for label in labels]
+        directions = {k: unit(centroid) for k, centroid in centroids.items()}
+        labels = [nearest(directions, row) for row in rows]
+        affinities = []
+        for label in labels:
+            affinities.append([float(k == label) for k in range(len(logits[0]))])
     return labels
 
 
@@ -30,7 +37,8 @@ def random_pass(seed):
     """Clusters whose logits are often wrong, and never largest for the last class."""
     generator = torch.Generator().manual_seed(seed)
     clusters = torch.randint(K - 1, (N,), generator=generator)
-    features = 2 * torch.randn(K, D, generator=generator)[clusters] + torch.randn(N, D, generator=generator)
+    centres = 2 * torch.randn(K, D, generator=generator)
+    features = centres[clusters] + torch.randn(N, D, generator=generator)
     logits = torch.nn.functional.one_hot(clusters, K) + torch.randn(N, K, generator=generator)
     logits[:, -1] = logits.amin(1) - 1
     return torch.arange(N), features, logits
