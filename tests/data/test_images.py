@@ -184,7 +184,7 @@ def test_tensors_reach_the_model_as_they_are(channels, workers):
 def test_items_that_are_no_image(item, shown):
     kinds = (
         "a PIL image, an array (H, W, 3) or (3, H, W) of bytes or of numbers from 0 to 1, a float tensor, or a tuple "
-        "or dict that holds one"
+        "or dict with one first"
     )
     with refused(f"Items, item 0: {shown} is no image; expected {kinds}"):
         as_domain(Items(item))

@@ -1,13 +1,17 @@
 """What a hurried person passes to a function gets one line that leads on."""
 
 import copy
+import subprocess
+import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
+from torchvision.datasets import FakeData
 
-from tests.networks import PIXELS, PREPROCESSING, QUICK, Net, Returns
+from tests.networks import CLASSES, PIXELS, PREPROCESSING, QUICK, Net, Returns
 from tests.refusals import one_line
 from tllib_ancon import adapt, assess, evaluate, online, predict
 from tllib_ancon.cli.main import main
@@ -116,3 +120,52 @@ def test_sparse_tensors_are_read():
     model = Net().eval()
     expected = predict(model, dense, workers=0).probabilities
     assert np.array_equal(predict(copy.deepcopy(model), dense.to_sparse(), workers=0).probabilities, expected)
+
+
+SCRIPT = """
+import multiprocessing
+import torch
+from torchvision.datasets import FakeData
+from torchvision.transforms import ToTensor
+import tllib_ancon
+
+multiprocessing.set_start_method("spawn")
+images = FakeData(20, (3, 8, 8), 3, ToTensor())
+network = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(3, 3))
+print(tllib_ancon.predict(network, images))
+"""
+
+
+def test_a_script_without_a_main_guard_is_told_of_it(tmp_path):
+    """As on macOS and on Windows, where processes start anew and import the script."""
+    (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
+    run = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True, check=False)
+    assert "in a script, call it under if __name__ == '__main__', or pass `workers=0`" in run.stderr.splitlines()[-1]
+
+
+def test_evaluate_says_that_labels_in_items_are_not_read(capfd):
+    images = FakeData(20, (3, 32, 32), CLASSES)
+    assert "accuracy" not in evaluate(Net(), images, **PREPROCESSING, workers=0).scores
+    assert "pass `labels`, such as dataset.targets" in capfd.readouterr().err
+    labels = [label for _, label in images]
+    assert "accuracy" in evaluate(Net(), images, labels=labels, **PREPROCESSING, workers=0).scores
+    assert "pass `labels`" not in capfd.readouterr().err
+
+
+def test_the_source_of_an_evaluation_may_be_any_labelled_images(tmp_path):
+    labels = predict(Net(), PIXELS, **PREPROCESSING, workers=0).labels
+    np.savez(tmp_path / "source.npz", images=PIXELS, labels=labels)
+    for source in ((PIXELS, labels), {"images": PIXELS, "labels": labels}, tmp_path / "source.npz"):
+        scores = evaluate(Net(), PIXELS, source=source, **PREPROCESSING, workers=0).scores
+        assert scores["source_accuracy"] == {"after": 100.0}
+    with one_line("the source .* has no labels, .* images and labels in a pair of arrays"):
+        evaluate(Net(), PIXELS, source=[*PIXELS], **PREPROCESSING, workers=0)
+
+
+@pytest.mark.parametrize("form", [np.array, torch.tensor, pd.Series])
+def test_settings_may_be_arrays(form):
+    expected = predict(Net(), PIXELS, **PREPROCESSING, workers=0).probabilities
+    settings = {name: form(value) if name != "image_size" else value for name, value in PREPROCESSING.items()}
+    names = form(["a", "b", "c", "d"]) if form is not torch.tensor else ["a", "b", "c", "d"]
+    shown = predict(Net(), PIXELS, **settings, class_names=names, workers=0).probabilities
+    assert np.array_equal(shown, expected)

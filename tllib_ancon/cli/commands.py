@@ -26,7 +26,7 @@ from tllib_ancon.config.toml import read_file
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.extras import require
-from tllib_ancon.runtime.text import say
+from tllib_ancon.runtime.text import counted, say
 from tllib_ancon.runtime.types import Metrics, Options
 from tllib_ancon.training.files import new_file, write_json, write_whole
 
@@ -158,7 +158,7 @@ def _predict(config: PredictionsConfig) -> None:
         errors = ""
         if counts["errors"]:
             errors = f", {counts['errors']:,} of them without a prediction"
-        say(f"{counts['rows']:,} images{errors}; predictions in {config.out}", file=sys.stderr)
+        say(f"{counted(counts['rows'], 'image')}{errors}; predictions in {config.out}", file=sys.stderr)
 
 
 def _export(config: ExportConfig) -> None:
@@ -292,7 +292,7 @@ def _show(lines: Sequence[str], scores: Metrics, file: str | None) -> None:
 ROOT = ("root",)
 IMAGES = ("root", "data")
 UNCHECKED = (
-    *("log", "overwrite", "track", "print_freq", "save_predictions", "answers", "teach"),
+    *("log", "overwrite", "track", "print_freq", "save_predictions", "record_every", "answers", "teach"),
     *("cache", "teacher", "teacher_weight"),
 )
 """Settings of an adaptation that ``check`` cannot show the effect of."""

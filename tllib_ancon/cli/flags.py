@@ -180,4 +180,6 @@ def _number(kind: Any) -> type[float] | type[int] | None:
 def _word_as(kind: type, word: str) -> Any:
     with suppress(ValueError):
         return kind(word)
+    if kind is not str and "," in word:
+        raise argparse.ArgumentTypeError(f"write numbers without commas, several with spaces between; got {word!r}")
     return word

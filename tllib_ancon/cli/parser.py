@@ -77,7 +77,7 @@ class Parser(argparse.ArgumentParser):
                 "(.txt) with the path of an image on each line, relative to that file"
             )
         if rest:
-            self.error(f"unrecognized arguments: {' '.join(rest)}")
+            self.error(f"unrecognized arguments: {' '.join(rest)}; most flags take one value, and {self.prog} one path")
         return args
 
 

@@ -55,15 +55,15 @@ class Flag:
 
 
 def _plain(value: Any) -> Any:
-    """Python's own type for a path, a list, a table or a NumPy number."""
+    """Python's own type for a path, a list, a table, or a number or array of NumPy, PyTorch or pandas."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return tuple(map(_plain, value))
     if isinstance(value, Mapping):
         return {name: as_tuple(entry) for name, entry in value.items()}
-    if getattr(value, "ndim", None) == 0:
-        return value.item()
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
     return value
 
 
@@ -82,8 +82,8 @@ def defined(values: Options) -> dict[str, Any]:
 class Settings(BaseModel):
     """Base of settings: given by keyword, checked on construction, frozen.
 
-    Lists become tuples, whole numbers floats, paths text, and NumPy numbers Python's. None counts as not given. Nothing
-    else is converted.
+    Lists and arrays become tuples, whole numbers floats, paths text, and NumPy numbers Python's. None counts as not
+    given. Nothing else is converted.
 
     Attributes:
         FLAG: of a class, what holds for the flags of all its settings

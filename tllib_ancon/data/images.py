@@ -281,7 +281,7 @@ class Items(Images):
             described = f"{type(value).__name__} {tuple(value.shape)} {value.dtype}"
         raise UserError(
             f"{where}: {described[:80]} is no image; expected a PIL image, an array (H, W, 3) or (3, H, W) of bytes or "
-            "of numbers from 0 to 1, a float tensor, or a tuple or dict that holds one"
+            "of numbers from 0 to 1, a float tensor, or a tuple or dict with one first"
         )
 
     def samples(self, position: int) -> Samples | None:

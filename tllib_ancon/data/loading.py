@@ -223,9 +223,12 @@ class _WorkersLost(UserError, RuntimeError):
     """A process that loads images ended without being asked to."""
 
     def __init__(self, reason: str):
+        script = ""
+        if multiprocessing.get_start_method() != "fork":
+            script = "in a script, call it under if __name__ == '__main__', or pass `workers=0`; "
         super().__init__(
-            f"a process that loads images ended without a word ({reason}); where memory is short, pass fewer `workers` "
-            "or a smaller `batch_size`"
+            f"a process that loads images ended without a word ({reason}); {script}where memory is short, pass fewer "
+            "`workers` or a smaller `batch_size`"
         )
 
 

@@ -33,6 +33,7 @@ _IDENTITY = (
     "seed",
     "checkpoint",
     "pretrained_weights",
+    "record_every",
     "save_predictions",
     "inputs",
 )

@@ -1,5 +1,6 @@
 """The accuracy and the label-free scores of a model on the images of a domain."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,6 +14,7 @@ from tllib_ancon.config.settings import settings_of_call
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.labels import Labels
 from tllib_ancon.data.layouts.arrays import Arrays
+from tllib_ancon.data.open import as_domain
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.measures import evaluation, selection
 from tllib_ancon.models.copies import recording_gradients
@@ -95,7 +97,8 @@ def evaluate(
             settings names
         images: as for :func:`tllib_ancon.predict`. Default: the domain that ``root``, ``data`` and ``target`` in the
             settings name
-        labels: (N,) classes in [0, K). Default: those of class folders or of the dataset, where it has some
+        labels: (N,) classes in [0, K). Default: those of class folders, of a pair of arrays or of a named dataset;
+            those in the items of a dataset of torch are not read
         source: labelled images of the source, or the name of such a folder or domain: the accuracy on them, for a run
             also that of its source model. Default: none
         config: all settings at once
@@ -123,20 +126,28 @@ def evaluate(
         scores: Metrics = {"images": len(domain), **selection.score_all(logits.softmax(1))}
         if domain.labels is not None:
             scores |= evaluation.summarize(logits, torch.from_numpy(domain.labels), domain.num_classes)
+        elif labels is None and not isinstance(images, str | os.PathLike | None):
+            progress.line(
+                "no accuracy, as labels in the items of a dataset are not read; pass `labels`, such as dataset.targets"
+            )
         if source is not None:
             scores["source_accuracy"] = source_accuracy(predictor, source)
         return Evaluation(scores, domain.classes)
 
 
-def source_accuracy(predictor: Predictor, source: str | Domain) -> dict[str, float]:
+def source_accuracy(predictor: Predictor, source: Any) -> dict[str, float]:
     """Accuracy in % on labelled images of the source ``after`` adaptation and, of the run's source model, ``before``. A
-    text is a folder of class folders, a file of arrays, or with ``data`` in the settings a domain of that dataset."""
+    path is a folder of class folders, a file of arrays, or with ``data`` in the settings a domain of that dataset; all
+    else are images and labels in one object, as for :func:`tllib_ancon.adapt`."""
     progress = Progress(predictor.config.quiet)
-    opened = _open_source_domain(predictor, source) if isinstance(source, str) else source
+    opened = _open_source_domain(predictor, source)
     outputs = predictor.logits(opened)
     domain = in_the_models_order(opened, predictor.network, outputs.shape[1], predictor.source, progress.line)
     if domain.labels is None:
-        raise UserError(f"the source {domain.name} has no labels, and its accuracy needs them; pass labelled images")
+        raise UserError(
+            f"the source {domain.name} has no labels, and its accuracy needs them; pass a folder of class folders, or "
+            "images and labels in a pair of arrays"
+        )
     note_on_labels(domain, progress)
     accuracy = {}
     source_model = _source_model_of_the_run(predictor)
@@ -146,12 +157,14 @@ def source_accuracy(predictor: Predictor, source: str | Domain) -> dict[str, flo
     return accuracy
 
 
-def _open_source_domain(predictor: Predictor, name: str) -> Domain:
+def _open_source_domain(predictor: Predictor, source: Any) -> Domain:
     config = predictor.config
     classes = predictor.source.classes
+    if not isinstance(source, str | os.PathLike):
+        return as_domain(source, classes=classes)
     if config.data in (None, Arrays.name):
-        return inputs.open_domains(config.replace(root=name), (), "test", classes)
-    return inputs.open_domains(config, (name,), "test", classes)
+        return inputs.open_domains(config.replace(root=source), (), "test", classes)
+    return inputs.open_domains(config, (os.fspath(source),), "test", classes)
 
 
 def _source_model_of_the_run(predictor: Predictor) -> Predictor | None:

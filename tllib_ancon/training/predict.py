@@ -23,7 +23,7 @@ from tllib_ancon.models.outputs import LogitsReader, called, evaluating
 from tllib_ancon.models.preprocessing import is_processor
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.processes import Shard
-from tllib_ancon.runtime.text import Shown
+from tllib_ancon.runtime.text import Shown, counted
 from tllib_ancon.self_training.method import mean_prediction
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.facts import facts_of
@@ -70,7 +70,7 @@ class Predictions(Shown):
         count, num_classes = self.probabilities.shape
         predicted = self._predicted
         missing = count - len(predicted)
-        parts = [f"{count:,} images, {num_classes} classes"]
+        parts = [f"{counted(count, 'image')}, {num_classes} classes"]
         if missing:
             parts.append(f"{missing:,} without a class: the model's output is not finite")
         if len(predicted):

@@ -18,7 +18,7 @@ from tllib_ancon.data.loading import UnlabelledImages
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.extras import require
-from tllib_ancon.runtime.text import csv_text, showable
+from tllib_ancon.runtime.text import counted, csv_text, showable
 from tllib_ancon.training import devices
 from tllib_ancon.training.files import new_file, write_bytes, write_whole
 from tllib_ancon.training.model_classes import ModelClasses
@@ -56,6 +56,11 @@ def write_prediction_table(config: PredictionsConfig) -> dict[str, int]:
             probabilities=probabilities,
             errors=images.errors(probabilities),
         )
+        if all(table.errors):
+            images_in_words = counted(len(domain), "image")
+            raise UserError(
+                f"not one of {images_in_words} has a prediction; repair them or give others: {table.errors[0]}"
+            )
         _write(table, out, config.probabilities)
         return {"rows": len(domain), "errors": len(domain) - table.errors.count("")}
 

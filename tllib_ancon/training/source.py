@@ -200,6 +200,11 @@ def _class_names(setting: str | tuple[str, ...] | None) -> list[str] | None:
     """The names of the classes that a user gives, or that the file with this name holds."""
     if setting is None:
         return None
+    if isinstance(setting, str) and not Path(setting).is_file():
+        raise UserError(
+            f"`class_names={setting}` is not a file; give a text file with the name of a class on each line, in the "
+            "order of the labels (in Python, also a list)"
+        )
     if isinstance(setting, str):
         return read_class_names(Path(setting))
     if len({*setting}) < len(setting):
