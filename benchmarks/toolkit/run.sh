@@ -20,7 +20,7 @@ printf file > "$CACHE/refs/main"
 cp "$WEIGHTS" "$CACHE/snapshots/file/model.safetensors"
 
 IMAGES="--train-resizing res. --val-resizing res. --resize-size 96 --norm-mean .5 .5 .5 --norm-std .5 .5 .5"
-ADAPT="--epochs ${EPOCHS:-2} --batch-size 32 --record-every 100 --threads 1"
+ADAPT="--epochs ${EPOCHS:-2} --batch-size 32 --threads 1"
 for PAIR in ${PAIRS:-W-D D-W A-W}; do
   for SCRIPT in ${SCRIPTS:-erm cdan mdd}; do
     BATCH=16 # of the source and as many of the target

@@ -188,7 +188,7 @@ CHOICES = (
     "ancon --confidence mc-dropout",
     "ancon --confidence belief-matching",
     "gce+ancon-auto --prediction soft",
-    "ancon --schedule full --record-every 1",
+    "ancon --schedule full",
     "ancon --prediction soft --convention paper --save-predictions",
     "ancon --optimizer adamw --batch-norm source",
     "ancon --adapted norm-affine",

@@ -79,7 +79,7 @@ def test_the_list_of_runs_has_the_settings_that_vary_and_gaps_without_labels(tmp
 def test_runs_of_one_table_may_differ_in_what_tells_them_apart_and_no_other_settings(tmp_path):
     for seed, method in ((0, "ancon"), (1, "ancon"), (0, "elr")):
         write_run(tmp_path, method, "A-D", seed)
-    write_run(tmp_path, "ancon", "D-A", workers=9, root="elsewhere", record_every=5, inputs={"target": "abc"})
+    write_run(tmp_path, "ancon", "D-A", workers=9, root="elsewhere", inputs={"target": "abc"})
     refuse(tmp_path)
     for name, value in {"epochs": 12, "data": "OfficeHome", "arch": "resnet34", "image_size": 96}.items():
         write_run(tmp_path / name, "ancon", "A-D")

@@ -59,8 +59,6 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     With two views of ancon-auto 1.34 times the value counts, because its loss then has another part."""
     dropout: bool = False
     """Keep the network's dropout active while pseudo-labels are made."""
-    record_every: int = Field(1, ge=1)
-    """Evaluate on the target's labels every N epochs. Start, selected and last epoch are always evaluated."""
     teacher: Annotated[str | None, Flag(metavar="MODEL", group="second opinion")] = None
     """Another model, whose predictions enter the pseudo-labels: a checkpoint, a run directory, hf:FOLDER or
     open_clip:NAME/WEIGHTS. Its classes are matched by name, else by their order."""

@@ -66,7 +66,6 @@ class Demo:
             "checkpoint": str(checkpoint),
             "method": method,
             "criterion": "infomax",
-            "record_every": 2,
             "scratch": block == FULL_RATE,
         }
         return PlannedRun(name, "adapt", settings, source)

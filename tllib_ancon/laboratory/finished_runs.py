@@ -33,7 +33,6 @@ _IDENTITY = (
     "seed",
     "checkpoint",
     "pretrained_weights",
-    "record_every",
     "save_predictions",
     "inputs",
 )

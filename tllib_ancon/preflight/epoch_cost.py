@@ -80,7 +80,7 @@ def _epoch_of(case: Case) -> _Epoch:
     adapted, held_out = hold_out(len(case.target), config.held_out_share, config.seed)
     steps = max(len(adapted) // config.batch_size, 1)
     predicted = len(held_out) or min(len(adapted), SAMPLE)
-    if case.labelled and config.record_every == 1:
+    if case.labelled:
         passes = 1
         if config.views == 2 and case.transforms.second_view is mirror:
             passes = 2

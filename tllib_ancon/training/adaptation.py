@@ -13,7 +13,7 @@ from tllib_ancon.models.batch_norm import BatchNormPolicy
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.runtime.types import Metrics, Record
-from tllib_ancon.training.checkpointing import Stateful, copy_to_cpu
+from tllib_ancon.training.checkpointing import Stateful
 from tllib_ancon.training.collapse import CollapseGuard
 from tllib_ancon.training.epoch_scores import EpochScores
 from tllib_ancon.training.inference import Outputs
@@ -36,9 +36,9 @@ class Adaptation(TrainingLoop):
     averages of these alone. Batch statistics such as δ are over the batches of all processes. The memories of NRC and
     AaD hold all images in each process. Predictions on a domain are divided and put together.
 
-    Epoch 0 scores the source model, which is changed in place. Labels of the target are used only for the record: of
-    the source model, of every ``record_every``-th epoch, of the selected and of the last epoch. Only the labels in
-    ``taught``, (N,) with -1 for none, add a cross-entropy to the loss, a batch in every step.
+    Epoch 0 scores the source model, which is changed in place. Labels of the target are used only for the record of
+    every epoch. Only the labels in ``taught``, (N,) with -1 for none, add a cross-entropy to the loss, a batch in every
+    step.
     """
 
     options: AdaptConfig
@@ -132,7 +132,7 @@ class Adaptation(TrainingLoop):
         epoch = metrics["epoch"]
         passes = self.passes
         passes.forget()
-        if self.scores.by_labels_are_due(epoch, self.last_epoch) or self._next_epoch_needs_all(epoch):
+        if self.scores.score_by_labels is not None or self._next_epoch_needs_all(epoch):
             self._require_finite(passes.target().logits, epoch)
         scored = passes.scored()
         self._require_finite(scored.logits, epoch)
@@ -145,8 +145,6 @@ class Adaptation(TrainingLoop):
             return None
         predictions = passes.target()
         metrics |= self.scores.by_labels(passes)
-        if self.scores.score_by_labels is not None and epoch == self.last_epoch:
-            self._record_the_selected_epoch()
         return predictions
 
     def _next_epoch_needs_all(self, epoch: int) -> bool:
@@ -155,18 +153,6 @@ class Adaptation(TrainingLoop):
             return False
         model_changes_first = epoch == 0 and self.preparation.mixes_statistics
         return not self.target_loaders.num_held_out and not model_changes_first
-
-    def _record_the_selected_epoch(self) -> None:
-        """Add the accuracy of the selected epoch, if it was not scheduled to be recorded."""
-        selected = self.metrics[self._selected_epoch()]
-        if "accuracy" in selected:
-            return
-        last = copy_to_cpu(self.network.state_dict())
-        self.network.load_state_dict(self.run.best())
-        self.passes.forget()
-        selected |= self.scores.by_labels(self.passes)
-        self.passes.forget()
-        self.network.load_state_dict(last)
 
     def _predict_now(self, loader: ImageLoader, view: View | None, network: nn.Module | None = None) -> Outputs:
         epoch = 0

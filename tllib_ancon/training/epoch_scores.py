@@ -44,10 +44,6 @@ class EpochScores:
         scores = indicators.indicators(labels, model.num_classes, scored.features.cpu(), statistics)
         return scores | scores_under_dropout(scored, model.head)
 
-    def by_labels_are_due(self, epoch: int, last_epoch: int) -> bool:
-        """Whether the record is to have the accuracy of this epoch."""
-        return self.score_by_labels is not None and (epoch == last_epoch or epoch % self.plan.config.record_every == 0)
-
     def by_labels(self, passes: Passes) -> Metrics:
         """Scores of the predictions on the target; none where it has no labels."""
         if self.score_by_labels is None:
