@@ -42,7 +42,7 @@ def adapted():
 
 @pytest.fixture(scope="module")
 def taught():
-    return tllib_ancon.adapt(network(), PIXELS, answers=LABELS, teach=0.5)
+    return tllib_ancon.adapt(network(), PIXELS, answers=LABELS)
 
 
 @pytest.fixture(scope="module")

@@ -68,7 +68,7 @@ def finished_runs(domains, tmp_path_factory):
     listed = [line.split() for line in (domains / "image_list" / "dark.txt").read_text().splitlines()]
     lines = [f"{path},{CLASSES[int(label)]}\n" for path, label in listed]
     answers.write_text("".join(lines))
-    teach = ["--answers", str(answers), "--teach", "0.5"]
+    teach = ["--answers", str(answers)]
     assert main([*adapt_arguments(domains, runs["erm"], runs["taught"]), *teach]) == 0
     return runs
 

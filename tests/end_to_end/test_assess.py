@@ -176,7 +176,7 @@ def test_bad_answers_and_too_few_source_images_are_refused(trained, dark, answer
 
 
 def test_images_that_may_have_taught_are_not_assessed(trained, dark, tmp_path):
-    teaches = {"teach": 0.5, "answers": LABELS, "epochs": 1, "batch_size": 8, "workers": 0, "quiet": True}
+    teaches = {"answers": LABELS, "epochs": 1, "batch_size": 8, "workers": 0, "quiet": True}
     tllib_ancon.adapt(trained, dark.without_labels(), log=tmp_path / "taught", **teaches)
     found = tllib_ancon.assess(tmp_path / "taught", dark, answers=LABELS, workers=0)
     assert found.images == found.labels < 45

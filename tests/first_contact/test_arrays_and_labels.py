@@ -231,7 +231,7 @@ def test_labels_that_count_from_one_are_told(capfd):
     for given, is_told in (
         ({"labels": LABELS % 3 + 1}, True),
         ({"labels": LABELS}, False),
-        ({"answers": LABELS % 3 + 1, "teach": 0.5}, True),
+        ({"answers": LABELS % 3 + 1}, True),
     ):
         tllib_ancon.adapt(Net(), PIXELS, **settings, **given)
         assert (line in capfd.readouterr().err) == is_told

@@ -61,7 +61,7 @@ def test_arrays_by_name_keep_their_types_in_augmentation_labels_that_teach_and_s
         return {**batch, "hidden": batch["hidden"] | (torch.rand(batch["hidden"].shape) < 0.1)}
 
     labels = np.arange(60) % 3
-    settings = {"teach": 0.5, "answers": labels, "epochs": 1, "batch_size": 16, "augment": hide, "lr": 0.5}
+    settings = {"answers": labels, "epochs": 1, "batch_size": 16, "augment": hide, "lr": 0.5}
     result = tllib_ancon.adapt(model, arrays, log=tmp_path, **settings)
     assert {*augmented} == {torch.bool}
     assert tllib_ancon.adapt(model, arrays, log=tmp_path, **settings).metrics == result.metrics

@@ -18,7 +18,7 @@ def with_teacher(log):
 
 
 def taught(log):
-    return small.adapt(labels=False, answers=[0, 1, 2] * 8, teach=0.5, method="ancon-auto", lr=0.1, log=log)
+    return small.adapt(labels=False, answers=[0, 1, 2] * 8, method="ancon-auto", lr=0.1, log=log)
 
 
 def collapsed(log):

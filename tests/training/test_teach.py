@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import nn
 
 import tllib_ancon
 from tests.domains_on_disk import CLASSES, small_arguments
@@ -19,7 +20,7 @@ from tllib_ancon.training.teaching import certifying_positions
 
 IMAGES = 48
 LABELS = np.random.default_rng(0).integers(0, 3, IMAGES)
-CERTIFYING = np.array(certifying_positions({"taught": {"teach": 0.5, "seed": 0}}, IMAGES))
+CERTIFYING = np.array(certifying_positions({"taught": {"seed": 0}}, IMAGES))
 TEACHING = np.setdiff1d(np.arange(IMAGES), CERTIFYING)
 
 
@@ -28,7 +29,7 @@ def adapt(**settings):
 
 
 def taught(answers=LABELS, **settings):
-    return adapt(answers=answers, teach=0.5, **settings)
+    return adapt(answers=answers, **settings)
 
 
 @pytest.mark.parametrize("method", ["self-training", "ancon", "ancon-auto", "gce+elr", "shot", "nrc", "aad", "tent"])
@@ -76,20 +77,21 @@ def test_only_images_that_did_not_teach_certify(with_directory, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"teach": 1.0}, "`teach` must be above 0 and below 1"),
-        ({"teach": 0.0}, "`teach` must be above 0 and below 1"),
-        ({"teach": None}, "go together"),
-        ({"answers": None}, "go together"),
         ({"answers": [-1] * IMAGES}, "the class of 0 images"),
         ({"answers": [1] + [-1] * (IMAGES - 1)}, "the class of 1 images"),
         ({"answers": LABELS[:-1]}, "of shape"),
         ({"answers": LABELS + 3}, "from 0 to 2"),
-        ({"method": "adabn", "epochs": 1, "lr": None}, "`teach=0.5` has no effect"),
+        ({"method": "adabn", "epochs": 1, "lr": None}, "`answers` have no effect with `method=adabn`"),
     ],
 )
 def test_bad_input(settings, message):
     with one_line(message):
-        adapt(**{"answers": LABELS, "teach": 0.5, **settings})
+        adapt(**{"answers": LABELS, **settings})
+
+
+def test_answers_need_a_model_with_logits():
+    with one_line("where logits .* takes any output, .* without `log` or `answers`"):
+        small.adapt(nn.BatchNorm2d(3), images=IMAGES, labels=False, method="adabn", epochs=1, answers=LABELS)
 
 
 def test_answers_name_images_by_the_paths_that_people_type(tmp_path, monkeypatch):
@@ -99,7 +101,7 @@ def test_answers_name_images_by_the_paths_that_people_type(tmp_path, monkeypatch
     for number, folder in enumerate(["", "photos/", f"{tmp_path}/photos/"]):
         file = Path(f"answers{number}.csv")
         file.write_text("".join(f"{folder}{photo.name},{place % 2}\n" for place, photo in enumerate(photos)))
-        settings = {"answers": file, "teach": 0.5, "epochs": 1, "workers": 0, "quiet": True, **PREPROCESSING}
+        settings = {"answers": file, "epochs": 1, "workers": 0, "quiet": True, **PREPROCESSING}
         state = state_of(tllib_ancon.adapt(Net(), "photos", **settings).model)
         expected = expected or state
         assert differences(expected, state) == []
@@ -116,8 +118,6 @@ def write_photos(folder):
 
 
 # On the command line
-
-TEACH = ["--teach", "0.5"]
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_one_stream_of_labels_teaches_and_certifies(run, domains, tmp_path, caps
     lines += [f"{names[position]},{CLASSES[position % 3]}" for position in order[2:]]
     file = tmp_path / "answers.csv"
     file.write_text("\n".join(lines))
-    words = ["--answers", str(file), *TEACH]
+    words = ["--answers", str(file)]
     first = tmp_path / "taught"
     assert run("taught", *words) == 0
     positions_of_first = {*certifying_positions(recorded(first), IMAGES)}
@@ -162,6 +162,6 @@ def test_one_stream_of_labels_teaches_and_certifies(run, domains, tmp_path, caps
     assert certificate["labels"] > 1 or certificate["settled"]
 
     assert run("again", *words, "--seed", "1", start=first) == 2
-    assert "labels taught this source model with --teach 0.5 and --seed 0" in capsys.readouterr().err
+    assert "labels taught this source model with --seed 0" in capsys.readouterr().err
     assert run("after", start=first) == 0
     assert recorded(tmp_path / "after")["taught"] == recorded(first)["taught"]

@@ -292,7 +292,7 @@ def _show(lines: Sequence[str], scores: Metrics, file: str | None) -> None:
 ROOT = ("root",)
 IMAGES = ("root", "data")
 UNCHECKED = (
-    *("log", "overwrite", "track", "print_freq", "save_predictions", "answers", "teach"),
+    *("log", "overwrite", "track", "print_freq", "save_predictions", "answers"),
     *("cache", "teacher", "teacher_weight"),
 )
 """Settings of an adaptation that ``check`` cannot show the effect of."""

@@ -66,10 +66,8 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     """Weight of the teacher's log-probabilities beside the model's; 1 counts both alike. Default: chosen without
     labels, at most 1."""
     answers: Annotated[str | None, Flag(metavar="FILE", group="labels that teach", decides=False)] = None
-    """CSV file with path,class on each line: labels of some target images, for `teach`"""
-    teach: Annotated[float | None, Flag(group="labels that teach")] = Field(None, gt=0, lt=1)
-    """Fraction of the images, drawn by the seed, whose labels in `answers` train the model. The other labels certify
-    it."""
+    """CSV file with path,class on each line: labels of some target images. Those of half of the images, drawn by the
+    seed, train the model. The others certify it."""
     save_predictions: bool = False
     """Store logits, features and votes of every image in predictions.npz."""
     batch_norm: Annotated[BatchNorm, Flag(group="stabilisation", metavar="target|source|mixed|X")] = "target"

@@ -301,7 +301,7 @@ def _require_logits(logits: Any, number: int) -> None:
         return
     raise OtherOutput(
         f"{no_logits(logits, number)}. In Python `method=adabn` takes any output, and `method=tent` logits "
-        "(B, K, H, W), without `log`"
+        "(B, K, H, W), without `log` or `answers`"
     )
 
 

@@ -60,9 +60,8 @@ def adapt(  # noqa: PLR0913
         labels: (N,) true classes in [0, K), scored for the record in ``metrics``; they reach neither training nor
             selection. Labels in the dataset's items are dropped. True takes each subfolder of a folder as a class,
             False none. Default: the subfolders of a folder, if they have the names of the model's classes
-        answers: (N,) classes of some images, -1 if unknown, or a CSV file of ``path,class``. The fraction ``teach`` of
-            the images, drawn by the seed, trains the model with them, beside the method's loss. The others do not:
-            their labels are left to certify the model
+        answers: (N,) classes of some images, -1 if unknown, or a CSV file of ``path,class``. Those of half of the
+            images, drawn by the seed, train the model, beside the method's loss. The others are left to certify it
         teacher: another model, whose predictions for the images enter the pseudo-labels of every method that makes
             some: a module, a checkpoint, a run directory, ``hf:FOLDER`` or ``open_clip:NAME/WEIGHTS``. It has its own
             preprocessing. Its classes are matched by name, else by their order. See

@@ -21,7 +21,6 @@ OF_TRAINING = (
     "step_change",
     "adapted",
     "dropout",
-    "teach",
 )
 """Settings that a method reads only if it trains."""
 

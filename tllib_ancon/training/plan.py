@@ -105,7 +105,8 @@ def make_plan(
         model = as_classifier(network, head, probe)
     except OtherOutput as error:
         module = source.callers_module
-        if module is None or requested.log is not None or requested.method not in error.methods:
+        has_answers = answers is not None or requested.answers is not None
+        if module is None or has_answers or requested.log is not None or requested.method not in error.methods:
             raise
         return PlanWithoutLogits(requested, module, prepared, head)
     if prepared.mirrors_by_default(requested) and "no_hflip" not in recorded:

@@ -19,6 +19,8 @@ from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.types import Record
 from tllib_ancon.training.progress import Progress
 
+TAUGHT_SHARE = 0.5
+"""Share of the images whose labels may train."""
 TEACHING = 29
 """Number beside the run's seed that sets this draw apart from others by the same seed."""
 
@@ -28,12 +30,12 @@ def certifying_positions(recorded: Record, count: int) -> Labels:
     taught = recorded.get("taught")
     if taught is None:
         return np.arange(count)
-    return np.flatnonzero(~_teach(taught["teach"], taught["seed"], count))
+    return np.flatnonzero(~_teach(taught["seed"], count))
 
 
-def _teach(fraction: float, seed: int, count: int) -> NDArray[np.bool_]:
+def _teach(seed: int, count: int) -> NDArray[np.bool_]:
     """(N,) whether each image may teach."""
-    return np.random.default_rng((seed, TEACHING)).random(count) < fraction
+    return np.random.default_rng((seed, TEACHING)).random(count) < TAUGHT_SHARE
 
 
 def image_names(images: Domain, root: str | None) -> list[str]:
@@ -64,22 +66,17 @@ def taught_labels(
 ) -> Labels | None:
     """The (N,) labels that train the model, -1 for none; None where no label does. ``recorded`` gets their record."""
     answers = config.answers if passed_answers is None else passed_answers
-    if config.teach is None and answers is None:
+    if answers is None:
         return None
-    if config.teach is None or answers is None:
+    earlier_seed = recorded.get("taught", {}).get("seed", config.seed)
+    if earlier_seed != config.seed:
         raise UserError(
-            "`teach` and `answers` go together; pass both: labels of some images, and the fraction that teaches"
-        )
-    draw = {"teach": config.teach, "seed": config.seed}
-    taught = recorded.get("taught", draw)
-    if taught != {**taught, **draw}:
-        raise UserError(
-            f"labels taught this source model with `teach={taught['teach']}` and `seed={taught['seed']}`; give the "
-            "same, so that no image that certified teaches"
+            f"labels taught this source model with `seed={earlier_seed}`; give the same, so that no image that "
+            "certified teaches"
         )
     classes = labels_of_answers(answers, images, config.root)
     has_class = (classes >= 0) & (classes < images.num_classes)
-    teaches = has_class & _teach(config.teach, config.seed, len(images))
+    teaches = has_class & _teach(config.seed, len(images))
     num_answers = int(has_class.sum())
     num_taught = int(teaches.sum())
     if num_answers < 2 or num_taught == 0:
@@ -91,5 +88,9 @@ def taught_labels(
         Progress(config.quiet).line(line)
     Progress(config.quiet).line(f"labels of {num_taught} images of the target teach")
     labels = np.where(teaches, classes, -1).astype(np.int64)
-    recorded["taught"] = {**draw, "labels": num_taught, "labels_sha256": hashlib.sha256(labels.tobytes()).hexdigest()}
+    recorded["taught"] = {
+        "seed": config.seed,
+        "labels": num_taught,
+        "labels_sha256": hashlib.sha256(labels.tobytes()).hexdigest(),
+    }
     return labels
