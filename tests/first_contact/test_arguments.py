@@ -13,7 +13,18 @@ from torchvision.datasets import FakeData
 
 from tests.networks import CLASSES, PIXELS, PREPROCESSING, QUICK, Net, Returns
 from tests.refusals import one_line
-from tllib_ancon import adapt, assess, evaluate, online, predict
+from tllib_ancon import (
+    adapt,
+    assess,
+    certify,
+    corr_c,
+    evaluate,
+    expected_calibration_error,
+    infomax,
+    mean_entropy,
+    online,
+    predict,
+)
 from tllib_ancon.cli.main import main
 
 DOORS = [adapt, predict, evaluate, assess]
@@ -169,3 +180,63 @@ def test_settings_may_be_arrays(form):
     names = form(["a", "b", "c", "d"]) if form is not torch.tensor else ["a", "b", "c", "d"]
     shown = predict(Net(), PIXELS, **settings, class_names=names, workers=0).probabilities
     assert np.array_equal(shown, expected)
+
+
+class TakesKeywords(Net):
+    def forward(self, *, image):
+        return super().forward(image)
+
+
+def test_a_model_that_is_called_by_name_or_not_at_all():
+    levels = torch.rand(20, 3, 32, 32)
+    with one_line("pass a dict of arrays, by the names of the forward's arguments"):
+        predict(TakesKeywords(), levels)
+    assert len(predict(TakesKeywords(), {"image": levels}, workers=0).labels) == 20
+    with one_line("pass the module in it that has a forward function"):
+        predict(nn.ModuleDict({"model": Net()}), levels)
+
+
+@pytest.mark.parametrize("content", ["version https://git-lfs.github.com/spec/v1", "<html>Not found</html>", ""])
+def test_a_file_that_is_no_checkpoint_says_both_ways_on(content, tmp_path):
+    (tmp_path / "model.pth").write_text(content, encoding="utf-8")
+    with one_line(r"cannot be read as a checkpoint .*copy a damaged file again, of another one save the weights alone"):
+        predict(tmp_path / "model.pth", PIXELS, **PREPROCESSING)
+
+
+def test_the_name_of_a_model_is_an_arch():
+    with one_line("hf:someone/vit is not a file; .* as `arch` the name of a model that begins with hf:"):
+        predict("hf:someone/vit", PIXELS)
+    with one_line("`arch` hf:someone/vit cannot be loaded"):
+        predict(None, PIXELS, arch="hf:someone/vit")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "line"),
+    [
+        ([], {"epochs": 3}, "unknown setting 'epochs'"),
+        ([], {"learning_rate": 0.1}, "unknown setting 'learning_rate'; did you mean 'lr'"),
+        ([PIXELS], {}, "`method` must be text, got ndarray; batches are for the module that comes back"),
+    ],
+)
+def test_a_stream_with_other_arguments_is_one_line(arguments, settings, line):
+    with one_line(line):
+        online(Net(), *arguments, **settings)
+
+
+def test_a_stream_takes_no_path():
+    with one_line("`model` must be a torch.nn.Module, got the path runs/adapted; pass the network with these weights"):
+        online("runs/adapted")
+
+
+def test_models_of_other_classes_are_not_compared():
+    with one_line("the source model has 4 classes and the adapted model 3; pass two models of the same classes"):
+        certify(Net(), Net(3), PIXELS, **PREPROCESSING)
+
+
+@pytest.mark.parametrize("measure", [infomax, corr_c, mean_entropy])
+def test_measures_take_what_predict_returns(measure):
+    predictions = predict(Net(), PIXELS, **PREPROCESSING, workers=0)
+    assert measure(predictions.probabilities) == measure(torch.from_numpy(predictions.probabilities))
+    labels = np.arange(len(PIXELS)) % CLASSES
+    expected = expected_calibration_error(torch.from_numpy(predictions.probabilities), torch.from_numpy(labels))
+    assert expected_calibration_error(predictions.probabilities, labels) == expected

@@ -25,7 +25,8 @@ def write(path, content):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (nn.Linear(2, 2), f"torch.nn.modules.linear.Linear, and reading that would run code of the file); {ADVICE}"),
+        (nn.Linear(2, 2), "torch.nn.modules.linear.Linear, and reading that would run code of the file); "),
+        (nn.Linear(2, 2), f"of another one {ADVICE}"),
         ([torch.zeros(1)], "but a list"),
         (torch.zeros(1), "but a Tensor"),
         ({}, "but a dict"),

@@ -142,10 +142,16 @@ def _comparison(
     require_predictions(start.labels, target, "source model")
     end = predict(adapted, target, **prediction_settings)
     require_predictions(end.labels, target, "adapted model")
+    num_classes = [predictions.probabilities.shape[1] for predictions in (start, end)]
+    if num_classes[0] != num_classes[1]:
+        raise UserError(
+            f"the source model has {num_classes[0]} classes and the adapted model {num_classes[1]}; pass two models of "
+            "the same classes"
+        )
     names = [str(index) for index in start.indices]
     if start.paths is not None:
         names = list(start.paths)
-    class_names = classes or _class_names(source, start.probabilities.shape[1])
+    class_names = classes or _class_names(source, num_classes[0])
     return Comparison(start.labels, end.labels, names, class_names)
 
 

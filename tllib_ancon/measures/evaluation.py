@@ -8,6 +8,7 @@ import math
 from typing import NamedTuple
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from tllib_ancon.measures.selection import checked_probabilities
@@ -61,7 +62,9 @@ def mean_class_accuracy(predictions: Tensor, labels: Tensor, num_classes: int) -
     return float(per_class_accuracy(predictions, labels, num_classes).nanmean())
 
 
-def expected_calibration_error(probabilities: Tensor, labels: Tensor, num_bins: int = NUM_BINS) -> float:
+def expected_calibration_error(
+    probabilities: ArrayLike | Tensor, labels: ArrayLike | Tensor, num_bins: int = NUM_BINS
+) -> float:
     r"""Expected calibration error :math:`\sum_g \frac{|G_g|}{N} |\mathrm{acc}(G_g) - \mathrm{conf}(G_g)|`.
 
     Bin :math:`g = 0, \dots, G-1` holds the confidences (largest probabilities) in :math:`[g/G, (g+1)/G)`; the last one
@@ -194,14 +197,17 @@ def _check_classes(name: str, classes: Tensor, num_classes: int, num_samples: in
         raise UserError(f"{name} range from {lowest} to {highest}, and must be within 0 to {num_classes - 1}")
 
 
-def _confidences_and_hits(probabilities: Tensor, labels: Tensor, num_bins: int) -> tuple[Tensor, Tensor]:
+def _confidences_and_hits(
+    probabilities: ArrayLike | Tensor, labels: ArrayLike | Tensor, num_bins: int
+) -> tuple[Tensor, Tensor]:
     """Confidences (N,) float32, below 1 so that certain ones lie in the last bin, and where predictions are right."""
     if num_bins < 1:
         raise UserError(f"num_bins must be at least 1, got {num_bins}")
     checked = checked_probabilities(probabilities).float()
-    _check_classes("labels", labels, checked.shape[1], len(checked))
+    classes = torch.as_tensor(labels)
+    _check_classes("labels", classes, checked.shape[1], len(checked))
     confidences, predictions = checked.clamp(max=BELOW_ONE).max(dim=1)
-    return confidences, predictions.eq(labels)
+    return confidences, predictions.eq(classes)
 
 
 def _calibration_error(confidences: Tensor, is_right: Tensor, num_bins: int) -> float:

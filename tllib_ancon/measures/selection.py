@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from tllib_ancon.runtime.errors import NotFinite, UserError, unknown_name
@@ -18,7 +19,7 @@ from tllib_ancon.runtime.types import Metrics
 ROW_SUM_TOLERANCE = 1e-3
 
 
-def infomax(probabilities: Tensor) -> float:
+def infomax(probabilities: ArrayLike | Tensor) -> float:
     r"""InfoMax :math:`H(\mathbb{E}_X f(X)) - \mathbb{E}_X H(f(X))` in nats; higher is better.
 
     Shape: probabilities (N, K) float; output in :math:`[0, \log K]`, the upper end for one-hot predictions spread
@@ -32,7 +33,7 @@ def infomax(probabilities: Tensor) -> float:
     return float(entropy_of_mean - mean_of_entropies)
 
 
-def corr_c(probabilities: Tensor) -> float:
+def corr_c(probabilities: ArrayLike | Tensor) -> float:
     r"""Corr-C :math:`\lVert C/\lVert C \rVert_F - I/\sqrt{K} \rVert_F`, :math:`C=f^\top f`; lower is better.
 
     The paper prints :math:`C / (\lVert C \rVert_F / \sqrt{K})`, which is a matrix and ranks nothing. This is
@@ -58,7 +59,7 @@ def corr_c(probabilities: Tensor) -> float:
     return float(difference.norm())
 
 
-def mean_entropy(probabilities: Tensor) -> float:
+def mean_entropy(probabilities: ArrayLike | Tensor) -> float:
     r"""Mean entropy of the predictions :math:`\mathbb{E}_X H(f(X))` in nats; lower is better.
 
     Shape: probabilities (N, K) float; output in :math:`[0, \log K]`.
@@ -175,21 +176,22 @@ def better_than_start(start: Metrics, selected: Metrics, choice: str) -> bool | 
     return best_epoch([start[choice], selected[choice]], choice) == 1
 
 
-def checked_probabilities(probabilities: Tensor) -> Tensor:
+def checked_probabilities(probabilities: ArrayLike | Tensor) -> Tensor:
     """The same probabilities in float64, checked: (N, K), N ≥ 1, K ≥ 2, each row in [0, 1] and summing to 1.
 
     Raises:
         UserError: naming what is wrong and the first row where it is
     """
-    if probabilities.ndim != 2 or probabilities.shape[0] == 0 or probabilities.shape[1] < 2:
-        shape = tuple(probabilities.shape)
+    tensor = torch.as_tensor(probabilities)
+    if tensor.ndim != 2 or tensor.shape[0] == 0 or tensor.shape[1] < 2:
+        shape = tuple(tensor.shape)
         raise UserError(f"probabilities have shape {shape}; give (N, K): a row per sample, two or more classes")
-    if not probabilities.is_floating_point():
-        raise UserError(f"probabilities have dtype {probabilities.dtype}; give a floating-point tensor")
-    if probabilities.device.type == "mps":  # which has no float64
-        rows = probabilities.detach().cpu().double()
+    if not tensor.is_floating_point():
+        raise UserError(f"probabilities have dtype {tensor.dtype}; give a floating-point tensor")
+    if tensor.device.type == "mps":  # which has no float64
+        rows = tensor.detach().cpu().double()
     else:
-        rows = probabilities.detach().double()
+        rows = tensor.detach().double()
     diverged = "is not finite; the model has probably diverged; try a lower learning rate"
     _require(rows.isfinite().all(dim=1), diverged, NotFinite)
     _require((rows >= 0).all(dim=1), "has a negative entry; apply softmax to logits first")

@@ -63,7 +63,7 @@ def load_state_dict(path: str | Path, show: Show = silently) -> Weights:
 def _content_of(file: Path) -> Any:
     arguments_and_scores: list[Any] = [argparse.Namespace, *_numpy_numbers()]  # of timm and torchvision
     with (
-        reading(file, "a checkpoint", f"; save the weights alone: {SAVE}"),
+        reading(file, "a checkpoint", f"; copy a damaged file again, of another one save the weights alone: {SAVE}"),
         torch.serialization.safe_globals(arguments_and_scores),
     ):
         if file.suffix == ".safetensors":

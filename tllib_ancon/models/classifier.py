@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -315,6 +316,8 @@ def no_logits(output: Any, number: int) -> str:
 
 def require_network(model: object, learns: bool = False) -> nn.Module:
     """Return the model if it is a network with weights, with ``learns`` a trainable one."""
+    if isinstance(model, str | Path):
+        raise UserError(f"`model` must be a torch.nn.Module, got the path {model}; pass the network with these weights")
     if not isinstance(model, nn.Module):
         raise UserError(
             f"`model` must be a torch.nn.Module, a checkpoint or a run directory, not of type {type(model).__name__}"

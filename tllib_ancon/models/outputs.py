@@ -232,7 +232,9 @@ def _not_callable(network: nn.Module, images: Batch, error: Exception, advice: s
     action = advice
     if "to have 1 channels" in str(error):
         action = ONE_CHANNEL
-    elif "required positional argument" in str(error):
+    elif 'required "forward" function' in str(error):
+        action = "; pass the module in it that has a forward function"
+    elif "positional argument" in str(error):
         action = "; pass a dict of arrays, by the names of the forward's arguments"
     elif isinstance(images, Tensor) and not images.is_floating_point():
         action = "; convert them to floats, as for the model's training"

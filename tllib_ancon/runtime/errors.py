@@ -91,7 +91,7 @@ def _reason(error: Exception) -> str:
     if isinstance(error, UnpicklingError):
         code = re.search(r"GLOBAL (\S+)", str(error))
         if code is None:
-            return "it is damaged"
+            return "it is damaged or of another format"
         return f"it holds {code[1]}, and reading that would run code of the file"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror

@@ -110,6 +110,8 @@ def stream(name: str) -> Callable[[type[_StreamMethod]], type[_StreamMethod]]:
 
 
 def stream_method(name: str) -> _StreamMethod:
+    if not isinstance(name, str):
+        raise UserError(f"`method` must be text, got {type(name).__name__}; batches are for the module that comes back")
     if name not in STREAMS:
         raise unknown_name("method", name, STREAMS)
     return STREAMS[name]()

@@ -27,7 +27,7 @@ from tllib_ancon.models.batch_norm import HALF, estimated_statistics, has_statis
 from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.models.copies import copy_of, recording_gradients
 from tllib_ancon.runtime.errors import UserError
-from tllib_ancon.runtime.text import Shown, csv_text
+from tllib_ancon.runtime.text import Shown, counted, csv_text
 from tllib_ancon.runtime.types import Metrics, Record
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.evaluate import source_accuracy, source_line
@@ -82,7 +82,7 @@ class Assessment(Shown):
     @property
     def _first_line(self) -> str:
         if self.accuracy is None or self.interval is None:
-            return f"{UNRELIABLE}, {self.images:,} images"
+            return f"{UNRELIABLE}, {counted(self.images, 'image')}"
         lower, upper = self.interval
         return (
             f"accuracy {100 * self.accuracy:.1f} %, between {100 * lower:.1f} and {100 * upper:.1f} %, from "

@@ -1,6 +1,7 @@
 """A model that adapts to a stream: each batch is predicted, then learnt from, and not seen again."""
 
 import copy
+import inspect
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -34,6 +35,15 @@ STATISTICS = ("mixed", "target")
 ENOUGH_SAMPLES = 64
 """From which a batch has batch-norm statistics that can be used, and can be learnt from."""
 NORMS = (BATCH_NORMS, nn.LayerNorm, nn.GroupNorm)
+
+
+def _require_known(settings: Options, optimizer: str) -> None:
+    """Raise an error for a setting that neither :func:`online` nor the optimiser has."""
+    of_optimizer = inspect.signature(OPTIMIZERS[optimizer]).parameters
+    valid_names = {*of_optimizer, *inspect.signature(online).parameters} - {"params", "model", "settings"}
+    for name in settings:
+        if name not in valid_names:
+            raise unknown_name("setting", name, valid_names)
 
 
 def mirrored(batch: Any) -> Any:
@@ -102,6 +112,7 @@ class Online(nn.Module):
             parameter.requires_grad_(self.stream.trains)
         if optimizer not in OPTIMIZERS:
             raise unknown_name("optimizer", optimizer, OPTIMIZERS)
+        _require_known(settings, optimizer)
         self.optimizer = OPTIMIZERS[optimizer](self.parameters_adapted, lr=lr, **settings)
         self.average: Tensor | None = None  # of the predictions, (K,)
         self.class_frequencies: Tensor | None = None  # of the predicted classes, (K,)

@@ -225,7 +225,10 @@ def open_checkpoint(checkpoint: str, model: str | nn.Module | None = None, advic
         return Source(checkpoint)
     path: Any = Path(checkpoint)
     if not path.exists():
-        raise UserError(f"checkpoint {checkpoint} is not a file; give a checkpoint or a run directory")
+        raise UserError(
+            f"checkpoint {checkpoint} is not a file; give a checkpoint or a run directory, or as `arch` the name of a "
+            "model that begins with hf: or open_clip:"
+        )
     if path.is_dir():
         stored = [path / CHECKPOINTS / name for name in (BEST, LATEST)]
         path = next((file for file in stored if file.is_file()), None)
