@@ -17,6 +17,7 @@ from torch import nn
 
 import tllib_ancon
 from tests.domains_on_disk import CLASSES, adapt_arguments, small_arguments
+from tests.json_files import read_json
 from tests.layouts import write_list
 from tllib_ancon import adapt, methods
 from tllib_ancon.cli.main import COMMANDS, main, parser_of
@@ -77,7 +78,7 @@ def test_every_field_of_a_run_is_on_its_page(finished_runs):
     written = {"metrics.jsonl": set(), "result.json": set(), "config.json": set()}
     for run in finished_runs.values():
         for name in ("result.json", "config.json"):
-            written[name] |= set(json.loads((run / name).read_text()))
+            written[name] |= set(read_json(run / name))
         for line in (run / "metrics.jsonl").read_text().splitlines():
             written["metrics.jsonl"] |= set(json.loads(line))
     written["config.json"] -= {*settings_of(AdaptConfig), *settings_of(PretrainConfig), *methods.settings()}
@@ -221,8 +222,8 @@ def test_the_page_for_tllib_leads_from_cdan_and_mdd_to_an_adaptation(start, tmp_
         program, command, *words = shlex.split(line)
         assert program == "tllib-ancon"
         assert main([command, *words, *small.get(command, ()), *quick]) == 0
-    config = json.loads((tmp_path / f"runs/{start}-DW" / "config.json").read_text())
-    result = json.loads((tmp_path / f"runs/{start}-DW-ancon" / "result.json").read_text())
+    config = read_json(tmp_path / f"runs/{start}-DW" / "config.json")
+    result = read_json(tmp_path / f"runs/{start}-DW-ancon" / "result.json")
     assert config["method"] == start
     assert config["source"] == ["D"]
     assert config["target"] == ["W"]

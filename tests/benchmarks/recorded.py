@@ -23,6 +23,7 @@ def commands(script, arguments, folder, **environment):
         (folder / name).write_text(RECORDER)
         (folder / name).chmod(0o755)
     record = folder / "commands"
-    variables = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "RECORD": str(record), **environment}
+    search = f"{folder}{os.pathsep}{os.environ['PATH']}"
+    variables = {"PATH": search, "RECORD": str(record), **environment}
     subprocess.run([str(BENCHMARKS / script), *arguments], cwd=folder, env=variables, check=True)
     return [shlex.split(line) for line in record.read_text().splitlines()]

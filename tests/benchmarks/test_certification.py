@@ -33,7 +33,8 @@ def test_a_row_for_each_run_whose_models_differ(tmp_path, capsys):
     capsys.readouterr()
     main(["--runs", str(out), "--streams", "50"])
     header, _, *rows = capsys.readouterr().out.splitlines()
-    names, *cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in (header, *rows)]
+    lines = [line.strip("|").split("|") for line in (header, *rows)]
+    names, *cells = [[cell.strip() for cell in line] for line in lines]
     (row,) = (dict(zip(names, values, strict=True)) for values in cells)
     assert row["run"] == "adapted"
     assert row["images"] == "48"

@@ -21,16 +21,21 @@ CERTAIN = {"defocus_blur", "zoom_blur", "brightness", "contrast", "pixelate", "j
 def images():
     """Smooth, but for a little noise."""
     random = np.random.default_rng(0)
-    smooth = ndimage.gaussian_filter(random.uniform(size=(24, 32, 32, 3)), (0, 2, 2, 0), mode="wrap")
-    return np.clip(128 + 1500 * (smooth - 0.5) + random.normal(scale=2, size=smooth.shape), 0, 255).astype(np.uint8)
+    uniform = random.uniform(size=(24, 32, 32, 3))
+    smooth = ndimage.gaussian_filter(uniform, (0, 2, 2, 0), mode="wrap")
+    noise = random.normal(scale=2, size=smooth.shape)
+    pixels = 128 + 1500 * (smooth - 0.5) + noise
+    return np.clip(pixels, 0, 255).astype(np.uint8)
 
 
 @pytest.fixture(scope="module")
 def frost(tmp_path_factory):
     folder = tmp_path_factory.mktemp("frost")
     for number in range(1, 6):
-        picture = np.random.default_rng(number).integers(0, 256, size=(200, 240, 3), dtype=np.uint8)
-        Image.fromarray(picture).save(folder / f"frost{number}.{'png' if number < 4 else 'jpg'}")
+        generator = np.random.default_rng(number)
+        picture = generator.integers(0, 256, size=(200, 240, 3), dtype=np.uint8)
+        ending = "png" if number < 4 else "jpg"
+        Image.fromarray(picture).save(folder / f"frost{number}.{ending}")
     return folder
 
 
@@ -38,7 +43,9 @@ def frost(tmp_path_factory):
 def test_images_change_with_severity_and_by_the_seed_alone(images, frost, name):
     before = images.copy()
     made = [corrupted(images, name, severity, 1, frost) for severity in range(1, 6)]
-    assert all((one.shape, one.dtype) == (images.shape, np.uint8) for one in made)
+    for one in made:
+        assert one.shape == images.shape
+        assert one.dtype == np.uint8
     changes = [np.abs(one.astype(int) - images).mean() for one in made]
     assert min(changes) > 0
     assert name in NOT_MONOTONE or changes == sorted(changes)
@@ -50,9 +57,11 @@ def test_images_change_with_severity_and_by_the_seed_alone(images, frost, name):
 @pytest.fixture
 def stored(tmp_path, images):
     """A folder with 24 pictures and a network of random weights under the names of the public ones."""
-    np.savez(tmp_path / "test.npz", x=images, y=np.zeros(len(images), np.int64))
+    labels = np.zeros(len(images), np.int64)
+    np.savez(tmp_path / "test.npz", x=images, y=labels)
     torch.manual_seed(0)
-    weights = {f"module.{name}": value for name, value in ResNet(1, 10).state_dict().items()}
+    state = ResNet(1, 10).state_dict()
+    weights = {f"module.{name}": value for name, value in state.items()}
     torch.save({"state_dict": weights}, tmp_path / "resnet20-12fca82f.th")
     return tmp_path
 

@@ -96,7 +96,8 @@ def test_means_over_the_seeds_that_are_there(tmp_path, capsys):
     for pair, seed, method, accuracy in (*runs, ("USPS-MNIST", 0, "ancon", 80.0)):
         (tmp_path / f"{pair}-seed{seed}").mkdir()
         scores = {"accuracy": accuracy, "ece": 0.125}
-        (tmp_path / f"{pair}-seed{seed}" / f"{method}.json").write_text(json.dumps(scores))
+        file = tmp_path / f"{pair}-seed{seed}" / f"{method}.json"
+        file.write_text(json.dumps(scores))
     table.main([str(tmp_path), "--csv", str(tmp_path / "runs.csv")])
     lines = capsys.readouterr().out.splitlines()
     assert lines.index("| ancon | – | 80.00 (1 seed) |") > lines.index("| shot | 92.00 ± 2.00 (3 seeds) | – |")
@@ -112,7 +113,8 @@ def test_means_over_the_seeds_that_are_there(tmp_path, capsys):
 
 def arrays(number, side):
     """``number`` images a split; each is its number in every pixel, sorted by class."""
-    values = np.arange(2 * number, dtype=np.uint8).reshape(2, number, 1, 1) * np.ones((side, side), np.uint8)
+    levels = np.arange(2 * number, dtype=np.uint8).reshape(2, number, 1, 1)
+    values = levels * np.ones((side, side), np.uint8)
     labels = np.sort(np.arange(number) % 10)
     return {"train_x": values[0], "train_y": labels, "test_x": values[1], "test_y": labels}
 
@@ -123,7 +125,8 @@ def test_lists_of_parts_open_and_name_the_images_where_they_lie(tmp_path, monkey
     source, digits, out = (str(tmp_path / name) for name in ("digits.npz", "digits", "lists"))
     to_tllib.main([digits, "--mnist", source, "--usps", source])
     lists.main([digits, out])
-    for domain, (part, size) in product(("mnist", "usps"), {"source": 20, "target": 5, "test": 20}.items()):
+    sizes = {"source": 20, "target": 5, "test": 20}
+    for domain, (part, size) in product(("mnist", "usps"), sizes.items()):
         found = open_domain(out, "ImageList", [f"{domain}_{part}"], allow_outside=True)
         assert len(found) == size
         assert found.num_classes == 10

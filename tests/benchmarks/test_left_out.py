@@ -29,7 +29,9 @@ def test_what_is_chosen_on_three_families_is_judged_on_the_fourth():
 
 
 def test_the_table_says_how_often_a_variant_ends_below_its_start():
-    made = runs(**{"self-training": {"w": [40.0, 60.0], "x": [80.0]}, "ancon-auto": {"w": [50.0, 70.0], "x": [81.0]}})
+    of_self_training = {"w": [40.0, 60.0], "x": [80.0]}
+    of_ancon_auto = {"w": [50.0, 70.0], "x": [81.0]}
+    made = runs(**{"self-training": of_self_training, "ancon-auto": of_ancon_auto})
     lines = table.markdown_of(made).splitlines()
     assert lines[2].startswith("| start | 50.0 | 50.0 | 50.0 |")
     assert lines[3] == "| self-training | 50.0 | 80.0 | 65.0 |  | 1 of 3, -10.0 |"
@@ -45,7 +47,8 @@ def test_beside_methods_over_corruptions_stand_the_packages_of_the_race(tmp_path
         for case in ("fog", "snow"):
             rows.append(("cifar10-c-fifteen", title, case, 0, 50.0, after))
     columns = ["work", "title", "case", "seed", "accuracy_before", "accuracy_after"]
-    pd.DataFrame([*rows, ("cifar10-c", "Tent", "fog", 0, 50.0, 0.0)], columns=columns).to_csv(tmp_path / "race.csv")
+    rows.append(("cifar10-c", "Tent", "fog", 0, 50.0, 0.0))
+    pd.DataFrame(rows, columns=columns).to_csv(tmp_path / "race.csv")
     table.main([str(tmp_path / "runs.csv"), "--pairs", "--race", str(tmp_path / "race.csv")])
     lines = capsys.readouterr().out.splitlines()
     assert lines[3].startswith("| self-training | 50.0 ± 10.0 |")

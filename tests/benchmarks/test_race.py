@@ -20,10 +20,12 @@ def test_a_run_is_measured_a_killed_one_continues_and_what_is_not_there_is_said(
     monkeypatch.setitem(works.WORKS, "cifar10-c", (entries, partial(works.cifar10_c, ("fog",))))
     folder = tmp_path / "cifar10"
     folder.mkdir()
-    images = np.random.default_rng(0).integers(0, 256, (40, 32, 32, 3), dtype=np.uint8)
+    generator = np.random.default_rng(0)
+    images = generator.integers(0, 256, (40, 32, 32, 3), dtype=np.uint8)
     np.savez(folder / "test.npz", x=images, y=np.arange(40) % 10)
     torch.manual_seed(0)
-    weights = {f"module.{name}": value for name, value in ResNet(blocks=1).state_dict().items()}
+    state = ResNet(blocks=1).state_dict()
+    weights = {f"module.{name}": value for name, value in state.items()}
     torch.save({"state_dict": weights}, folder / "resnet20-0.th")
 
     def called(words):
@@ -47,5 +49,6 @@ def test_a_run_is_measured_a_killed_one_continues_and_what_is_not_there_is_said(
     assert ours.accuracy_before % 2.5 == 0
     assert theirs.error.startswith("skipped")
     assert killed.left < killed.steps
-    row = next(line for line in capsys.readouterr().out.splitlines()[::-1] if line.startswith("| ours"))
+    lines = capsys.readouterr().out.splitlines()
+    *_, row = [line for line in lines if line.startswith("| ours")]
     assert row.split(" | ")[-5:] == ["1.00", "1.00 – 1.00", "7", "yes", "yes |"]

@@ -1,6 +1,5 @@
 """A measured step learns what a step learns, and each figure is printed and stored."""
 
-import json
 import time
 
 import pandas as pd
@@ -10,19 +9,21 @@ import torch
 from benchmarks.speed import cost, step
 from benchmarks.speed.__main__ import MEASUREMENTS, main
 from benchmarks.speed.timing import row
+from tests.json_files import read_json
 
 
 def test_the_command_prints_each_measurement_and_keeps_it(tmp_path, monkeypatch, capsys):
     for name in MEASUREMENTS:
-        monkeypatch.setitem(MEASUREMENTS, name, lambda **_: [row("speed", [1.5, 2, 2.5], "x", at_most=1)])
+        figures = [row("speed", [1.5, 2, 2.5], "x", at_most=1)]
+        monkeypatch.setitem(MEASUREMENTS, name, lambda figures=figures, **_: figures)
     main(["--out", str(tmp_path)])
     assert "1.75 – 2.25" in (shown := capsys.readouterr().out)
     assert shown.count("≤ 1  NOT MET") == len(MEASUREMENTS)
-    written = json.loads((tmp_path / "speed.json").read_text())
+    written = read_json(tmp_path / "speed.json")
     assert list(written["figures"]) == list(MEASUREMENTS)
     assert written["figures"]["step"][0]["value"] == 2
     main(["--only", "step", "methods", "--out", str(tmp_path)])
-    assert list(json.loads((tmp_path / "speed.json").read_text())["figures"]) == ["step", "methods"]
+    assert list(read_json(tmp_path / "speed.json")["figures"]) == ["step", "methods"]
 
 
 def test_a_step_in_parts_learns_what_a_whole_step_learns():
@@ -32,8 +33,9 @@ def test_a_step_in_parts_learns_what_a_whole_step_learns():
     indices = torch.randint(step.NUM_SAMPLES, (step.BATCH,), generator=whole.generator)
     whole.method(indices, *whole.model(whole.images)).backward()
     whole.optimizer.step()
-    assert any(not torch.equal(*pair) for pair in zip(start, parts.model.parameters(), strict=True))
-    assert all(torch.equal(*pair) for pair in zip(parts.model.parameters(), whole.model.parameters(), strict=True))
+    in_parts = [*parts.model.parameters()]
+    assert any(not torch.equal(*pair) for pair in zip(start, in_parts, strict=True))
+    assert all(torch.equal(*pair) for pair in zip(in_parts, whole.model.parameters(), strict=True))
     plain, added, judged = step.measure(rounds=2)
     assert judged.value == pytest.approx(1 + added.value / plain.value)
 

@@ -9,7 +9,8 @@ from tests.training.test_teacher import LABELS, NORMALISED, SIDE, Student, pictu
 def test_a_row_and_the_tables(tmp_path, capsys, monkeypatch):
     def models_of(cells, pair):
         models = [Student(), Student()]
-        models[1].load_state_dict({name: 1.5 * weight for name, weight in models[0].state_dict().items()})
+        state = models[0].state_dict()
+        models[1].load_state_dict({name: 1.5 * weight for name, weight in state.items()})
         order = slice(None, None, -1 if pair.student == "D" else 1)
         first, second = models[order]
         return teacher.Models(first, second, pictures(), LABELS, {"image_size": SIDE, **NORMALISED}, 12)

@@ -12,8 +12,10 @@ def comparison(num_images=100, disagreements=60, classes=CLASSES):
     start = generator.integers(0, len(CLASSES), num_images)
     adapted = start.copy()
     moved = generator.permutation(num_images)[:disagreements]
-    adapted[moved] = (start[moved] + generator.integers(1, len(CLASSES), disagreements)) % len(CLASSES)
-    return Comparison(start, adapted, [f"amazon/{i:03}.jpg" for i in range(num_images)], classes)
+    steps = generator.integers(1, len(CLASSES), disagreements)
+    adapted[moved] = (start[moved] + steps) % len(CLASSES)
+    names = [f"amazon/{i:03}.jpg" for i in range(num_images)]
+    return Comparison(start, adapted, names, classes)
 
 
 def answers(models, favouring=0.9, seed=1):

@@ -24,8 +24,10 @@ def test_the_examples_run(tmp_path, monkeypatch, capsys):
     names = {}
     exec(by_hand, names)
     assert capsys.readouterr().out.startswith("better ")
-    pixels = np.random.default_rng(0).integers(0, 255, (200, 8, 8, 3), dtype=np.uint8)
-    network = nn.Sequential(nn.Flatten(), nn.Linear(192, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+    generator = np.random.default_rng(0)
+    pixels = generator.integers(0, 255, (200, 8, 8, 3), dtype=np.uint8)
+    hidden = nn.Linear(192, 8), nn.BatchNorm1d(8)
+    network = nn.Sequential(nn.Flatten(), *hidden, nn.Linear(8, 3))
     settings = {"image_size": 8, "norm_mean": (0.5,) * 3, "norm_std": (0.5,) * 3, "workers": 0, "quiet": True}
     names["result"] = tllib_ancon.adapt(network, pixels, method="shot-im", epochs=1, log=tmp_path / "run", **settings)
     real = page.serve

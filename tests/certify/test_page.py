@@ -91,10 +91,12 @@ def test_an_image_of_any_mode_is_shown(session, mode):
 
 
 def test_files_are_read_by_their_names(tmp_path):
-    Image.new("RGB", (8, 8), (250, 0, 0)).save(tmp_path / "a.jpg", exif=b"Exif\0\0damaged!")
+    red = Image.new("RGB", (8, 8), (250, 0, 0))
+    red.save(tmp_path / "a.jpg", exif=b"Exif\0\0damaged!")
     names = [str(tmp_path / "a.jpg"), str(tmp_path / "mug" / "missing.png")]
     session = Session(Comparison([0, 0], [1, 2], names, CLASSES))
-    number = [session.asked(0).name, session.asked(1).name].index(names[0])
+    asked = [session.asked(number).name for number in range(2)]
+    number = asked.index(names[0])
     with served(session, None) as page:
         response, content = page.get(f"image/{number}")
         assert response.status == 200
@@ -141,7 +143,8 @@ def test_an_answer_that_cannot_be_saved_is_said_in_one_line_and_not_taken(page, 
 
 
 def test_a_name_that_is_no_text_is_shown_by_its_code():
-    with served(Session(Comparison([0, 1], [1, 0], ["a", "b\udcff"], ["=x", "\udcff"]))) as page:
+    models = Comparison([0, 1], [1, 0], ["a", "b\udcff"], ["=x", "\udcff"])
+    with served(Session(models)) as page:
         assert {option["text"] for option in page.state()["options"]} >= {"=x", r"\udcff"}
 
 
@@ -194,7 +197,9 @@ def test_control_c_or_a_kill_keeps_every_answer_that_was_acknowledged(tmp_path, 
     said, there = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("fork").Process(target=label, args=(log, there))
     process.start()
-    assert Visitor(said.recv()).post("answer", {"answered": 0, "answer": ANOTHER})[0] == 200
+    visitor = Visitor(said.recv())
+    status_of_answer, _ = visitor.post("answer", {"answered": 0, "answer": ANOTHER})
+    assert status_of_answer == 200
     os.kill(process.pid, ending)
     process.join()
     assert process.exitcode == status

@@ -70,7 +70,8 @@ def image_is_shown(browser, number):
 
 
 def errors(browser):
-    return [entry["message"] for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+    entries = browser.get_log("browser")
+    return [entry["message"] for entry in entries if entry["level"] in ("SEVERE", "WARNING")]
 
 
 def test_a_session_from_the_first_image_to_the_verdict(browser, tmp_path):  # noqa: PLR0915 (one visit, step after step)
@@ -126,7 +127,8 @@ def test_a_session_from_the_first_image_to_the_verdict(browser, tmp_path):  # no
     with served(session) as page:
         open_page(browser, page)
         while (question := session.question) is not None:
-            press(browser, str(1 + question.options.index(int(models.adapted[question.position]))))
+            label = int(models.adapted[question.position])
+            press(browser, str(1 + question.options.index(label)))
         until(browser, lambda: text(browser, "title") == "Decided")
         assert "The adapted model is better\ncertified better: the adapted model's accuracy" in text(browser, "result")
         assert browser.switch_to.active_element.get_attribute("id") == "result"
@@ -164,5 +166,7 @@ def test_everybody_can_use_it_and_it_fits_a_phone(session, browser):
         until(browser, lambda: image_is_shown(browser, 2))
         assert browser.execute_script("return document.documentElement.scrollWidth") <= 360
         places = [button.rect for button in browser.find_elements(By.CSS_SELECTOR, "#options button")]
-        assert all(place["height"] >= 44 and place["y"] + place["height"] <= 740 for place in places)
+        for place in places:
+            assert place["height"] >= 44
+            assert place["y"] + place["height"] <= 740
         send("Emulation.clearDeviceMetricsOverride", {})

@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from tests.domains_on_disk import small_arguments
+from tests.end_to_end.killable import differences
+from tests.json_files import read_json
 from tllib_ancon.certificate.model_pair import ModelPair
 from tllib_ancon.cli.main import main
 from tllib_ancon.config.certify import CertifyConfig
@@ -46,7 +48,7 @@ def compared(run):
 
 
 def certificate(run):
-    return json.loads((run / "adapt" / "certificate.json").read_text())
+    return read_json(run / "adapt" / "certificate.json")
 
 
 def certify(run, *more):
@@ -62,7 +64,8 @@ def test_answers_from_a_file_decide_which_model_is_kept(run, domains, tmp_path, 
     models = compared(run)
     file = tmp_path / "answers.csv"
     said = models.adapted if adapted else models.start
-    file.write_text("".join(f"{models.names[place]},{models.classes[said[place]]}\n" for place in models.disagreements))
+    lines = [f"{models.names[place]},{models.classes[said[place]]}\n" for place in models.disagreements]
+    file.write_text("".join(lines))
     assert certified(run, "--answers", str(file)) == 0
     found = certificate(run)
     kept = run / "adapt" / "checkpoints" / "certified.pth"
@@ -72,13 +75,12 @@ def test_answers_from_a_file_decide_which_model_is_kept(run, domains, tmp_path, 
     assert f"certified {verdict}" in capsys.readouterr().out
     weights = torch.load(kept, weights_only=True)
     expected = pair(run).predictor(which).network.state_dict()
-    assert weights.keys() == expected.keys()
-    assert all(torch.equal(weights[name], expected[name]) for name in weights)
+    assert differences(weights, dict(expected)) == []
     scores = tmp_path / "scores.json"
     evaluated = ["-d", "ImageList", "-t", "dark", "--checkpoint", str(kept), "--json", str(scores), "-j", "0"]
     assert main(["evaluate", str(domains), *evaluated]) == 0
-    result = json.loads((run / "adapt" / "result.json").read_text())["selected" if adapted else "start"]
-    assert json.loads(scores.read_text())["accuracy"] == pytest.approx(result["accuracy"])
+    result = read_json(run / "adapt" / "result.json")["selected" if adapted else "start"]
+    assert read_json(scores)["accuracy"] == pytest.approx(result["accuracy"])
 
 
 def test_predictions_are_computed_once(run, monkeypatch, refused):
@@ -94,7 +96,8 @@ def test_predictions_are_computed_once(run, monkeypatch, refused):
 
 def test_an_overwritten_run_has_no_certificate(run, domains):
     certified(run)
-    arguments = ["--checkpoint", str(run / "pretrain" / "checkpoints" / "best.pth"), "--log", str(run / "adapt")]
+    checkpoint = run / "pretrain" / "checkpoints" / "best.pth"
+    arguments = ["--checkpoint", str(checkpoint), "--log", str(run / "adapt")]
     again = ["adapt", *small_arguments(domains), "-t", "dark", *arguments, "--epochs", "1", "--overwrite"]
     assert main(again) == 0
     assert not (run / "adapt" / "certificate.json").exists()
@@ -116,7 +119,7 @@ def test_what_is_no_finished_adaptation_on_disk(run, tmp_path, refused):
     assert "holds no adaptation" in refused(certify(tmp_path))
     assert "holds no adaptation" in refused(certify(run / "pretrain"))
     config = run / "adapt" / "config.json"
-    config.write_text(json.dumps({**json.loads(config.read_text()), "checkpoint": None}))
+    config.write_text(json.dumps({**read_json(config), "checkpoint": None}))
     assert "checkpoints/source.pth; say where it is by --checkpoint" in refused(certify(run))
     (run / "adapt" / "result.json").unlink()
     assert "is not finished" in refused(certify(run))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.certify.examples import CLASSES, answer_as_adapted, answers, comparison, disk_is_full
 from tests.conftest import REFUSED
+from tests.json_files import read_json
 from tests.refusals import one_line
 from tllib_ancon.certificate.answer_log import AnswerLog
 from tllib_ancon.certificate.session import Comparison, Session, in_words
@@ -51,7 +52,8 @@ def test_the_fingerprint_is_of_all_that_both_models_predict():
         return Comparison([start], [adapted], [name], classes).fingerprint
 
     assert fingerprint() == "ffc8ee11b9e5f6fa"
-    others = {fingerprint(start=2), fingerprint(adapted=2), fingerprint(name="b"), fingerprint(classes=CLASSES[::-1])}
+    changes = {"start": 2, "adapted": 2, "name": "b", "classes": CLASSES[::-1]}
+    others = {fingerprint(**{name: value}) for name, value in changes.items()}
     assert len(others | {fingerprint()}) == 5
     assert fingerprint(name="caf\udce9.jpg")
     assert FIVE.disagreements.tolist() == [1, 2, 3, 4]
@@ -88,8 +90,9 @@ def test_a_file_of_answers(tmp_path, text, models, expected):
     [*REFUSED["answers"], (f"c.jpg,pen\n1-{opaque('c.jpg')},mug\n", "line 2: a second answer for ")],
 )
 def test_bad_answers_name_their_line(tmp_path, text, message):
+    encoding = "latin-1" if "\xff" in text else "utf-8"
     with pytest.raises(UserError) as error:
-        read(tmp_path, text.replace("DIGITS", "9" * 5000), encoding="latin-1" if "\xff" in text else "utf-8")
+        read(tmp_path, text.replace("DIGITS", "9" * 5000), encoding=encoding)
     assert str(error.value).startswith(str(tmp_path / "answers.csv"))
     assert message in str(error.value)
     assert "\n" not in str(error.value)
@@ -108,7 +111,8 @@ def test_entries_are_on_disk_when_append_returns(path, monkeypatch):
     log.append(entry)
     assert len(flushed) > before
     text = json.dumps(entry, ensure_ascii=False).encode(errors="surrogateescape")
-    assert path.read_bytes().splitlines()[1] == text[:-1] + f', "crc32": "{zlib.crc32(text):08x}"}}'.encode()
+    checksum = f', "crc32": "{zlib.crc32(text):08x}"}}'
+    assert path.read_bytes().splitlines()[1] == text[:-1] + checksum.encode()
     assert AnswerLog(path, HEADER).entries == [entry]
 
 
@@ -123,7 +127,7 @@ def test_a_line_that_was_cut_off_is_left_out_and_the_log_goes_on(path, cut):
     assert path.read_bytes() == whole
     path.write_bytes(b'{"predictions": "a')
     AnswerLog(path, HEADER)
-    assert HEADER.items() < json.loads(path.read_text()).items()
+    assert HEADER.items() < read_json(path).items()
 
 
 def test_no_flipped_bit_and_no_lost_newline_costs_an_answer(path):
@@ -289,7 +293,7 @@ def test_a_log_that_this_session_did_not_write_is_refused(path):
     models = comparison()
     session = Session(models, log=path)
     names = [session.asked(number).name for number in range(60)]
-    header = json.loads(path.read_text())
+    header = read_json(path)
     del header["crc32"]
     answer_as_adapted(session)
     right = [{"image": name, "answer": ANOTHER} for name in names]
@@ -341,7 +345,9 @@ def test_what_further_labels_cannot_decide():
     assert certificate["labels_needed"] == []
     assert certificate["verdict"] == "undecided"
     assert in_words(certificate)[1] == "further labels decide nothing: the difference is within the margin of 0.01"
-    session = Session(Comparison([0] * 10, [1, 1, 2, 2] + [0] * 6, list("abcdefghij"), CLASSES))
+    adapted = [1, 1, 2, 2, 0, 0, 0, 0, 0, 0]
+    models = Comparison([0] * 10, adapted, list("abcdefghij"), CLASSES)
+    session = Session(models)
     session.answer_all({0: 1, 1: 0, 2: 2, 3: 0})
     assert len(session.answers) == 4
     assert session.test.interval == (0, 0)

@@ -1,10 +1,9 @@
 """What ``tllib-ancon check`` says of a folder, and its exit status: 0 all is there, 1 something is not, 2 bad usage."""
 
-import json
-
 import pytest
 
 from tests.domains_on_disk import CLASSES, write_domains
+from tests.json_files import read_json
 from tests.layouts import write_classes, write_list
 from tllib_ancon.cli.main import main
 
@@ -48,7 +47,8 @@ def test_each_layout_complete_and_with_a_damaged_and_a_missing_picture(data, che
     assert status == 0
     assert lines[-2] == "complete"
     assert tuple(lines[:2]) == SHOWN[data]
-    damaged = next(path for path in sorted(tmp_path.rglob("*")) if path.suffix in (".png", ".jpg", ".JPEG"))
+    paths = sorted(tmp_path.rglob("*"))
+    damaged = next(path for path in paths if path.suffix in (".png", ".jpg", ".JPEG"))
     damaged.write_bytes(b"no image")
     status, said = check(data, *some)
     assert status == 1
@@ -76,7 +76,7 @@ def test_a_dataset_of_tllib_lacks_a_domain_and_images(check, tmp_path):
         "nothing was downloaded",
     ):
         assert expected in said
-    found = json.loads((tmp_path / "found.json").read_text())
+    found = read_json(tmp_path / "found.json")
     assert [part["images"] for part in found["parts"]] == [6, None, 6]
     assert len(found["classes"]) == 31
     assert len(found["problems"]) == 3
@@ -89,8 +89,9 @@ def test_the_domains_of_visda_are_not_listed_twice(check):
 def test_class_orders_that_differ(check, tmp_path):
     write_list(tmp_path, "dslr", 6, classes=31)
     listed = tmp_path / "image_list" / "dslr.txt"
-    for name in ("class1", "class2"):
-        (tmp_path / "dslr" / name).rename(tmp_path / "dslr" / {"class1": "back_pack", "class2": "bike"}[name])
+    for number, name in {"class1": "back_pack", "class2": "bike"}.items():
+        folder = tmp_path / "dslr" / number
+        folder.rename(tmp_path / "dslr" / name)
     listed.write_text(listed.read_text().replace("class1", "back_pack").replace("class2", "bike"))
     status, said = check("Office31", "-t", "D")
     assert status == 1

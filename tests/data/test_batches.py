@@ -48,7 +48,8 @@ def test_only_floats_change_their_type():
     assert [part.dtype for part in halved.values()] == [torch.int64, torch.float16]
     moved = to_device(NAMED, torch.device("meta"))
     assert [part.device.type for part in moved.values()] == ["meta", "meta"]
-    assert tree_map(lambda tensor: tensor.ndim, {"a": NAMED, "b": TENSOR}) == {"a": {"tokens": 2, "age": 1}, "b": 3}
+    dimensions = tree_map(lambda tensor: tensor.ndim, {"a": NAMED, "b": TENSOR})
+    assert dimensions == {"a": {"tokens": 2, "age": 1}, "b": 3}
 
 
 def test_images_are_one_tensor_of_four_axes():

@@ -101,7 +101,8 @@ def test_whatever_decides_its_content_names_it(tmp_path, domain, monkeypatch):
     assert len(list(folder.iterdir())) == 5
     monkeypatch.chdir(tmp_path)
     for root in (tmp_path, Path(".")):  # the same by where it leads
-        of_file(tmp_path / "other", Domain.of_files("d", [str(root / f"{n}.png") for n in range(12)], root=str(root)))
+        paths = [str(root / f"{number}.png") for number in range(12)]
+        of_file(tmp_path / "other", Domain.of_files("d", paths, root=str(root)))
     assert len(list((tmp_path / "other").iterdir())) == 1
 
 
@@ -127,6 +128,7 @@ def test_an_image_that_cannot_be_decoded_and_a_full_disk_are_named(tmp_path, dom
     images = of_file(tmp_path / "cache", domain)
     with one_line(r"7\.png: cannot be decoded"):
         images(7)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=12 * 24 * 24 * 3 - 1))
+    too_few = 12 * 24 * 24 * 3 - 1
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=too_few))
     with one_line(r"no room for the image cache .* of 0\.00 GB"):
         of_file(tmp_path / "other", domain)

@@ -240,7 +240,8 @@ def test_a_domain_stays_what_it_is():
     assert list(counted.classes) == ["0", "1", "2"]
     with one_line("range from -1 to -1; expected for each of 2 images a class from 0 to 0"):
         as_domain(Items(RED, RED), labels=[-1, -1])
-    domain = as_domain(Items(RED, RED), labels=[0, 1], classes=["a", "b"]).subset([1])
+    both = as_domain(Items(RED, RED), labels=[0, 1], classes=["a", "b"])
+    domain = both.subset([1])
     assert isinstance(as_domain(domain), Domain)
     assert as_domain(domain).positions.tolist() == [1]
     assert as_domain(domain).labels.tolist() == [1]

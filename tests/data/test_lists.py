@@ -28,7 +28,9 @@ def read(folder, content, **options):
     (folder / "list.txt").write_text(content, errors="surrogateescape", newline="")
     paths, labels = read_image_list(folder / "list.txt", folder, **options)
     names = [Path(path).relative_to(folder).as_posix() for path in paths]
-    return list(zip(names, [None] * len(names) if labels is None else labels.tolist(), strict=True))
+    if labels is None:
+        return [(name, None) for name in names]
+    return list(zip(names, labels.tolist(), strict=True))
 
 
 @pytest.mark.parametrize(
@@ -91,8 +93,14 @@ def test_links_are_followed_to_where_they_lead_and_a_folder_is_looked_at_once(tm
     assert read(root, "out/a.png 0\n", allow_outside=True) == [("out/a.png", 0)]
     followed = Counter()
     realpath = os.path.realpath
-    monkeypatch.setattr(os.path, "realpath", lambda path, **more: followed.update([path]) or realpath(path, **more))
-    read(root, "".join(f"class{number % 10}/{number}.png {number % 10}\n" for number in range(1000)))
+
+    def counted(path, **options):
+        followed.update([path])
+        return realpath(path, **options)
+
+    monkeypatch.setattr(os.path, "realpath", counted)
+    lines = [f"class{number % 10}/{number}.png {number % 10}\n" for number in range(1000)]
+    read(root, "".join(lines))
     assert followed.total() <= 11
 
 

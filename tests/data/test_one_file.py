@@ -18,13 +18,14 @@ PREPROCESSING = {"image_size": 8, "norm_mean": (0, 0, 0), "norm_std": (1, 1, 1),
 @pytest.fixture
 def photos(tmp_path):
     for number in range(4):
-        Image.new("RGB", (8, 8), (60 * number, 0, 0)).save(tmp_path / f"{number}.png")
+        image = Image.new("RGB", (8, 8), (60 * number, 0, 0))
+        image.save(tmp_path / f"{number}.png")
     return tmp_path
 
 
 def test_an_image_list_is_read_with_its_labels(photos):
     image_list = photos / "target.txt"
-    image_list.write_text("".join(f"{number}.png {number % 2}\n" for number in range(4)))
+    image_list.write_text("0.png 0\n1.png 1\n2.png 0\n3.png 1\n")
     predictions = tllib_ancon.predict(Net(2), image_list, **PREPROCESSING)
     assert [Path(path).name for path in predictions.paths] == ["0.png", "1.png", "2.png", "3.png"]
     right = (np.asarray(predictions.labels) == [0, 1, 0, 1]).mean()
@@ -114,7 +115,8 @@ def test_a_table_follows_the_advice(photos):
 
 
 def test_one_image_follows_the_advice():
-    for image in (np.zeros((8, 8, 3), np.uint8), torch.zeros(3, 8, 8, dtype=torch.uint8)):
+    array = np.zeros((8, 8, 3), np.uint8)
+    for image in (array, torch.from_numpy(array).movedim(2, 0)):
         with one_line(r"is the shape of one image; pass a list of images, such as \[image\]"):
             tllib_ancon.predict(Net(2), image, **PREPROCESSING)
         assert len(tllib_ancon.predict(Net(2), [image], **PREPROCESSING).labels) == 1
@@ -122,7 +124,8 @@ def test_one_image_follows_the_advice():
 
 def test_a_network_of_one_channel_follows_the_advice():
     pixels = np.zeros((4, 8, 8), np.uint8)
-    network_of_one_channel = nn.Sequential(nn.Conv2d(1, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
+    pooled = nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    network_of_one_channel = nn.Sequential(nn.Conv2d(1, 4, 3), *pooled, nn.Linear(4, 2))
     for function in (tllib_ancon.adapt, tllib_ancon.predict):
         with one_line("pass images of one channel, with one number in each of `norm_mean`"):
             function(network_of_one_channel, pixels, **PREPROCESSING)

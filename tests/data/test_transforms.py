@@ -29,7 +29,8 @@ SIDE = 32
 
 def image(size):
     width, height = size
-    return Image.fromarray(np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8))
+    generator = np.random.default_rng(0)
+    return Image.fromarray(generator.integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
 def toolkit_resizing(side):
@@ -43,7 +44,9 @@ def pillow_default(side):
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("theirs", [pillow_default, pytest.param(toolkit_resizing, marks=requires_tllib)])
 def test_the_square_is_that_of_the_toolkits_class(size, theirs):
-    assert np.array_equal(np.asarray(Resizing(40)(image(size))), np.asarray(theirs(40)(image(size))))
+    found = Resizing(40)(image(size))
+    expected = theirs(40)(image(size))
+    assert np.array_equal(np.asarray(found), np.asarray(expected))
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -119,7 +122,8 @@ def test_the_second_view_is_mirrored_as_in_training_else_shifted(options, reach)
         column_numbers = (torch.arange(14) + right).clamp(0, 13)
         assert torch.equal(shifted, images[:, :, row_numbers][..., column_numbers])  # the border is repeated
         shifts.add((down, right))
-    assert {down for down, _ in shifts} == {right for _, right in shifts} == set(range(-reach, reach + 1))
+    for of_one_axis in zip(*shifts, strict=True):
+        assert {*of_one_axis} == set(range(-reach, reach + 1))
 
 
 @pytest.mark.parametrize("size", [(30, 41), (41, 30), (31, 31)])
@@ -128,7 +132,8 @@ def test_a_crop_whose_corner_is_rounded_down(size):
     pixels = np.asarray(Resizing(30, keep_ratio=True)(image(size)))
     top = (pixels.shape[0] - 28) // 2
     left = (pixels.shape[1] - 28) // 2
-    expected = torch.from_numpy(pixels[top : top + 28, left : left + 28].copy()).movedim(2, 0) / 255
+    crop = pixels[top : top + 28, left : left + 28]
+    expected = torch.from_numpy(crop.copy()).movedim(2, 0) / 255
     torch.testing.assert_close(evaluation_transform(options)(image(size)), expected)
 
 

@@ -111,7 +111,8 @@ class _Names(TorchFunctionMode):
         else:
             asked = None
         tensors = tensors_in([args, kwargs])
-        with self._on(asked or next((device for device in map(device_of, tensors) if device != CPU), CPU)):
+        devices = [device for device in map(device_of, tensors) if device != CPU]
+        with self._on(asked or next(iter(devices), CPU)):
             results = function(*args, **kwargs)
             for tensor in tensors_in(results):
                 is_new = not any(_storage(tensor) == _storage(other) for other in tensors)
@@ -152,13 +153,15 @@ class _Operations(TorchDispatchMode):
             with self:  # in inference mode these come here as they are
                 return operation.decompose(*args, **kwargs)
         device = _device_of_result(operation, args, kwargs)
-        if os.getpid() != self.process and any(device_of(tensor) != CPU for tensor in tensors_in([args, kwargs])):
+        is_on_device = any(device_of(tensor) != CPU for tensor in tensors_in([args, kwargs]))
+        if os.getpid() != self.process and is_on_device:
             raise RuntimeError("Cannot re-initialize CUDA in forked subprocess")
         if device not in (None, CPU) and operation.overloadpacket.__name__ in PRODUCTS:
             self._multiply()
         if device is None or operation is torch.ops.aten.lift_fresh.default:  # made of numbers
             device = self.names.current
-        if device != CPU and any(isinstance(value, torch.Generator) for value in [*args, *kwargs.values()]):
+        draws = any(isinstance(value, torch.Generator) for value in [*args, *kwargs.values()])
+        if device != CPU and draws:
             raise RuntimeError(f"{operation} expects a generator of {device}, but found one of the CPU")
         results = operation(*args, **kwargs)
         for tensor in tensors_in(results):
@@ -272,7 +275,9 @@ def _is_composite(operation):
 
 
 def _numbered(device):
-    return torch.device(device.type, 0) if device.type == DEVICE.type and device.index is None else device
+    if device.type == DEVICE.type and device.index is None:
+        return torch.device(device.type, 0)
+    return device
 
 
 def _storage(tensor):

@@ -34,7 +34,8 @@ def images(kind, device):
     if kind == "dataset":
         return TensorDataset(BYTES.to(device), torch.from_numpy(LABELS).to(device))
     if kind == "list":
-        return [{"image": image, "label": label} for image, label in zip(BYTES.to(device), LABELS, strict=True)]
+        pairs = zip(BYTES.to(device), LABELS, strict=True)
+        return [{"image": image, "label": label} for image, label in pairs]
     return FLOATS.to(device)
 
 
@@ -97,7 +98,8 @@ def of_another_output(kind, device):
         def forward(self, input_ids, attention_mask):
             return {"scores": [super().forward(input_ids, attention_mask)["logits"]]}
 
-    result = tllib_ancon.adapt(Pairs().eval().to(device), images("mapping", device), method="adabn", quiet=True)
+    model = Pairs().eval().to(device)
+    result = tllib_ancon.adapt(model, images("mapping", device), method="adabn", quiet=True)
     assert {device_of(tensor) for tensor in result.model.state_dict().values()} == {device}
     return parameters(result.model)
 

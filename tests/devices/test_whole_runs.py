@@ -60,13 +60,18 @@ def domains(tmp_path_factory):
 def run(domains, log=None, **settings):
     torch.manual_seed(0)
     given = {**FIXED, "root": str(domains), "norm_mean": (0.4,) * 3, "norm_std": (0.2,) * 3}
-    given |= few_neighbors(settings.get("method", "ancon"), 2, 2) | ({} if log is None else {"log": str(log)})
+    given |= few_neighbors(settings.get("method", "ancon"), 2, 2)
+    if log is not None:
+        given["log"] = str(log)
     return adapt(Network(), **{**given, **settings})
 
 
+def state_on_cpu(result):
+    return {name: tensor.cpu() for name, tensor in result.model.state_dict().items()}
+
+
 def same(one, other, tolerance=ROUNDING):
-    expected, found = ({k: v.cpu() for k, v in result.model.state_dict().items()} for result in (one, other))
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(state_on_cpu(other), state_on_cpu(one), rtol=tolerance, atol=tolerance)
     for line in (*one.metrics, *other.metrics):
         line.pop("images_per_second", None)
     torch.testing.assert_close(other.metrics, one.metrics, rtol=tolerance, atol=tolerance)
@@ -88,9 +93,10 @@ def choices():
                 with contextlib.suppress(UserError):
                     methods.all_options(method, {option: value})
                     found.setdefault((option, value), method)
-    return {
-        f"{method} {option}={value}": {"method": method, option: value} for (option, value), method in found.items()
-    }
+    runs = {}
+    for (option, value), method in found.items():
+        runs[f"{method} {option}={value}"] = {"method": method, option: value}
+    return runs
 
 
 NRC = {"method": "nrc+ancon"}
@@ -117,11 +123,11 @@ def test_every_method_option_and_way_to_train(domains, name):
 )
 def test_autocast(domains, method, precision, monkeypatch, recwarn):
     monkeypatch.setattr(loop, "MANY_CONVOLUTIONS", 0)
-    found = on_device(domains, method=method, mixed_precision=precision).model.state_dict()
-    expected = run(domains, method=method).model.state_dict()
+    found = state_on_cpu(on_device(domains, method=method, mixed_precision=precision))
+    expected = state_on_cpu(run(domains, method=method))
     assert all(tensor.isfinite().all() for tensor in found.values())
-    torch.testing.assert_close({k: v.cpu() for k, v in found.items()}, dict(expected), rtol=HALF, atol=HALF)
-    assert any(not torch.equal(found[name].cpu(), expected[name]) for name in expected)
+    torch.testing.assert_close(found, expected, rtol=HALF, atol=HALF)
+    assert any(not torch.equal(found[name], expected[name]) for name in expected)
     assert not [str(warning.message) for warning in recwarn if "lr_scheduler" in str(warning.message)]
 
 
@@ -235,9 +241,8 @@ def test_steps_with_indices_on_the_device(method):
         options = few_neighbors(method, 3, 2)
         sizes = {"num_samples": samples, "num_classes": classes, "feature_dim": width}
         made = methods.create(method, **sizes, total_steps=steps, **options).to(device)
-        made.begin_epoch(
-            0, torch.arange(samples), torch.randn(samples, width).to(device), torch.randn(20, 12).to(device)
-        )
+        features = torch.randn(samples, width).to(device)
+        made.begin_epoch(0, torch.arange(samples), features, torch.randn(20, 12).to(device))
         values = []
         gradients = []
         for _ in range(steps):

@@ -124,7 +124,8 @@ def contract(world):
     for method in ("erm", "cdan", "mdd"):
         yield from values(PretrainConfig(method=method).to_dict(), f"PretrainConfig({method})")
     for method in methods.names():
-        yield f"{method}: {' '.join(values(methods.all_options(method, {}) | methods.training_defaults(method)))}"
+        options = methods.all_options(method, {}) | methods.training_defaults(method)
+        yield f"{method}: {' '.join(values(options))}"
     yield from _adapted_in_memory()
 
 
@@ -144,7 +145,8 @@ def _adapted_in_memory():
     """Own network, own data set."""
     generator = torch.Generator().manual_seed(1)
     images = torch.utils.data.TensorDataset(torch.randn(40, 3, 8, 8, generator=generator))
-    result = tllib_ancon.adapt(Net(3), images, method="ancon", epochs=2, batch_size=8, seed=0, workers=0, quiet=True)
+    quick = {"epochs": 2, "batch_size": 8, "seed": 0, "workers": 0, "quiet": True}
+    result = tllib_ancon.adapt(Net(3), images, method="ancon", **quick)
     yield f"AdaptationResult: {sorted(name for name in vars(result) if not name.startswith('_'))}"
     found = tllib_ancon.predict(result.model, images)
     yield f"Predictions: {sorted(name for name in vars(found) if not name.startswith('_'))}"

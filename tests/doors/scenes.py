@@ -1,9 +1,8 @@
 """Scenes: what a person does, and what comes of it, line by line."""
 
-import json
-
 from tests.doors.telling import folder
 from tests.doors.world import FILES, command
+from tests.json_files import read_json
 
 SCENES = {}
 
@@ -26,5 +25,5 @@ def script(lines):
     return tell
 
 
-for name, lines in json.loads((FILES / "scripts.json").read_text()).items():
+for name, lines in read_json(FILES / "scripts.json").items():
     SCENES[name] = script(lines)

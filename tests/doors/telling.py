@@ -1,11 +1,12 @@
 """What files, values and texts are told as, and when two tellings are the same."""
 
-import json
 import re
 from difflib import SequenceMatcher
 
 import numpy as np
 import torch
+
+from tests.json_files import read_json, read_json_lines
 
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?(?![\w])")
 VOLATILE = re.compile(
@@ -56,9 +57,9 @@ def folder(path):
 
 def content(path):
     if path.suffix == ".json":
-        return values(json.loads(path.read_text()))
+        return values(read_json(path))
     if path.suffix == ".jsonl":
-        return [" ".join(values(json.loads(line))) for line in path.read_text().splitlines()]
+        return [" ".join(values(record)) for record in read_json_lines(path)]
     if path.suffix == ".pth":
         return values(dict(torch.load(path, weights_only=True)))
     if path.suffix == ".npz":
@@ -82,9 +83,8 @@ def steady(lines, folders):
 def differences(recorded, told):
     """Lines that differ by more than :data:`TOLERANCE` or by a last digit that is shown."""
     found = []
-    for kind, start, end, told_start, told_end in SequenceMatcher(
-        None, _without_numbers(recorded), _without_numbers(told), autojunk=False
-    ).get_opcodes():
+    matcher = SequenceMatcher(None, _without_numbers(recorded), _without_numbers(told), autojunk=False)
+    for kind, start, end, told_start, told_end in matcher.get_opcodes():
         before = recorded[start:end]
         after = told[told_start:told_end]
         if kind == "equal":
@@ -101,7 +101,8 @@ def _without_numbers(lines):
 
 
 def _same(first, second):
-    return all(_near(*pair) for pair in zip(NUMBER.findall(first), NUMBER.findall(second), strict=True))
+    pairs = zip(NUMBER.findall(first), NUMBER.findall(second), strict=True)
+    return all(_near(*pair) for pair in pairs)
 
 
 def _near(first, second):

@@ -1,12 +1,11 @@
 """Bad input of each kind is one line that names the flag or the file, exit status 2, and nothing is written."""
 
-import json
-
 import pytest
 
 from tests.doors.world import FILES, command
+from tests.json_files import read_json
 
-REFUSED = json.loads((FILES / "refused.json").read_text())
+REFUSED = read_json(FILES / "refused.json")
 """Words of a command -> what its message says; what stands in a file in place of something right, and the same."""
 BAD_PATHS = ("x" * 300, "loop", "loop/below")
 LONG = {"NESTED": "[" * 5000, "DOTTED": ".".join("a" * 3000), "DIGITS": "9" * 5000, "HUGE": "9" * 400}

@@ -80,7 +80,8 @@ def a_missing_image(place):
 def an_image_outside_the_root(place):
     shutil.move(place.root / "dark", place.folder / "dark")
     file = place.root / "image_list" / "dark.txt"
-    file.write_text("".join(f"{place.folder}/{line}\n" for line in file.read_text().splitlines()))
+    lines = file.read_text().splitlines()
+    file.write_text("".join(f"{place.folder}/{line}\n" for line in lines))
     return place.adapt()
 
 

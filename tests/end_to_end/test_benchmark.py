@@ -1,11 +1,11 @@
 """``benchmark`` and ``report`` make a table of the paper on generated pictures in the layouts of its datasets."""
 
-import json
 import multiprocessing
 
 import pytest
 
 from tests.in_this_process import runs_here
+from tests.json_files import read_json
 from tests.layouts import write_classes, write_list
 from tllib_ancon.cli.main import main
 from tllib_ancon.laboratory import local
@@ -55,8 +55,11 @@ def office_home(tmp_path_factory):
 
 def rows(report, title):
     """The rows of the table of this title, by their names."""
-    table = (report / "report.md").read_text().partition(f"### {title}\n")[2].partition("\n### ")[0]
-    header, _, *lines = (line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("|"))
+    text = (report / "report.md").read_text()
+    _, _, section = text.partition(f"### {title}\n")
+    table, _, _ = section.partition("\n### ")
+    shown = [line.strip("| ") for line in table.splitlines() if line.startswith("|")]
+    header, _, *lines = (line.split(" | ") for line in shown)
     return {name: dict(zip(header, cells, strict=True)) for name, *cells in lines}
 
 
@@ -78,7 +81,7 @@ def test_a_run_fails_the_others_are_made_and_the_same_command_makes_it_alone(
     shown = capsys.readouterr()
     assert "2 of 3 runs are finished" in shown.out
     assert "failed: erm/Ar-Cl/gce-seed0: exit status 2: tllib-ancon: error:" in shown.err
-    assert len(json.loads((out / "benchmark.json").read_text())["failures"]) == 1
+    assert len(read_json(out / "benchmark.json")["failures"]) == 1
     assert main(command) == 0
     assert [words[0] for words in made] == ["pretrain", "adapt", "adapt", "adapt"]
     assert "3 of 3 runs are finished" in capsys.readouterr().out
@@ -87,7 +90,7 @@ def test_a_run_fails_the_others_are_made_and_the_same_command_makes_it_alone(
     assert "deviates from the paper: arch: small_cnn, in the paper's plan resnet50" in shown
     assert "not run: methods self-training, elr" in shown
     table = rows(tmp_path / "report", "accuracy in %")
-    result = json.loads((out / "erm/Ar-Cl/ancon-seed0/result.json").read_text())
+    result = read_json(out / "erm/Ar-Cl/ancon-seed0/result.json")
     assert table["ancon"]["Ar-Cl"].strip("*") == f"{result['selected']['accuracy']:.2f} †1"
     assert table["ancon (paper)"]["Ar-Cl"] == "48.06"
 

@@ -1,11 +1,10 @@
 """Each design choice of the paper's Section 5 is reached by its flag: it is recorded, and it changes the model."""
 
-import json
-
 import torch
 
 from tests.domains_on_disk import adapt_arguments, small_arguments
 from tests.end_to_end.killable import weights
+from tests.json_files import read_json
 from tllib_ancon.cli.main import main
 
 CHOICES = [
@@ -54,7 +53,7 @@ def test_every_choice_is_recorded_makes_another_model_and_repeats_with_the_seed(
         words = choice.split()
         assert [other for other in found if torch.equal(found[other], weight)] == [], choice
         found[choice] = weight
-        recorded = json.loads((tmp_path / str(number) / "config.json").read_text())
+        recorded = read_json(tmp_path / str(number) / "config.json")
         for flag, value in zip(words[::2], words[1::2], strict=False):
             assert str(recorded[flag.strip("-").replace("-", "_")]) == value
     assert torch.equal(adapted("--confidence mc-dropout", tmp_path / "again"), found["--confidence mc-dropout"])

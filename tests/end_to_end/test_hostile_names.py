@@ -86,7 +86,8 @@ def test_every_command_shows_text(shown, tmp_path):
     assert len(rows) > 1
     check_files(tmp_path)
     with open(answered, "w", newline="", encoding="utf-8") as file:
-        csv.writer(file, lineterminator="\n").writerows([header, *([name, "1"] for name, _ in rows)])
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerows([header, *([name, "1"] for name, _ in rows)])
     shown("certify", run, "--no-page", "--answers", answered)
     assert len((run / "answers.jsonl").read_bytes().splitlines()) > 1
 

@@ -1,9 +1,8 @@
 """A run does not depend on how its images are loaded, from a cache or by how many processes."""
 
-import json
-
 from tests.domains_on_disk import small_arguments
 from tests.end_to_end.killable import differences, weights
+from tests.json_files import read_json
 from tllib_ancon.cli.main import main
 from tllib_ancon.data import loading
 
@@ -40,4 +39,4 @@ def test_lists_need_no_names_of_classes(copied, adapt, tmp_path, capsys):
     for log, checkpoint in (("numbers", tmp_path / "source"), ("names", None)):
         start = {"checkpoint": checkpoint} if checkpoint else {}
         assert main(adapt(log, root=copied, **start)) == 0
-        assert len(json.loads((tmp_path / log / "config.json").read_text())["inputs"]["classes"]) == 3
+        assert len(read_json(tmp_path / log / "config.json")["inputs"]["classes"]) == 3

@@ -1,13 +1,12 @@
 """The predictions that a run stores are those of the selected model on the whole target, in the target's order."""
 
-import json
-
 import numpy as np
 import pytest
 
 from tests.domains_on_disk import small_arguments
 from tests.end_to_end.conftest import KEPT
 from tests.end_to_end.killable import differences
+from tests.json_files import read_json
 from tllib_ancon.cli.main import main
 from tllib_ancon.data.loading import hold_out
 from tllib_ancon.models.checkpoints import load_state_dict
@@ -31,7 +30,8 @@ def test_the_file_holds_the_selected_model_on_the_whole_target(adapt, tmp_path, 
     norm = best["head.parametrizations.weight.original0"].numpy()
     direction = best["head.parametrizations.weight.original1"].numpy()
     weight = norm * direction / np.linalg.norm(direction, axis=1, keepdims=True)
-    np.testing.assert_allclose(saved.features.astype(np.float32) @ weight.T, saved.logits, rtol=5e-3, atol=5e-3)
+    features = saved.features.astype(np.float32)
+    np.testing.assert_allclose(features @ weight.T, saved.logits, rtol=5e-3, atol=5e-3)
 
 
 def test_the_selected_model_and_its_votes_are_those_reported(kept, domains, tmp_path):
@@ -39,7 +39,7 @@ def test_the_selected_model_and_its_votes_are_those_reported(kept, domains, tmp_
     words = [word for word in small_arguments(domains) if word not in ("-s", "bright", "--quiet")]
     evaluated = ["-t", "dark", "--checkpoint", str(kept), "--json", str(tmp_path / "scores.json")]
     assert main(["evaluate", *words, *evaluated]) == 0
-    scores = json.loads((tmp_path / "scores.json").read_text())
+    scores = read_json(tmp_path / "scores.json")
     assert scores["accuracy"] == result["selected"]["accuracy"]
     assert scores["ece"] == pytest.approx(result["selected"]["ece"], abs=1e-6)
     assert result["selected_epoch"] < 3

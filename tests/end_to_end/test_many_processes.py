@@ -1,6 +1,5 @@
 """The command line in two processes makes one run, and the loss of one process ends it in one line."""
 
-import json
 import os
 import signal
 import subprocess
@@ -11,6 +10,7 @@ import pytest
 from tests.domains_on_disk import adapt_arguments, write_domains
 from tests.end_to_end.killable import finish_in_two, free_port, start_in_two
 from tests.faults.outcomes import differences, outcome
+from tests.json_files import read_json
 from tllib_ancon.cli.main import main
 
 EPOCHS = 12
@@ -53,8 +53,8 @@ def test_one_run_directory_with_the_layout_of_one_process_and_one_summary(domain
     assert files(log) == files(tmp_path / "alone")
     assert out.count("source model (epoch 0)") == out.count("selected by infomax") == 1
     assert errors.count(f"{EPOCHS}/{EPOCHS} ") == 1
-    assert json.loads((log / "config.json").read_text())["processes"] == 2
-    assert "processes" not in json.loads((tmp_path / "alone" / "config.json").read_text())
+    assert read_json(log / "config.json")["processes"] == 2
+    assert "processes" not in read_json(tmp_path / "alone" / "config.json")
     votes = content(log)["predictions.npz"]["votes"].sum(1)
     adapted = len(votes) - round(len(votes) * 0.1)
     assert adapted / 2 < (votes > 0).sum() <= adapted
@@ -91,7 +91,7 @@ def test_an_error_of_one_process_is_said_once_and_ends_all(source_checkpoint, tm
     for process in both:
         process.join()
     assert all(process.exitcode for process in both)
-    errors = "".join((tmp_path / f"{rank}.txt").read_text() for rank in (0, 1))
+    errors = (tmp_path / "0.txt").read_text() + (tmp_path / "1.txt").read_text()
     assert errors.count("001.png: cannot be decoded") == 1
 
 

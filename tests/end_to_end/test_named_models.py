@@ -15,6 +15,7 @@ from torch import nn
 
 from tests.conftest import REFUSED
 from tests.domains_on_disk import CLASSES, write_domain
+from tests.json_files import read_json
 from tllib_ancon.cli.main import main
 
 transformers = pytest.importorskip("transformers", reason="the extra foundation is not installed")
@@ -77,7 +78,11 @@ def clip(folder):
 def rows(path):
     """File -> the probabilities of the classes in the order of their names."""
     with open(path, newline="") as file:
-        return {row["path"]: [float(row[f"probability_{name}"]) for name in CLASSES] for row in csv.DictReader(file)}
+        table = [*csv.DictReader(file)]
+    probabilities = {}
+    for row in table:
+        probabilities[row["path"]] = [float(row[f"probability_{name}"]) for name in CLASSES]
+    return probabilities
 
 
 def told(images, prepare, logits):
@@ -105,7 +110,7 @@ def test_a_folder_of_transformers_is_the_source_model(data):
     for path in (data / "model").iterdir():  # the run does not need it any more
         path.unlink()
     goes_on(data)
-    recorded = json.loads((data / "run" / "config.json").read_text())
+    recorded = read_json(data / "run" / "config.json")
     assert recorded["arch"] == "hf:model"
     assert recorded["inputs"]["classes"] == list(CLASSES)
     start = torch.load("run/checkpoints/source.pth", weights_only=True)
@@ -118,10 +123,11 @@ def goes_on(data):
     assert main(words) == 0
     found = rows("run.csv")
     classes = [Path(path).parent.name for path in found]
-    right = np.mean([CLASSES[np.argmax(row)] == name for row, name in zip(found.values(), classes, strict=True)])
+    predicted = [CLASSES[np.argmax(row)] for row in found.values()]
+    right = np.mean(np.equal(predicted, classes))
     assert main(["evaluate", "data", *DATA, "--checkpoint", "run", "--json", "scores.json"]) == 0
-    assert json.loads((data / "scores.json").read_text())["accuracy"] == pytest.approx(100 * right)
-    last = json.loads((data / "run" / "result.json").read_text())["selected"]
+    assert read_json(data / "scores.json")["accuracy"] == pytest.approx(100 * right)
+    last = read_json(data / "run" / "result.json")["selected"]
     assert last["accuracy"] == pytest.approx(100 * right)
     again = ["--checkpoint", "run", "--epochs", "1", "--log", "again"]
     assert main(["adapt", "data", *DATA, *again]) == 0
@@ -234,7 +240,7 @@ def with_code(data, kind):
             text = {**TEXT, "hf_tokenizer_name": "model", "tokenizer_kwargs": {"trust_remote_code": True}}
             tokenizer = {"auto_map": {"AutoTokenizer": ["code.Model", None]}, "tokenizer_class": "Strange"}
             (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer))
-        own = json.loads((folder / "open_clip_config.json").read_text())
+        own = read_json(folder / "open_clip_config.json")
         own["model_cfg"]["text_cfg"] = text
         (folder / "open_clip_config.json").write_text(json.dumps(own))
         (folder / "config.json").write_text(json.dumps(config))

@@ -15,6 +15,7 @@ import torch
 from tests.domains_on_disk import small_arguments
 from tests.end_to_end.cutting import counting, cut_in_the_second_epoch
 from tests.end_to_end.killable import differences, last_epoch, outcome, start, wait_for
+from tests.json_files import read_json
 from tllib_ancon import methods
 from tllib_ancon.cli.main import main
 from tllib_ancon.training.adaptation import Adaptation
@@ -108,7 +109,8 @@ def test_a_lost_worker_is_one_line_that_says_what_to_do(adapt, tmp_path, pinned)
     command = adapt("run", *ENDLESS, "-j", "2")
     process = start(command, errors=tmp_path / "errors.txt", pinned=pinned)
     wait_for(lambda: last_epoch(tmp_path / "run") > 0)
-    workers = [child for child in psutil.Process(process.pid).children() if child.status() != psutil.STATUS_ZOMBIE]
+    children = psutil.Process(process.pid).children()
+    workers = [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
     workers[-1].kill()
     process.join()
     assert process.exitcode == 2
@@ -213,17 +215,22 @@ def test_threads_are_recorded_and_others_are_said(adapt, tmp_path, monkeypatch, 
     config = tmp_path / "run" / "config.json"
     words = [word for word in adapt() if word != "--quiet"]
     cut_in_the_second_epoch(monkeypatch, words)
-    assert json.loads(config.read_text())["threads"] == before
+    assert read_json(config)["threads"] == before
     capsys.readouterr()
     seen = []
     train = Adaptation._train_epoch
-    monkeypatch.setattr(Adaptation, "_train_epoch", lambda *args: seen.append(torch.get_num_threads()) or train(*args))
+
+    def counting_threads(*arguments):
+        seen.append(torch.get_num_threads())
+        return train(*arguments)
+
+    monkeypatch.setattr(Adaptation, "_train_epoch", counting_threads)
     assert main([*words, "--threads", str(before + 1)]) == 0
     assert seen == [before + 1]
     (line,) = (line for line in capsys.readouterr().err.splitlines() if "warning" in line)
     assert f"warning: this run began with {before} threads of PyTorch and continues with {before + 1}" in line
     assert torch.get_num_threads() == before
-    assert json.loads(config.read_text())["threads"] == before
+    assert read_json(config)["threads"] == before
 
 
 # Finished, overwritten

@@ -8,6 +8,7 @@ import pytest
 
 from tests.conftest import REFUSED
 from tests.end_to_end.cutting import counting, cut_in_the_second_epoch
+from tests.json_files import read_json
 from tllib_ancon.cli.main import main
 
 SCRIPT = """
@@ -77,7 +78,7 @@ def test_script_then_adaptation(words, tmp_path, capsys, start):
     (tmp_path / "own.toml").write_text("smoothing = 0.2\nquiet = true\n")
     given = words("--start", start, "--config", str(tmp_path / "own.toml"))
     assert main([word for word in given if word != "--quiet"]) == 0
-    config = json.loads((tmp_path / "log" / "adapt" / "config.json").read_text())
+    config = read_json(tmp_path / "log" / "adapt" / "config.json")
     of_the_script = {"arch": "small_cnn", "resize_size": 16, "no_hflip": True}
     of_the_adaptation = {"smoothing": 0.2, "quiet": True, "epochs": 2, "lr": 0.01}
     assert (of_the_script | of_the_adaptation).items() <= config.items()

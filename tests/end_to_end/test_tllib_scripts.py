@@ -1,9 +1,8 @@
 """TLLib's own unmodified example scripts, from their training to the adaptation of the model that they left."""
 
-import json
-
 import pytest
 
+from tests.json_files import read_json
 from tests.layouts import write_classes, write_list
 from tests.toolkit.conftest import EXAMPLES, requires_checkout, requires_tllib
 from tllib_ancon.cli.main import main
@@ -43,12 +42,13 @@ def data(tmp_path_factory):
 )
 def test_script_to_adaptation(data, tmp_path, name, dataset, arch):
     """The adaptation starts from the accuracy that the script printed of its last epoch, which is latest.pth."""
-    words = ["script", str(EXAMPLES / f"{name}.py"), *data[dataset], "-a", arch, *SMALL, "--log", str(tmp_path)]
+    script = str(EXAMPLES / f"{name}.py")
+    words = ["script", script, *data[dataset], "-a", arch, *SMALL, "--log", str(tmp_path)]
     assert main([*words, "--method", "ancon", "--epochs", "1", "--batch-size", "4", "--quiet"]) == 0
-    config = json.loads((tmp_path / "adapt" / "config.json").read_text())
+    config = read_json(tmp_path / "adapt" / "config.json")
     checkpoint = str(tmp_path / "checkpoints" / "latest.pth")
     assert {"checkpoint": checkpoint, "arch": arch, "resize_size": 32, "epochs": 1}.items() <= config.items()
     lines = next(tmp_path.glob("train-*.txt")).read_text().splitlines()
     printed = next(line for line in lines if " * Acc@1" in line).split()[-1]
-    result = json.loads((tmp_path / "adapt" / "result.json").read_text())
+    result = read_json(tmp_path / "adapt" / "result.json")
     assert result["start"]["accuracy"] == pytest.approx(float(printed), abs=1e-2)

@@ -228,14 +228,16 @@ def test_the_csv_of_an_image_without_finite_output(tmp_path):
 def test_labels_that_count_from_one_are_told(capfd):
     line = "no label is 0: they range from 1 to 3, and the model has the classes 0 to 3; if the labels count from 1"
     settings = {**QUICK, "quiet": False}
-    for given, is_told in (
-        ({"labels": LABELS % 3 + 1}, True),
+    from_one = LABELS % 3 + 1
+    calls = (
+        ({"labels": from_one}, True),
         ({"labels": LABELS}, False),
-        ({"answers": LABELS % 3 + 1}, True),
-    ):
+        ({"answers": from_one}, True),
+    )
+    for given, is_told in calls:
         tllib_ancon.adapt(Net(), PIXELS, **settings, **given)
         assert (line in capfd.readouterr().err) == is_told
-    certify(Net(), PIXELS, labels=LABELS % 3 + 1, **HOW)
+    certify(Net(), PIXELS, labels=from_one, **HOW)
     assert line in capfd.readouterr().err
 
 

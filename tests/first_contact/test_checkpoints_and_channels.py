@@ -70,7 +70,8 @@ def test_a_network_of_one_channel_adapts_by_its_path(norm, tmp_path, capfd):
     photos = tmp_path / "photos"
     photos.mkdir()
     for number in range(16):
-        Image.new("L", (32, 32), number * 10).save(photos / f"{number}.png")
+        image = Image.new("L", (32, 32), number * 10)
+        image.save(photos / f"{number}.png")
     start = ["-a", "timm/test_resnet", "--arch-option", "in_chans=1", "--checkpoint", str(checkpoint)]
     words = ["adapt", str(photos), *start, *norm, "--image-size", "32", "--epochs", "1"]
     assert main([*words, "--log", str(tmp_path / "run")]) == 0
@@ -107,7 +108,8 @@ def test_a_model_that_normalises_itself_gets_images_as_they_are(kind, capfd):
     build, levels = INSIDE[kind]
     model = build().eval()
     with torch.no_grad():
-        expected = model(torch.from_numpy(IMAGES).permute(0, 3, 1, 2).float() / 255 * levels).softmax(1)
+        images = torch.from_numpy(IMAGES).permute(0, 3, 1, 2) / 255
+        expected = model(images * levels).softmax(1)
     predicted = tllib_ancon.predict(model, IMAGES, **HOW).probabilities
     np.testing.assert_allclose(predicted, expected, atol=1e-4)
     assert "the model normalises images itself" in capfd.readouterr().err
@@ -143,7 +145,8 @@ def test_a_network_of_a_function_is_tried_with_the_images(command, tmp_path, mon
     photos = tmp_path / "photos"
     photos.mkdir()
     for number in range(16):
-        Image.fromarray(PIXELS[number, :8, :8]).save(photos / f"{number}.png")
+        image = Image.fromarray(PIXELS[number, :8, :8])
+        image.save(photos / f"{number}.png")
     start = ["--model", "of_eight_pixels:build", "--checkpoint", "model.pth", "--image-size", "8", *HALVES]
     end = {"adapt": ["--epochs", "1", "--log", "run"], "predict": ["--out", "p.npz"]}
     assert main([command, "photos", *start, *end[command]]) == 0

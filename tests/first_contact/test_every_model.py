@@ -155,7 +155,9 @@ class Masked(nn.Module):
         self.head = nn.Linear(6, 3)
 
     def forward(self, features, hidden):
-        return self.head(self.norm(features.masked_fill(hidden, 0.0) * (~hidden).any(1, keepdim=True)))
+        is_usable = (~hidden).any(1, keepdim=True)
+        masked = features.masked_fill(hidden, 0.0) * is_usable
+        return self.head(self.norm(masked))
 
 
 def seeded(*layers):
@@ -164,8 +166,9 @@ def seeded(*layers):
 
 
 def series():
-    normal = partial(nn.BatchNorm1d, 8)
-    return seeded(partial(nn.Conv1d, 3, 8, 5), normal, nn.ReLU, nn.Flatten, partial(nn.Linear, 8 * 16, 4))
+    convolution = partial(nn.Conv1d, 3, 8, 5)
+    head = partial(nn.Linear, 8 * 16, 4)
+    return seeded(convolution, partial(nn.BatchNorm1d, 8), nn.ReLU, nn.Flatten, head)
 
 
 def drawn(*shape):
@@ -254,7 +257,8 @@ def test_a_model_comes_back_as_its_own_and_every_function_reads_it_and_its_run(n
     assert not any(name.startswith(kind.head) for name in changed if "weight_u" not in name)
     if kind.like is None:
         expected = expected_probabilities(result.model, kind)
-        assert np.abs(expected - expected_probabilities(kind.build().eval(), kind)).max() > 2 * SAME
+        start = expected_probabilities(kind.build().eval(), kind)
+        assert np.abs(expected - start).max() > 2 * SAME
     else:
         state, expected = reference(kind.like)
         torch.testing.assert_close(after, state)
@@ -327,10 +331,12 @@ def test_a_model_of_ddp_comes_back_in_ddp(tmp_path):
 
 
 def test_a_torchscript_program_predicts_and_does_not_learn():
-    scripted = torch.jit.script(seeded(partial(nn.Conv2d, 3, 4, 32), nn.Flatten).eval())
+    model = seeded(partial(nn.Conv2d, 3, 4, 32), nn.Flatten)
+    scripted = torch.jit.script(model.eval())
     for program in (scripted, torch.jit.freeze(scripted)):
         found = predict(program, PIXELS, **PREPROCESSING).probabilities
-        np.testing.assert_allclose(found, program(normalised()).softmax(1).detach().numpy(), atol=1e-6)
+        expected = program(normalised()).softmax(1).detach()
+        np.testing.assert_allclose(found, expected, atol=1e-6)
         with one_line("TorchScript program does not learn"):
             adapted(NETWORKS["plain"], program)
 
@@ -368,7 +374,8 @@ assert not [name for name in sys.modules if name.startswith("tllib_ancon")]
 
 @pytest.mark.parametrize("precision", ["no", "bf16"])
 def test_the_result_loads_without_this_package_and_has_no_hook(precision, tmp_path):
-    model = seeded(partial(nn.Conv2d, 3, 8, 3), partial(nn.BatchNorm2d, 8), nn.Flatten, partial(nn.Linear, 7200, 4))
+    body = partial(nn.Conv2d, 3, 8, 3), partial(nn.BatchNorm2d, 8)
+    model = seeded(*body, nn.Flatten, partial(nn.Linear, 7200, 4))
     attributes = {name: {*vars(part)} for name, part in model.named_modules()}
     result = adapted(NETWORKS["plain"], model.eval(), mixed_precision=precision).model
     for name, part in result.named_modules():

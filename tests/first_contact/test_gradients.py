@@ -133,7 +133,8 @@ def test_both_heads_of_a_distilled_transformer_are_the_head():
 
 @pytest.mark.parametrize("method", ["ancon-auto", "shot", "tent", "adabn"])
 def test_one_image_gets_a_line_and_its_advice_leads_on(method):
-    model = nn.Sequential(nn.Conv2d(3, 4, 32), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 2)).eval()
+    body = nn.Conv2d(3, 4, 32), nn.BatchNorm2d(4)
+    model = nn.Sequential(*body, nn.Flatten(), nn.Linear(4, 2)).eval()
     with one_line(r"batch-norm needs .* more than one image; pass more images"):
         adapt(model, PIXELS[:1], method=method, **FAST)
     adapt(model, PIXELS[:4], method=method, **FAST)

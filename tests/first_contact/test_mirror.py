@@ -39,7 +39,8 @@ def pictures(sides):
     labels = np.arange(48) % 2
     images = np.random.default_rng(0).integers(0, 60, (48, SIDE, SIDE, 3), dtype=np.uint8)
     for image, label in zip(images if sides else images.swapaxes(1, 2), labels, strict=True):
-        image[:, SIDE // 2 * label : SIDE // 2 * (label + 1)] += 150
+        start = SIDE // 2 * label
+        image[:, start : start + SIDE // 2] += 150
     return images, labels
 
 
@@ -96,7 +97,8 @@ def test_a_mirror_that_changes_some_classes_is_told_from_errors(noise, capfd):
     net = of_patterns(patterns / 20)
     classes = torch.arange(96) % 10
     images = patterns[classes] + noise * torch.randn(96, 3, SIDE, SIDE, generator=generator)
-    pixels = (images / images.std() * 30 + 128).clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).numpy()
+    levels = images / images.std() * 30 + 128
+    pixels = levels.clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).numpy()
     result = tllib_ancon.adapt(net, pixels, epochs=1, lr=1e-5, **LEVEL)
     is_seen = noise < 1
     assert result.config.no_hflip is is_seen
@@ -138,8 +140,9 @@ def test_a_run_is_resumed_and_certified_as_it_began(tmp_path, capfd):
     capfd.readouterr()
     assert adapt(sides=True, log=tmp_path / "run").config.no_hflip is True
     assert "holds this run already" in capfd.readouterr().err
-    predicted = tllib_ancon.predict(network(sides=True), pictures(True)[0], checkpoint=str(tmp_path / "run"))
-    assert (predicted.labels == pictures(True)[1]).all()
+    images, labels = pictures(True)
+    predicted = tllib_ancon.predict(network(sides=True), images, checkpoint=str(tmp_path / "run"))
+    assert (predicted.labels == labels).all()
 
 
 def digits_network(images, labels):
@@ -163,9 +166,11 @@ def test_the_default_does_no_harm_from_mnist_to_usps():
         labels = torch.from_numpy(mnist["train_y"].astype(np.int64))
     with np.load(SHARED / "data" / "digits" / "usps.npz") as usps:
         chosen = np.random.default_rng(0).permutation(len(usps["test_y"]))[:800]
-        target = (usps["test_x"].reshape(-1, 16, 16, 1)[chosen] * 255).astype(np.uint8)
+        levels = usps["test_x"].reshape(-1, 16, 16, 1)[chosen]
+        target = (levels * 255).astype(np.uint8)
         target_labels = usps["test_y"][chosen]
-    net = digits_network(nn.functional.interpolate(images[:, :, 2:26, 2:26], 16), labels)
+    small = nn.functional.interpolate(images[:, :, 2:26, 2:26], 16)
+    net = digits_network(small, labels)
     result = tllib_ancon.adapt(net, target, labels=target_labels, epochs=3, norm_mean=(0.0,), norm_std=(1.0,))
     assert result.config.no_hflip is True
     assert result.metrics[-1]["accuracy"] > result.metrics[0]["accuracy"] - 1.5

@@ -1,7 +1,5 @@
 """Images of more than 8 bits, of more than three bands, and very large ones are read as people mean them."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -10,6 +8,7 @@ from torch import nn
 
 import tllib_ancon
 from tests.data.test_pixels import png16, tiff
+from tests.json_files import read_json
 from tests.networks import Net
 from tests.refusals import one_line
 from tllib_ancon.cli.main import main
@@ -101,18 +100,22 @@ def test_eight_bits_are_not_spoken_of(tmp_path, capfd):
 
 def test_arrays_and_images_in_memory_have_one_range_too():
     deep = [flat(mean * 4095, "uint16") for mean in (*MEANS, 0.98)]
-    tensors = torch.stack([torch.from_numpy(pixels)[None].expand(3, -1, -1) for pixels in deep])
-    for images in (np.stack(deep), np.stack(deep)[..., None], tensors, [Image.fromarray(pixels) for pixels in deep]):
+    channels = [torch.from_numpy(pixels)[None] for pixels in deep]
+    tensors = torch.stack([channel.expand(3, -1, -1) for channel in channels])
+    grey = np.stack(deep)
+    in_memory = [Image.fromarray(pixels) for pixels in deep]
+    for images in (grey, grey[..., None], tensors, in_memory):
         assert brightness(images)[:3] == pytest.approx(MEANS, abs=0.01)
 
 
 def test_a_run_records_the_range_and_later_stages_take_it(tmp_path):
     folder = tmp_path / "images"
     folder.mkdir()
-    folder_of(folder, ".png", write_grey, [flat(mean * 4095, "uint16") for mean in np.linspace(0.02, 0.98, 20)])
+    means = np.linspace(0.02, 0.98, 20)
+    folder_of(folder, ".png", write_grey, [flat(mean * 4095, "uint16") for mean in means])
     model = Net(2).eval()
     result = tllib_ancon.adapt(model, folder, log=tmp_path / "run", method="ancon", epochs=1, quiet=True, **HOW)
-    assert json.loads((tmp_path / "run/config.json").read_text())["pixel_range"] == [0, 4095]
+    assert read_json(tmp_path / "run/config.json")["pixel_range"] == [0, 4095]
     dark = folder_of(tmp_path, ".png", write_grey, [flat(200, "uint16")]) / "0.png"
     of_the_run = tllib_ancon.predict(model, dark, checkpoint=str(tmp_path / "run")).probabilities
     expected = tllib_ancon.predict(result.model, dark, pixel_range=result.config.pixel_range, **HOW).probabilities
@@ -186,7 +189,8 @@ def test_an_orientation_that_is_not_applied_is_told_and_the_advice_leads_on(tmp_
     exif = Image.Exif()
     exif[ExifTags.Base.Orientation] = 6
     for number in range(3):
-        Image.new("RGB", (8, 6)).save(tmp_path / f"{number}.jpg", exif=exif if number else Image.Exif())
+        image = Image.new("RGB", (8, 6))
+        image.save(tmp_path / f"{number}.jpg", exif=exif if number else Image.Exif())
     for call in (tllib_ancon.adapt, tllib_ancon.predict):
         call(Brightness(), tmp_path, **HOW, **({"epochs": 1} if call is tllib_ancon.adapt else {}))
         assert "2 of 3 sampled images have an EXIF orientation, which is not applied" in capfd.readouterr().err
@@ -200,7 +204,8 @@ def test_an_orientation_that_is_not_applied_is_told_and_the_advice_leads_on(tmp_
 def test_transparent_pixels_are_told_and_the_advice_leads_on(call, tmp_path, capfd):
     settings = {**HOW, **({"epochs": 1} if call is tllib_ancon.adapt else {})}
     for number, opacity in enumerate((0, 200, 255)):
-        Image.new("RGBA", (8, 6), (90, 90, 90, opacity)).save(tmp_path / f"{number}.png")
+        image = Image.new("RGBA", (8, 6), (90, 90, 90, opacity))
+        image.save(tmp_path / f"{number}.png")
     call(Brightness(), tmp_path, **settings)
     assert "2 of 3 sampled images have transparent pixels, whose hidden colours are used" in capfd.readouterr().err
     for path in tmp_path.iterdir():

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 
+from tests.json_files import read_json_lines
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.laboratory.finished_runs import read_runs, with_variants
@@ -31,7 +32,8 @@ def write_run(
     """An adaptation in ``out/erm/pair/method-seed`` whose epochs have these accuracies; the last is selected. Where the
     target has no labels, they are not in the record; epochs have votes and δ where they are asked for."""
     source, _, target = pair.rpartition("-")
-    name = f"{method}-seed{seed}{''.join(f',{name}={value}' for name, value in changed.items())}"
+    variant = "".join(f",{name}={value}" for name, value in changed.items())
+    name = f"{method}-seed{seed}{variant}"
     run = out / "erm" / pair.replace("/", "_") / name
     settings = {"root": "ROOT", "source": (source,) if source else (), "target": (target,), "method": method}
     checkpoint = str(write_source(out, source or "clean", seed) / "checkpoints/best.pth")
@@ -67,11 +69,12 @@ def write_predictions(run, images=60, classes=3, **changed):
     votes[np.arange(images), labels] = generator.integers(0, 5, images)
     arrays = {"indices": np.arange(images), "logits": logits, "labels": labels, "features": logits.astype(np.float16)}
     arrays |= {"votes": votes, **changed}
-    np.savez(run / "predictions.npz", **{name: array for name, array in arrays.items() if array is not None})
+    stored = {name: array for name, array in arrays.items() if array is not None}
+    np.savez(run / "predictions.npz", **stored)
 
 
 def change_metrics(run, change):
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    lines = read_json_lines(run / "metrics.jsonl")
     change(lines)
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 

@@ -18,7 +18,8 @@ def names(folder, *varied):
     """Of the figures that are drawn of these runs; none of them is blank."""
     drawn = figures(frame_of(folder, *varied), varied)[0]
     for picture in drawn:
-        assert np.asarray(Image.open(io.BytesIO(picture.png)).convert("L")).std() > 1
+        grey = Image.open(io.BytesIO(picture.png)).convert("L")
+        assert np.asarray(grey).std() > 1
     return [picture.name for picture in drawn]
 
 
@@ -44,9 +45,11 @@ def test_a_box_holds_runs_that_leave_no_other_usual_setting(tmp_path, monkeypatc
     for (smoothing, weighting), accuracy in accuracies.items():
         write_run(tmp_path, "ancon", accuracies=(1, accuracy), smoothing=smoothing, weighting=weighting)
     drawn = {}
-    monkeypatch.setattr(
-        "tllib_ancon.laboratory.figures._boxes", lambda name, title, values, axis: drawn.update({name: list(values)})
-    )
+
+    def remember(name, title, values, axis):
+        drawn[name] = list(values)
+
+    monkeypatch.setattr("tllib_ancon.laboratory.figures._boxes", remember)
     figures(frame_of(tmp_path, "smoothing", "weighting"), ["smoothing", "weighting"])
     assert drawn == {
         "sweep-smoothing": [("λ = 0.1", 50.0), ("λ = 0.3", 60.0)],

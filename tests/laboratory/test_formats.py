@@ -11,7 +11,8 @@ from tllib_ancon.laboratory.tables import ACCURACY, table
 def test_nothing_is_loaded_from_elsewhere(tmp_path):
     write_run(tmp_path, "ancon")
     runs = frame_of(tmp_path)
-    page = rendered("page.html", title="", remarks=[], tables=[table(ACCURACY, runs)], pictures=figures(runs, [])[0])
+    pictures, _ = figures(runs, [])
+    page = rendered("page.html", title="", remarks=[], tables=[table(ACCURACY, runs)], pictures=pictures)
     assert set(re.findall(r"""(?:src|href)\s*=\s*["']?(.{22})""", page)) == {"data:image/png;base64,"}
     assert "url(" not in page
     assert "@import" not in page

@@ -140,10 +140,14 @@ def sleeping(tmp_path, monkeypatch):
                 threading.Thread(target=send).start()
             return started[-1]
 
+        def both_have_printed(lines):
+            sizes = [log.stat().st_size for log in tmp_path.rglob(LOG)]
+            return sizes == [lines] * 2
+
         def send():
             """A signal when both commands have printed as many lines as signals came before, and one."""
             for lines, number in enumerate(numbers, start=1):
-                wait_for(lambda lines=lines: sum(log.stat().st_size == lines for log in tmp_path.rglob(LOG)) == 2)
+                wait_for(lambda lines=lines: both_have_printed(lines))
                 os.kill(os.getpid(), number)
 
         monkeypatch.setattr(local.subprocess, "Popen", start_sleeping)

@@ -51,7 +51,8 @@ def test_published_columns_are_the_columns_of_the_runs(table):
     loaded = plan.load(table)
     for quantity, name in loaded.published.items():
         for severity in (1, 5):
-            rows = [row for read in (numbers.published, numbers.other) for row in read(name.format(severity=severity))]
+            table = name.format(severity=severity)
+            rows = [*numbers.published(table), *numbers.other(table)]
             columns = {pair.split("/")[0] for pair in loaded.pairs}
             printed = {column for row in rows for column in row.values}
             if quantity != "class_accuracy":
@@ -82,7 +83,8 @@ def test_cdan_and_mdd_are_trained_as_tllibs_scripts_train_them(start):
 def test_pairs_are_selected_by_name_pattern_and_group():
     loaded = plan.load("imagenet-c")
     assert loaded.select(pairs=["frost/5"]).pairs == ("frost/5",)
-    assert loaded.select(pairs=["frost/*", "frost/5"]).pairs == tuple(f"frost/{severity}" for severity in range(1, 6))
+    of_frost = loaded.select(pairs=["frost/*", "frost/5"])
+    assert of_frost.pairs == tuple(f"frost/{severity}" for severity in range(1, 6))
     assert len(loaded.select(pairs=["*/5"]).pairs) == 18
     assert "defocus_blur/1" in loaded.select(pairs=["standard"]).pairs
     assert loaded.replace(pairs=["contrast/2", "A-D"]).all_domains == ["A", "D", "contrast/2"]

@@ -55,7 +55,8 @@ def cells(record):
 def mean_is(cells, printed):
     """Whether the mean rounds to the printed number, a tie either way; exact, without dividing."""
     half_unit = Decimal(5).scaleb(Decimal(printed).as_tuple().exponent - 1)
-    return abs(sum(cells) - len(cells) * Decimal(printed)) <= len(cells) * half_unit
+    error = abs(sum(cells) - len(cells) * Decimal(printed))
+    return error <= len(cells) * half_unit
 
 
 @pytest.mark.parametrize("table", METHODS)
@@ -70,7 +71,8 @@ def test_every_cell_is_the_one_printed(table):
     transcribed = records(table)
     columns = [name for name in transcribed[0] if name not in LABELS]
     assert [[record[name] for name in columns] for record in transcribed] == [row for row in printed if row]
-    heads = next(line for line in lines if re.search(r"\bMethod\b.*&", line)).split("&")[1:]
+    head_line = next(line for line in lines if re.search(r"\bMethod\b.*&", line))
+    _, *heads = head_line.split("&")
     for head, column in zip(heads, columns, strict=True):
         name = head.strip().strip("{}").lower()
         assert name.startswith("av") or column.lower().startswith(name.replace("2", "-"))
@@ -95,7 +97,8 @@ def test_other_projects_rows_have_a_source_and_average_their_cells(table):
     off = []
     for record, row in zip(records(f"other_{table}"), rows, strict=True):
         assert row.source == record["source"] != ""
-        assert all(0 <= value <= 100 for value in [*row.values.values(), row.average or 0.0])
+        printed = [*row.values.values(), row.average or 0.0]
+        assert all(0 <= value <= 100 for value in printed)
         if record["average"] and cells(record) and not mean_is(cells(record), record["average"]):
             off.append((table, row.method, record["average"]))
     assert off == [entry for entry in OTHERS_OFF_THEIR_MEAN if entry[0] == table]
@@ -118,7 +121,8 @@ def test_the_files_are_package_data_and_each_is_read():
     setup.read(Path(__file__).resolve().parents[2] / "setup.cfg")
     assert "laboratory/paper/*.csv" in setup["options.package_data"]["tllib_ancon"].split()
     read = {"alexnet_errors", *METHODS, *(f"other_{table}" for table in OTHER_TABLES)}
-    assert {Path(entry.name).stem for entry in FOLDER.iterdir() if entry.name.endswith(".csv")} == read
+    names = [entry.name for entry in FOLDER.iterdir()]
+    assert {Path(name).stem for name in names if name.endswith(".csv")} == read
 
 
 def test_mean_corruption_error_is_the_mean_over_corruptions_of_ratios_to_alexnet():

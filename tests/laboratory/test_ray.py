@@ -1,7 +1,6 @@
 """Runs on a real Ray cluster of two nodes equal those of one machine, also where a node is lost."""
 
 import contextlib
-import json
 import os
 import re
 import shutil
@@ -18,6 +17,7 @@ from tests.domains_on_disk import small_arguments
 from tests.end_to_end.killable import wait_for
 from tests.faults.outcomes import differences, outcome
 from tests.in_this_process import runs_here
+from tests.json_files import read_json
 from tests.refusals import one_line
 from tllib_ancon.cli.commands import COMMANDS
 from tllib_ancon.cli.main import main, parser_of
@@ -119,7 +119,7 @@ def test_a_node_is_lost_and_all_runs_finish_as_on_one_machine(cluster, engine, d
         expected, found = (outcome(folder, "checkpoints/*.pth", "metrics.jsonl") for folder in (here, there))
         assert {"checkpoints/best.pth", "checkpoints/latest.pth", "metrics.jsonl"} == found.keys()
         assert differences(expected, found) == []
-        assert json.loads((there / "config.json").read_text())["threads"] == 1
+        assert read_json(there / "config.json")["threads"] == 1
 
 
 def commands_in(folder):

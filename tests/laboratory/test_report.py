@@ -73,7 +73,8 @@ def test_the_list_of_runs_has_the_settings_that_vary_and_gaps_without_labels(tmp
         write_run(tmp_path, "ancon", "clean-fog/3", labelled=False, smoothing=smoothing)
     made = list(csv.DictReader(runs_csv(frame_of(tmp_path, "smoothing"), ["smoothing"]).splitlines()))
     assert [line["smoothing"] for line in made] == ["0.1", "0.3"]
-    assert [(line["pair"], line["accuracy"], line["last_ece"]) for line in made] == [("fog/3", "", "")] * 2
+    for line in made:
+        assert (line["pair"], line["accuracy"], line["last_ece"]) == ("fog/3", "", "")
 
 
 def test_runs_of_one_table_may_differ_in_what_tells_them_apart_and_no_other_settings(tmp_path):

@@ -24,7 +24,8 @@ from tllib_ancon.laboratory.tables import (
 def numbers(made, name, *columns, kind="measured"):
     """The numbers that a row shows, without their deviations."""
     assert made is not None
-    return [float(made.cells.at[(kind, name), column].strip("*").split()[0]) for column in columns]
+    cells = [made.cells.at[(kind, name), column] for column in columns]
+    return [float(cell.strip("*").split()[0]) for cell in cells]
 
 
 def texts(made, name, kind="measured"):
@@ -37,7 +38,8 @@ def names(made, kind="measured"):
 
 def bold(made):
     """Names of the rows in which a number is bold."""
-    return [name for (_, name), row in made.cells.iterrows() if any("*" in text for text in row)]
+    is_bold = made.cells.map(lambda text: "*" in text).any(axis=1)
+    return [name for _, name in made.cells.index[is_bold]]
 
 
 def noted(made, words):
@@ -94,7 +96,10 @@ def test_the_best_method_of_each_start_is_marked_and_the_start_is_not(two_seeds,
 
 def test_the_published_rows_of_methods_that_were_run_and_the_difference_to_them(two_seeds):
     averages = {"self-training": 61.0, "ancon": 62.0, "gce": 63.0}
-    printed = [Row(method, {"D-A": mean - 11, "A-D": mean + 9}, mean, "paper") for method, mean in averages.items()]
+    printed = []
+    for method, mean in averages.items():
+        cells = {"D-A": mean - 11, "A-D": mean + 9}
+        printed.append(Row(method, cells, mean, "paper"))
     made = table(ACCURACY, two_seeds, printed, [Row("shot", {}, 88.0, "elsewhere")])
     assert list(made.cells) == ["D-A", "A-D", AVERAGE]
     assert names(made, "published") == ["self-training (paper)", "ancon (paper)"]
@@ -211,12 +216,15 @@ def test_the_pair_is_the_unit_and_its_seeds_are_averaged(tmp_path):
     made = paired_table(frame_of(tmp_path))
     by_pair = [(5 - 1 - 1 - 2) / 2, (3 - 3 + 8 - 4) / 2]
     columns = ("accuracy", "standard error", "pairs", "p", "runs above", "runs below", "worst run")
-    expected = [fmean(by_pair), stdev(by_pair) / 2**0.5, 2, ttest_1samp(by_pair, 0).pvalue, 2, 1, -3]
+    standard_error = stdev(by_pair) / 2**0.5
+    p_value = ttest_1samp(by_pair, 0).pvalue
+    expected = [fmean(by_pair), standard_error, 2, p_value, 2, 1, -3]
     assert numbers(made, "ancon − elr", *columns) == pytest.approx(expected, abs=0.005)
     assert numbers(made, "ancon − source-only", "accuracy") == [23.75]
     assert numbers(made, "ancon-auto − self-training", *columns) == [0, 0, 2, 1, 0, 0, 0]
     corrected = _holm(made.cells["p"].astype(float))
-    assert made.cells["p by Holm"].astype(float).tolist() == pytest.approx(corrected.tolist(), abs=1e-3)
+    shown = made.cells["p by Holm"].astype(float)
+    assert shown.tolist() == pytest.approx(corrected.tolist(), abs=1e-3)
     labels = names(made)
     assert labels.count("ancon-auto − ancon") == labels.count("elr − self-training") == 1
     assert "self-training − self-training" not in labels

@@ -28,7 +28,8 @@ def python():
     """Run code in a fresh interpreter that finds this checkout; ``paths`` come first on its path."""
 
     def run(code, *flags, paths=(), cwd=None):
-        search = os.pathsep.join(map(str, (*paths, ROOT, *filter(None, [os.environ.get("PYTHONPATH")]))))
+        folders = [*paths, ROOT, os.environ.get("PYTHONPATH")]
+        search = os.pathsep.join(str(folder) for folder in folders if folder)
         environment = {**os.environ, "PYTHONPATH": search, "OMP_NUM_THREADS": "1"}
         command = [sys.executable, *flags, "-c", code]
         return subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True)

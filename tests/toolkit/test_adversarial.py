@@ -30,7 +30,8 @@ def test_mdd_is_the_formula_with_the_sign_of_a_loss(toolkit, margin):
     source, adversarial_source, target, adversarial_target = outputs(features_dim=K)
     on_source = adversarial_source.softmax(1).gather(1, source.argmax(1, keepdim=True))
     on_target = adversarial_target.softmax(1).gather(1, target.argmax(1, keepdim=True))
-    expected = -margin * on_source.log().mean() - (1 - on_target + 1e-6).clamp(max=1).log().mean()
+    shifted = (1 - on_target + 1e-6).clamp(max=1)
+    expected = -margin * on_source.log().mean() - shifted.log().mean()
     loss = toolkit.mdd(margin)(source, adversarial_source, target, adversarial_target)
     torch.testing.assert_close(loss, expected)
 

@@ -110,7 +110,8 @@ def test_a_folder_of_domains_has_the_interface_of_a_dataset(datasets, photos):
     assert len(source) == 6
     assert len(target) == 9
     assert source[0] == ((24, 24), 0)
-    assert [label for _, label in target.samples] == target.targets == [0] * 3 + [1] * 3 + [2] * 3
+    assert target.targets == [0] * 3 + [1] * 3 + [2] * 3
+    assert [label for _, label in target.samples] == target.targets
     assert datasets.ImageFolder.domains(str(photos)) == ["more", "part", "summer", "winter"]
     assert pickle.loads(pickle.dumps(source)).samples == source.samples  # a spawned loading process gets it
 
@@ -219,6 +220,5 @@ def test_a_script_gets_an_unknown_dataset_or_none(datasets, tmp_path, capsys, fl
     assert main(["script", str(tmp_path / "erm.py"), "photos", "-d", "Photos"]) == 2
     assert capsys.readouterr().err.splitlines()[1:] == [f"tllib-ancon: error: {expected}"]
     if flag:
-        assert run_script(tmp_path / "erm.py", ["photos", "-d", "ImageFolder"]).arguments == argparse.Namespace(
-            root="photos", data="ImageFolder"
-        )
+        result = run_script(tmp_path / "erm.py", ["photos", "-d", "ImageFolder"])
+        assert result.arguments == argparse.Namespace(root="photos", data="ImageFolder")

@@ -12,7 +12,8 @@ IMAGES = 24
 
 def network():
     torch.manual_seed(0)
-    return nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3)).eval()
+    first = nn.Linear(48, 6), nn.BatchNorm1d(6), nn.ReLU()
+    return nn.Sequential(nn.Flatten(), *first, nn.Linear(6, 3)).eval()
 
 
 def adapt(model=None, images=IMAGES, labels=True, **settings):

@@ -56,7 +56,7 @@ def test_every_way_in_makes_the_same_run(domains, source_checkpoint, tmp_path):
     configured = tllib_ancon.adapt(AdaptConfig(**settings))
     written = torch.load(tmp_path / "command" / "checkpoints" / "best.pth", weights_only=True)
     for result in (called, configured):
-        assert all(torch.equal(tensor.cpu(), written[name]) for name, tensor in result.model.state_dict().items())
+        assert differences(dict(result.model.state_dict()), written) == []
     dark = tllib_ancon.data.open_domain(str(domains), "ImageList", ["dark"])
     expected, found = (tllib_ancon.predict(model, dark, workers=0) for model in (tmp_path / "call", called.model))
     np.testing.assert_allclose(found.probabilities, expected.probabilities, atol=1e-6)
@@ -90,11 +90,17 @@ def test_what_is_refused(changed, message):
 
 @pytest.mark.parametrize(("side", "in_training"), [(16, "shifted by up to 2 pixels"), (64, "cropped at random")])
 def test_arrays_keep_their_size_and_are_seen_whole(side, in_training, capsys):
-    pixels = 2 * np.random.default_rng(0).integers(1, 128, (8, side, side, 3), dtype=np.uint8)
+    generator = np.random.default_rng(0)
+    pixels = 2 * generator.integers(1, 128, (8, side, side, 3), dtype=np.uint8)
     whole = torch.from_numpy(pixels).permute(0, 3, 1, 2) / 255
     seen = {True: [], False: []}
     model = net()
-    model.register_forward_pre_hook(lambda module, args: seen[torch.is_grad_enabled()].append(args[0].cpu().clone()))
+
+    def remember(module, inputs):
+        (images,) = inputs
+        seen[torch.is_grad_enabled()].append(images.cpu().clone())
+
+    model.register_forward_pre_hook(remember)
     settings = {"norm_mean": (0.0,) * 3, "norm_std": (1.0,) * 3}
     result = tllib_ancon.adapt(model, pixels, **{**QUICK, "quiet": False}, **settings)
     assert result.config.image_size == side
@@ -113,5 +119,6 @@ def test_arrays_of_another_shape_or_with_a_setting_are_resized(shape, settings, 
     sizes = []
     model = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, CLASSES))
     model.register_forward_pre_hook(lambda module, args: sizes.append(args[0].shape[2:]))
-    tllib_ancon.predict(model, np.zeros((4, *shape, 3), np.uint8), workers=0, **HALVES, **settings)
+    images = np.zeros((4, *shape, 3), np.uint8)
+    tllib_ancon.predict(model, images, workers=0, **HALVES, **settings)
     assert {*sizes} == {(side, side)}

@@ -80,7 +80,8 @@ def naive_training(run, options):
             y, f = model(torch.cat([x_s, x_t]))
             half = len(x_s)
             loss = nn.functional.cross_entropy(y[:half], labels)
-            loss = loss + options.trade_off * adversary(y[:half], f[:half], y[half:], f[half:])
+            transfer_loss = adversary(y[:half], f[:half], y[half:], f[half:])
+            loss = loss + options.trade_off * transfer_loss
             if hasattr(model, "step"):  # mdd.py; in cdan.py the layer counts by itself
                 model.step()
             optimizer.zero_grad()

@@ -1,7 +1,6 @@
 """``check`` states each fact about a model and images, in Python and on the command line, and changes neither."""
 
 import dataclasses
-import json
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +12,10 @@ from torch import nn
 
 import tllib_ancon
 from tests.domains_on_disk import write_domain
+from tests.end_to_end.killable import differences
 from tests.first_contact.test_mirror import network
 from tests.first_contact.test_mirror import pictures as pictures_of_sides
+from tests.json_files import read_json
 from tests.networks import state_of
 from tllib_ancon import check
 from tllib_ancon.cli.main import main
@@ -65,8 +66,10 @@ def flat(*ends):
 
 def pictures(count=24, most=256):
     """Noise with one strong colour each."""
-    images = np.random.default_rng(0).integers(0, most // 2, (count, 32, 32, 3)).astype(np.uint8)
-    images[np.arange(count), ..., np.arange(count) % 3] += np.uint8(most // 2 - 1)
+    generator = np.random.default_rng(0)
+    images = generator.integers(0, most // 2, (count, 32, 32, 3)).astype(np.uint8)
+    numbers = np.arange(count)
+    images[numbers, ..., numbers % 3] += np.uint8(most // 2 - 1)
     return images
 
 
@@ -127,7 +130,8 @@ def test_a_timm_checkpoint_on_a_folder(words, tmp_path, capsys):
     assert main([*words, "--out", str(tmp_path / "look"), "--json", str(tmp_path / "facts.json")]) == 0
     shown = capsys.readouterr().out
     lines = shown.splitlines()
-    assert [line[2:18].rstrip().replace(" ", "_") for line in lines[: len(FACTS)]] == FACTS
+    names = [line[2:18].rstrip() for line in lines[: len(FACTS)]]
+    assert [name.replace(" ", "_") for name in names] == FACTS
     for expected in (
         f"24 images of photos; the first is {words[1]}/blue/002.png  [--data, --target]",
         "? classes         3 classes; the model has no names for them; ",
@@ -144,7 +148,7 @@ def test_a_timm_checkpoint_on_a_folder(words, tmp_path, capsys):
         assert expected in shown
     assert "evaluation" not in shown  # it is no flag
     assert lines[-1] == f"images as the network gets them: {tmp_path / 'look' / 'images.png'}"
-    facts = json.loads((tmp_path / "facts.json").read_text())
+    facts = read_json(tmp_path / "facts.json")
     assert [*facts] == [*FACTS, "picture"]
     assert facts["classes"]["values"] == {"number": 3, "model": [], "images": []}
     assert facts["cost"]["values"]["seconds"] > 0
@@ -175,7 +179,7 @@ def test_in_python_the_model_and_random_numbers_are_unchanged():
     assert [*result.facts] == FACTS
     second = str(result).splitlines()[1]
     assert second == "  classes         3 classes; the model has no names for them  [`class_names`]"
-    assert all(torch.equal(tensor, before[name]) for name, tensor in state_of(model).items())
+    assert differences(before, state_of(model)) == []
     assert model.training
     assert not model.norm.training
     assert model.head.training
@@ -271,7 +275,8 @@ def test_tensors_of_any_shape_are_described(tmp_path):
 
 
 def test_arrays_by_name():
-    arrays = {"input": np.zeros((20, 5, 4), np.float32), "weight": np.ones((20, 5, 1), np.float32)}
+    weights = np.ones((20, 5, 1), np.float32)
+    arrays = {"input": np.zeros((20, 5, 4), np.float32), "weight": weights}
 
     class Weighted(nn.Linear):
         def forward(self, input, weight):
@@ -285,13 +290,15 @@ def test_arrays_by_name():
 @pytest.mark.parametrize("count", [24, 3])
 def test_the_picture_shows_the_images_as_the_network_gets_them(count, tmp_path):
     """Tiles lie where they should, in the colours of the decoded images."""
-    images = np.stack([np.full((32, 32, 3), (40 + 8 * number, 200, 9 * number), np.uint8) for number in range(count)])
+    colours = [(40 + 8 * number, 200, 9 * number) for number in range(count)]
+    images = np.stack([np.full((32, 32, 3), colour, np.uint8) for colour in colours])
     result = checked(images=images, out=tmp_path / "look")
     assert result.picture == tmp_path / "look" / "images.png"
     drawn = np.asarray(Image.open(result.picture).convert("RGB")).astype(int)
     assert drawn.shape[1] >= 1200
     corners = []
-    for colour in images[np.unique(np.linspace(0, count - 1, 8).astype(int)), 0, 0]:
+    shown = np.unique(np.linspace(0, count - 1, 8).astype(int))
+    for colour in images[shown, 0, 0]:
         is_tile = (abs(drawn - colour) <= 1).all(2)
         assert is_tile.sum() > 280 * 280
         corners.append(tuple(np.argwhere(is_tile)[0]))

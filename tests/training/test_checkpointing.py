@@ -171,7 +171,8 @@ def test_damage_and_objects_are_refused_and_nothing_is_run(tmp_path):
     np.savez(path, logits=LOGITS)
     with one_line(r"cannot be read as predictions .*'indices'"):
         read_predictions(tmp_path)
-    np.savez(path, indices=np.array([bomb], dtype=object), logits=np.array([bomb], dtype=object))
+    objects = np.array([bomb], dtype=object)
+    np.savez(path, indices=objects, logits=objects)
     for content in (path.read_bytes(), pickle.dumps(bomb), b"PK"):
         path.write_bytes(content)
         with one_line("cannot be read as arrays"):

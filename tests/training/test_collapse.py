@@ -20,7 +20,8 @@ IMAGES = CENTRES[LABELS] + 2 * torch.randn(48, 3, 4, 4, generator=GENERATOR)
 @cache
 def source_model():
     torch.manual_seed(0)
-    network = nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.ReLU(), nn.Linear(6, 3))
+    hidden = nn.Linear(48, 6), nn.ReLU()
+    network = nn.Sequential(nn.Flatten(), *hidden, nn.Linear(6, 3))
     return fit(network, [(IMAGES, LABELS)] * 25)
 
 

@@ -102,7 +102,8 @@ def test_what_cannot_be_adapted_says_why(photos):
     images = list(torch.randn(8, 3, 8, 8))
     named, integers = (nn.Sequential(nn.Flatten(), nn.Linear(192, 5)) for _ in range(2))
     named.quantization_method = "bitsandbytes"
-    integers[1].weight = nn.Parameter(integers[1].weight.detach().to(torch.int8), requires_grad=False)
+    weight = integers[1].weight.detach().to(torch.int8)
+    integers[1].weight = nn.Parameter(weight, requires_grad=False)
     quantised = {"quantization_method": named, "torch.int8": integers}
     if "qnnpack" in torch.backends.quantized.supported_engines:
         torch.backends.quantized.engine = "qnnpack"

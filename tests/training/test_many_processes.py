@@ -94,7 +94,8 @@ class Interleaved(EpochSampler):
         for sampler in self.samplers:
             sampler.epoch = self.epoch
         keys = torch.tensor([list(sampler) for sampler in self.samplers])
-        return iter(keys.unflatten(1, (-1, self.batch)).transpose(0, 1).flatten().tolist())
+        batches = keys.unflatten(1, (-1, self.batch))
+        return iter(batches.transpose(0, 1).flatten().tolist())
 
 
 def build(target, folder, batch_size, **options):
@@ -161,7 +162,8 @@ def outcome(adaptation):
 
 def source_only(source, folder, batch_size):
     torch.manual_seed(0)
-    model = BottleneckClassifier(Encoder(), 3, nn.Linear(6, 5), nn.Linear(5, 3), features_dim=5, finetune=False)
+    layers = nn.Linear(6, 5), nn.Linear(5, 3)
+    model = BottleneckClassifier(Encoder(), 3, *layers, features_dim=5, finetune=False)
     run = RunDirectory(folder)
     options = PretrainConfig(epochs=EPOCHS, batch_size=batch_size, lr=0.1, workers=0, quiet=True)
     prepared = PreparedImages(options, [], source, UNDECIDED, Transforms(contrasting, contrasting))
@@ -241,17 +243,20 @@ def one_of_many(root, out):
     domains = [open_domain(root, "ImageList", [name]) for name in ("bright", "dark")]
     target = domains[1]
     with double_precision():
-        variants = {
-            name: adversarial_state(adversarial(domains, out / name, BATCH, **settings))
-            for name, settings in ADVERSARIAL.items()
-        }
+        against = {}
+        for name, settings in ADVERSARIAL.items():
+            training = adversarial(domains, out / name, BATCH, **settings)
+            against[name] = adversarial_state(training)
     usual = adversarial_state(adversarial(domains, out / "usual", BATCH, plain=False, method="cdan"))
+    variants = {}
+    for name, variant in VARIANTS.items():
+        variants[name] = outcome(build(target, out / name, BATCH, **variant))
     return {
-        "variants": {name: outcome(build(target, out / name, BATCH, **variant)) for name, variant in VARIANTS.items()},
+        "variants": variants,
         "source": trained(source_only(target, out / "source", BATCH)),
         "statistics": statistics(target, out / "statistics"),
         "evaluated": evaluated(target, SIZES),
-        "adversarial": variants,
+        "adversarial": against,
         "with batch-norm": usual,
     }
 

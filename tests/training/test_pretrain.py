@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.domains_on_disk import small_arguments
+from tests.json_files import read_json
 from tllib_ancon.cli.main import main
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.self_training.pseudo_label import belief_matching_loss
@@ -33,7 +34,8 @@ def test_the_flags_reach_the_loss(domains, tmp_path):
     flags = ("", "--label-smoothing 0.1", "--loss belief-matching --belief-coefficient 0.01")
     for number, more in enumerate(flags):
         log = tmp_path / str(number)
-        assert main(["pretrain", *small_arguments(domains), "--epochs", "1", "--log", str(log), *more.split()]) == 0
+        words = [*small_arguments(domains), "--epochs", "1", "--log", str(log)]
+        assert main(["pretrain", *words, *more.split()]) == 0
         losses.add(json.loads((log / "metrics.jsonl").read_text().splitlines()[0])["loss"])
     assert len(losses) == len(flags)
 
@@ -48,7 +50,7 @@ def test_a_tracker_gets_the_numbers_of_a_source_model(domains, tmp_path):
 def test_a_digit_network_has_its_size_by_default_and_another_is_one_line(domains, tmp_path, refused):
     words = f"pretrain {domains} -d ImageList -s bright -a shot_lenet --epochs 1 -b 8".split()
     assert main([*words, "--log", str(tmp_path / "run")]) == 0
-    assert json.loads((tmp_path / "run" / "config.json").read_text())["image_size"] == 28
+    assert read_json(tmp_path / "run" / "config.json")["image_size"] == 28
     error = refused([*words, "--image-size", "32", "--log", str(tmp_path / "other")])
     assert "the model cannot be called on images of shape (8, 1, 32, 32)" in error
     assert error.endswith("; pass the --image-size that the network takes")

@@ -1,13 +1,12 @@
 """A user is told of an adaptation what its result holds, and a tracker gets every number."""
 
-import json
-
 import pytest
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
 import tllib_ancon
+from tests.json_files import read_json
 from tests.training import small
 from tllib_ancon.laboratory.report import write_report
 from tllib_ancon.training.progress import result_summary
@@ -63,14 +62,16 @@ def test_a_choice_without_a_score_shows_none(criterion):
 
 def adapt(run, **settings):
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 3))
+    hidden = nn.Linear(12, 8), nn.ReLU()
+    model = nn.Sequential(nn.Flatten(), *hidden, nn.Linear(8, 3))
     images = TensorDataset(torch.randn(40, 3, 2, 2))
     return tllib_ancon.adapt(model, images, labels=[0] * 40, epochs=2, workers=0, log=run, **settings)
 
 
 @pytest.mark.parametrize(("images", "warns"), [(1, True), (15, True), (16, False)])
 def test_few_images_are_one_line(images, warns, capsys):
-    model = nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.ReLU(), nn.Linear(6, 3))
+    hidden = nn.Linear(48, 6), nn.ReLU()
+    model = nn.Sequential(nn.Flatten(), *hidden, nn.Linear(6, 3))
     small.adapt(model, images, method="self-training", criterion="last", batch_size=1, quiet=False)
     assert (f"only {images} of at least 16 images" in capsys.readouterr().err) == warns
 
@@ -80,7 +81,7 @@ def test_no_epoch_above_the_source_model_is_said(tmp_path, capsys, lr, better):
     run = tmp_path / "run"
     adapt(run, method="self-training", lr=lr)
     said = capsys.readouterr().err
-    result = json.loads((run / "result.json").read_text())
+    result = read_json(run / "result.json")
     remark = "no epoch scores above the source model"
     assert result["better_than_start"] is better
     assert (result["selected"]["infomax"] > result["start"]["infomax"]) == better

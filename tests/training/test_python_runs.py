@@ -12,6 +12,7 @@ from torch.utils.data import TensorDataset
 from torchvision import models
 
 import tllib_ancon
+from tests.end_to_end.killable import differences
 from tests.networks import HALVES, transformer
 from tests.refusals import one_line
 from tllib_ancon.cli.main import main
@@ -73,8 +74,10 @@ def folder(tmp_path_factory):
     (folder / "photos").mkdir()
     (folder / "networks.py").write_text(MODULE)
     for number in range(IMAGES):
-        pixels = generator.integers(0, 20 + 9 * number, (32, 32, 3), dtype=np.uint8) * (1, 1, number % 2)
-        Image.fromarray(pixels.astype(np.uint8)).save(folder / "photos" / f"{number:02d}.png")
+        pixels = generator.integers(0, 20 + 9 * number, (32, 32, 3), dtype=np.uint8)
+        pixels[..., 2] *= number % 2
+        image = Image.fromarray(pixels)
+        image.save(folder / "photos" / f"{number:02d}.png")
     return folder
 
 
@@ -125,7 +128,7 @@ def test_every_command_goes_on_from_its_directory(made, flags, folder, tmp_path,
     order = np.argsort(written["paths"])
     np.testing.assert_allclose(written["probabilities"][order], expected.probabilities, atol=1e-6)
     source = torch.load(folder / name / "checkpoints" / "source.pth", weights_only=True)
-    assert all(torch.equal(tensor, source[key]) for key, tensor in model.state_dict().items())
+    assert differences(dict(model.state_dict()), source) == []
 
 
 @pytest.mark.parametrize(
@@ -168,8 +171,10 @@ def test_the_session_is_one_for_python_and_the_command(made, flags, folder, caps
 
 def test_a_run_on_tensors_asks_how_images_are_prepared(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(folder)
-    model = nn.Sequential(nn.Flatten(), nn.Linear(1200, 6), nn.BatchNorm1d(6), nn.Linear(6, 3))
-    result = tllib_ancon.adapt(model, TensorDataset(torch.randn(IMAGES, 3, 20, 20)), log=tmp_path / "run", **QUICK)
+    hidden = nn.Linear(1200, 6), nn.BatchNorm1d(6)
+    model = nn.Sequential(nn.Flatten(), *hidden, nn.Linear(6, 3))
+    images = TensorDataset(torch.randn(IMAGES, 3, 20, 20))
+    result = tllib_ancon.adapt(model, images, log=tmp_path / "run", **QUICK)
     assert result.certify(workers=0).question is not None
     with one_line("the preprocessing of this network is unknown"):
         tllib_ancon.predict(model, "photos", checkpoint=str(tmp_path / "run"), workers=0)

@@ -1,7 +1,6 @@
 """A run's folder survives kills, full disks and damage, and what others plant there is refused."""
 
 import errno
-import json
 import os
 import resource
 import threading
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.json_files import read_json_lines
 from tests.refusals import one_line
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training import files
@@ -64,7 +64,7 @@ def cut_or_whole(path, finished):
 def assert_agreement(path, epochs):
     """``latest.pth``, ``best.pth`` and ``metrics.jsonl`` are those of so many epochs."""
     best = max((epoch for epoch in SELECTED if epoch < epochs), default=None)
-    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    lines = read_json_lines(path / "metrics.jsonl")
     assert lines == [{"epoch": epoch} for epoch in range(epochs)]
     assert load(path, LATEST)["weight"][0] == epochs - 1
     assert best is None or load(path, BEST)["weight"][0] == best
@@ -149,7 +149,12 @@ def test_files_and_their_folder_reach_the_disk_before_and_after_the_rename(tmp_p
     replace = os.replace
     name = lambda descriptor: Path(os.readlink(f"/proc/self/fd/{descriptor}")).name  # noqa: E731
     monkeypatch.setattr(files.os, "fsync", lambda descriptor: calls.append(f"fsync {name(descriptor)}"))
-    monkeypatch.setattr(files.os, "replace", lambda a, b: (calls.append(f"replace {b.name}"), replace(a, b)))
+
+    def recorded(path, target):
+        calls.append(f"replace {target.name}")
+        replace(path, target)
+
+    monkeypatch.setattr(files.os, "replace", recorded)
     files.write_whole(tmp_path / "file", lambda file: file.write(b"content"))
     assert calls == ["fsync file.partial", "replace file", f"fsync {tmp_path.name}"]
 
@@ -184,7 +189,8 @@ def test_an_epoch_is_written_while_the_caller_changes_its_weights_and_what_follo
     go.set()
     run.save_epoch({"parts": {"model": model}}, metrics, False)
     assert {"state.pth", "best.pth", "latest.pth", "metrics.jsonl"} <= set(found)
-    assert [run.load(name)["weight"][0] for name in (LATEST, BEST, "source.pth")] == [2, 1, 1]
+    stored = [run.load(name) for name in (LATEST, BEST, "source.pth")]
+    assert [state["weight"][0] for state in stored] == [2, 1, 1]
     run.close()
 
 
@@ -240,8 +246,10 @@ def test_a_partial_copy_is_refused_and_what_follows_from_the_state_is_written_ag
     whole = path.read_bytes()
     if damage == "missing":
         path.unlink()
+    elif damage == "shorter":
+        path.write_bytes(whole[:-5])
     else:
-        path.write_bytes(whole[:-5] if damage == "shorter" else bytes([whole[0] ^ 1]) + whole[1:])
+        path.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
     if (finished, name) in REFUSED:
         with one_line(REFUSED[finished, name]):
             train(tmp_path)

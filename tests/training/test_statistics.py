@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import tllib_ancon
-from tests.networks import fit
+from tests.networks import fit, normalised
 from tests.training.small import adapt
 from tllib_ancon.training.running_statistics import RunningStatistics
 
@@ -24,7 +24,8 @@ def stripes(num_images, brightness, seed):
     frequency = 2 + 2.2 * (np.arange(num_images) % CLASSES) + 0.4 * random.random(num_images)
     position = np.cos(angle) * columns + np.sin(angle) * rows
     turns = frequency[:, None, None] * position
-    wave = 0.5 + 0.5 * np.sin(2 * np.pi * turns + phase[:, None, None])
+    angles = 2 * np.pi * turns + phase[:, None, None]
+    wave = 0.5 + 0.5 * np.sin(angles)
     colour = 255 * brightness * (0.4 + 0.6 * random.random((num_images, 1, 1, 3)))
     noise = random.normal(0, 11, (num_images, 32, 32, 3))
     return np.clip(wave[..., None] * colour + noise, 0, 255).astype(np.uint8)
@@ -36,7 +37,7 @@ def source_model():
     first = [nn.Conv2d(3, 16, 5, 2, 2, bias=False), nn.BatchNorm2d(16), nn.ReLU()]
     second = [nn.Conv2d(16, 32, 3, 2, 1, bias=False), nn.BatchNorm2d(32), nn.ReLU()]
     network = nn.Sequential(*first, *second, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, CLASSES))
-    images = (torch.from_numpy(stripes(320, 1.0, 0)).permute(0, 3, 1, 2) / 255 - 0.5) / 0.5
+    images = normalised(stripes(320, 1.0, 0))
     labels = torch.arange(320) % CLASSES
     batches = [batch for _ in range(15) for batch in torch.randperm(320).split(32)]
     return fit(network, ((images[batch], labels[batch]) for batch in batches), lr=3e-3)

@@ -1,6 +1,5 @@
 """Labels of the target that teach, and those that certify: no image does both."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ from torch import nn
 import tllib_ancon
 from tests.domains_on_disk import CLASSES, small_arguments
 from tests.end_to_end.killable import differences
+from tests.json_files import read_json
 from tests.networks import PIXELS, PREPROCESSING, Net, state_of
 from tests.refusals import one_line
 from tests.training import small
@@ -100,7 +100,8 @@ def test_answers_name_images_by_the_paths_that_people_type(tmp_path, monkeypatch
     expected = None
     for number, folder in enumerate(["", "photos/", f"{tmp_path}/photos/"]):
         file = Path(f"answers{number}.csv")
-        file.write_text("".join(f"{folder}{photo.name},{place % 2}\n" for place, photo in enumerate(photos)))
+        lines = [f"{folder}{photo.name},{place % 2}\n" for place, photo in enumerate(photos)]
+        file.write_text("".join(lines))
         settings = {"answers": file, "epochs": 1, "workers": 0, "quiet": True, **PREPROCESSING}
         state = state_of(tllib_ancon.adapt(Net(), "photos", **settings).model)
         expected = expected or state
@@ -133,7 +134,7 @@ def run(domains, source_checkpoint, tmp_path):
 
 
 def recorded(run):
-    return json.loads((run / "config.json").read_text())
+    return read_json(run / "config.json")
 
 
 def test_one_stream_of_labels_teaches_and_certifies(run, domains, tmp_path, capsys):
@@ -156,7 +157,7 @@ def test_one_stream_of_labels_teaches_and_certifies(run, domains, tmp_path, caps
     capsys.readouterr()
     assert main(["certify", str(first), "-j", "0", "--answers", str(file)]) == 0
     shown = capsys.readouterr().out
-    certificate = json.loads((first / "certificate.json").read_text())
+    certificate = read_json(first / "certificate.json")
     assert certificate["images"] == len(positions_of_first)
     assert f"the {len(positions_of_first)} images that may not teach certify: of 41 answers " in shown
     assert certificate["labels"] > 1 or certificate["settled"]

@@ -11,6 +11,7 @@ from torch import nn
 import tllib_ancon
 from tests.domains_on_disk import adapt_arguments, small_arguments
 from tests.end_to_end.killable import differences
+from tests.networks import normalised
 from tests.refusals import one_line
 from tests.self_training.neighborhoods import few_neighbors
 from tllib_ancon import methods
@@ -42,12 +43,12 @@ class Student(nn.Sequential):
     def __init__(self, names=None):
         torch.manual_seed(21)
         pooled = nn.AdaptiveAvgPool2d(1), nn.Flatten()
-        super().__init__(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), *pooled, nn.Linear(6, 3))
+        body = nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU()
+        super().__init__(*body, *pooled, nn.Linear(6, 3))
         self[5].weight.data *= 20
         self.class_names = names
-        normalised = (torch.from_numpy(PICTURES).permute(0, 3, 1, 2).float() / 255 - 0.5) / 0.5
         for _ in range(50):
-            self(normalised)  # for the statistics of batch-norm
+            self(normalised(PICTURES))  # for the statistics of batch-norm
         self.eval()
 
 

@@ -18,7 +18,8 @@ SIDE = 8
 
 def network():
     torch.manual_seed(0)
-    return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(3 * SIDE**2), nn.Linear(3 * SIDE**2, CLASSES)).eval()
+    width = 3 * SIDE**2
+    return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(width), nn.Linear(width, CLASSES)).eval()
 
 
 def adapt(images, **settings):
@@ -69,7 +70,8 @@ def test_a_second_view_that_predicts_the_same_changes_nothing_and_another_one_do
     def loss(second_view):
         sizes = {"num_samples": 6, "num_classes": CLASSES, "feature_dim": 4, "total_steps": 2}
         method = methods.create(name, **sizes, **few_neighbors(name, 2, 2))
-        method.begin_epoch(0, torch.arange(6), features, torch.linspace(-1, 1, 18).view(6, 3))
+        first_logits = torch.linspace(-1, 1, 18).view(6, 3)
+        method.begin_epoch(0, torch.arange(6), features, first_logits)
         return method(torch.arange(6), logits, features, second_view)
 
     torch.testing.assert_close(loss(None), loss((logits, features)))
@@ -98,9 +100,12 @@ def test_a_step_at_the_fitted_rate_changes_predictions_by_a_part_of_what_two_vie
     def predict(batch):
         return torch.stack([layer(batch), layer(batch.flip(1))]).softmax(2)
 
-    rate = fitted_rate(1e-3, batches, [*layer.parameters()], lambda batch: layer(batch).square().sum(), predict)
+    def loss(batch):
+        return layer(batch).square().sum()
+
+    rate = fitted_rate(1e-3, batches, [*layer.parameters()], loss, predict)
     before = predict(batches[1]).detach()
-    layer(batches[0]).square().sum().backward()
+    loss(batches[0]).backward()
     torch.optim.SGD(layer.parameters(), rate).step()
     change = (predict(batches[1])[0] - before[0]).abs().mean()
     views = (before[1] - before[0]).abs().mean()
