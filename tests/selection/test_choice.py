@@ -31,8 +31,8 @@ def test_best_epoch_is_the_first_best(scores, criterion, expected):
 
 
 def test_an_adaptation_chooses_by_a_score_or_takes_the_last_epoch():
-    assert {*get_args(Criterion)} == {*CRITERIA, "last", "none"}
-    assert [chosen(METRICS, name) for name in ("infomax", "last", "none")] == [1, 2, 2]
+    assert {*get_args(Criterion)} == {*CRITERIA, "last"}
+    assert [chosen(METRICS, name) for name in ("infomax", "last")] == [1, 2]
     assert [better_than_start(METRICS[0], METRICS[1], name) for name in ("infomax", "last")] == [True, None]
     assert better_than_start(METRICS[1], METRICS[1], "infomax") is False
 

@@ -122,7 +122,7 @@ def test_what_is_not_refused():
 
 
 @pytest.mark.parametrize(
-    ("criterion", "images", "adapted", "batch"), [("infomax", 50, 45, 45), ("last", 50, 50, 50), ("none", 100, 100, 64)]
+    ("criterion", "images", "adapted", "batch"), [("infomax", 50, 45, 45), ("last", 50, 50, 50), ("last", 100, 100, 64)]
 )
 def test_what_selects_nothing_holds_nothing_out_and_a_batch_fits(criterion, images, adapted, batch, steps):
     result = adapt(images=images, criterion=criterion, epochs=6, batch_size=None)

@@ -16,7 +16,7 @@ from tllib_ancon.config.types import Area, NotNegative, Number, Share
 from tllib_ancon.runtime.errors import unknown_name
 from tllib_ancon.runtime.types import Options
 
-Criterion = Literal["infomax", "corr_c", "mean_entropy", "last", "none"]
+Criterion = Literal["infomax", "corr_c", "mean_entropy", "last"]
 BatchNorm = Literal["target", "source", "mixed"] | Annotated[float, Interval(ge=0, le=1)]
 
 CRITERIA_OF_AN_EPOCH = ("infomax", "corr_c", "mean_entropy")
@@ -48,7 +48,7 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     """how to adapt: self-training, gce, shot, shot-im, nrc, aad, tent, eta, adabn, a method of another package, or elr,
     ancon or ancon-auto, which also follow other methods after a plus, such as gce+ancon"""
     criterion: Criterion = "infomax"
-    """Criterion that selects the epoch, without labels. last or none: the last epoch, and no image is held out.
+    """Criterion that selects the epoch, without labels. last: the last epoch, and no image is held out.
     Default: last with ancon-auto, else infomax."""
     adapted: Literal["all", "all-but-head", "norm-affine", "as-given"] = DECIDED_LATER
     """Parameters to train. as-given: those with requires_grad (default if some are frozen). Other values unfreeze.
