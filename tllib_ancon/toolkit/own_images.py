@@ -142,12 +142,9 @@ def _open(dataset: Any, layout: str, root: str, task: str, transform: Any = None
         _sources[key] = dataset
 
 
-def _images(dataset: Any, num_classes: int | None = None) -> _LabelledImages:
+def _images(dataset: Any) -> _LabelledImages:
     """The images of the dataset's domain."""
-    options: dict[str, Any] = {}
-    if "num_classes" in layout_of(dataset.layout).settings:  # other layouts find their classes in the folder
-        options["num_classes"] = num_classes
-    domain = open_domain(dataset.root, dataset.layout, [dataset.task], **options)
+    domain = open_domain(dataset.root, dataset.layout, [dataset.task])
     if domain.labels is None:
         raise UserError(
             f"{dataset.root}: the images of {dataset.task} have no labels, and TLLib's scripts compute the accuracy on "
@@ -162,8 +159,11 @@ def _take_same_classes(dataset: Any, source: Any) -> None:
         images = _images(dataset)
         _set_samples(dataset, images, list(images.classes))
         return
-    images = _images(dataset, len(source.classes))
-    require_same_folders(dataset.folder, images.classes, source.classes, str(source.folder))
+    images = _images(dataset)
+    require = require_same_folders
+    if dataset.layout == LIST:  # without names the largest label of a domain counts its classes
+        require = require_known_folders
+    require(dataset.folder, images.classes, source.classes, str(source.folder))
     _set_samples(dataset, images, source.classes)
 
 
@@ -171,7 +171,7 @@ def _take_partial_target(dataset: Any, source: Any) -> None:
     """Take the samples of a domain that has some of the source's classes."""
     if source is None:
         raise _opened_too_early(dataset)
-    images = _images(dataset, len(source.classes))
+    images = _images(dataset)
     require_known_folders(dataset.folder, images.classes, source.classes, str(source.folder))
     _set_samples(dataset, images, source.classes)
     dataset.partial_classes_idx = sorted(set(dataset.targets))
