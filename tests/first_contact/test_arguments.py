@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torchvision.datasets import FakeData
+from torchvision.transforms import ToTensor
 
 from tests.networks import CLASSES, PIXELS, PREPROCESSING, QUICK, Net, Returns
 from tests.refusals import one_line
@@ -138,6 +139,7 @@ import multiprocessing
 import torch
 from torchvision.datasets import FakeData
 from torchvision.transforms import ToTensor
+from torchvision.transforms import ToTensor
 import tllib_ancon
 
 multiprocessing.set_start_method("spawn")
@@ -240,3 +242,39 @@ def test_measures_take_what_predict_returns(measure):
     labels = np.arange(len(PIXELS)) % CLASSES
     expected = expected_calibration_error(torch.from_numpy(predictions.probabilities), torch.from_numpy(labels))
     assert expected_calibration_error(predictions.probabilities, labels) == expected
+
+
+@pytest.mark.parametrize(
+    ("form", "line"),
+    [
+        (lambda levels: (levels, 1), "item 0: the transform returns a tuple; it must return the tensor .* alone"),
+        (
+            lambda levels: {"image": levels},
+            "let a transform return a tensor, or name arrays as the forward's arguments",
+        ),
+        (lambda levels: levels * torch.nan, "a transform returns NaN, .* repair the transform"),
+    ],
+)
+def test_a_transform_that_returns_something_else_is_one_line(form, line):
+    def transform(image):
+        return form(ToTensor()(image))
+
+    with one_line(line):
+        adapt(Net(), PIXELS, train_transform=transform, evaluation_transform=transform, **QUICK)
+
+
+def test_a_transform_may_return_an_array_that_cannot_be_written(recwarn):
+    def transform(image):
+        levels = np.moveaxis(np.asarray(image, np.float64) / 255, 2, 0)
+        levels.flags.writeable = False
+        return levels
+
+    shown = predict(Net(), PIXELS, evaluation_transform=transform, workers=0).probabilities
+    expected = predict(Net(), PIXELS, evaluation_transform=ToTensor(), workers=0).probabilities
+    assert shown == pytest.approx(expected, abs=1e-6)
+    assert not [warning for warning in recwarn if "not writable" in str(warning.message)]
+
+
+def test_one_output_is_told(capfd):
+    predict(Net(1), PIXELS, **PREPROCESSING, workers=0)
+    assert "one number for an image; it is taken for the logit of class 1 of two" in capfd.readouterr().err

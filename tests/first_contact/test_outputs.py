@@ -183,7 +183,7 @@ ENDS = {
     "functional softmax": (4, lambda z: z.softmax(-1), OF_ALL),
     "log-softmax": (4, nn.LogSoftmax(1), ""),
     "logits": (4, nn.Identity(), ""),
-    "one logit in [0, 1]": (1, nn.Identity(), ""),
+    "one logit in [0, 1]": (1, nn.Identity(), "taken for the logit of class 1 of two"),
 }
 
 

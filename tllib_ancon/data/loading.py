@@ -96,13 +96,14 @@ class _DomainImages(Dataset[Any]):
         with seeded(_item_seed(self.seed, key)):
             if isinstance(self.transform, ImageTransform):
                 return torch.from_numpy(self.transform.pixels(image))
+            where = f"domain {self.domain.name}, item {key % len(self)}"
             try:
-                return _in_single_precision(self.transform(image))
+                item = self.transform(image)
             except Exception as error:  # of the user's own transform
-                where = f"domain {self.domain.name}, item {key % len(self)}"
                 raise UserError(
                     f"{where}: the transform raises {type(error).__name__} ({one_line(error)}); repair it"
                 ) from error
+            return _as_input(item, where)
 
     def batch(self, keys: Sequence[int]) -> Any:
         """The items of these keys as one batch."""
@@ -164,10 +165,13 @@ class LabelledImages(_DomainImages):
         return self.finish(images, device), labels
 
 
-def _in_single_precision(item: Any) -> Any:
+def _as_input(item: Any, where: str) -> Any:
     """What a transform returns, floats as float32; a network's own type follows later."""
-    if isinstance(item, np.ndarray) and item.dtype.kind == "f":
-        return torch.from_numpy(item.astype(np.float32))
+    if isinstance(item, tuple | list):
+        kind = type(item).__name__
+        raise UserError(f"{where}: the transform returns a {kind}; it must return the tensor (C, H, W) alone")
+    if isinstance(item, np.ndarray):
+        return _as_input(torch.from_numpy(np.array(item)), where)
     if isinstance(item, Tensor) and item.is_floating_point():
         return item.float()
     return item

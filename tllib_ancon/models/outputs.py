@@ -78,7 +78,9 @@ class LogitsReader:
                 f"the model's last module {self.placeholder} is an nn.Identity, and its output is taken for logits of "
                 f"{self.width} classes; if these are features, put the classifier in its place"
             )
-        if self.kind == "softmax":
+        if self.kind == "logits" and self.width == 1:
+            lines.append("the model returns one number for an image; it is taken for the logit of class 1 of two")
+        elif self.kind == "softmax":
             lines.append("the model returns probabilities that sum to 1; their logarithms are used as logits")
         elif self.kind == "percent":
             lines.append("the model returns percentages that sum to 100; their logarithms are used as logits")
@@ -234,6 +236,8 @@ def _not_callable(network: nn.Module, images: Batch, error: Exception, advice: s
         action = ONE_CHANNEL
     elif 'required "forward" function' in str(error):
         action = "; pass the module in it that has a forward function"
+    elif "unexpected keyword argument" in str(error):
+        action = "; let a transform return a tensor, or name arrays as the forward's arguments"
     elif "positional argument" in str(error):
         action = "; pass a dict of arrays, by the names of the forward's arguments"
     elif isinstance(images, Tensor) and not images.is_floating_point():

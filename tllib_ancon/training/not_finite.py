@@ -36,8 +36,8 @@ def without_output(missing: Labels, images: Domain, model: str = "model") -> Use
     """The error for images, by their positions in the domain, on which a model's logits are not finite."""
     if len(missing) == len(images):
         return UserError(
-            f"the {model}'s logits are not finite on any image: its weights are damaged, or its forward masks classes "
-            "by infinity. Give another checkpoint, or mask by -1000"
+            f"the {model}'s logits are not finite on any image: its weights are damaged, a transform returns NaN, or "
+            "its forward masks classes by infinity. Give another checkpoint, repair the transform, or mask by -1000"
         )
     names = first_few([_name(images, position) for position in missing.tolist()], MOST_NAMED)
     return UserError(
