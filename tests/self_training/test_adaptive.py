@@ -215,6 +215,6 @@ def test_the_gradient_of_information_maximisation_reaches_both_views():
 
 
 def test_a_step_may_change_more_by_the_weight_of_information_maximisation():
-    assert methods.create("ancon-auto", **SIZES).step_with_two_views == 1.34
-    assert methods.create("ancon-auto", **SIZES, infomax_coefficient=0).step_with_two_views == 1
-    assert methods.create("gce+ancon-auto", **SIZES).step_with_two_views == 1
+    assert methods.create("ancon-auto", **SIZES).step_multiple(2) == 1.34
+    assert methods.create("ancon-auto", **SIZES, infomax_coefficient=0).step_multiple(2) == 1
+    assert methods.create("gce+ancon-auto", **SIZES).step_multiple(2) == 1

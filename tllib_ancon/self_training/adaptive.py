@@ -27,6 +27,8 @@ LEAST_IMAGES_PER_CLASS = 10
 """That the moving average of the shares looks back on, so that among many classes no image makes its own weight."""
 STEP_OF_INFOMAX = 0.34
 """By which information maximisation of weight 1 lets a step change more, as a multiple of ``step_change``."""
+STEP_WITHOUT_STATISTICS = 1 / 3
+"""How much less a step may change where no batch-norm follows the target, as a multiple of ``step_change``."""
 Numbers = tuple[Annotated[float, Ge(0)], ...]
 
 
@@ -237,18 +239,26 @@ class _AnConAuto(WithAnConAuto, SelfTraining):
     class shares of the targets. One view has no such term: it would sharpen the very prediction that the label comes
     from. The rate is fitted to the whole loss, so that with two views a step may change predictions by 1 + 0.34 c times
     as much. Not in the paper; see ``benchmarks/results/better_labels.md``.
+
+    Where no batch-norm follows the target, a shift spoils π, and training would follow it until few classes are left:
+    π in the loss is then 1 / K, and a step may change a third as much. See ``benchmarks/results/harm.md``.
     """
 
     infomax_coefficient: float = option(
         1.0, ge=0, help="c of ancon-auto: weight of information maximisation, where training has two views"
     )
 
-    @property
-    def step_with_two_views(self) -> float:
-        return 1 + STEP_OF_INFOMAX * self.infomax_coefficient
+    def step_multiple(self, views: int) -> float:
+        multiple = 1.0
+        if views == 2:
+            multiple += STEP_OF_INFOMAX * self.infomax_coefficient
+        if not self.features_follow_target:
+            multiple *= STEP_WITHOUT_STATISTICS
+        return multiple
 
     def regularizer(self, visit: Visit) -> Tensor | float:
         if visit.second_logits is None:
             return 0.0
         logits_of_both_views = torch.cat([visit.logits, visit.second_logits])
-        return self.infomax_coefficient * information_maximization(logits_of_both_views, self.adaptive.shares)
+        class_shares = self.adaptive.shares if self.features_follow_target else None
+        return self.infomax_coefficient * information_maximization(logits_of_both_views, class_shares)

@@ -116,6 +116,9 @@ class Method(nn.Module):
 
     Attributes:
         num_rows: samples that this process visits: the length of a per-sample state, read at ``visit.rows``
+        features_follow_target: whether batch-norm aligns the features with the target. False, which the training sets
+            for a network without such statistics: a shift reaches the labels unreduced, and with them every estimate of
+            how often a class occurs
         Options: the options of the class as a class of settings
     """
 
@@ -160,6 +163,7 @@ class Method(nn.Module):
         self.head_of_model = [head]  # in a list: the head's weights are the model's, not the method's
         self.shard = Shard(num_samples) if shard is None else shard
         self.num_rows = len(self.shard)
+        self.features_follow_target = True
         self.teacher: Callable[[Tensor, Tensor], Tensor] | None = None  # indices and logits -> logits of labels
         for name, value in type(self).Options(**options):
             setattr(self, name, value)
@@ -278,9 +282,8 @@ class Method(nn.Module):
         """ρ, (K,) float32 of sum 1, how often each class occurs; None for a method that does not know it."""
         return None
 
-    @property
-    def step_with_two_views(self) -> float:
-        """Multiple of the setting ``step_change`` for two views: above 1 if the loss then has another part."""
+    def step_multiple(self, views: int) -> float:
+        """Multiple of the setting ``step_change`` for so many views: above 1 where the loss has another part."""
         return 1.0
 
     @property

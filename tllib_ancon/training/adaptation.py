@@ -9,7 +9,7 @@ from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.transforms import View, mirror
 from tllib_ancon.measures import selection
-from tllib_ancon.models.batch_norm import BatchNormPolicy
+from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.runtime.types import Metrics, Record
@@ -192,6 +192,7 @@ def _create_method(model: Classifier, options: AdaptConfig, images: TargetLoader
         shard=images.shard,
         **options.options,
     )
+    method.features_follow_target = options.batch_norm != "source" and has_statistics(model)
     if method.ensemble is not None:
         method.ensemble.compared = True  # epoch 0 compares all logits
     return method

@@ -97,14 +97,12 @@ class Preparation:
             return {}
         self.policy.set_mode(self.network, self.options.dropout)
         step = self.step
-        times = 1.0
-        if step.second_view is not None:
-            times = step.method.step_with_two_views
+        views = 1 if step.second_view is None else 2
         state_of_network = copy.deepcopy(self.network.state_dict())
         state_of_method = copy.deepcopy(step.method.state_dict())
         batches = zip(*self.passes.loaders.of_a_step, strict=False)
         fitted = fitted_rate(
-            times * self.options.step_change,
+            step.method.step_multiple(views) * self.options.step_change,
             [*islice(batches, PAIRS + 1)],
             trainable(self.network),
             lambda batch: step(*batch)[0],
