@@ -5,7 +5,7 @@
 DATA holds digits (``mnist.npz``, ``usps.npz``, ``mnist_m_test.npz``) and cifar10 (``train_10000.npz``, ``test.npz``).
 The networks are trained on 12,000 images of MNIST, or with ``--pictures`` on 10,000 of CIFAR-10. It prints the accuracy
 of the source model, from as many views as the default predicts from, and after three epochs. Digits take five minutes
-on one core, pictures an hour.
+on one core, pictures half an hour.
 """
 
 import argparse
@@ -37,10 +37,7 @@ WAYS = {
 }
 OF_DIGITS = {"norm_mean": (0.0,), "norm_std": (1.0,)}
 OF_PICTURES = {"norm_mean": MEAN, "norm_std": STD, "image_size": 32}
-CORRUPTIONS = (
-    *("none-0", "gaussian_noise-2", "contrast-3", "jpeg_compression-5", "motion_blur-3", "pixelate-4"),
-    *("brightness-4", "fog-3", "snow-3", "shot_noise-2", "elastic_transform-4", "defocus_blur-3"),
-)
+CORRUPTIONS = ("none-0", "gaussian_noise-2", "contrast-3", "motion_blur-3", "shot_noise-2", "snow-3")
 
 
 def main(words=None):
@@ -50,7 +47,7 @@ def main(words=None):
     args = arguments.parse_args(words)
     torch.set_num_threads(1)
     if args.pictures:
-        ways, rows = ["default", "self-training", "shot"], of_pictures(args.data / "cifar10")
+        ways, rows = ["default", "shot"], of_pictures(args.data / "cifar10")
     else:
         ways, rows = list(WAYS), of_digits(args.data / "digits")
     table = [[network, target, *accuracies(*task, ways)] for network, target, task in rows]
