@@ -15,7 +15,9 @@ import tllib_ancon
 from tests.networks import PIXELS
 from tests.refusals import one_line
 from tllib_ancon.cli.main import main
+from tllib_ancon.models.classifier import shot_classifier
 from tllib_ancon.models.loading import load
+from tllib_ancon.models.networks import create_backbone
 
 HALVES = ["--norm-mean", "0.5", "0.5", "0.5", "--norm-std", "0.5", "0.5", "0.5"]
 IMAGES = PIXELS[:8]
@@ -206,3 +208,15 @@ def test_two_networks_in_a_checkpoint_are_told(form, places, used, tmp_path, cap
     expected = tllib_ancon.predict(first, IMAGES, **HOW).probabilities
     assert tllib_ancon.predict(file, IMAGES, **options).probabilities == pytest.approx(expected, abs=1e-5)
     assert "is used" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("door", [tllib_ancon.adapt, tllib_ancon.predict])
+def test_another_size_than_a_checkpoint_takes_is_one_line(door, tmp_path):
+    model = shot_classifier(create_backbone("shot_lenet", pretrained=False), 4, pool=False)
+    torch.save(model.state_dict(), tmp_path / "model.pth")
+    halves = {"norm_mean": (0.5,), "norm_std": (0.5,)}
+    how = {"arch": "shot_lenet", "no_pool": True, "workers": 0, **halves}
+    with one_line(r"cannot be called on images of shape .*64, 64.* pass .*`image_size`"):
+        door(tmp_path / "model.pth", IMAGES, image_size=64, **how)
+    quick = {"epochs": 1} if door is tllib_ancon.adapt else {}
+    door(tmp_path / "model.pth", IMAGES, image_size=28, **how, **quick)

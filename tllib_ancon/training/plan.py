@@ -13,15 +13,15 @@ from tllib_ancon.data.batches import Batch
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.labels import Labels
 from tllib_ancon.models.classifier import Classifier, as_classifier
-from tllib_ancon.models.outputs import OtherOutput
+from tllib_ancon.models.outputs import OtherOutput, called
 from tllib_ancon.runtime.types import Record
 from tllib_ancon.training import devices
 from tllib_ancon.training.files import sha256
 from tllib_ancon.training.image_transforms import Transforms, TransformSource
-from tllib_ancon.training.inputs import prepare
+from tllib_ancon.training.inputs import PreparedImages, prepare
 from tllib_ancon.training.mirroring import without_mirrors
 from tllib_ancon.training.model_classes import in_the_models_order, note_on_labels
-from tllib_ancon.training.probing import probe_of
+from tllib_ancon.training.probing import OTHER_SIZE, probe_of
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run_record import images_record, network_record, sha256_of_tensors
 from tllib_ancon.training.source import Source
@@ -98,9 +98,7 @@ def make_plan(
     network = source.load(requested)
     prepared = prepare(requested, source, network, images, user_transforms.completed_by(network), recorded)
     progress.lines(prepared.notes)
-    probe = None
-    if source.is_whole:
-        probe = probe_of(prepared.domain, prepared.transforms.evaluation)
+    probe = _probe(source, network, prepared)
     try:
         model = as_classifier(network, head, probe)
     except OtherOutput as error:
@@ -129,6 +127,15 @@ def make_plan(
     taught = taught_labels(config, target, answers, record)
     _warn_about(target, transforms, progress)
     return Plan(config, requested, source, model, target, transforms, progress, record, head, probe, taught)
+
+
+def _probe(source: Source, network: nn.Module, prepared: PreparedImages[AdaptConfig]) -> Batch | None:
+    """A few images as a whole network gets them; a classifier of a checkpoint is tried with them, and needs none."""
+    images: Batch = probe_of(prepared.domain, prepared.transforms.evaluation)
+    if source.is_whole:
+        return images
+    called(network, images, OTHER_SIZE)
+    return None
 
 
 def _warn_about(target: Domain, transforms: Transforms, progress: Progress) -> None:

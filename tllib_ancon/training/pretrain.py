@@ -27,7 +27,7 @@ from tllib_ancon.training.facts import facts_of
 from tllib_ancon.training.image_transforms import UNDECIDED
 from tllib_ancon.training.inference import Outputs, evaluation_loader, scorer_by_labels
 from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statistics, training_loader
-from tllib_ancon.training.probing import probe_of
+from tllib_ancon.training.probing import OTHER_SIZE, probe_of
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import resolve
 from tllib_ancon.training.run import BEST, LATEST, STATISTICS, RunDirectory
@@ -35,8 +35,6 @@ from tllib_ancon.training.run_record import images_record
 from tllib_ancon.training.source import Source, require_extras
 
 _Prepared = inputs.PreparedImages[PretrainConfig]
-
-OTHER_SIZE = "; pass the `image_size` that the network takes"
 
 
 def pretrain(config: PretrainConfig) -> Record:

@@ -14,6 +14,9 @@ from tllib_ancon.models.logits import ENOUGH
 from tllib_ancon.models.outputs import evaluating
 from tllib_ancon.runtime.errors import UserError
 
+OTHER_SIZE = "; pass the `image_size` that the network takes"
+"""Advice where a network of a checkpoint cannot be called on images."""
+
 
 def probe_of(target: Domain, transform: Transform) -> Any:
     """A few images from the whole target as a network gets them, one :data:`~tllib_ancon.data.batches.Batch`."""
