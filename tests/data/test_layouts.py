@@ -22,7 +22,7 @@ def suffixes():
 
         name = "Suffixes"
         help = "images of any suffix"
-        settings = ("columns",)
+        has_columns = True
 
         def open(self, opening):
             paths = opening.tree.images(opening.tree.domain(opening.codes[0]))

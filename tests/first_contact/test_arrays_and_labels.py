@@ -284,9 +284,9 @@ def test_settings_of_other_data_are_errors(tmp_path):
         Image.fromarray(pixels).save(tmp_path / f"{number:02}.png")
     for images in (PIXELS, tmp_path):
         for function in (tllib_ancon.adapt, tllib_ancon.predict, tllib_ancon.evaluate):
-            with one_line("`columns` is for hf:, not for images .*; leave it out"):
+            with one_line("`columns` is for hf:NAME, not for images .*; leave it out"):
                 function(Net(), images, **HOW, columns=["image"])
-    with one_line("`columns` is for hf:, not for ImageFolder; leave it out"):
+    with one_line("`columns` is for hf:NAME, not for ImageFolder; leave it out"):
         tllib_ancon.predict(Net(), tmp_path, data="ImageFolder", target=["."], **HOW, columns=["image"])
 
 

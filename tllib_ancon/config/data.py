@@ -31,5 +31,8 @@ class DataConfig(Settings):
     @property
     def opening(self) -> Options:
         """How images are opened: arguments of :func:`tllib_ancon.data.open.open_domain`."""
-        names = ("columns", "allow_download")
-        return {"allow_outside": self.allow_outside_root, **{name: getattr(self, name) for name in names}}
+        return {
+            "allow_outside": self.allow_outside_root,
+            "columns": self.columns,
+            "allow_download": self.allow_download,
+        }

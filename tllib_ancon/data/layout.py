@@ -13,9 +13,6 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.folders import ROOT, Tree
 from tllib_ancon.data.transforms import KEEP_RATIO
 
-SETTINGS_OF_FEW = ("columns",)
-"""Settings of :class:`~tllib_ancon.config.data.DataConfig` that are an error with a layout that does not read them."""
-
 SQUARE = "default"
 """TLLib's resizing to a square, whatever the aspect ratio."""
 
@@ -77,8 +74,8 @@ class Layout(ABC):
     """Whether the name of a domain is needed."""
     default_codes: Sequence[str] = ()
     """The domains that are opened where none is named."""
-    settings: Sequence[str] = ()
-    """Settings that few layouts read, of :data:`SETTINGS_OF_FEW`."""
+    has_columns: bool = False
+    """Whether its images and labels are columns of a table, which the setting ``columns`` names."""
     place: str = "{}"
     """Where a domain lies below the root."""
     classes: Sequence[str] = ()

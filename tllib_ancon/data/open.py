@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.folders import ROOT, Tree
-from tllib_ancon.data.layout import LAYOUTS, SETTINGS_OF_FEW, Opening
+from tllib_ancon.data.layout import Opening
 from tllib_ancon.data.layouts import layout_of
 from tllib_ancon.data.layouts.arrays import open_arrays
 from tllib_ancon.data.layouts.folder import open_any
@@ -25,7 +25,6 @@ from tllib_ancon.data.named_arrays import is_dataset_of_hugging_face, separated
 from tllib_ancon.data.objects import domain_of_object, with_labels
 from tllib_ancon.data.pixels import Decoding
 from tllib_ancon.runtime.errors import UserError
-from tllib_ancon.runtime.types import Options
 
 LIST_SUFFIXES = (".txt", ".lst", ".list")
 TABLE_SUFFIXES = (".csv", ".tsv", ".xlsx", ".parquet", ".json", ".jsonl")
@@ -56,18 +55,16 @@ def open_domain(
     opening = Opening(Path(root), dataset, codes or layout.default_codes, split, **options)
     if layout.needs_domain and not opening.codes:
         raise UserError(f"no domain given for dataset {dataset}; name one as `target`, or leave `data` out")
-    refuse_unread(options, dataset, layout.settings)
+    if not layout.has_columns:
+        refuse_columns(opening.columns, dataset)
     domain = layout.open(opening).decoded_by(decoding)
     return _checked(domain, opening.skip_corrupt, workers)
 
 
-def refuse_unread(settings: Options, images: str, read: Sequence[str] = ()) -> None:
-    """Raise an error for a setting that few layouts read, and these images in words do not."""
-    for name in SETTINGS_OF_FEW:
-        if settings.get(name) is None or name in read:
-            continue
-        reading_it = [layout for layout, registered in LAYOUTS.items() if name in registered.settings]
-        raise UserError(f"`{name}` is for {' and '.join(reading_it)}, not for {images}; leave it out")
+def refuse_columns(columns: Sequence[str] | None, images: str) -> None:
+    """Raise an error for columns of images, in words, that have none."""
+    if columns is not None:
+        raise UserError(f"`columns` is for hf:NAME, not for {images}; leave it out")
 
 
 def as_domain(

@@ -16,7 +16,7 @@ from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data import cache
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.layouts import layout_of, missing_dataset
-from tllib_ancon.data.open import as_domain, open_domain, refuse_unread
+from tllib_ancon.data.open import as_domain, open_domain, refuse_columns
 from tllib_ancon.data.pixels import Decoding
 from tllib_ancon.data.transforms import ImageTransform, mirror
 from tllib_ancon.runtime.errors import UserError, unknown_name
@@ -113,7 +113,7 @@ def open_images(config: AdaptConfig | PredictConfig, images: Any, labels: Any, c
         split = "train" if isinstance(config, AdaptConfig) else "test"
         opened = open_domains(named, config.target, split, classes, labels)
     else:
-        refuse_unread(config.opening, "images in Python")
+        refuse_columns(config.columns, "images in Python")
         opened = as_domain(images, labels=labels, classes=classes, decoding=Decoding.of(config))
     if opened.ignored:
         Progress(config.quiet).line(f"{len(opened):,} images; {opened.ignored}")
@@ -139,7 +139,7 @@ def open_domains(
         "decoding": Decoding.of(config),
     }
     if config.data is None:
-        refuse_unread(config.opening, "images without `data`")
+        refuse_columns(config.columns, "images without `data`")
         opened = as_domain(config.root, labels=labels, **how, allow_outside=config.allow_outside_root)
     else:
         opened = open_domain(config.root, config.data, codes, split, **how, **config.opening)

@@ -33,7 +33,7 @@ class _HuggingFace(Layout):
     """``hf:NAME`` on the hub or in the cache, or ``hf:PATH`` of a folder, from the root or the working directory."""
 
     name = HUGGING_FACE
-    settings = ("columns",)
+    has_columns = True
     placeholder = "NAME_OR_PATH"
     help = "a dataset of Hugging Face, on the hub or in a folder"
     resizing = KEEP_RATIO
