@@ -17,6 +17,7 @@ from tllib_ancon.data.loading import (
     ImageLoader,
     UnlabelledImages,
     Workers,
+    _item_seed,
     _WorkersLost,
     hold_out,
     watching_workers,
@@ -54,6 +55,12 @@ def test_the_order_of_an_epoch_is_what_it_was_and_a_longer_one_repeats_the_image
         assert sorted(images) == list(range(5))
     sampler.epoch = 1
     assert not set(keys) & set(sampler)
+
+
+@pytest.mark.parametrize(("seed", "number"), [(0, 0xE220A8397B1DCDAF), (1, 0x6E789E6AA1B965F4)])
+def test_the_seed_of_an_image_is_the_published_number_of_splitmix64(seed, number):
+    """Its upper 63 bits."""
+    assert _item_seed(seed, key=0) == number >> 1
 
 
 @pytest.mark.parametrize(
