@@ -84,7 +84,6 @@ def test_files_and_pairs(tmp_path, pack):
         (PIXELS, LABELS[:3]),
         (PIXELS, LABELS.astype(float)),
         (PIXELS, LABELS[:, None]),
-        (PIXELS, LABELS.tolist()),
         (np.array(3), LABELS),
         ("a.png", "b.png"),
     ],

@@ -38,6 +38,14 @@ def write_npz(folder, **arrays):
     return folder / "a.npz"
 
 
+def written(folder):
+    """Paths of the images as files."""
+    paths = [folder / f"{number}.png" for number in range(NUMBER)]
+    for path, image in zip(paths, PIXELS, strict=True):
+        Image.fromarray(image).save(path)
+    return paths
+
+
 def write_pt(folder, content):
     torch.save(content, folder / "a.pt")
     return folder / "a.pt"
@@ -48,6 +56,10 @@ def write_pt(folder, content):
     [
         lambda folder: write_npz(folder, images=PIXELS, labels=LABELS),
         lambda folder: {"image": PIXELS, "label": LABELS},
+        lambda folder: {"image": PIXELS, "label": LABELS.tolist()},
+        lambda folder: (PIXELS, LABELS.tolist()),
+        lambda folder: ([Image.fromarray(image) for image in PIXELS], LABELS),
+        lambda folder: (written(folder), LABELS.tolist()),
         lambda folder: write_pt(folder, (torch.from_numpy(PIXELS).movedim(3, 1), torch.from_numpy(LABELS))),
     ],
 )

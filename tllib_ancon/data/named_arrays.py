@@ -151,11 +151,13 @@ def _refuse_several_sets(arrays: NamedArrays, name: str) -> None:
 
 def _is_labels_of(labels: Any, images: Any) -> bool:
     """Whether these are whole numbers, one for each image."""
-    if not (hasattr(labels, "shape") and hasattr(images, "shape")) or not images.shape:
+    if isinstance(images, str) or not hasattr(images, "__len__") or getattr(images, "shape", None) == ():
         return False
-    if len(labels.shape) != 1 or len(labels) != len(images):
-        return False
-    return kind_of(labels).startswith(("int", "uint"))
+    if isinstance(labels, list | tuple):
+        are_numbers = all(isinstance(label, int | np.integer) for label in labels)
+    else:
+        are_numbers = kind_of(labels).startswith(("int", "uint")) and len(labels.shape) == 1
+    return are_numbers and len(labels) == len(images)
 
 
 def _is_of_pixels(array: Any) -> bool:

@@ -165,8 +165,9 @@ def _domain_of_object(images: Any, classes: Sequence[str] | None) -> Domain:
     """The domain of a list of files, or of another Python object."""
     if isinstance(images, Domain):
         return images
-    if isinstance(images, list) and images and all(isinstance(path, str) for path in images):
-        return _domain_of_paths(images, classes)
+    paths = _paths_in(images)
+    if paths is not None:
+        return _domain_of_paths(paths, classes)
     if is_dataset_of_hugging_face(images):
         return domain_of_dataset(images, "the dataset", classes)
     return domain_of_object(images, type(images).__name__, classes)
