@@ -56,7 +56,8 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     step_change: Annotated[float | None, Flag(group="optimization")] = Field(None, gt=0, lt=1)
     """Fit the learning rate so that one step changes the predictions on other images by this part of the difference
     between two views, 0 to 1. `lr` limits the rate. Default: 0.05 for ancon-auto with SGD if `lr` is not given.
-    With two views of ancon-auto 1.34 times the value counts, because its loss then has another part."""
+    With two views of ancon-auto 1.34 times the value counts, because its loss then has another part; without
+    batch-norm a third."""
     dropout: bool = False
     """Keep the network's dropout active while pseudo-labels are made."""
     teacher: Annotated[str | None, Flag(metavar="MODEL", group="second opinion")] = None

@@ -135,17 +135,9 @@ def domain_of_dataset(
     dataset: Any, name: str, classes: Sequence[str] | None, columns: Sequence[str] | None = None
 ) -> Domain:
     """The images and labels in the columns of a dataset, of these or of all."""
-    if hasattr(dataset, "keys") and not hasattr(dataset, "features"):
-        raise UserError(f"{name}: a dataset with splits; choose one of {', '.join(dataset.keys())}")
-    if not hasattr(dataset, "__len__"):
-        raise UserError(f"{name}: {type(dataset).__name__} has no length; load it without streaming")
-    if not len(dataset):
-        raise UserError(f"{name}: the dataset is empty; give one with images")
-    for column in columns or ():
-        if column not in dataset.features:
-            raise unknown_name(f"column (`columns`) of {name}:", column, dataset.features)
+    _require_images(dataset, name)
     if columns is not None:
-        dataset = dataset.select_columns(list(columns))
+        dataset = _of_columns(dataset, columns, name)
     of_images = _find_column(dataset, "Image", IMAGE_NAMES, name)
     if of_images is None:
         raise UserError(f"{name}: no column of images among {', '.join(dataset.features)}; give a dataset with one")
@@ -158,6 +150,24 @@ def domain_of_dataset(
         return Domain(name, images, list(classes or ()))
     label_names, labels = _labels(dataset, of_labels, classes, name)
     return Domain(name, images, label_names, labels)
+
+
+def _require_images(dataset: Any, name: str) -> None:
+    """Raise an error for a dataset with splits, one that streams, and an empty one."""
+    if hasattr(dataset, "keys") and not hasattr(dataset, "features"):
+        raise UserError(f"{name}: a dataset with splits; choose one of {', '.join(dataset.keys())}")
+    if not hasattr(dataset, "__len__"):
+        raise UserError(f"{name}: {type(dataset).__name__} has no length; load it without streaming")
+    if not len(dataset):
+        raise UserError(f"{name}: the dataset is empty; give one with images")
+
+
+def _of_columns(dataset: Any, columns: Sequence[str], name: str) -> Any:
+    """The dataset with these columns alone."""
+    for column in columns:
+        if column not in dataset.features:
+            raise unknown_name(f"column (`columns`) of {name}:", column, dataset.features)
+    return dataset.select_columns(list(columns))
 
 
 def _find_column(dataset: Any, kind: str, usual_names: Sequence[str], name: str) -> str | None:
