@@ -9,7 +9,7 @@ has the worse teacher. DATA and OUT are those of :mod:`benchmarks.left_out.grid`
 interrupted.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -25,7 +25,6 @@ from benchmarks.cifar10_c.networks import SHOWN, load
 from benchmarks.left_out.families import OFFICE31, Cell, Cells
 from benchmarks.tables import markdown, record, recorded
 from tllib_ancon import adapt, predict
-from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.open import open_domain
 
 FAMILIES = ("cifar10-c", "office31", "digits")
@@ -65,7 +64,7 @@ COLUMNS = [
 ]
 
 
-def main(words: Sequence[str] | None = None) -> None:
+def main(words=None):
     arguments = folders(__spec__.name, __doc__)
     arguments.add_argument("--families", nargs="+", choices=FAMILIES, default=FAMILIES)
     arguments.add_argument("--weights", nargs="+", default=[CHOSEN], help="chosen, or numbers (default: chosen)")
@@ -85,7 +84,7 @@ def main(words: Sequence[str] | None = None) -> None:
             record(file, results(pair, models_of(cells, pair), weights), COLUMNS)
 
 
-def pairs(families: Sequence[str]) -> Iterator[Pair]:
+def pairs(families):
     if "digits" in families:
         for seed in range(3):
             yield Pair("digits", "mnist", "mnist_m", "usps", seed)
@@ -101,7 +100,7 @@ def pairs(families: Sequence[str]) -> Iterator[Pair]:
             yield Pair("cifar10-c", "resnet56", "resnet20", corruption)
 
 
-def models_of(cells: Cells, pair: Pair) -> Models:
+def models_of(cells, pair):
     if pair.family == "cifar10-c":
         return _cifar10_c(cells, pair)
     if pair.family == "office31":
@@ -109,7 +108,7 @@ def models_of(cells: Cells, pair: Pair) -> Models:
     return _digits(cells, pair)
 
 
-def _cifar10_c(cells: Cells, pair: Pair) -> Models:
+def _cifar10_c(cells, pair):
     few = Cells(cells.data, cells.out, MOST_IMAGES[pair.family])
     task = few.task(Cell(pair.family, f"{pair.student}-{pair.target}-5", "equal", pair.seed))
     assert isinstance(task.model, nn.Module)
@@ -117,7 +116,7 @@ def _cifar10_c(cells: Cells, pair: Pair) -> Models:
     return Models(task.model, teacher, task.images, task.labels, SHOWN, 64)
 
 
-def _office31(cells: Cells, pair: Pair) -> Models:
+def _office31(cells, pair):
     root = cells.data / "office31"
     weights = str(cells.data / "mobilenetv2_100_imagenet.safetensors")
     brief = {**OFFICE31, "data": "Office31", "pretrained_weights": weights, "epochs": 5}
@@ -126,20 +125,19 @@ def _office31(cells: Cells, pair: Pair) -> Models:
     return _of_domain(pair, runs, domain, 32)
 
 
-def _digits(cells: Cells, pair: Pair) -> Models:
+def _digits(cells, pair):
     runs = [cells.trained_on_digits(name, 0) for name in (pair.student, pair.teacher)]
     return _of_domain(pair, runs, open_domain(str(cells.digits_folder()), "ImageList", ["usps_test"]), 64)
 
 
-def _of_domain(pair: Pair, runs: Sequence[str], domain: Domain, batch_size: int) -> Models:
+def _of_domain(pair, runs, domain, batch_size):
     """The models of two runs, and some images of a domain."""
     order = np.random.default_rng(0).permutation(len(domain))
     part = domain.subset(np.sort(order[: MOST_IMAGES[pair.family]]))
-    assert part.labels is not None
     return Models(runs[0], runs[1], part, part.labels, {}, batch_size)
 
 
-def results(pair: Pair, models: Models, weights: Sequence[str]) -> list[dict[str, Any]]:
+def results(pair, models, weights):
     """A row for each weight. Accuracies are in percent, of two views where images are mirrored."""
     common = {"quiet": True, "threads": 1, "workers": 0, "batch_size": models.batch_size, **models.shown}
     of_two_views = {**common, "views": 1 if pair.family == "digits" else 2}
@@ -168,7 +166,7 @@ def results(pair: Pair, models: Models, weights: Sequence[str]) -> list[dict[str
     return rows
 
 
-def tables(rows: pd.DataFrame) -> str:
+def tables(rows):
     """Means over the targets of each student and teacher, and the targets with a worse teacher one by one."""
     parts = []
     header = ("student ← teacher", "student", "teacher", "average", "alone", "with teacher", "difference")
@@ -182,7 +180,7 @@ def tables(rows: pd.DataFrame) -> str:
     return "\n".join(parts)
 
 
-def _mean_line(names: Any, targets: pd.DataFrame) -> list[str]:
+def _mean_line(names, targets):
     family, student, teacher = names
     columns = ("student_statistics", "teacher_statistics", "average", "alone", "with_teacher")
     differences = targets["with_teacher"] - targets["alone"]
@@ -193,7 +191,7 @@ def _mean_line(names: Any, targets: pd.DataFrame) -> list[str]:
     return [f"{family}: {student} ← {teacher} ({len(targets)})", *means, difference]
 
 
-def _line(row: Any) -> list[str]:
+def _line(row):
     values = (row.student_statistics, row.teacher_statistics, row.average, row.alone, row.with_teacher)
     name = f"{row.student_model} ← {row.teacher_model}, {row.target}, w = {row.chosen_weight:.2f}"
     return [name, *(f"{value:.1f}" for value in values), f"{row.with_teacher - row.alone:+.1f}"]

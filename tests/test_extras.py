@@ -146,7 +146,7 @@ def test_every_extra_that_an_error_names_exists():
     sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tllib_ancon").rglob("*.py"))
     named = {*re.findall(r"extra=\"(\w+)\"", sources), *re.findall(r"tllib-ancon\[(\w+)\]", sources)}
     assert len(named) > 8
-    assert named - {"forbid"} <= EXTRAS.keys()  # pydantic's word
+    assert named - {"forbid", "allow"} <= EXTRAS.keys()  # pydantic's words
 
 
 def test_outside_the_laboratory_only_packages_of_the_core_are_imported_with_a_module():

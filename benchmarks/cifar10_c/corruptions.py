@@ -6,25 +6,19 @@ of the recipe for CIFAR-10. Images are (N, 32, 32, 3), and within this module in
 """
 
 import io
-from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 from scipy import ndimage
-
-Floats = NDArray[np.float64]
-Bytes = NDArray[np.uint8]
-Random = np.random.Generator
 
 SIDE = 32
 AT_ONCE = 1000
 """Images that are in memory as floats at one time."""
 
 
-def corrupted(images: Bytes, name: str, severity: int, seed: int = 0, frost: Path = Path()) -> Bytes:
+def corrupted(images, name, severity, seed=0, frost=Path()):
     """The same images with one corruption.
 
     Args:
@@ -192,7 +186,7 @@ def jpeg_compression(images, severity, _):
     return _by_pillow(images, compressed)
 
 
-CORRUPTIONS: Mapping[str, Callable[..., Floats]] = {
+CORRUPTIONS = {
     corruption.__name__: corruption
     for corruption in (
         gaussian_noise, shot_noise, impulse_noise, defocus_blur, glass_blur, motion_blur, zoom_blur, snow, frost, fog,

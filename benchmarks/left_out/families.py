@@ -18,7 +18,6 @@ from benchmarks.cifar10_c.corruptions import corrupted
 from benchmarks.cifar10_c.networks import MEAN, STD, load
 from benchmarks.tables.digits import lists, to_tllib
 from tllib_ancon.config.pretrain import PretrainConfig
-from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.lists import read_image_list
 from tllib_ancon.data.loading import hold_out
 from tllib_ancon.data.open import open_domain
@@ -68,14 +67,14 @@ class Cells:
     side: int = 96  # of Office-31's images, in pixels
     source_epochs: int = 15  # of 40 steps, of Office-31's source models
 
-    def task(self, cell: Cell) -> Task:
+    def task(self, cell):
         """The source model of a cell and the images to adapt it to."""
         openers = {"office31": self._office31, SEVEN: self._seven, "digits": self._digits, "demo": self._demo}
         opened: Task = openers.get(cell.family, self._cifar10_c)(cell)
         common = {"seed": cell.seed, "epochs": self.epochs, "threads": 1, "workers": 0, "quiet": True}
         return opened._replace(settings={**common, **opened.settings})
 
-    def _office31(self, cell: Cell) -> Task:
+    def _office31(self, cell):
         code, _, target = cell.pair.partition("-")
         root = self.data / "office31"
         weights = str(self.data / "mobilenetv2_100_imagenet.safetensors")
@@ -89,7 +88,7 @@ class Cells:
         batch = {"batch_size": 32, "cache": str(self.out / "cache")}
         return self._part(cell, source, domain, batch)
 
-    def _seven(self, cell: Cell) -> Task:
+    def _seven(self, cell):
         code, _, target = cell.pair.partition("-")
         root = self.out / f"seven{cell.seed}"
         for domain_code in (code, target):
@@ -100,11 +99,10 @@ class Cells:
         domain = open_domain(str(root), "ImageList", [DOMAINS[target]])
         chosen = np.sort(np.random.default_rng(cell.seed).permutation(len(domain))[: self.images])
         part = domain.subset(chosen)
-        assert part.labels is not None
         settings = {"batch_size": 32, "cache": str(self.out / "cache")}
         return Task(source, part, part.labels, settings)
 
-    def _digits(self, cell: Cell) -> Task:
+    def _digits(self, cell):
         name, _, target = cell.pair.partition("-")
         source = self.trained_on_digits(name, cell.seed)
         if target == "mnist_m":
@@ -115,7 +113,7 @@ class Cells:
         domain = open_domain(str(self.digits_folder()), "ImageList", [f"{name if target == NO_SHIFT else target}_test"])
         return self._part(cell, source, domain, {"batch_size": 64})
 
-    def _demo(self, cell: Cell) -> Task:
+    def _demo(self, cell):
         root = self.out / "demo"
         write_demo_domains(root)
         source = self.trained("demo", cell.seed, root=root, source=(SOURCE,), epochs=10, **DEMO)
@@ -125,7 +123,7 @@ class Cells:
         own = {"scratch": cell.pair == FULL_RATE, "epochs": 2 * self.epochs}
         return self._part(cell, source, domain, {**own, "scale": (0.5, 1.0), "no_hflip": True})
 
-    def _cifar10_c(self, cell: Cell) -> Task:
+    def _cifar10_c(self, cell):
         name, corruption, severity = cell.pair.split("-")
         folder = self.data / "cifar10"
         with np.load(folder / "test.npz") as file:
@@ -138,7 +136,7 @@ class Cells:
         own = {"batch_size": 64, "image_size": 32, "norm_mean": MEAN, "norm_std": STD}
         return Task(model, images, labels, own)
 
-    def trained(self, name: str, seed: int, root: Path, **settings: Any) -> str:
+    def trained(self, name, seed, root, **settings):
         """The run directory of a source model, trained where it is not."""
         log = str(self.out / f"{name}-seed{seed}")
         common = {"root": str(root), "seed": seed, "log": log, "threads": 1, "workers": 0, "quiet": True}
@@ -146,27 +144,25 @@ class Cells:
             pretrain(PretrainConfig(**{"data": "ImageList", **common, **settings}))
         return log
 
-    def trained_on_digits(self, name: str, seed: int) -> str:
+    def trained_on_digits(self, name, seed):
         """The run directory of a source model of MNIST or MNIST-M."""
         root = self.digits_folder()
         if name == "mnist_m":
             _write_mnist_m(self.data / "digits" / "mnist_m_test.npz", root)
         return self.trained(name, seed, root=root, source=(f"{name}_source",), epochs=10, **DIGITS)
 
-    def digits_folder(self) -> Path:
+    def digits_folder(self):
         root, digits = self.out / "digits", self.data / "digits"
         if not (root / "image_list" / "classes.txt").is_file():
             to_tllib.main([str(root), "--mnist", str(digits / "mnist.npz"), "--usps", str(digits / "usps.npz")])
             lists.write(root, root)
         return root
 
-    def _part(self, cell: Cell, source: str, domain: Domain, settings: Mapping[str, Any]) -> Task:
-        assert domain.labels is not None
+    def _part(self, cell, source, domain, settings):
         part = domain.subset(self.positions(cell, domain.labels, domain.num_classes))
-        assert part.labels is not None
         return Task(source, part, part.labels, settings)
 
-    def positions(self, cell: Cell, labels: NDArray[np.int64], num_classes: int) -> NDArray[np.int64]:
+    def positions(self, cell, labels, num_classes):
         """Of the images of this kind, at most as many as a cell has, in the order of the domain."""
         generator = np.random.default_rng(cell.seed)
         order = generator.permutation(num_classes)
@@ -180,14 +176,13 @@ class Cells:
         return np.sort(generator.permutation(kept)[:most])
 
 
-def _write_seven_classes(office31: Path, root: Path, domain: str, seed: int) -> None:
+def _write_seven_classes(office31, root, domain, seed):
     """The images of seven of 31 classes, which the seed draws, and their list."""
     image_list = root / "image_list" / f"{domain}.txt"
     if image_list.exists():
         return
     classes = np.sort(np.random.default_rng(seed).permutation(31)[:7]).tolist()
     paths, labels = read_image_list(office31 / "image_list" / f"{domain}.txt", office31)
-    assert labels is not None
     lines = []
     for path, label in zip(paths, labels.tolist(), strict=True):
         if label in classes:
@@ -201,7 +196,7 @@ def _write_seven_classes(office31: Path, root: Path, domain: str, seed: int) -> 
     (root / "image_list" / "classes.txt").write_text(names, encoding="utf-8")
 
 
-def _write_mnist_m(arrays: Path, root: Path) -> None:
+def _write_mnist_m(arrays, root):
     """The images of MNIST-M as files, and their list as a source."""
     image_list = root / "image_list" / "mnist_m_source.txt"
     if image_list.exists():
@@ -217,7 +212,7 @@ def _write_mnist_m(arrays: Path, root: Path) -> None:
     image_list.write_text("".join(lines), encoding="utf-8")
 
 
-OFFICE31: Mapping[str, Any] = {
+OFFICE31 = {
     "arch": "mobilenetv2_100",
     "arch_option": ("pad_type=same",),
     "norm_mean": (0.5, 0.5, 0.5),
@@ -227,7 +222,7 @@ OFFICE31: Mapping[str, Any] = {
     "batch_size": 32,
     "iters_per_epoch": 40,
 }
-DIGITS: Mapping[str, Any] = {
+DIGITS = {
     "arch": "small_cnn",
     "scratch": True,
     "train_resizing": "res.",
@@ -237,7 +232,7 @@ DIGITS: Mapping[str, Any] = {
     "label_smoothing": 0.1,
     "allow_outside_root": True,
 }
-DEMO: Mapping[str, Any] = {
+DEMO = {
     "arch": "small_cnn",
     "scratch": True,
     "image_size": CROP,

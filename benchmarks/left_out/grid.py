@@ -12,28 +12,27 @@ numbers, and nothing else.
 
 import multiprocessing
 import time
-from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 
 from benchmarks import folders, run
 from benchmarks.cifar10_c.corruptions import CORRUPTIONS
-from benchmarks.left_out.families import FAMILIES, FULL_RATE, KINDS, NO_SHIFT, Cell, Cells, Task
+from benchmarks.left_out.families import FAMILIES, FULL_RATE, KINDS, NO_SHIFT, Cell, Cells
 from benchmarks.tables import record, recorded
 from tllib_ancon import adapt, methods
 from tllib_ancon.self_training.method import one_hot
 
 BOUND = "target labels"
 """Train on the labels of half of the target by the recipe of ``ancon-auto``, predict the other half, and vice versa."""
-FOLD: dict[str, torch.Tensor] = {}
+FOLD = {}
 """``"labels"``: class of each image of the target, -1 in the other half."""
 LAST = {"criterion": "last"}
 RULE, FLAGSHIP = {"method": "ancon-auto"}, {"method": "shot+ancon-auto"}
 MIXED = {"method": "self-training", **LAST, "batch_norm": "mixed"}
-ABLATION: Mapping[str, Mapping[str, Any]] = {
+ABLATION = {
     "self-training + mixed statistics": MIXED,
     "+ two views": {**MIXED, "views": 2},
     "+ fitted rate": {**MIXED, "views": 2, "step_change": 0.05},
@@ -44,7 +43,7 @@ ABLATION: Mapping[str, Mapping[str, Any]] = {
     "ancon-auto, no votes": {**RULE, "weighting": "fixed", "fixed_threshold": 1.0},
 }
 """Parts of ``ancon-auto``, added one after the other to self-training, or taken away from the whole."""
-VARIANTS: Mapping[str, Mapping[str, Any]] = {
+VARIANTS = {
     "self-training": {"method": "self-training", **LAST},
     "ancon": {"method": "ancon", **LAST},
     "shot": {"method": "shot", **LAST},
@@ -86,7 +85,7 @@ UNSEEN = (
 )
 """Corruptions that no choice was made on. Each network meets each of them once, at one severity, as one kind of target,
 in turn."""
-CELLS: Mapping[str, Sequence[Cell]] = {
+CELLS = {
     "runs": FAMILY_CELLS,
     "office31": tuple(
         Cell("office31", pair, "equal", seed)
@@ -106,7 +105,7 @@ CELLS: Mapping[str, Sequence[Cell]] = {
 COLUMNS = [*Cell._fields, "variant", "images", "start", "first", "last", "accuracies", "one_view", "seconds"]
 
 
-def main(words: Sequence[str] | None = None) -> None:
+def main(words=None):
     arguments = folders(__spec__.name, __doc__)
     arguments.add_argument("--families", nargs="+", choices=FAMILIES, default=FAMILIES)
     arguments.add_argument("--variants", nargs="+", choices=VARIANTS, default=[*VARIANTS], metavar="NAME")
@@ -140,7 +139,7 @@ def main(words: Sequence[str] | None = None) -> None:
             record(file, [done.result()], COLUMNS)
 
 
-def result(opened: Cells, cell: Cell, variant: str) -> dict[str, Any]:
+def result(opened, cell, variant):
     """Accuracies in percent: of the source model, after the first epoch, after the last, and of all epochs."""
     torch.set_num_threads(1)
     task, own = opened.task(cell), dict(VARIANTS[variant])
@@ -158,14 +157,14 @@ def result(opened: Cells, cell: Cell, variant: str) -> dict[str, Any]:
     return {**cell._asdict(), "variant": variant, **numbers, "accuracies": " ".join(map(str, accuracies))}
 
 
-def scored(task: Task, settings: Mapping[str, Any]) -> tuple[list[float], float]:
+def scored(task, settings):
     """Accuracy of each epoch, and the last one by one view."""
     metrics = adapt(task.model, task.images, labels=task.labels.tolist(), **settings).metrics
     one_view = metrics[-1].get("accuracy_one_view", metrics[-1]["accuracy"])
     return [round(epoch["accuracy"], 2) for epoch in metrics], round(one_view, 2)
 
 
-def two_folds(task: Task, settings: Mapping[str, Any]) -> tuple[list[float], float]:
+def two_folds(task, settings):
     """Accuracy of the source model, and of models that learned from the labels of the other half."""
     methods.register("target-labels")(TargetLabels)
     fold = np.random.default_rng(0).permutation(len(task.labels)) % 2
@@ -184,11 +183,11 @@ class TargetLabels(methods.Method):
 
     training_defaults: ClassVar = methods.training_defaults("ancon-auto")
 
-    def targets(self, visit: methods.Visit) -> torch.Tensor:
+    def targets(self, visit):
         labels = FOLD["labels"][visit.indices.cpu()].to(visit.logits.device)
         return one_hot(labels.clamp(min=0), self.num_classes) * (labels >= 0)[:, None]
 
-    def objective(self, visit: methods.Visit, targets: torch.Tensor) -> torch.Tensor:
+    def objective(self, visit, targets):
         return -(targets * visit.logits.float().log_softmax(1)).sum(1).mean()
 
 

@@ -10,8 +10,6 @@ leaves (``moving``), by statistics that are estimated after the epoch (``estimat
 """
 
 import copy
-from collections.abc import Mapping
-from typing import Any
 from unittest import mock
 
 import pandas as pd
@@ -25,7 +23,7 @@ from tllib_ancon import adapt
 from tllib_ancon.training.running_statistics import RunningStatistics
 
 BATCH = 32
-VARIANTS: Mapping[str, Mapping[str, Any]] = {"ancon-auto": {}, "one view": {"views": 1}}
+VARIANTS = {"ancon-auto": {}, "one view": {"views": 1}}
 CELLS = (
     *(Cell("office31", pair, "equal") for pair in ("D-A", "W-A", "A-W", "A-D", "D-W", "W-D")),
     *(Cell("office31", pair, "few") for pair in ("D-A", "W-A")),

@@ -1,9 +1,7 @@
 """Processor time of a whole run of each method, beside that of self-training."""
 
 import time
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +10,7 @@ from benchmarks.cifar10_c.networks import SHOWN, ResNet, load
 from benchmarks.speed.timing import in_turn, ratio
 from tllib_ancon import adapt
 
-WAYS: Mapping[str, tuple[Mapping[str, Any], float | None]] = {
+WAYS = {
     "ancon": ({"method": "ancon", "criterion": "last"}, None),
     "shot": ({"method": "shot", "criterion": "last"}, None),
     "ancon-auto, one view": ({"method": "ancon-auto", "views": 1}, 1.15),

@@ -1,14 +1,11 @@
 """The paper's tables; and tables in Markdown, which every benchmark writes, with the CSV files of rows behind them."""
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 
-def markdown(header: Sequence[str], rows: Iterable[Sequence[object]], numbers: bool = False) -> str:
+def markdown(header, rows, numbers=False):
     """A table, its end of line included.
 
     Args:
@@ -19,27 +16,27 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[object]], numbers: b
     return "".join([first, rule + "\n", *others])
 
 
-def by_columns(columns: Mapping[str, tuple[Iterable[object], str]]) -> str:
+def by_columns(columns):
     """The same of numbers and how each column of them is formatted, by the columns' titles."""
     cells = [[format(value, form) for value in values] for values, form in columns.values()]
     return markdown([*columns], list(zip(*cells, strict=True)), numbers=True)
 
 
-def with_error(values: pd.Series, sign: str = "") -> str:
+def with_error(values, sign=""):
     """The mean and its standard error; ``+`` shows the sign of a difference."""
     return f"{values.mean():{sign}.1f} ± {values.sem():.1f}"
 
 
-def recorded(file: Path, columns: Sequence[str]) -> set[tuple[Any, ...]]:
+def recorded(file, columns):
     """What the rows of a CSV file have in these columns; nothing without the file."""
     return set(pd.read_csv(file)[[*columns]].itertuples(index=False, name=None)) if file.exists() else set()
 
 
-def record(file: Path, rows: Iterable[Any], columns: Sequence[str] | None = None):
+def record(file, rows, columns=None):
     pd.DataFrame(rows, columns=columns).to_csv(file, mode="a", header=not file.exists(), index=False)
 
 
-def study(file: Path, name: str) -> pd.DataFrame:
+def study(file, name):
     """The rows of one study in a list of several, with its columns alone."""
     rows = pd.read_csv(file, dtype=str, keep_default_na=False).query("study == @name").drop(columns="study")
     rows = rows.loc[:, (rows != "").any()]
