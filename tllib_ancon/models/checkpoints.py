@@ -80,8 +80,10 @@ def _numpy_numbers() -> list[Any]:
 
 
 def _states_in(content: Any) -> dict[str, Weights]:
-    """State dicts by their place in a checkpoint, the preferred one first: the content itself, one of its
-    :data:`ENTRIES`, one of those of an entry, or its only one; else none."""
+    """State dicts by their place in a checkpoint, the preferred one first; none where it holds no state dict.
+
+    A state dict is the content itself, one of its :data:`ENTRIES`, one of those of an entry, or its only one.
+    """
     if _is_state_dict(content):
         return {"": content}
     if not isinstance(content, Mapping):

@@ -57,11 +57,11 @@ class Observation:
         return any(torch.equal(result.flatten(), values.flatten()) for result in self.sigmoids)
 
     def are_evidence(self, values: Tensor) -> bool:
-        """Whether values (B, K) are a softplus of what a module with weights returns."""
+        """Whether values (B, K) are the softplus of the output of a module with weights."""
         return any(torch.allclose(values, softplus(head)) for head in self._outputs_like(values))
 
     def are_dirichlet(self, values: Tensor) -> bool:
-        """Whether values (B, K) are 1 and the evidence by what a module with weights returns."""
+        """Whether values (B, K) are 1 plus the evidence that the output of a module with weights gives."""
         for head in self._outputs_like(values):
             if any(torch.allclose(values, 1 + evidence(head)) for evidence in (softplus, relu, torch.exp)):
                 return True

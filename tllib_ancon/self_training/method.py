@@ -283,7 +283,7 @@ class Method(nn.Module):
         return None
 
     def step_multiple(self, views: int) -> float:
-        """Multiple of the setting ``step_change`` for so many views: above 1 where the loss has another part."""
+        """Multiple of the setting ``step_change`` for 1 or 2 views: above 1 where the loss has another part."""
         return 1.0
 
     @property

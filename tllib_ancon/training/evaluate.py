@@ -137,8 +137,8 @@ def evaluate(
 
 def source_accuracy(predictor: Predictor, source: Any) -> dict[str, float]:
     """Accuracy in % on labelled images of the source ``after`` adaptation and, of the run's source model, ``before``. A
-    path is a folder of class folders, a file of arrays, or with ``data`` in the settings a domain of that dataset; all
-    else are images and labels in one object, as for :func:`tllib_ancon.adapt`."""
+    path is a folder of class folders or a file of arrays; with ``data`` in the settings it is a domain of that dataset.
+    Other sources are images and labels in one object, as for :func:`tllib_ancon.adapt`."""
     progress = Progress(predictor.config.quiet)
     opened = _open_source_domain(predictor, source)
     outputs = predictor.logits(opened)

@@ -106,6 +106,7 @@ def in_the_models_order(target: Domain, network: nn.Module, num_classes: int, so
 def _labelled_by_folders(target: Domain, classes: ModelClasses, show: Show) -> Domain:
     """The images of a plain folder, with labels if its subfolders are the model's classes."""
     folders = subfolders(target)
+    root = getattr(target.images, "root", target.name)
     names = sorted({*folders} - {""})
     if not names:
         return target
@@ -118,12 +119,11 @@ def _labelled_by_folders(target: Domain, classes: ModelClasses, show: Show) -> D
     if are_numbers(names, classes.num_classes):
         order = _order(names, classes, show)
         show(
-            f"{getattr(target.images, 'root', target.name)}: its subfolders {names[0]} to {names[-1]} are taken as the "
+            f"{root}: its subfolders {names[0]} to {names[-1]} are taken as the "
             "classes of these numbers, and give labels; `data=Folder` reads images without labels"
         )
         return labelled(target, folders, _numbers_of(order), classes.usable_names or order)
     if {name.lower() for name in names} <= PARTS:
-        root = getattr(target.images, "root", target.name)
         show(
             f"{root}: images without labels, of all its parts ({', '.join(names)}); give {root}/{names[0]} for the "
             "images of one part, whose subfolders may be classes"
