@@ -12,17 +12,9 @@ from tests.data.conftest import epoch_of, finished
 from tests.refusals import one_line
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import Images
-from tllib_ancon.data.loading import (
-    EpochSampler,
-    ImageLoader,
-    UnlabelledImages,
-    Workers,
-    _item_seed,
-    _WorkersLost,
-    hold_out,
-    watching_workers,
-)
+from tllib_ancon.data.loading import EpochSampler, ImageLoader, UnlabelledImages, _item_seed, hold_out
 from tllib_ancon.data.transforms import Preprocessing, evaluation_transform, train_transform
+from tllib_ancon.data.workers import Workers, _WorkersLost, watching_workers
 from tllib_ancon.runtime.errors import UserError
 
 pytestmark = pytest.mark.posix

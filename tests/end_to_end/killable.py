@@ -19,7 +19,7 @@ from tests.faults import outcomes
 from tests.faults.outcomes import differences as differences
 from tllib_ancon.cli import commands  # noqa: F401
 from tllib_ancon.cli.main import main
-from tllib_ancon.data import loading
+from tllib_ancon.data import workers
 from tllib_ancon.runtime.processes import join, leave
 from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.run import RunDirectory
@@ -143,8 +143,8 @@ def _pass_batches_through_a_thread():
     accelerator.current_device_index = lambda: 0
     accelerator.set_device_index = lambda index: None
     pin_memory.pin_memory = pin
-    loader = loading.DataLoader
-    loading.DataLoader = lambda *data, **settings: loader(*data, **{**settings, "pin_memory": True})
+    loader = workers.DataLoader
+    workers.DataLoader = lambda *data, **settings: loader(*data, **{**settings, "pin_memory": True})
 
 
 def _before(event, function):

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from tllib_ancon.data.batches import concatenated, to_device
-from tllib_ancon.data.loading import ImageLoader, UnlabelledImages, Workers
+from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
+from tllib_ancon.data.workers import Workers
 from tllib_ancon.models.batch_norm import BatchNormPolicy
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.outputs import evaluating

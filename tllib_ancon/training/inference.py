@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 from tllib_ancon.data.batches import to_device
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.loading import ImageLoader, UnlabelledImages, Workers
+from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.transforms import Transform, View
+from tllib_ancon.data.workers import Workers
 from tllib_ancon.measures import evaluation, selection
 from tllib_ancon.models.classifier import Classifier, LogitsAndFeatures
 from tllib_ancon.runtime import processes

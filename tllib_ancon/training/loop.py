@@ -12,15 +12,9 @@ from torch import Tensor, nn
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data.batches import Batch, to_device
-from tllib_ancon.data.loading import (
-    EpochSampler,
-    ImageLoader,
-    LabelledImages,
-    UnlabelledImages,
-    Workers,
-    watching_workers,
-)
+from tllib_ancon.data.loading import EpochSampler, ImageLoader, LabelledImages, UnlabelledImages
 from tllib_ancon.data.transforms import View
+from tllib_ancon.data.workers import Workers, watching_workers
 from tllib_ancon.models.batch_norm import ONE_VALUE
 from tllib_ancon.models.classifier import LogitsAndFeatures, ParameterGroups
 from tllib_ancon.runtime import processes

@@ -9,7 +9,8 @@ from torch import Tensor
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.labels import Labels
-from tllib_ancon.data.loading import ImageLoader, LabelledImages, UnlabelledImages, Workers, hold_out
+from tllib_ancon.data.loading import ImageLoader, LabelledImages, UnlabelledImages, hold_out
+from tllib_ancon.data.workers import Workers
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.self_training.method import Method

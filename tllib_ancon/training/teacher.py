@@ -16,8 +16,9 @@ from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.batches import Batch, are_images, shape_text, to_device
 from tllib_ancon.data.class_folders import labels_by_name
 from tllib_ancon.data.domain import Domain, numbered
-from tllib_ancon.data.loading import ImageLoader, Workers
+from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.transforms import Transform, View, mirror
+from tllib_ancon.data.workers import Workers
 from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
 from tllib_ancon.models.classifier import Classifier, as_classifier, require_network
 from tllib_ancon.models.foundation import load_named
