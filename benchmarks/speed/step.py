@@ -9,7 +9,7 @@ from benchmarks.speed.timing import in_turn, row, wall_clock
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.models.batch_norm import BatchNormPolicy
-from tllib_ancon.models.classifier import shot_classifier
+from tllib_ancon.models.bottleneck import shot_classifier
 from tllib_ancon.models.networks import create_backbone
 from tllib_ancon.training.learning import choose_adapted_parameters
 from tllib_ancon.training.optimizer import create_optimizer

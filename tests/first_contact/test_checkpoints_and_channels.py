@@ -15,7 +15,7 @@ import tllib_ancon
 from tests.networks import PIXELS
 from tests.refusals import one_line
 from tllib_ancon.cli.main import main
-from tllib_ancon.models.classifier import shot_classifier
+from tllib_ancon.models.bottleneck import shot_classifier
 from tllib_ancon.models.loading import load
 from tllib_ancon.models.networks import create_backbone
 

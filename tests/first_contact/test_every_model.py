@@ -21,7 +21,7 @@ from tests.end_to_end.killable import differences
 from tests.networks import IMAGES, PIXELS, PREPROCESSING, QUICK, Net, Returns, normalised, state_of, transformer
 from tests.refusals import one_line
 from tllib_ancon import adapt, assess, online, predict
-from tllib_ancon.models.classifier import shot_classifier
+from tllib_ancon.models.bottleneck import shot_classifier
 from tllib_ancon.models.networks import create_backbone
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated:FutureWarning")

@@ -12,9 +12,8 @@ from torch import nn
 
 from tests.refusals import one_line
 from tests.toolkit.conftest import requires_tllib
+from tllib_ancon.models.bottleneck import BottleneckClassifier, _AveragePool, shot_classifier
 from tllib_ancon.models.checkpoints import load_state_dict
-from tllib_ancon.models.classifier import BottleneckClassifier, shot_classifier
-from tllib_ancon.models.pooling import _AveragePool
 from tllib_ancon.models.script_layouts import rebuild_model, recognize
 from tllib_ancon.toolkit.toolkit import find
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tests.models.test_any_network import small_network
 from tests.refusals import one_line
 from tllib_ancon.models import as_classifier
-from tllib_ancon.models.classifier import shot_classifier
+from tllib_ancon.models.bottleneck import shot_classifier
 from tllib_ancon.models.networks import create_backbone
 from tllib_ancon.training.export import METADATA, _content_of
 

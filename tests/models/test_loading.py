@@ -10,8 +10,8 @@ import torch
 from torchvision import models
 
 from tests.refusals import one_line
+from tllib_ancon.models.bottleneck import BottleneckClassifier, shot_classifier
 from tllib_ancon.models.checkpoints import export_state_dict, load_into
-from tllib_ancon.models.classifier import BottleneckClassifier, shot_classifier
 from tllib_ancon.models.loading import load
 from tllib_ancon.models.networks import _SmallCNN, create_backbone
 

@@ -10,7 +10,8 @@ from tests.conftest import REFUSED
 from tests.refusals import one_line
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.transforms import Preprocessing
-from tllib_ancon.models.classifier import as_classifier, shot_classifier
+from tllib_ancon.models.bottleneck import shot_classifier
+from tllib_ancon.models.classifier import as_classifier
 from tllib_ancon.models.loading import load
 from tllib_ancon.models.networks import _SmallCNN, create_backbone, create_network, parse_options
 from tllib_ancon.models.preprocessing import preprocessing_of

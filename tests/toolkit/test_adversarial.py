@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.functional import binary_cross_entropy
 
 from tests.models.test_checkpoints import Backbone
-from tllib_ancon.models.pooling import _AveragePool
+from tllib_ancon.models.bottleneck import _AveragePool
 
 K = 4
 D = 6

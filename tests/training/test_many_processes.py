@@ -22,7 +22,7 @@ from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data.loading import EpochSampler, ImageLoader
 from tllib_ancon.data.open import open_domain
-from tllib_ancon.models.classifier import BottleneckClassifier
+from tllib_ancon.models.bottleneck import BottleneckClassifier
 from tllib_ancon.runtime import processes
 from tllib_ancon.self_training.elr import WithELR
 from tllib_ancon.toolkit.toolkit import find

@@ -5,23 +5,18 @@ TLLib's is backbone, bottleneck and head; any other is a whole network whose hea
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.parametrizations import weight_norm
-from torch.utils.data import Dataset
 
 from tllib_ancon.data.batches import Batch, num_rows, to_device
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.logits import find_logits
 from tllib_ancon.models.observation import observe
 from tllib_ancon.models.outputs import SHAPE, LogitsReader, OtherOutput, described, output_for, two_logits
-from tllib_ancon.models.pooling import create_pool_layer
 from tllib_ancon.models.preprocessing import preprocessing_of, probe_images
 from tllib_ancon.runtime.errors import UserError, unknown_name
 
@@ -82,38 +77,6 @@ class Classifier(nn.Module):
 
 def trainable(module: nn.Module) -> list[nn.Parameter]:
     return [parameter for parameter in module.parameters() if parameter.requires_grad]
-
-
-class BottleneckClassifier(Classifier):
-    """TLLib's classifier: images -> backbone (B, C, H, W) or (B, C) -> average of a feature map by ``pool`` ->
-    bottleneck (B, D) -> head (B, K)."""
-
-    features_dim: int
-    head: nn.Module
-
-    def __init__(
-        self,
-        backbone: nn.Module,
-        num_classes: int,
-        bottleneck: nn.Module,
-        head: nn.Module,
-        features_dim: int,
-        pool: bool = True,
-        finetune: bool = True,
-    ):
-        super().__init__()
-        self.backbone = backbone
-        self.bottleneck = bottleneck
-        self.head = head
-        self.pool_layer = create_pool_layer(pool)
-        self.num_classes = num_classes
-        self.features_dim = features_dim
-        self.finetune = finetune
-        self.preprocessing = preprocessing_of(backbone)
-
-    def predict(self, images: Tensor) -> LogitsAndFeatures:
-        features = self.bottleneck(self.pool_layer(self.backbone(images)))
-        return self.head(features), features
 
 
 class NetworkClassifier(Classifier):
@@ -314,98 +277,6 @@ def no_logits(output: Any, number: int) -> str:
     )
 
 
-def require_network(model: object, learns: bool = False) -> nn.Module:
-    """Return the model if it is a network with weights, with ``learns`` a trainable one."""
-    if isinstance(model, str | Path):
-        raise UserError(f"`model` must be a torch.nn.Module, got the path {model}; pass the network with these weights")
-    if not isinstance(model, nn.Module):
-        raise UserError(
-            f"`model` must be a torch.nn.Module, a checkpoint or a run directory, not of type {type(model).__name__}"
-            f"; {_network_of(model)}"
-        )
-    if torch.get_default_device().type == "meta":
-        raise UserError("PyTorch's default device is meta, which holds no values; call torch.set_default_device('cpu')")
-    if any(tensor.is_meta for tensor in chain(model.parameters(), model.buffers())):
-        raise UserError("the model has weights on the device meta, shapes without values; load them first")
-    if hasattr(model, "encode_image") or hasattr(model, "get_image_features"):
-        raise UserError(
-            "the model gives embeddings of images and texts, no logits: pass its image tower followed by "
-            "tllib_ancon.models.CosineHead(embeddings of the classes' texts); docs/networks.md shows how"
-        )
-    if learns and isinstance(model, torch.jit.ScriptModule):
-        raise UserError("a TorchScript program does not learn; pass the torch.nn.Module that it was made from")
-    if learns and any(map(_is_exported, model.modules())):
-        raise UserError("a program of torch.export does not learn; pass the torch.nn.Module that it was made from")
-    quantised = _signs_of_quantisation(model)
-    if learns and quantised:
-        raise UserError(
-            f"the model is quantised ({', '.join(quantised)}): its integers have no gradient; adapt it as it "
-            "was before, and quantise what comes back"
-        )
-    return model
-
-
-def _network_of(model: object) -> str:
-    """What to pass in place of an object that is no network."""
-    if isinstance(model, list | tuple | np.ndarray | Tensor | Dataset):
-        return "pass the network first and the images second"
-    if isinstance(model, Mapping):
-        return "pass the network that has loaded these weights"
-    for attribute in ("model", "module"):
-        if hasattr(model, attribute):
-            return f"pass its {attribute}"
-    return "pass the network itself; of a function or a class the network that it makes"
-
-
-def _is_exported(module: nn.Module) -> bool:
-    """Whether ``torch.export`` has made it, and set a method in place of ``train``."""
-    return isinstance(module, torch.fx.GraphModule) and "train" in vars(module)
-
-
-def _signs_of_quantisation(model: nn.Module) -> list[str]:
-    """Types of integer weights, quantised modules and attributes of libraries that say that a model is quantised."""
-    signs = {str(weight.dtype) for weight in model.parameters() if not weight.is_floating_point()}
-    signs |= {type(module).__qualname__ for module in model.modules() if ".quantized" in type(module).__module__}
-    signs |= {name for name in ("quantization_method", "is_quantized") if getattr(model, name, None)}
-    return sorted(signs)
-
-
 def device_of(model: nn.Module) -> torch.device:
     """Where the weights of a model lie; the CPU without any."""
     return next(model.parameters(), torch.empty(0)).device
-
-
-def shot_classifier(
-    backbone: nn.Module,
-    num_classes: int,
-    bottleneck_dim: int = 256,
-    pool: bool = True,
-    finetune: bool = True,
-    dropout: float = 0.0,
-) -> BottleneckClassifier:
-    """The network of SHOT and AnCon: a Linear bottleneck with batch-norm and no ReLU, a weight-normalised head.
-
-    Source: Liang et al., "Do We Really Need to Access the Source Data?", ICML 2020, Section 3.1; the paper's Section
-    4.1.
-    """
-    linear = nn.Linear(backbone.out_features, bottleneck_dim)  # type: ignore[arg-type]
-    batch_norm = nn.BatchNorm1d(bottleneck_dim)
-    nn.init.xavier_normal_(linear.weight)
-    nn.init.zeros_(linear.bias)
-    nn.init.normal_(batch_norm.weight, 1.0, 0.02)
-    bottleneck = nn.Sequential(linear, batch_norm)
-    head = nn.Linear(bottleneck_dim, num_classes)
-    nn.init.xavier_normal_(head.weight)
-    nn.init.zeros_(head.bias)
-    model = BottleneckClassifier(backbone, num_classes, bottleneck, weight_norm(head), bottleneck_dim, pool, finetune)
-    if dropout:
-        model.drop_features(dropout)
-    return model
-
-
-def normalises_by_layer_alone(model: nn.Module) -> bool:
-    """Whether a network has layer-norm and no batch-norm, as transformers and ConvNeXt: what AdamW trains best."""
-    modules = [*model.modules()]
-    has_layer_norm = any(isinstance(module, nn.LayerNorm) for module in modules)
-    has_batch_norm = any(isinstance(module, BATCH_NORMS) for module in modules)
-    return has_layer_norm and not has_batch_norm

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
+from tllib_ancon.models.bottleneck import BottleneckClassifier
 from tllib_ancon.models.checkpoints import Weights, load_into
-from tllib_ancon.models.classifier import BottleneckClassifier
 from tllib_ancon.runtime.errors import UserError
 
 RENAMED = (

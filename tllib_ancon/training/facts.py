@@ -13,7 +13,7 @@ from tllib_ancon.data.images import CHANNELS
 from tllib_ancon.data.layouts import default_resizing
 from tllib_ancon.data.pixels import PixelValues
 from tllib_ancon.data.transforms import Preprocessing
-from tllib_ancon.models.classifier import normalises_by_layer_alone
+from tllib_ancon.models.classifier import BATCH_NORMS
 from tllib_ancon.models.preprocessing import channels_of
 from tllib_ancon.runtime.types import Options
 from tllib_ancon.training.image_transforms import UNDECIDED, ImagesConfig, TransformSource
@@ -36,7 +36,7 @@ class _NetworkFacts:
     @classmethod
     def of(cls, network: nn.Module) -> _NetworkFacts:
         return cls(
-            normalises_by_layer=normalises_by_layer_alone(network),
+            normalises_by_layer=_normalises_by_layer_alone(network),
             is_partly_frozen=not all(parameter.requires_grad for parameter in network.parameters()),
             channels=1 if channels_of(network) == 1 else 3,
         )
@@ -125,6 +125,14 @@ def facts_of(
         network=network_facts,
         images=image_facts,
     )
+
+
+def _normalises_by_layer_alone(model: nn.Module) -> bool:
+    """Whether a network has layer-norm and no batch-norm, as transformers and ConvNeXt: what AdamW trains best."""
+    modules = [*model.modules()]
+    has_layer_norm = any(isinstance(module, nn.LayerNorm) for module in modules)
+    has_batch_norm = any(isinstance(module, BATCH_NORMS) for module in modules)
+    return has_layer_norm and not has_batch_norm
 
 
 def _range_of_tensors(images: Domain) -> tuple[float, float] | None:

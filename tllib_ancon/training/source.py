@@ -20,13 +20,14 @@ from tllib_ancon.data.lists import read_class_names
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.measures.indicators import SourceStatistics
 from tllib_ancon.models.checkpoints import load_into, load_state_dict, without_prefix
-from tllib_ancon.models.classifier import Classifier, as_classifier, require_network
+from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.models.copies import copy_of
 from tllib_ancon.models.foundation import load_named, require_library_of
 from tllib_ancon.models.loading import IMAGENET, load
 from tllib_ancon.models.networks import parse_options
 from tllib_ancon.models.outputs import LogitsReader
 from tllib_ancon.models.recipes import OWN, build, imported
+from tllib_ancon.models.requirements import require_network
 from tllib_ancon.runtime.errors import UserError, reading
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import say
