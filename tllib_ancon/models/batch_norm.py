@@ -11,8 +11,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from tllib_ancon.models.calling import evaluating
 from tllib_ancon.models.classifier import BATCH_NORMS
-from tllib_ancon.models.outputs import evaluating
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
 

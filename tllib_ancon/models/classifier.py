@@ -14,9 +14,10 @@ from torch import Tensor, nn
 
 from tllib_ancon.data.batches import Batch, num_rows, to_device
 from tllib_ancon.data.transforms import Preprocessing
+from tllib_ancon.models.calling import SHAPE, output_for
 from tllib_ancon.models.logits import find_logits
 from tllib_ancon.models.observation import observe
-from tllib_ancon.models.outputs import SHAPE, LogitsReader, OtherOutput, described, output_for, two_logits
+from tllib_ancon.models.outputs import LogitsReader, OtherOutput, described, two_logits
 from tllib_ancon.models.preprocessing import preprocessing_of, probe_images
 from tllib_ancon.runtime.errors import UserError, unknown_name
 

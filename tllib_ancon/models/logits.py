@@ -10,18 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from tllib_ancon.data.batches import Batch, num_rows, tree_map
+from tllib_ancon.models.calling import evaluating, output_for, takes_pixel_values
 from tllib_ancon.models.observation import Observation, eagerly
 from tllib_ancon.models.outputs import (
     NAMES,
     Kind,
     LogitsReader,
-    MultiLabelOutput,
     OtherOutput,
     Path,
-    evaluating,
-    output_for,
     place_of,
-    takes_pixel_values,
     tensor_at,
     tensors_in,
     two_logits,
@@ -34,6 +31,12 @@ ENOUGH = 8
 
 FEATURES = "pooler_output"
 """Where models of transformers without a classifier return vectors."""
+
+
+class _MultiLabelOutput(OtherOutput):
+    """A model whose classes do not exclude each other."""
+
+    methods = ("adabn",)
 
 
 class _Candidate(NamedTuple):
@@ -245,7 +248,7 @@ def _refuse_multi_label(network: nn.Module, num_classes: int, of_sigmoids: bool)
         advice = "pass a module that returns what enters the sigmoid"
     else:
         return
-    raise MultiLabelOutput(
+    raise _MultiLabelOutput(
         f"the model is a multi-label classifier: {reason}. Classes exclude each other here. If every image has exactly "
         f"one class, {advice}"
     )

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from tllib_ancon.data.transforms import Preprocessing
+from tllib_ancon.models.calling import called
 from tllib_ancon.models.checkpoints import load_into, load_state_dict, without_prefix
-from tllib_ancon.models.outputs import called, described, usual_tensor
+from tllib_ancon.models.outputs import described, usual_tensor
 from tllib_ancon.models.preprocessing import preprocessing_of, probe_images
 from tllib_ancon.runtime.errors import UserError, one_line, unknown_name
 from tllib_ancon.runtime.types import Options

@@ -17,7 +17,8 @@ from torch.nn.functional import relu, softplus
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tllib_ancon.data.batches import Batch, num_rows
-from tllib_ancon.models.outputs import SHAPE, called, two_logits
+from tllib_ancon.models.calling import SHAPE, called
+from tllib_ancon.models.outputs import two_logits
 
 LAST_SIGMOIDS = 8
 MOST_HEADS = 6

@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from tllib_ancon.data.transforms import IMAGENET_MEAN, IMAGENET_STD, KEEP_RATIO, Preprocessing, evaluation_transform
-from tllib_ancon.models.outputs import evaluating, output_for, takes_pixel_values
+from tllib_ancon.models.calling import evaluating, output_for, takes_pixel_values
 from tllib_ancon.runtime.errors import UserError, one_line
 from tllib_ancon.runtime.types import Options
 

@@ -14,8 +14,9 @@ from tllib_ancon.data.batches import Batch, are_images, to_device
 from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.images import spread
 from tllib_ancon.data.pixels import PixelValues
+from tllib_ancon.models.calling import called
 from tllib_ancon.models.classifier import Classifier, as_classifier
-from tllib_ancon.models.outputs import OtherOutput, called
+from tllib_ancon.models.outputs import OtherOutput
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.image_transforms import Transforms, TransformSource

@@ -13,7 +13,7 @@ from torch import nn
 from tllib_ancon.data.domain import numbered
 from tllib_ancon.data.pixels import usual_bands
 from tllib_ancon.data.transforms import KEEP_RATIO, Preprocessing
-from tllib_ancon.models.outputs import takes_pixel_values
+from tllib_ancon.models.calling import takes_pixel_values
 from tllib_ancon.preflight.case import Case
 from tllib_ancon.preflight.fact import FEW_NAMES, FINE, LOOK, WRONG, Fact
 from tllib_ancon.runtime.text import counted

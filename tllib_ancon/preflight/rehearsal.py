@@ -14,8 +14,8 @@ from tllib_ancon.data.batches import concatenated, to_device
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.workers import Workers
 from tllib_ancon.models.batch_norm import BatchNormPolicy
+from tllib_ancon.models.calling import evaluating
 from tllib_ancon.models.classifier import Classifier
-from tllib_ancon.models.outputs import evaluating
 from tllib_ancon.preflight.case import Case
 from tllib_ancon.runtime.errors import UserError, one_line
 from tllib_ancon.training import devices

@@ -15,10 +15,10 @@ from tllib_ancon.config.export import ExportConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.domain import numbered
 from tllib_ancon.data.transforms import Preprocessing
+from tllib_ancon.models.calling import called, output_for
 from tllib_ancon.models.checkpoints import export_state_dict
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.copies import copy_of
-from tllib_ancon.models.outputs import called, output_for
 from tllib_ancon.runtime.errors import UserError, one_line
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.types import Record

@@ -13,8 +13,8 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.transforms import Transform, mirror
 from tllib_ancon.models.batch_norm import estimated_statistics, has_statistics
+from tllib_ancon.models.calling import evaluating
 from tllib_ancon.models.classifier import Classifier
-from tllib_ancon.models.outputs import evaluating, logits_of
 from tllib_ancon.runtime import processes
 from tllib_ancon.training import devices
 from tllib_ancon.training.inputs import PreparedImages
@@ -89,7 +89,7 @@ class MirrorDisagreement(NamedTuple):
 
 
 def mirror_disagreement(
-    config: AdaptConfig, model: nn.Module, target: Domain, transform: Transform
+    config: AdaptConfig, model: Classifier, target: Domain, transform: Transform
 ) -> MirrorDisagreement:
     """Compare a model's predictions for at most 256 images (C, H, W) with those for their mirrors, and with those for
     shifts where a mirror changes many. The model is evaluated where it lies and stays unchanged.
@@ -105,7 +105,7 @@ def mirror_disagreement(
     return disagreement
 
 
-def _disagreement(config: AdaptConfig, model: nn.Module, target: Domain, transform: Transform) -> MirrorDisagreement:
+def _disagreement(config: AdaptConfig, model: Classifier, target: Domain, transform: Transform) -> MirrorDisagreement:
     drawn = torch.randperm(len(target), generator=torch.Generator().manual_seed(config.seed))[:COMPARED]
     compared = target.subset(drawn[:FIRST_COMPARED])
     classes = _predicted_classes(config, model, compared, transform, (_unchanged, mirror))
@@ -124,7 +124,7 @@ def _disagreement(config: AdaptConfig, model: nn.Module, target: Domain, transfo
 
 def _predicted_classes(
     config: AdaptConfig,
-    model: nn.Module,
+    model: Classifier,
     images: Domain,
     transform: Transform,
     changes: Sequence[Callable[[Tensor], Tensor]],
@@ -136,7 +136,7 @@ def _predicted_classes(
     with evaluating(model), torch.no_grad():
         for _, batch in loader:
             plain = batch.to(device)
-            classes = [logits_of(model, change(plain)).argmax(1) for change in changes]
+            classes = [model(change(plain)).argmax(1) for change in changes]
             batches.append(torch.stack(classes))
     classes_of_all = torch.cat(batches, dim=1)
     processes.broadcast([classes_of_all])

@@ -13,12 +13,13 @@ from torch.optim import SGD, Adam, AdamW
 from tllib_ancon.data.batches import Batch, are_images, concatenated, num_rows, tree_map
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.models.batch_norm import HALF, mixing_weight
+from tllib_ancon.models.calling import called, output_for
 from tllib_ancon.models.classifier import BATCH_NORMS, head_names
 from tllib_ancon.models.copies import copy_of, recording_gradients
 from tllib_ancon.models.logits import ENOUGH, find_logits
 from tllib_ancon.models.moving_statistics import MovingStatistics
 from tllib_ancon.models.observation import observe
-from tllib_ancon.models.outputs import LogitsReader, called, output_for, two_logits
+from tllib_ancon.models.outputs import LogitsReader, two_logits
 from tllib_ancon.models.requirements import require_network
 from tllib_ancon.runtime.errors import UserError, unknown_name
 from tllib_ancon.runtime.types import Options, State

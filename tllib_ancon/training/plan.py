@@ -12,8 +12,9 @@ from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.batches import Batch
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.labels import Labels
+from tllib_ancon.models.calling import called
 from tllib_ancon.models.classifier import Classifier, as_classifier
-from tllib_ancon.models.outputs import OtherOutput, called
+from tllib_ancon.models.outputs import OtherOutput
 from tllib_ancon.runtime.types import Record
 from tllib_ancon.training import devices
 from tllib_ancon.training.files import sha256

@@ -15,11 +15,12 @@ from tllib_ancon.data.batches import Batch, are_images, num_rows, shape_text, tr
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.transforms import Preprocessing, Transform, mirror
+from tllib_ancon.models.calling import called, evaluating
 from tllib_ancon.models.classifier import Classifier, LogitsAndFeatures, head_names, no_logits
 from tllib_ancon.models.copies import unwrapped
 from tllib_ancon.models.logits import find_logits
 from tllib_ancon.models.observation import observe
-from tllib_ancon.models.outputs import LogitsReader, called, evaluating
+from tllib_ancon.models.outputs import LogitsReader
 from tllib_ancon.models.preprocessing import is_processor
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.processes import Shard

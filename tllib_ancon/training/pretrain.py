@@ -14,9 +14,9 @@ from tllib_ancon.data.loading import LabelledImages, UnlabelledImages, hold_out
 from tllib_ancon.measures import selection
 from tllib_ancon.measures.indicators import FEWEST_IMAGES, SourceStatistics
 from tllib_ancon.models.bottleneck import create_pool_layer, shot_classifier
+from tllib_ancon.models.calling import called
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.networks import create_backbone, parse_options
-from tllib_ancon.models.outputs import called
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.types import Metrics, Record, State

@@ -8,10 +8,10 @@ from tllib_ancon.data.batches import Batch, to_device, with_floats_as
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import UnlabelledImages
 from tllib_ancon.data.transforms import Transform
+from tllib_ancon.models.calling import evaluating
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.models.logits import ENOUGH
-from tllib_ancon.models.outputs import evaluating
 from tllib_ancon.runtime.errors import UserError
 
 OTHER_SIZE = "; pass the `image_size` that the network takes"

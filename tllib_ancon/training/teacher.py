@@ -20,9 +20,9 @@ from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.transforms import Transform, View, mirror
 from tllib_ancon.data.workers import Workers
 from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
+from tllib_ancon.models.calling import evaluating
 from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.models.foundation import load_named
-from tllib_ancon.models.outputs import evaluating
 from tllib_ancon.models.requirements import require_network
 from tllib_ancon.runtime.errors import NotFinite, UserError, one_line
 from tllib_ancon.runtime.processes import Shard
