@@ -80,8 +80,8 @@ def test_one_of_many_ends_after_its_handlers_and_before_the_interpreter(status, 
         ),
         (["--class-names", "cat", "dog"], "unrecognized arguments: dog; most flags take one value, and"),
         (
-            ["--class-names", "cat,dog"],
-            "--class-names cat,dog is not a file; give a text file with the name of a class",
+            ["--class-names", "names.txt"],
+            "--class-names names.txt is not a file; give the names in the order of the labels with commas",
         ),
     ],
 )

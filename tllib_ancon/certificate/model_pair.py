@@ -30,7 +30,7 @@ from tllib_ancon.training.files import sha256
 from tllib_ancon.training.image_transforms import PREPARING, READING
 from tllib_ancon.training.model_classes import with_classes
 from tllib_ancon.training.not_finite import predicted_classes, require_predictions
-from tllib_ancon.training.predict import Predictor
+from tllib_ancon.training.predict import AUGMENTING, Predictor
 from tllib_ancon.training.run import BEST, CERTIFICATE, CERTIFIED, CONFIG, SOURCE, RunDirectory
 from tllib_ancon.training.source import Source, open_checkpoint
 from tllib_ancon.training.teaching import certifying_positions, image_names
@@ -79,7 +79,7 @@ class ModelPair:
         of_networks = {}
         if self.start.is_whole:
             of_networks = settings_of(ModelConfig)
-        names = [name for name in settings_of(PredictConfig) if name not in of_networks]
+        names = [name for name in settings_of(PredictConfig) if name not in {*of_networks, *AUGMENTING}]
         settings = {name: self.recorded[name] for name in names if name in self.recorded}
         for name in OVERRIDING:
             value = getattr(self.config, name)

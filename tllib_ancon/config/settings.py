@@ -55,9 +55,12 @@ class Flag:
 
 
 def _plain(value: Any) -> Any:
-    """Python's own type for a path, a list, a table, or a number or array of NumPy, PyTorch or pandas."""
+    """Python's own type for a path, a list, a table, or a number or array of NumPy, PyTorch or pandas. ``~/`` at the
+    beginning of a text is the user's home folder: a shell does not replace it in ``--log=~/run``."""
     if isinstance(value, os.PathLike):
-        return os.fspath(value)
+        return _plain(os.fspath(value))
+    if isinstance(value, str) and value.startswith("~/"):
+        return os.path.expanduser(value)
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return tuple(map(_plain, value))
     if isinstance(value, Mapping):

@@ -18,13 +18,17 @@ ROOT = "."
 SUFFIXES = (".jpg", ".jpeg", ".jfif", ".png", ".gif", ".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp", ".jp2")
 
 
+OF_THE_SYSTEM = ("$RECYCLE.BIN", "#recycle", "@eaDir", "__MACOSX", "lost+found", "System Volume Information")
+"""Folders in which systems, storage servers and archives put files that are not of a dataset, such as previews."""
+
 OF_A_RUN = ("config.json", "checkpoints")
 """What a run directory holds."""
 
 
 class Tree:
-    """Folders and images below a root, in torchvision's order, without hidden ones and run directories. Links are
-    followed; one that leads outside is an error unless ``allow_outside``, and left out with ``skip``."""
+    """Folders and images below a root, in torchvision's order, without hidden ones, run directories and those of
+    :data:`OF_THE_SYSTEM`. Links are followed; one that leads outside is an error unless ``allow_outside``, and left out
+    with ``skip``."""
 
     def __init__(self, root: str | os.PathLike[str], allow_outside: bool = False, skip: bool = False):
         if not os.path.isdir(root):
@@ -37,6 +41,7 @@ class Tree:
         self.skip = skip
         self.skipped: dict[str, None] = {}  # why images are left out, each reason once
         self.ignored: set[str] = set()
+        self.system_folders: set[str] = set()
         real_root = os.path.join(os.path.realpath(root), "")
 
         @lru_cache(10_000)
@@ -60,15 +65,20 @@ class Tree:
 
     @property
     def ignored_files(self) -> str:
-        """How many files beside the images were ignored, in words; empty for none."""
-        if not self.ignored:
-            return ""
-        suffixes = sorted({os.path.splitext(path)[1].lower() or "no suffix" for path in self.ignored})
-        return f"{counted(len(self.ignored), 'file')} ignored ({', '.join(suffixes)})"
+        """Which files beside the images and folders of a system were ignored, in words; empty for none."""
+        parts = []
+        if self.ignored:
+            suffixes = sorted({os.path.splitext(path)[1].lower() or "no suffix" for path in self.ignored})
+            parts.append(f"{counted(len(self.ignored), 'file')} ignored ({', '.join(suffixes)})")
+        if self.system_folders:
+            parts.append(f"left out: {', '.join(sorted(self.system_folders))}")
+        return "; ".join(parts)
 
     def folders(self, folder: str | Path) -> list[str]:
         folders = [path for path, is_folder in _entries(folder) if is_folder]
-        return [os.path.basename(path) for path in folders if not _is_run_directory(path)]
+        names = [os.path.basename(path) for path in folders if not _is_run_directory(path)]
+        self.system_folders |= {*names} & {*OF_THE_SYSTEM}
+        return [name for name in names if name not in OF_THE_SYSTEM]
 
     def images(self, folder: str | Path) -> list[str]:
         files = [path for path, is_folder in _entries(folder) if not is_folder]
@@ -129,7 +139,7 @@ def domain_of_files(
     if not paths:
         folders = ", ".join(str(tree.root / code) for code in codes)
         ignored = ""
-        if tree.ignored:
+        if tree.ignored_files:
             ignored = f"; {tree.ignored_files}"
         raise UserError(
             f"{folders}: no image here{ignored}. Give a folder with files of these suffixes: {', '.join(SUFFIXES)}"

@@ -126,7 +126,7 @@ def assess(
     with devices.using_processor(requested.threads):
         passes, all_images, predictor = _passes_of(requested, model, images, head, evaluation_transform)
         statistics, accuracy_on_source = _assessed_source(passes, predictor, source)
-        root = str(images if isinstance(images, str | Path) else requested.root)
+        root = str(requested.with_paths(root=images).root)
         positions = certifying_positions(predictor.source.recorded_settings, len(all_images))
         order = positions[passes.order(len(positions))]
         labels = None

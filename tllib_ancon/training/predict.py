@@ -35,6 +35,9 @@ from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import resolve
 from tllib_ancon.training.source import Model, Source, open_source
 
+AUGMENTING = ("train_resizing", "scale", "ratio", "padding")
+"""Settings that predictions do not read. A configuration of images has them for training."""
+
 
 @dataclass(frozen=True, repr=False)
 class Predictions(Shown):
@@ -138,7 +141,10 @@ class Predictor:
         source: Source | None = None,
     ):
         self.requested = config.with_paths(checkpoint=model)
-        self.source = source or open_source(self.requested, model)
+        if source is None:
+            source = open_source(self.requested, model)
+            self._say_what_has_no_effect()
+        self.source = source
         self.network: Any = None if self.source.module is None else unwrapped(self.source.module)
         if self.source.checkpoint:
             self.network = self.source.load(self.requested).to(devices.device())
@@ -147,6 +153,13 @@ class Predictor:
         train_transform = None if is_processor(transform) else transform
         self._transform_source = TransformSource.of_call(train_transform, transform).completed_by(self.network)
         self.config, _ = resolve(self.requested, facts_of(self.requested, self.source))
+
+    def _say_what_has_no_effect(self) -> None:
+        fields = PredictConfig.model_fields
+        for name in AUGMENTING:
+            if getattr(self.requested, name) not in (None, fields[name].default):
+                line = f"`{name}` has no effect on predictions: it augments training images; leave it out"
+                Progress(self.requested.quiet).line(line)
 
     @property
     def preprocessing(self) -> Preprocessing | None:

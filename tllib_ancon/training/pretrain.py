@@ -19,6 +19,7 @@ from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.networks import create_backbone, parse_options
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.text import first_few
 from tllib_ancon.runtime.types import Metrics, Record, State
 from tllib_ancon.self_training.pseudo_label import belief_matching_loss
 from tllib_ancon.toolkit.toolkit import AdversarialLoss, GradientReversal, Toolkit, find
@@ -27,6 +28,7 @@ from tllib_ancon.training.facts import facts_of
 from tllib_ancon.training.image_transforms import UNDECIDED
 from tllib_ancon.training.inference import Outputs, evaluation_loader, scorer_by_labels
 from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statistics, training_loader
+from tllib_ancon.training.model_classes import MOST_LISTED
 from tllib_ancon.training.probing import OTHER_SIZE, probe_of
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import resolve
@@ -68,7 +70,7 @@ def pretrain(config: PretrainConfig) -> Record:
             run.refuse_images(domain)
         classes = domains[0].classes
         if classes and [*classes] == numbered(len(classes)):
-            Progress(config.quiet).line(f"{len(classes)} classes: the largest label is {len(classes) - 1}")
+            Progress(config.quiet).line(_number_of_classes(domains[0]))
         record: Record = {"inputs": images_record(*domains)}
         devices.make_reproducible(config.seed, config.deterministic)
         network, _ = resolve(config, facts_of(config, Source()))
@@ -82,6 +84,16 @@ def pretrain(config: PretrainConfig) -> Record:
             record["toolkit"] = toolkit.name
         training = _training(prepared, domains, backbone, toolkit, run)
         return training.fit({"command": "pretrain", **prepared.config.to_dict(), **record})
+
+
+def _number_of_classes(source: Domain) -> str:
+    """How many classes labels without names give, and those that no image has: one wrong label adds many."""
+    line = f"{source.num_classes} classes: the largest label is {source.num_classes - 1}"
+    labels = {*map(str, source.labels if source.labels is not None else ())}
+    missing = [name for name in source.classes if name not in labels]
+    if missing:
+        line += f", and no image has label {first_few(missing, MOST_LISTED)}; correct the list if a label is wrong"
+    return line
 
 
 def _training(

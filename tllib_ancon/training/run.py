@@ -38,6 +38,8 @@ OF_AN_EPOCH = (METRICS, f"{CHECKPOINTS}/{LATEST}", f"{CHECKPOINTS}/{BEST}", STAT
 OUTPUTS = (*OF_AN_EPOCH[:-1], f"{CHECKPOINTS}/{SOURCE}", PREDICTIONS, STATISTICS)
 """The files whose checksums a finished run stores, where it has them."""
 
+RESTORE = "; restore it from a copy, or remove it and pass the settings of the model, such as `arch`"
+
 _read = partial(files.read_json, advice=f"; {ANEW}")
 
 
@@ -134,13 +136,14 @@ class RunDirectory(MemoryRun):
         return self._has(RESULT)
 
     def config(self) -> Record:
+        """The recorded settings, for another stage that reads this run."""
         if not self._has(CONFIG):
             raise UserError(f"{self.path} is not a run directory: it has no {CONFIG}. Give another folder")
-        return _read(self.path / CONFIG)
+        return files.read_json(self.path / CONFIG, advice=RESTORE)
 
     def recorded_settings(self) -> Record:
         if self._has(CONFIG):
-            return self.config()
+            return _read(self.path / CONFIG)
         return {}
 
     @on_main

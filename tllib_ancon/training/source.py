@@ -189,7 +189,11 @@ def open_source(config: AdaptConfig | PredictConfig, model: Any = None) -> Sourc
         return Source(module=require_network(network, learns=isinstance(config, AdaptConfig)), names=names)
     if config.checkpoint is not None:
         with_weights = config.model if network is None else network
-        return replace(open_checkpoint(config.checkpoint, with_weights), names=names)
+        opened = open_checkpoint(config.checkpoint, with_weights)
+        if Path(config.checkpoint).is_dir() and Path(opened.checkpoint).name == LATEST:
+            line = f"{config.checkpoint} holds no {BEST}; the model is that of {LATEST}, the last epoch"
+            Progress(config.quiet).line(line)
+        return replace(opened, names=names)
     arch = str(config.arch)
     if ":" not in arch:
         raise UserError("no model to start from: pass `checkpoint`, or an `arch` that begins with hf: or open_clip:")
@@ -201,16 +205,20 @@ def _class_names(setting: str | tuple[str, ...] | None) -> list[str] | None:
     """The names of the classes that a user gives, or that the file with this name holds."""
     if setting is None:
         return None
-    if isinstance(setting, str) and not Path(setting).is_file():
-        raise UserError(
-            f"`class_names={setting}` is not a file; give a text file with the name of a class on each line, in the "
-            "order of the labels (in Python, also a list)"
-        )
-    if isinstance(setting, str):
+    if isinstance(setting, str) and Path(setting).is_file():
         return read_class_names(Path(setting))
-    if len({*setting}) < len(setting):
+    if isinstance(setting, str):
+        names = [name.strip() for name in setting.split(",")]
+        if len(names) == 1 or "/" in setting or "" in names:
+            raise UserError(
+                f"`class_names={setting}` is not a file; give the names in the order of the labels with commas between "
+                "them, such as cat,dog, or a text file with a name on each line"
+            )
+    else:
+        names = [*setting]
+    if len({*names}) < len(names):
         raise UserError("`class_names` has a name twice; give each class a name of its own")
-    return [*setting]
+    return names
 
 
 def _require_no_other_model(config: AdaptConfig | PredictConfig) -> None:

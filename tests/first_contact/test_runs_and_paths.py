@@ -1,0 +1,100 @@
+"""Paths as people write them, folders as other programs leave them, and runs of which a file is missing."""
+
+import shutil
+
+import pytest
+from PIL import Image
+
+from tests.networks import CLASSES, PIXELS, PREPROCESSING, QUICK, Net
+from tllib_ancon import adapt, evaluate, predict
+from tllib_ancon.cli.main import main
+
+SMALL = ["-a", "timm/test_resnet", "--norm-mean", "0.5", "0.5", "0.5", "--norm-std", "0.5", "0.5", "0.5"]
+SMALL += ["--image-size", "32", "--workers", "0", "--threads", "1"]
+
+
+def write(folder, number=12, side=32):
+    folder.mkdir(parents=True, exist_ok=True)
+    for index in range(number):
+        Image.fromarray(PIXELS[index % len(PIXELS), :side, :side]).save(folder / f"{index:02}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The run directory of a network that a library builds, and its images."""
+    timm = pytest.importorskip("timm")
+    folder = tmp_path_factory.mktemp("run")
+    model = timm.create_model("test_resnet", num_classes=CLASSES).eval()
+    adapt(model, write(folder / "photos"), log=folder / "run", method="adabn", **PREPROCESSING, **QUICK)
+    return folder
+
+
+def test_a_run_without_its_best_model_is_told(run, tmp_path, capfd):
+    copy = shutil.copytree(run / "run", tmp_path / "run")
+    predict(copy, run / "photos", workers=0)
+    assert "best.pth" not in capfd.readouterr().err
+    (copy / "checkpoints/best.pth").unlink()
+    predict(copy, run / "photos", workers=0)
+    assert "holds no best.pth; the model is that of latest.pth, the last epoch" in capfd.readouterr().err
+
+
+def test_a_broken_record_of_a_run_gets_advice_that_leads_on(run, tmp_path, capfd):
+    copy = shutil.copytree(run / "run", tmp_path / "run")
+    (copy / "config.json").write_text("{")
+    words = ["predict", str(run / "photos"), "--checkpoint", str(copy), "--out", str(tmp_path / "p.csv")]
+    assert main(words) == 2
+    error = capfd.readouterr().err
+    assert "restore it from a copy, or remove it and pass the settings of the model, such as --arch" in error
+    assert "--overwrite" not in error
+    (copy / "config.json").unlink()
+    assert main([*words, *SMALL]) == 0
+
+
+def test_the_home_folder_is_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write(tmp_path / "photos")
+    adapt(Net(), "~/photos", log="~/run", method="adabn", **PREPROCESSING, **QUICK)
+    assert (tmp_path / "run/result.json").is_file()
+    assert len(predict(Net(), "~/photos", **PREPROCESSING, workers=0).labels) == 12
+
+
+def test_folders_of_the_system_are_no_classes_and_hold_no_images(tmp_path, capfd):
+    for name in ("cat", "dog"):
+        write(tmp_path / name, number=2)
+        write(tmp_path / name / "@eaDir" / "00.png", number=1)
+    for name in ("$RECYCLE.BIN", "__MACOSX"):
+        write(tmp_path / name, number=1)
+    assert len(predict(Net(), tmp_path, **PREPROCESSING, workers=0).labels) == 4
+    assert "4 images; left out: $RECYCLE.BIN, @eaDir, __MACOSX" in capfd.readouterr().err
+    assert evaluate(Net(2), tmp_path, labels=True, **PREPROCESSING, workers=0).classes == ["cat", "dog"]
+
+
+def test_settings_of_training_have_no_effect_on_predictions(capfd):
+    settings = {"padding": 4, "train_resizing": "cen.crop"}
+    predict(Net(), PIXELS, **PREPROCESSING, **settings, workers=0)
+    error = capfd.readouterr().err
+    for name in settings:
+        assert f"`{name}` has no effect on predictions: it augments training images; leave it out" in error
+
+
+def test_names_of_classes_may_stand_on_the_command_line(run, tmp_path, capfd):
+    out = tmp_path / "p.csv"
+    words = ["predict", str(run / "photos"), "--checkpoint", str(run / "run/checkpoints/best.pth"), "--out", str(out)]
+    assert main([*words, "--class-names", "ant,bee, cat,dog"]) == 0
+    classes = {line.split(",")[1] for line in out.read_text().splitlines()[1:]}
+    assert classes <= {"ant", "bee", "cat", "dog"}
+    for wrong, reason in [("names.txt", "is not a file"), ("a,a,b,c", "has a name twice"), ("a,b,c", "has 3 names")]:
+        assert main([*words, "--class-names", wrong, "--overwrite"]) == 2
+        assert reason in capfd.readouterr().err
+
+
+def test_a_wrong_label_in_a_list_of_the_source_is_told(tmp_path, capfd):
+    write(tmp_path / "a", number=20)
+    lines = [f"a/{index:02}.png {index % 10 if index else 15}" for index in range(20)]
+    (tmp_path / "image_list").mkdir()
+    (tmp_path / "image_list/a.txt").write_text("\n".join(lines))
+    words = ["pretrain", str(tmp_path), "-d", "ImageList", "-s", "a", "--epochs", "1", "-b", "4", "--scratch"]
+    assert main([*words, *SMALL, "--log", str(tmp_path / "run")]) == 0
+    line = "16 classes: the largest label is 15, and no image has label 10, 11, 12, 13, 14; correct the list"
+    assert line in capfd.readouterr().err
