@@ -192,7 +192,7 @@ def settings(name: str | None = None) -> dict[str, FieldInfo]:
         UserError: as :func:`create`
     """
     if name is not None:
-        return settings_of(_method_class(name).Options)
+        return settings_of(method_class(name).Options)
     merged: dict[str, FieldInfo] = {}
     for method in names():
         for option, field in settings(method).items():
@@ -210,7 +210,7 @@ def all_options(name: str, options: Options) -> Options:
     Raises:
         UserError: as :func:`create`
     """
-    owner = _method_class(name).Options
+    owner = method_class(name).Options
     _require_options_of(name, options)
     return dict(owner(**options))
 
@@ -218,14 +218,9 @@ def all_options(name: str, options: Options) -> Options:
 def training_defaults(name: str) -> Options:
     """Settings of the training whose default depends on this method, such as ``adapted``, and that default."""
     merged: dict[str, Any] = {}
-    for part in reversed(_method_class(name).__mro__):
+    for part in reversed(method_class(name).__mro__):
         merged |= vars(part).get("training_defaults", {})
     return merged
-
-
-def makes_labels(name: str) -> bool:
-    """Whether this method makes labels from predictions, which a teacher may enter."""
-    return _method_class(name).makes_labels
 
 
 def create(
@@ -255,7 +250,7 @@ def create(
         UserError: an unknown name or option, a composition that is not offered, a package that
             fails to load, an option out of range or of another method
     """
-    method = _method_class(name)
+    method = method_class(name)
     _require_options_of(name, options)
     return method(
         num_samples=num_samples,
@@ -268,7 +263,7 @@ def create(
     )
 
 
-def _method_class(name: str) -> type[Method]:
+def method_class(name: str) -> type[Method]:
     """The class of a method, or that of its composition with the base method."""
     if not isinstance(name, str):
         raise UserError(f"`method` must be text, got {name!r}")

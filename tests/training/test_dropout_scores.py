@@ -6,8 +6,9 @@ from torch import nn
 
 from tests.selection import naive
 from tests.training.small import adapt
-from tllib_ancon.training import inference
-from tllib_ancon.training.inference import PASSES, PROBABILITY, Outputs, scores_under_dropout
+from tllib_ancon.training import epoch_scores
+from tllib_ancon.training.epoch_scores import DROPOUT_PASSES, DROPOUT_PROBABILITY, scores_under_dropout
+from tllib_ancon.training.inference import Outputs
 
 HEAD = nn.Linear(6, 3)
 
@@ -22,9 +23,9 @@ def test_against_a_naive_transcription_that_draws_nothing_else():
     generator = torch.Generator().manual_seed(0)
     before = torch.get_rng_state()
     dropped = []
-    for _ in range(PASSES):
-        mask = torch.empty(20, 6).bernoulli_(1 - PROBABILITY, generator=generator)
-        dropped.append(HEAD(given.features * mask / (1 - PROBABILITY)).softmax(1).tolist())
+    for _ in range(DROPOUT_PASSES):
+        mask = torch.empty(20, 6).bernoulli_(1 - DROPOUT_PROBABILITY, generator=generator)
+        dropped.append(HEAD(given.features * mask / (1 - DROPOUT_PROBABILITY)).softmax(1).tolist())
     expected = naive.naive_aetta(given.logits.softmax(1).tolist(), dropped)
     for _ in range(2):
         assert scores_under_dropout(given, HEAD) == {"aetta": pytest.approx(expected, rel=1e-5)}
@@ -38,11 +39,11 @@ def test_many_samples_are_represented_by_some(monkeypatch):
         taken.append(len(features))
         return HEAD(features)
 
-    monkeypatch.setattr(inference, "MOST_SAMPLES", 50)
+    monkeypatch.setattr(epoch_scores, "MOST_SAMPLES", 50)
     few = scores_under_dropout(predictions(200), head)["aetta"]
-    monkeypatch.setattr(inference, "MOST_SAMPLES", 200)
+    monkeypatch.setattr(epoch_scores, "MOST_SAMPLES", 200)
     assert few == pytest.approx(scores_under_dropout(predictions(200), HEAD)["aetta"], abs=0.2)
-    assert taken == [50] * PASSES
+    assert taken == [50] * DROPOUT_PASSES
 
 
 def test_the_source_model_alone_has_the_score_and_only_with_a_head():

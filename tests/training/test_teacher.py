@@ -24,7 +24,7 @@ SIDE = 8
 IMAGES = 36
 LABELS = np.arange(IMAGES) % 3
 NORMALISED = {"norm_mean": (0.5,) * 3, "norm_std": (0.5,) * 3}
-LABELLING = [name for name in methods.names() if methods.makes_labels(name)]
+LABELLING = [name for name in methods.names() if methods.method_class(name).makes_labels]
 
 
 def pictures():

@@ -2,13 +2,10 @@
 
 from typing import Any
 
-from torch import nn
-
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
-from tllib_ancon.data.loading import ImageLoader
-from tllib_ancon.data.transforms import View, mirror
-from tllib_ancon.measures import selection
+from tllib_ancon.data.transforms import mirror
+from tllib_ancon.measures import indicators, selection
 from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.runtime.processes import Shard
@@ -16,17 +13,15 @@ from tllib_ancon.runtime.types import Metrics, Record
 from tllib_ancon.training.checkpointing import Stateful
 from tllib_ancon.training.collapse import CollapseGuard
 from tllib_ancon.training.epoch_scores import EpochScores
-from tllib_ancon.training.inference import Outputs
 from tllib_ancon.training.learning import parameter_groups
 from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statistics
 from tllib_ancon.training.passes import Passes
 from tllib_ancon.training.plan import Plan
 from tllib_ancon.training.preparation import Preparation
-from tllib_ancon.training.result import summary
 from tllib_ancon.training.run import MemoryRun
 from tllib_ancon.training.running_statistics import RunningStatistics
 from tllib_ancon.training.step import AdaptationStep
-from tllib_ancon.training.target_loaders import SAMPLE, TargetLoaders
+from tllib_ancon.training.target_loaders import TargetLoaders
 
 
 class Adaptation(TrainingLoop):
@@ -50,10 +45,8 @@ class Adaptation(TrainingLoop):
         self.target = plan.target
         self.target_loaders = loaders
         self.method = _create_method(plan.model, options, loaders)
-        sample_suffices = self.method.trains and not options.held_out_share
-        loaders.draw_sample(SAMPLE if sample_suffices else len(plan.target))
         self.scores = EpochScores(plan)
-        state: dict[str, Stateful] = {"method": self.method, "first_labels": self.scores.first_predictions}
+        state: dict[str, Stateful] = {"method": self.method, "first_labels": self.scores}
         self.teacher = plan.teacher
         if self.teacher is not None:
             self.teacher.open_loaders(loaders)
@@ -64,7 +57,7 @@ class Adaptation(TrainingLoop):
         super().__init__(options, run, plan.progress, plan.model, loaders.of_a_step, groups, state)
         self.method.to(self.device)
         self.step = AdaptationStep(self.method, self._outputs, plan.transforms, options.views, self.device)
-        self.passes = Passes(loaders, self._predict_now, mirrors=self.step.second_view is mirror)
+        self.passes = Passes(loaders, self._predict, mirrors=self.step.second_view is mirror)
         visited = len(Shard.of_this_process(len(loaders.sampled)))
         self.batch_norm = BatchNormPolicy(options.batch_norm, visited)
         self.preparation = Preparation(
@@ -76,19 +69,38 @@ class Adaptation(TrainingLoop):
         self.guard = CollapseGuard(self.network, self.method.trains, options.batch_norm)
 
     def result(self) -> Record:
-        counts = {"held_out": self.target_loaders.num_held_out, "taught": self.target_loaders.num_taught}
-        return summary(self.options, self.metrics, self._selected_epoch(), counts, len(self.target))
+        start = self.metrics[0]
+        selected_epoch = self._selected_epoch()
+        selected = self.metrics[selected_epoch]
+        criterion = self.options.criterion
+        result = {
+            "method": self.options.method,
+            "criterion": criterion,
+            "held_out": self.target_loaders.num_held_out,
+            "start": start,
+            "selected_epoch": selected_epoch,
+            "selected": selected,
+            "better_than_start": selection.better_than_start(start, selected, criterion),
+            "last": self.metrics[-1],
+        }
+        if self.target_loaders.num_taught:
+            result["taught"] = self.target_loaders.num_taught
+        source_scores = {**self.metrics[1], **start}
+        values = {name: source_scores[name] for name in indicators.INDICATORS if name in source_scores}
+        labels_needed = indicators.labels_to_estimate_accuracy(0.5, len(self.target))
+        result["assessment"] = {"indicators": values, "labels_needed": labels_needed}
+        return result
 
     # Epochs and steps.
 
     def _train_epoch(self, epoch: int) -> dict[str, float]:
         prepared: dict[str, float] = {}
         if epoch == 1:
-            prepared = self.preparation.prepare_statistics(self.scores.first_predictions["labels"])
+            prepared = self.preparation.prepare_statistics(self.scores.first_labels)
         if not self.method.trains:
             return prepared
         if epoch == 1 and self.teacher is not None:
-            prepared["teacher_weight"] = self.teacher.choose_weight(self.target_loaders.sample, self._predict_now)
+            prepared["teacher_weight"] = self.teacher.choose_weight(self.target_loaders.sample, self._predict)
             self.progress.line(str(self.teacher))
         if self.method.needs_pass(epoch - 1):
             outputs = self.passes.for_method(self.method.needs_all(epoch - 1))
@@ -110,42 +122,38 @@ class Adaptation(TrainingLoop):
 
     # Scores.
 
-    def _score(self, metrics: Metrics) -> Outputs | None:
+    def _score(self, metrics: Metrics) -> None:
         """Score an epoch. If it has collapsed, training ends, and the model before it is scored in its place."""
-        predictions = self._score_model(metrics)
+        self._score_model(metrics)
         collapse = self.guard.undo_collapse(self.metrics)
         if collapse is None:
-            return predictions
+            return
         self.last_epoch = metrics["epoch"]
         metrics |= collapse.recorded()
         self.progress.line(collapse.line(self.last_epoch))
-        return self._score_model(metrics)
+        self._score_model(metrics)
 
     def _continue_from(self, metrics: list[Metrics]) -> None:
         super()._continue_from(metrics)
         if "infomax_collapsed" in metrics[-1]:
             self.last_epoch = metrics[-1]["epoch"]
 
-    def _score_model(self, metrics: Metrics) -> Outputs | None:
-        """Score the model without labels, and for the record by the labels of the target, where it has some. Returns
-        the predictions on the whole target, if there are any."""
+    def _score_model(self, metrics: Metrics) -> None:
+        """Score the model without labels, and for the record by the labels of the target, where it has some."""
         epoch = metrics["epoch"]
         passes = self.passes
         passes.forget()
-        if self.scores.score_by_labels is not None or self._next_epoch_needs_all(epoch):
-            self._require_finite(passes.target().logits, epoch)
+        if self.target.labels is not None or self._next_epoch_needs_all(epoch):
+            self._require_finite(passes.target().logits)
         scored = passes.scored()
-        self._require_finite(scored.logits, epoch)
+        self._require_finite(scored.logits)
         metrics |= self.scores.without_labels(scored, epoch)
         if epoch == 0 and self.teacher is not None:
-            self.teacher.predict(self._predict_now)
+            self.teacher.predict(self._predict)
         if self._keeps_predictions():
-            self._require_finite(passes.target().logits, epoch)
-        if not passes.target_is_predicted():
-            return None
-        predictions = passes.target()
-        metrics |= self.scores.by_labels(passes)
-        return predictions
+            self._require_finite(passes.target().logits)
+        if self.target.labels is not None:
+            metrics |= self.scores.by_labels(passes)
 
     def _next_epoch_needs_all(self, epoch: int) -> bool:
         """Whether the next epoch begins with a pass of the current model over all images."""
@@ -153,12 +161,6 @@ class Adaptation(TrainingLoop):
             return False
         model_changes_first = epoch == 0 and self.preparation.mixes_statistics
         return not self.target_loaders.num_held_out and not model_changes_first
-
-    def _predict_now(self, loader: ImageLoader, view: View | None, network: nn.Module | None = None) -> Outputs:
-        epoch = 0
-        if self.metrics:
-            epoch = self.metrics[-1]["epoch"]
-        return self._predict(loader, epoch, view, network)
 
     # The selection, and what is kept of it.
 
@@ -172,13 +174,13 @@ class Adaptation(TrainingLoop):
     def _keeps_predictions(self) -> bool:
         return self.options.save_predictions and self._is_best()
 
-    def _keep(self, scored: Outputs | None = None) -> None:
+    def _keep(self) -> None:
         epoch = self.metrics[-1]["epoch"]
         if epoch == 0 and self.options.checkpoint is None:
             self.run.save_source()
         if self._keeps_predictions():
             votes = self.target_loaders.votes_of_the_target(self.method)
-            self.run.save_predictions(scored or self.passes.target(), self.target, votes)
+            self.run.save_predictions(self.passes.target(), self.target, votes)
 
 
 def _create_method(model: Classifier, options: AdaptConfig, images: TargetLoaders) -> methods.Method:

@@ -30,9 +30,10 @@ from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import Shown, counted, csv_text
 from tllib_ancon.runtime.types import Metrics, Record
 from tllib_ancon.training import devices, inputs
+from tllib_ancon.training.epoch_scores import scores_under_dropout
 from tllib_ancon.training.evaluate import source_accuracy, source_line
 from tllib_ancon.training.files import write_bytes
-from tllib_ancon.training.inference import Outputs, predict_domain, scores_under_dropout
+from tllib_ancon.training.inference import Outputs, predict_domain
 from tllib_ancon.training.mirroring import shifted
 from tllib_ancon.training.model_classes import in_the_models_order
 from tllib_ancon.training.not_finite import without_output

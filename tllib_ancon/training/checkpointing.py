@@ -37,13 +37,6 @@ class Stateful(Protocol):
     def load_state_dict(self, state: State) -> Any: ...
 
 
-class StoredTensors(dict[str, Tensor]):
-    """Tensors that an interrupted run needs to resume."""
-
-    state_dict = dict.copy
-    load_state_dict = dict.update
-
-
 def take_snapshot(parts: Mapping[str, Stateful]) -> State:
     """The state of ``parts`` and of all random generators; the main process also gets the parts of the others."""
     algorithm, keys, *numpy_state = cast(tuple[Any, ...], np.random.get_state())

@@ -1,29 +1,37 @@
 """The scores of an epoch: without labels, and for the record by the labels of the target, where it has some."""
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
-from tllib_ancon.measures import indicators, selection
-from tllib_ancon.runtime.types import Metrics
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.measures import evaluation, indicators, selection
+from tllib_ancon.runtime.types import Metrics, State
 from tllib_ancon.self_training.checks import PROBABILITIES, are_probabilities
-from tllib_ancon.training.checkpointing import StoredTensors
+from tllib_ancon.self_training.mc_dropout import mc_dropout_probabilities
 from tllib_ancon.training.collapse import Diversity
-from tllib_ancon.training.inference import Outputs, scorer_by_labels, scores_under_dropout
+from tllib_ancon.training.inference import Outputs
 from tllib_ancon.training.passes import Passes
 from tllib_ancon.training.plan import Plan
+
+DROPOUT_PASSES = 10
+DROPOUT_PROBABILITY = 0.5
+
+MOST_SAMPLES = 4096
+"""Largest number of samples for dropout passes, as T N K probabilities are held at once. Of more, always the same are
+drawn."""
 
 
 class EpochScores:
     """Scores of predictions of the current model. Labels of the target reach the record alone.
 
     Attributes:
-        score_by_labels: predictions on the target -> their scores; None where it has no labels
-        first_predictions: ``"labels"``: the classes that the source model predicts on the scored images
+        first_labels: the classes that the source model predicts on the scored images, which a run stores
     """
 
+    first_labels: Tensor
+
     def __init__(self, plan: Plan):
-        self.score_by_labels = scorer_by_labels(plan.target)
         self.plan = plan
-        self.first_predictions = StoredTensors()
 
     def without_labels(self, scored: Outputs, epoch: int) -> Metrics:
         """Scores of predictions on the hold-out or the sample; those of epoch 0 are the source model's."""
@@ -31,24 +39,53 @@ class EpochScores:
         scores = selection.score_all(scored.logits.softmax(1))
         scores["effective_classes"] = Diversity.of(scored.logits).effective_classes
         if epoch == 0:
-            scores |= self._of_the_source_model(scored, labels)
-        first_labels = self.first_predictions.setdefault("labels", labels)
-        scores["changed"] = float((labels != first_labels).float().mean())
+            self.first_labels = labels
+            scores |= self._of_the_source_model(scored)
+        scores["changed"] = float((labels != self.first_labels).float().mean())
         return scores
 
-    def _of_the_source_model(self, scored: Outputs, labels: Tensor) -> Metrics:
+    def _of_the_source_model(self, scored: Outputs) -> Metrics:
         if are_probabilities(scored.logits):
             self.plan.progress.line(PROBABILITIES)
         model = self.plan.model
         statistics = self.plan.source.statistics
-        scores = indicators.indicators(labels, model.num_classes, scored.features.cpu(), statistics)
+        scores = indicators.indicators(self.first_labels, model.num_classes, scored.features.cpu(), statistics)
         return scores | scores_under_dropout(scored, model.head)
 
     def by_labels(self, passes: Passes) -> Metrics:
-        """Scores of the predictions on the target; none where it has no labels."""
-        if self.score_by_labels is None:
-            return {}
-        scores = self.score_by_labels(passes.target())
+        """Scores of the predictions on a target that has labels."""
+        target = self.plan.target
+        scores = scores_by_labels(passes.target(), target)
         if passes.mirrors:
-            scores["accuracy_one_view"] = self.score_by_labels(passes.target_by_one_view())["accuracy"]
+            scores["accuracy_one_view"] = scores_by_labels(passes.target_by_one_view(), target)["accuracy"]
         return scores
+
+    def state_dict(self) -> State:
+        return {"labels": self.first_labels}
+
+    def load_state_dict(self, state: State) -> None:
+        self.first_labels = state["labels"]
+
+
+def scores_by_labels(predictions: Outputs, target: Domain) -> Metrics:
+    """Scores of predictions on the target by its labels, for the record; none where it has no labels."""
+    if target.labels is None:
+        return {}
+    labels = torch.from_numpy(target.labels)[predictions.indices]
+    return evaluation.summarize(predictions.logits.cpu(), labels, target.num_classes)
+
+
+def scores_under_dropout(predictions: Outputs, head: nn.Module | None) -> dict[str, float]:
+    """AETTA of a model (:func:`tllib_ancon.measures.selection.aetta`), by ten passes through its head with dropout of
+    0.5, by fixed masks."""
+    if head is None:
+        return {}
+    _, features, logits = predictions
+    if len(features) > MOST_SAMPLES:
+        order = torch.randperm(len(features), generator=torch.Generator().manual_seed(0))[:MOST_SAMPLES]
+        features, logits = features[order.to(features.device)], logits[order.to(logits.device)]
+    generator = torch.Generator().manual_seed(0)
+    passes = [
+        mc_dropout_probabilities(features, head, 1, DROPOUT_PROBABILITY, generator) for _ in range(DROPOUT_PASSES)
+    ]
+    return {"aetta": selection.aetta(logits.softmax(1), torch.stack(passes))}

@@ -11,12 +11,9 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.transforms import Transform, View
 from tllib_ancon.data.workers import Workers
-from tllib_ancon.measures import evaluation, selection
 from tllib_ancon.models.classifier import Classifier, LogitsAndFeatures
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.processes import Shard
-from tllib_ancon.runtime.types import Metrics
-from tllib_ancon.self_training.mc_dropout import mc_dropout_probabilities
 
 
 class Outputs(NamedTuple):
@@ -97,34 +94,3 @@ def predict_domain(
 
     predict = model.predict if isinstance(model, Classifier) else logits_alone
     return run_network(predict, batches, device, num_rows, total, view)
-
-
-def scorer_by_labels(target: Domain) -> Callable[[Outputs], Metrics] | None:
-    """A function that scores predictions on the target by its labels, for the record; None where it has none."""
-    if target.labels is None:
-        return None
-    labels, count = torch.from_numpy(target.labels), target.num_classes
-    return lambda predictions: evaluation.summarize(predictions.logits.cpu(), labels[predictions.indices], count)
-
-
-PASSES, PROBABILITY = 10, 0.5
-MOST_SAMPLES = 4096
-"""Largest number of samples for dropout passes, as T N K probabilities are held at once. Of more, always the same are
-drawn."""
-
-
-def dropout_passes(features: Tensor, head: nn.Module) -> Tensor:
-    """(N, D) -> (T, N, K) probabilities of ten passes through the head with dropout of 0.5, by fixed masks."""
-    generator = torch.Generator().manual_seed(0)
-    return torch.stack([mc_dropout_probabilities(features, head, 1, PROBABILITY, generator) for _ in range(PASSES)])
-
-
-def scores_under_dropout(predictions: Outputs, head: nn.Module | None) -> dict[str, float]:
-    """AETTA of a model (:func:`tllib_ancon.measures.selection.aetta`), by :func:`dropout_passes`."""
-    if head is None:
-        return {}
-    _, features, logits = predictions
-    if len(features) > MOST_SAMPLES:
-        order = torch.randperm(len(features), generator=torch.Generator().manual_seed(0))[:MOST_SAMPLES]
-        features, logits = features[order.to(features.device)], logits[order.to(logits.device)]
-    return {"aetta": selection.aetta(logits.softmax(1), dropout_passes(features, head))}

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -54,7 +55,7 @@ class TrainingLoop(ABC):
         model: nn.Module,
         loaders: list[ImageLoader],
         groups: ParameterGroups,
-        state: Mapping[str, Stateful] | None = None,
+        state: Mapping[str, Stateful] = MappingProxyType({}),
     ):
         self.options = options
         self.run = run
@@ -74,11 +75,14 @@ class TrainingLoop(ABC):
             # Each process keeps its own running statistics: training reads none, evaluation the main process's.
             self.model.broadcast_buffers = False
         self.network: Any = self.accelerator.unwrap_model(self.model)
-        learning = {"model": self.network, "optimizer": self.optimizer, "schedule": self.schedule}
-        scaler = {}
+        self.parts: dict[str, Stateful] = {
+            "model": self.network,
+            "optimizer": self.optimizer,
+            "schedule": self.schedule,
+            **state,
+        }
         if self.accelerator.scaler is not None:
-            scaler = {"scaler": self.accelerator.scaler}
-        self.parts: dict[str, Stateful] = {**learning, **scaler, **(state or {})}
+            self.parts["scaler"] = self.accelerator.scaler
         self.interruption = Interruption()
         self.metrics: list[Metrics] = []
         if processes.rank() > 0:  # noise, such as dropout's, differs between processes
@@ -96,8 +100,7 @@ class TrainingLoop(ABC):
             if self.options.track is not None and processes.is_main():
                 self.progress.tracker = tracker(self.options.track, Path(str(self.options.log)), settings)
             with watching_workers(), self.interruption:
-                for _ in self.epochs():
-                    pass
+                self._run_epochs()
                 self.run.wait()
             for loader in self.loaders:
                 loader.workers.close()
@@ -110,8 +113,8 @@ class TrainingLoop(ABC):
         """The steps over which the learning rate decays: those of the whole training."""
         return self.options.epochs * self.steps
 
-    def epochs(self) -> Iterator[Metrics]:
-        """Train and score one epoch for each item. An interrupted run resumes after its last complete epoch."""
+    def _run_epochs(self) -> None:
+        """Train and score the epochs. An interrupted run resumes after its last complete epoch."""
         resumed = self.run.resume()
         if resumed is None:
             self.progress.line(f"epochs: {self.last_epoch}, of {self.steps} steps with {self.images_a_step} images")
@@ -121,26 +124,28 @@ class TrainingLoop(ABC):
             restore_snapshot(self.parts, snapshot)
             self.progress.line(f"continuing {self.run} after epoch {metrics[-1]['epoch']}")
             self._keep()
-        for epoch in range(self.first_epoch + len(self.metrics), self.last_epoch + 1):
-            metrics_of_epoch: Metrics = {"epoch": epoch}
-            if epoch > 0:  # epoch 0 scores the source model
-                metrics_of_epoch |= self._train_epoch(epoch)
-            self.metrics.append(metrics_of_epoch)
-            scored = self._score(metrics_of_epoch)
-            self.run.save_epoch(take_snapshot(self.parts), self.metrics, self._is_best())
-            self._keep(scored)
-            self.progress.epoch(self.title, metrics_of_epoch, self.last_epoch)
-            yield metrics_of_epoch
-            if epoch == self.last_epoch:  # which a collapse brings forward
-                return
+        epoch = self.first_epoch + len(self.metrics)
+        while epoch <= self.last_epoch:  # which a collapse brings forward
+            self._run_epoch(epoch)
+            epoch += 1
+
+    def _run_epoch(self, epoch: int) -> None:
+        metrics: Metrics = {"epoch": epoch}
+        if epoch > 0:  # epoch 0 scores the source model
+            metrics |= self._train_epoch(epoch)
+        self.metrics.append(metrics)
+        self._score(metrics)
+        self.run.save_epoch(take_snapshot(self.parts), self.metrics, self._is_best())
+        self._keep()
+        self.progress.epoch(self.title, metrics, self.last_epoch)
 
     @abstractmethod
     def _loss(self, *batch: Any) -> Step:
         """Loss of a batch, with a part from each loader; FloatingPointError for numbers that are not finite."""
 
     @abstractmethod
-    def _score(self, metrics: Metrics) -> Any:
-        """Add the scores of an epoch to the metrics. Returns predictions that :meth:`_keep` may use."""
+    def _score(self, metrics: Metrics) -> None:
+        """Add the scores of an epoch to its metrics, which are the last ones."""
 
     def _is_best(self) -> bool:
         return False
@@ -155,8 +160,8 @@ class TrainingLoop(ABC):
     def _update(self) -> None:
         self.optimizer.step()
 
-    def _keep(self, scored: Any = None) -> None:  # noqa: B027 (a loop need not)
-        """Store more of the last epoch than its state; also when a run resumes after it, without predictions."""
+    def _keep(self) -> None:  # noqa: B027 (a loop need not)
+        """Store more of the last epoch than its state; also when a run resumes after it."""
 
     def _train_epoch(self, epoch: int) -> dict[str, float]:
         for loader in self.loaders:
@@ -196,9 +201,9 @@ class TrainingLoop(ABC):
             logits, features = self.model(to_device(images, self.device))
         return logits, features
 
-    def _predict(
-        self, loader: ImageLoader, epoch: int, view: View | None = None, network: nn.Module | None = None
-    ) -> Outputs:
+    def _predict(self, loader: ImageLoader, view: View | None = None, network: nn.Module | None = None) -> Outputs:
+        """Predict by the current model, which is that of the last epoch in the metrics, or by another network."""
+        epoch = self.metrics[-1]["epoch"]
         bar = self.progress.bar(f"{self.title} {epoch}/{self.last_epoch}, predictions", len(loader))
         with self.accelerator.autocast(), bar:
             bar.iterable = loader
@@ -207,7 +212,9 @@ class TrainingLoop(ABC):
             model = self.network if network is None else network
             return predict_domain(model, batches, self.device, loader.num_images, total, view)
 
-    def _require_finite(self, logits: Tensor, epoch: int) -> None:
+    def _require_finite(self, logits: Tensor) -> None:
+        """Raise an error for predictions of the last epoch that are not finite."""
+        epoch = self.metrics[-1]["epoch"]
         if not logits.isfinite().all():
             raise self._divergence(f"after epoch {epoch}", epoch)
 

@@ -24,9 +24,10 @@ from tllib_ancon.runtime.types import Metrics, Record, State
 from tllib_ancon.self_training.pseudo_label import belief_matching_loss
 from tllib_ancon.toolkit.toolkit import AdversarialLoss, GradientReversal, Toolkit, find
 from tllib_ancon.training import devices, inputs
+from tllib_ancon.training.epoch_scores import scores_by_labels
 from tllib_ancon.training.facts import facts_of
 from tllib_ancon.training.image_transforms import UNDECIDED
-from tllib_ancon.training.inference import Outputs, evaluation_loader, scorer_by_labels
+from tllib_ancon.training.inference import Outputs, evaluation_loader
 from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statistics, training_loader
 from tllib_ancon.training.model_classes import MOST_LISTED
 from tllib_ancon.training.probing import OTHER_SIZE, probe_of
@@ -132,6 +133,7 @@ class _SourceOnly(TrainingLoop):
         self.held_out = evaluation_loader(held_out, transforms.evaluation, options.batch_size, loader.workers)
         self.held_out_labels = torch.as_tensor(held_out.labels)
         self.keeps_statistics = len(held_out_indices) >= FEWEST_IMAGES
+        self.predictions: Outputs | None = None  # of the last epoch; none where a run resumes after it
         self.source_loss = _source_loss(options)
         groups = model.get_parameters(options.lr)
         super().__init__(options, run, Progress(options.quiet), model, [loader], groups)
@@ -141,18 +143,16 @@ class _SourceOnly(TrainingLoop):
         logits, _ = self._outputs(images)
         return self.source_loss(logits, labels.to(logits.device, non_blocking=True)), logits, {}
 
-    def _score(self, metrics: Metrics) -> Outputs:
-        epoch = metrics["epoch"]
-        predictions = self._predict(self.held_out, epoch)
-        logits = predictions.logits
-        self._require_finite(logits, epoch)
+    def _score(self, metrics: Metrics) -> None:
+        self.predictions = self._predict(self.held_out)
+        logits = self.predictions.logits
+        self._require_finite(logits)
         is_right = logits.argmax(1).cpu() == self.held_out_labels
         metrics["accuracy"] = 100 * float(is_right.float().mean())
-        return predictions
 
-    def _keep(self, scored: Outputs | None = None) -> None:
+    def _keep(self) -> None:
         if self.keeps_statistics and self._is_best():
-            predictions = scored or self._predict(self.held_out, self.metrics[-1]["epoch"])
+            predictions = self.predictions or self._predict(self.held_out)
             processes.on_main(self.run.write_json)(STATISTICS, asdict(SourceStatistics.of(predictions.features.cpu())))
 
     def _is_best(self) -> bool:
@@ -201,13 +201,15 @@ class _AdversarialTraining(TrainingLoop):
         target = inputs.with_cache(options, opened_target, transforms)
         model, self.adversary = network
         self.reversal = GradientReversal(model, self.adversary)
-        self.score_by_labels = scorer_by_labels(target)
+        self.target = target
         unlabelled = target.without_labels()
         sizes = (options.batch_size, options.workers, options.iters_per_epoch)
         source_images = LabelledImages(source, transforms.train, options.seed)
         target_images = UnlabelledImages(unlabelled, transforms.train, options.seed + 1)
         loaders = [training_loader(source_images, *sizes), training_loader(target_images, *sizes)]
-        self.target = evaluation_loader(unlabelled, transforms.evaluation, options.batch_size, loaders[1].workers)
+        self.target_loader = evaluation_loader(
+            unlabelled, transforms.evaluation, options.batch_size, loaders[1].workers
+        )
         groups = [*model.get_parameters(options.lr), *self.adversary.get_parameters(options.lr)]
         state: State = {"loss": self.adversary, "reversal": self.reversal}
         super().__init__(options, run, Progress(options.quiet), model, loaders, groups, state)
@@ -248,12 +250,10 @@ class _AdversarialTraining(TrainingLoop):
         super()._update()
 
     def _score(self, metrics: Metrics) -> None:
-        epoch = metrics["epoch"]
-        predictions = self._predict(self.target, epoch)
-        self._require_finite(predictions.logits, epoch)
+        predictions = self._predict(self.target_loader)
+        self._require_finite(predictions.logits)
         metrics |= selection.score_all(predictions.logits.softmax(1))
-        if self.score_by_labels is not None:
-            metrics |= self.score_by_labels(predictions)
+        metrics |= scores_by_labels(predictions, self.target)
 
     def result(self) -> Record:
         last = self.metrics[-1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +16,6 @@ from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.tensors import on_cpu
 from tllib_ancon.data.transforms import Transform
-from tllib_ancon.measures import indicators, selection
 from tllib_ancon.runtime.text import Shown
 from tllib_ancon.runtime.types import Metrics, Options, Record
 from tllib_ancon.training import devices
@@ -29,41 +27,6 @@ from tllib_ancon.training.teaching import certifying_positions
 
 if TYPE_CHECKING:
     from tllib_ancon.certificate.session import Session
-
-
-def summary(
-    config: AdaptConfig, metrics: Sequence[Metrics], selected_epoch: int, counts: Mapping[str, int], size: int
-) -> Record:
-    """What ``result.json`` holds.
-
-    Args:
-        config: settings of the adaptation
-        metrics: numbers of each epoch; the first entry is the source model's
-        selected_epoch: position in ``metrics``
-        counts: images that are held out, and images whose labels teach
-        size: N, images of the target
-    """
-    start = metrics[0]
-    selected = metrics[selected_epoch]
-    source_scores = {**metrics[1], **start}
-    result = {
-        "method": config.method,
-        "criterion": config.criterion,
-        "held_out": counts["held_out"],
-        "start": start,
-        "selected_epoch": selected_epoch,
-        "selected": selected,
-        "better_than_start": selection.better_than_start(start, selected, config.criterion),
-        "last": metrics[-1],
-    }
-    if counts["taught"]:
-        result["taught"] = counts["taught"]
-    values = {name: source_scores[name] for name in indicators.INDICATORS if name in source_scores}
-    result["assessment"] = {
-        "indicators": values,
-        "labels_needed": indicators.labels_to_estimate_accuracy(0.5, size),
-    }
-    return result
 
 
 class Origin(NamedTuple):

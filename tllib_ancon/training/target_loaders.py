@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.labels import Labels
@@ -36,12 +37,14 @@ class TargetLoaders:
         training: what the steps see; the other loaders are for evaluation
         teaching: images whose labels teach; None without any
         adapted, held_out, target: the images of these parts
+        sampled: positions of a sample among the images to adapt on; all, where the method does not train or a hold-out
+            selects the epoch
+        sample, first_of_sample: its images, and the first 256 of them
     """
 
     def __init__(self, target: Domain, taught: Labels | None, config: AdaptConfig, transforms: Transforms):
         self.adapted_indices, held_out_indices = hold_out(len(target), config.held_out_share, config.seed)
         self.num_held_out = len(held_out_indices)
-        self.seed = config.seed
         self.evaluation = transforms.evaluation
         self.workers = Workers(config.workers)
         adapted = target.subset(self.adapted_indices)
@@ -52,6 +55,13 @@ class TargetLoaders:
         self.adapted = self._evaluating(adapted, config.batch_size)
         self.held_out = self._evaluating(target.subset(held_out_indices), config.batch_size)
         self.target = self._evaluating(target, config.batch_size)
+        sample_suffices = methods.method_class(config.method).trains and self.num_held_out == 0
+        generator = torch.Generator().manual_seed(config.seed)
+        order = torch.randperm(len(adapted), generator=generator)
+        self.sampled = order[:SAMPLE] if sample_suffices else order
+        sample_batch = max(self.training.batch_size, USUAL_BATCH)
+        self.sample = self._evaluating(adapted.subset(self.sampled), sample_batch)
+        self.first_of_sample = self._evaluating(adapted.subset(self.sampled[:AGREEMENT_SAMPLE]), sample_batch)
 
     @property
     def of_a_step(self) -> list[ImageLoader]:
@@ -66,19 +76,6 @@ class TargetLoaders:
         if self.teaching is None:
             return 0
         return len(self.teaching.dataset)
-
-    def draw_sample(self, most: int) -> None:
-        """Draw a sample of the images to adapt on, at most as large as the limit.
-
-        ``sampled`` are its positions among these images, ``sample`` is its loader, and ``first_of_sample`` the loader
-        of its first 256 images.
-        """
-        adapted = self.adapted.dataset.domain
-        generator = torch.Generator().manual_seed(self.seed)
-        self.sampled = torch.randperm(len(adapted), generator=generator)[:most]
-        batch_size = max(self.training.batch_size, USUAL_BATCH)
-        self.sample = self._evaluating(adapted.subset(self.sampled), batch_size)
-        self.first_of_sample = self._evaluating(adapted.subset(self.sampled[:AGREEMENT_SAMPLE]), batch_size)
 
     def votes_of_the_target(self, method: Method) -> Tensor | None:
         """f̄ of every image of the target, (N, K); zeros for one that was held out. None for a method without votes."""

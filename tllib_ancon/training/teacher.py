@@ -220,7 +220,7 @@ def refuse_unread_teacher(config: AdaptConfig, teacher: Any) -> None:
         if config.teacher_weight is not None:
             raise UserError(f"`teacher_weight={config.teacher_weight}` has no effect without `teacher`; add it")
         return
-    if not methods.makes_labels(config.method):
+    if not methods.method_class(config.method).makes_labels:
         raise UserError(
             f"`teacher` has no effect with `method={config.method}`, which makes no labels; leave it out, or choose a "
             "method with pseudo-labels, such as ancon-auto"
