@@ -106,7 +106,7 @@ def adapt(  # noqa: PLR0913
         plan = make_plan(config, source, target, recorded, user_transforms, head=head, answers=answers)
         if isinstance(plan, PlanWithoutLogits):
             return plan.fit()
-        plan = with_teacher(plan, None if isinstance(teacher, str | Path) else teacher)
+        plan = with_teacher(plan, teacher)
         if plan.teacher is not None:
             run.refuse_own_checkpoint(plan.teacher.opened.checkpoint)
         return fit(plan, run)

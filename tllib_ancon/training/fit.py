@@ -34,17 +34,10 @@ def fit(plan: Plan, run: MemoryRun) -> AdaptationResult:
     except NotFinite as error:
         evaluation = plan.transforms.evaluation
         raise explained(error, plan.source_model, plan.target, evaluation, config.batch_size) from None
-    adaptation.network.load_state_dict(run.best())
-    restore_methods(adaptation.network)
-    network: nn.Module = adaptation.network.release()
-    without_graphs(network)
-    # In PyTorch's own layout it computes what it computes when it is loaded again.
-    adapted = network.eval().to(memory_format=torch.contiguous_format)
+    module = plan.source.callers_module
+    adapted = _released(adaptation, run, module)
     if isinstance(run, RunDirectory):
         write_card(run, summary)
-    module = plan.source.callers_module
-    if module is not None:
-        adapted = in_the_form_of(module, adapted)
     return AdaptationResult(
         adapted,
         adaptation.metrics,
@@ -54,3 +47,17 @@ def fit(plan: Plan, run: MemoryRun) -> AdaptationResult:
         _recorded=settings,
         _origin=Origin(module, plan.target, plan.transforms.evaluation, plan.head),
     )
+
+
+def _released(adaptation: Adaptation, run: MemoryRun, callers_module: nn.Module | None) -> nn.Module:
+    """The network with the weights of the best epoch, in the form in which the caller passed it."""
+    classifier = adaptation.network
+    classifier.load_state_dict(run.best())
+    restore_methods(classifier)
+    network: nn.Module = classifier.release()
+    without_graphs(network)
+    # In PyTorch's own layout it computes what it computes when it is loaded again.
+    adapted = network.eval().to(memory_format=torch.contiguous_format)
+    if callers_module is None:
+        return adapted
+    return in_the_form_of(callers_module, adapted)

@@ -175,9 +175,8 @@ def _mirror_line(disagreement: MirrorDisagreement) -> str:
     )
 
 
-def without_mirrors(prepared: PreparedImages[AdaptConfig], classifier: Classifier) -> PreparedImages[AdaptConfig]:
-    """The images of an adaptation, without mirrors where a mirror changes the class, as if ``no_hflip`` had been
-    passed."""
+def decide_mirrors(prepared: PreparedImages[AdaptConfig], classifier: Classifier) -> PreparedImages[AdaptConfig]:
+    """The images of an adaptation. Where a mirror changes the class, they are those with ``no_hflip``."""
     classifier.to(devices.device())
     disagreement = mirror_disagreement(prepared.config, classifier, prepared.domain, prepared.transforms.evaluation)
     if not disagreement.changes_class:

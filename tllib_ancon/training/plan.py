@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from tllib_ancon.training import devices
 from tllib_ancon.training.files import sha256
 from tllib_ancon.training.image_transforms import Transforms, TransformSource
 from tllib_ancon.training.inputs import PreparedImages, prepare
-from tllib_ancon.training.mirroring import without_mirrors
+from tllib_ancon.training.mirroring import decide_mirrors
 from tllib_ancon.training.model_classes import in_the_models_order, note_on_labels
 from tllib_ancon.training.probing import OTHER_SIZE, probe_of
 from tllib_ancon.training.progress import Progress
@@ -109,7 +110,7 @@ def make_plan(
             raise
         return PlanWithoutLogits(requested, module, prepared, head)
     if prepared.mirrors_by_default(requested) and "no_hflip" not in recorded:
-        prepared = without_mirrors(prepared, model)
+        prepared = decide_mirrors(prepared, model)
     transforms = prepared.transforms
     model.preprocessing = transforms.preprocessing
     target = in_the_models_order(prepared.domain, network, model.num_classes, source, progress.line)
@@ -119,13 +120,11 @@ def make_plan(
         config = config.replace(adapted="all")
     note_on_labels(target, progress)
     progress.lines(model.reader.notes)
-    record = _record_of(config, source, network, target)
+    taught = taught_labels(config, target, answers, source.recorded_settings)
+    record = _record_of(config, source, network, target, taught)
     if requested.log is not None and probe is not None:
-        preprocessing = None
-        if user_transforms.transforms is None:
-            preprocessing = transforms.preprocessing
+        preprocessing = None if user_transforms.transforms else transforms.preprocessing
         record["network"] = network_record(model, probe, preprocessing)
-    taught = taught_labels(config, target, answers, record)
     _warn_about(target, transforms, progress)
     return Plan(config, requested, source, model, target, transforms, progress, record, head, probe, taught)
 
@@ -155,8 +154,10 @@ def head_learns(config: AdaptConfig, requested: AdaptConfig, model: Classifier) 
     return all(parameter in in_head for parameter in model.parameters())
 
 
-def _record_of(config: AdaptConfig, source: Source, network: nn.Module, target: Domain) -> Record:
-    """What ``config.json`` holds of the images and of the source model."""
+def _record_of(
+    config: AdaptConfig, source: Source, network: nn.Module, target: Domain, taught: Labels | None
+) -> Record:
+    """What ``config.json`` holds of the images, of the source model and of labels that train."""
     recorded_inputs = images_record(target)
     checkpoint = Path(str(config.checkpoint))
     if not source.checkpoint:
@@ -168,4 +169,10 @@ def _record_of(config: AdaptConfig, source: Source, network: nn.Module, target: 
     for name in ("taught", "bottleneck_dropout"):
         if source.recorded_settings.get(name):
             record[name] = source.recorded_settings[name]
+    if taught is not None:
+        record["taught"] = {
+            "seed": config.seed,
+            "labels": int((taught >= 0).sum()),
+            "labels_sha256": hashlib.sha256(taught.tobytes()).hexdigest(),
+        }
     return record

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -227,17 +228,19 @@ def refuse_unread_teacher(config: AdaptConfig, teacher: Any) -> None:
         )
 
 
-def with_teacher(plan: Plan, teacher: Any = None) -> Plan:
+def with_teacher(plan: Plan, passed_teacher: Any = None) -> Plan:
     """The plan with its teacher, which has predicted a few images.
 
     Args:
-        teacher: the caller's own module. Default: what the settings name
+        passed_teacher: what the caller passes; a path, which the settings have too, or nothing: what these name
 
     Raises:
         UserError: a teacher that cannot be opened, is the model itself or has other classes
     """
     config = plan.config
-    teacher = config.teacher if teacher is None else teacher
+    teacher = passed_teacher
+    if passed_teacher is None or isinstance(passed_teacher, str | Path):
+        teacher = config.teacher
     if teacher is None:
         return plan
     of_model = ModelClasses.of(plan.model, plan.model.num_classes, plan.source)

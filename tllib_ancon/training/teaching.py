@@ -4,7 +4,6 @@ The run's seed draws the images that train, before any label is read. So a longe
 role.
 """
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -62,13 +61,14 @@ def labels_of_answers(answers: Any, images: Domain, root: str | None) -> Labels:
 
 
 def taught_labels(
-    config: AdaptConfig, images: Domain, passed_answers: ArrayLike | None, recorded: Record
+    config: AdaptConfig, images: Domain, passed_answers: ArrayLike | None, source_settings: Record
 ) -> Labels | None:
-    """The (N,) labels that train the model, -1 for none; None where no label does. ``recorded`` gets their record."""
+    """The (N,) labels that train the model, -1 for none; None where no label does. ``source_settings`` is
+    ``config.json`` of the run that trained the source model."""
     answers = config.answers if passed_answers is None else passed_answers
     if answers is None:
         return None
-    earlier_seed = recorded.get("taught", {}).get("seed", config.seed)
+    earlier_seed = source_settings.get("taught", {}).get("seed", config.seed)
     if earlier_seed != config.seed:
         raise UserError(
             f"labels taught this source model with `seed={earlier_seed}`; give the same, so that no image that "
@@ -87,10 +87,4 @@ def taught_labels(
     if line is not None and num_answers >= 2 * images.num_classes:
         Progress(config.quiet).line(line)
     Progress(config.quiet).line(f"labels of {num_taught} images of the target teach")
-    labels = np.where(teaches, classes, -1).astype(np.int64)
-    recorded["taught"] = {
-        "seed": config.seed,
-        "labels": num_taught,
-        "labels_sha256": hashlib.sha256(labels.tobytes()).hexdigest(),
-    }
-    return labels
+    return np.where(teaches, classes, -1).astype(np.int64)
