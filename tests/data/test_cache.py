@@ -14,7 +14,7 @@ from PIL import Image
 
 from tests.data.conftest import epoch_of
 from tests.refusals import one_line
-from tllib_ancon.data.cache import cached, kept_in_memory
+from tllib_ancon.data.cache import cached, cached_in_memory
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import load_image
 from tllib_ancon.data.transforms import (
@@ -33,11 +33,11 @@ SQUARE = Resizing(24)
 def store(request, tmp_path):
     if request.param == "file":
         return lambda domain, resizing: cached(domain, tmp_path / "cache", [resizing])
-    return lambda domain, resizing: kept_in_memory(domain, [resizing], 10**6, print)
+    return lambda domain, resizing: cached_in_memory(domain, [resizing], 10**6, print)
 
 
 def of_file(folder, domain, resizing=SQUARE):
-    return cached(domain, folder, [resizing]).images.kept[resizing]
+    return cached(domain, folder, [resizing]).images.cached[resizing]
 
 
 def tensors(domain, transform, workers):
@@ -69,7 +69,7 @@ def test_tensors_are_the_same_once_images_are_read(store, domain, make, kind, wo
 
 
 def test_spawned_processes_share_what_is_stored(domain):
-    kept = kept_in_memory(domain, [SQUARE], 10**6, print)
+    kept = cached_in_memory(domain, [SQUARE], 10**6, print)
     reader = multiprocessing.get_context("spawn").Process(target=_read, args=(kept,))
     reader.start()
     reader.join()

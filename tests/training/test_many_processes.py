@@ -24,7 +24,7 @@ from tllib_ancon.data.loading import EpochSampler, ImageLoader
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.models.bottleneck import BottleneckClassifier
 from tllib_ancon.runtime import processes
-from tllib_ancon.self_training.elr import WithELR
+from tllib_ancon.self_training.elr import _WithELR
 from tllib_ancon.toolkit.toolkit import find
 from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.facts import facts_of
@@ -153,7 +153,7 @@ def outcome(adaptation):
         "thresholds": torch.stack(thresholds),
         "positions": positions,
         "votes": method.votes(positions),
-        "averages": method.early_learning.targets if isinstance(method, WithELR) else None,
+        "averages": method.early_learning.targets if isinstance(method, _WithELR) else None,
         "common": {name: state[name] for name in state if COMMON.search(name)},
         "parameters": adaptation.network.state_dict(),
         "metrics": without(adaptation.metrics),

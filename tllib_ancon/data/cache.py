@@ -88,8 +88,8 @@ def cached(domain: Domain, folder: str | Path, resizings: Iterable[Resizing]) ->
         decoding = domain.images.decoding
         if decoding.pixel_range or decoding.bands:
             digest.update(repr((decoding.pixel_range, decoding.bands)).encode())
-        for state in domain.images.states(positions):
-            digest.update(state + b"\n")
+        for key in domain.images.cache_keys(positions):
+            digest.update(key + b"\n")
         file = Path(folder, f"{resizing.side}px-{digest.hexdigest()[:24]}")
         _reserve(file, len(positions) * _row(resizing).itemsize)
         stores[resizing] = file
@@ -106,7 +106,7 @@ def _reserve(file: Path, size: int) -> None:
     os.truncate(file, size)
 
 
-def kept_in_memory(domain: Domain, resizings: Iterable[Resizing], room: int, say: Show) -> Domain:
+def cached_in_memory(domain: Domain, resizings: Iterable[Resizing], room: int, say: Show) -> Domain:
     """The same domain with its resized images cached in memory, if they fit into ``room`` bytes."""
     sizes = {resizing: len(domain) * _row(resizing).itemsize for resizing in resizings}
     size = sum(sizes.values())
@@ -124,5 +124,5 @@ def kept_in_memory(domain: Domain, resizings: Iterable[Resizing], room: int, say
 def _with_stores(domain: Domain, stores: Mapping[Resizing, BufferWrapper | Path]) -> Domain:
     unique = replace(domain, positions=np.unique(domain.positions), labels=None)
     images = copy(domain.images)
-    images.kept = {resizing: _ResizedImages(unique, resizing, store) for resizing, store in stores.items()}
+    images.cached = {resizing: _ResizedImages(unique, resizing, store) for resizing, store in stores.items()}
     return replace(domain, images=images)

@@ -89,8 +89,8 @@ class Domain:
         """One image: a PIL image in RGB, the cached bytes (H, W, 3) of this resizing, or of a domain that
         :attr:`holds_tensors` the tensor (C, H, W), or several tensors by name."""
         position = int(self.positions[index])
-        if resizing in self.images.kept:
-            return self.images.kept[resizing](position)
+        if resizing in self.images.cached:
+            return self.images.cached[resizing](position)
         try:
             return self.images.image(position)
         except UserError as error:
@@ -133,13 +133,13 @@ class Domain:
 
     def fingerprint(self) -> str:
         """SHA-256 of the names of the images, below their root, and of the labels, in their order."""
-        digest = hashlib.sha256(self.images.content())
+        digest = hashlib.sha256(self.images.identity())
         if self.labels is None:
             labels = [-1] * len(self)
         else:
             labels = self.labels.tolist()
-        for name, label in zip(self.images.names(self.positions), labels, strict=True):
-            digest.update(b"%s %d\n" % (name, label))
+        for key, label in zip(self.images.keys(self.positions), labels, strict=True):
+            digest.update(b"%s %d\n" % (key, label))
         return digest.hexdigest()
 
 

@@ -94,7 +94,7 @@ class Images(ABC):
 
     side: int | None = None  # in pixels, of images in memory, if the first is a square
     holds_tensors = False  # whether they are float tensors that a model takes as they are
-    kept: Mapping[Hashable, Callable[[int], Bytes]] = {}  # resizing -> bytes (H, W, 3) of a resized image, if kept
+    cached: Mapping[Hashable, Callable[[int], Bytes]] = {}  # resizing -> bytes (H, W, 3) of a resized image, if cached
     decoding = Decoding()  # how files become bytes
 
     @abstractmethod
@@ -137,7 +137,7 @@ class Images(ABC):
             return self
         images = copy(self)
         images.decoding = decoding
-        for decoded in ("decided_range", "kept"):
+        for decoded in ("decided_range", "cached"):
             vars(images).pop(decoded, None)
         return images
 
@@ -146,8 +146,8 @@ class Images(ABC):
             return samples.to_rgb(None)
         return samples.to_rgb(self.decided_range)
 
-    def content(self) -> bytes:
-        """What tells them from others that have the same names: checksums of at most eight whose second reading is
+    def identity(self) -> bytes:
+        """What tells them from others that have the same keys: checksums of at most eight whose second reading is
         equal."""
         checksums = []
         for position in spread(len(self), 8).tolist():
@@ -159,13 +159,14 @@ class Images(ABC):
     def _checksum(self, position: int) -> bytes:
         return hashlib.sha256(np.asarray(self.read(position)).tobytes()).digest()
 
-    def names(self, positions: Positions) -> Iterator[bytes]:
+    def keys(self, positions: Positions) -> Iterator[bytes]:
+        """The path of each file; else the number of each image."""
         return (b"%d" % position for position in positions.tolist())
 
-    def states(self, positions: Positions) -> Iterator[bytes]:
+    def cache_keys(self, positions: Positions) -> Iterator[bytes]:
         """Keys of the images' content for a cache; an error if the content may change between readings."""
-        yield self.content()
-        yield from self.names(positions)
+        yield self.identity()
+        yield from self.keys(positions)
 
 
 class Encoded(Images):
@@ -202,15 +203,15 @@ class Files(Encoded):
     def opened(self, position: int) -> AbstractContextManager[tuple[BinaryIO, str]]:
         return open_file(self.path(position))
 
-    def content(self) -> bytes:
+    def identity(self) -> bytes:
         """Nothing: the names of files are enough."""
         return b""
 
-    def names(self, positions: Positions) -> Iterator[bytes]:
+    def keys(self, positions: Positions) -> Iterator[bytes]:
         root = os.fsencode(os.sep if self.root else "")
         return (os.path.join(root, name) for name in self.stored[positions].tolist())
 
-    def states(self, positions: Positions) -> Iterator[bytes]:
+    def cache_keys(self, positions: Positions) -> Iterator[bytes]:
         yield os.fsencode(os.path.realpath(self.root))
         for position in positions.tolist():
             status = os.stat(self.path(position))
@@ -257,7 +258,7 @@ class Items(Images):
             return image
         return image.float()
 
-    def states(self, positions: Positions) -> Iterator[bytes]:
+    def cache_keys(self, positions: Positions) -> Iterator[bytes]:
         raise UserError(
             f"{self.name}: `cache` is for files and Hugging Face datasets; this dataset is in memory already; leave "
             "it out"

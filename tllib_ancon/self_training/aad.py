@@ -92,7 +92,7 @@ class AttractingDispersing(Neighborhood):
 
 
 @register("aad", composes=("elr",))
-class AaD(NeighborMethod):
+class _AaD(NeighborMethod):
     """Attracting and dispersing (Yang et al., 2022)."""
 
     neighbors: int = option(3, ge=1, help="nearest neighbours of a sample; 5 for NRC, 3 for AaD (5 on VisDA2017)")
@@ -108,7 +108,7 @@ class AaD(NeighborMethod):
 
 
 @register("aad+ancon")
-class _AaDWithAnCon(NeighborVotes, WithWeightedVotes, AaD):
+class _AaDWithAnCon(NeighborVotes, WithWeightedVotes, _AaD):
     """AaD with the fixed weight λ of the votes."""
 
     def anchoring(self) -> Options:
@@ -116,7 +116,7 @@ class _AaDWithAnCon(NeighborVotes, WithWeightedVotes, AaD):
 
 
 @register("aad+ancon-auto")
-class _AaDWithAnConAuto(NeighborVotes, AaD):
+class _AaDWithAnConAuto(NeighborVotes, _AaD):
     """AaD in which a neighbour's prediction counts as one more vote, so that Q votes weigh Q / (1 + Q)."""
 
     def anchoring(self) -> Options:

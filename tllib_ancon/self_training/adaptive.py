@@ -199,7 +199,7 @@ def _numbers_of(class_prior: Any) -> Any:
 
 
 @register("+ancon-auto")
-class WithAnConAuto(WithVotes):
+class _WithAnConAuto(WithVotes):
     """Smooth a method's pseudo-labels with its votes, without λ, and weigh the classes."""
 
     training_defaults: ClassVar = {"criterion": "last", "batch_norm": "mixed", "views": 2, "step_change": 0.05}
@@ -229,7 +229,7 @@ class WithAnConAuto(WithVotes):
 
 
 @register("self-training+ancon-auto")
-class _AnConAuto(WithAnConAuto, SelfTraining):
+class _AnConAuto(_WithAnConAuto, SelfTraining):
     r"""Cross-entropy with the targets of :class:`AdaptiveSmoothing`, and with two views
 
     .. math::

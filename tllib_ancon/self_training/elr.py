@@ -79,7 +79,7 @@ def _clamped(logits: Tensor) -> Tensor:
 
 
 @register("+elr")
-class WithELR(Method):
+class _WithELR(Method):
     """Early-learning regularisation beside the objective of a method."""
 
     makes_labels = True

@@ -95,7 +95,7 @@ class TemporalEnsemble(FixedPrecision):
         self.register_buffer("counts", torch.zeros(num_samples, num_classes, dtype=dtype))
         self.register_buffer("ignored", torch.tensor(0))
         self.last_weights = torch.zeros(1)  # of the last visit's predictions
-        self.compared = False  # the first logits with probabilities; later it would stall a device
+        self.has_checked_logits = False  # that they are no probabilities: once, as the check stalls a device
 
     @property
     def threshold(self) -> Tensor:
@@ -135,9 +135,9 @@ class TemporalEnsemble(FixedPrecision):
         if probabilities is not None and probabilities.shape != logits.shape:
             raise UserError(f"probabilities have shape {tuple(probabilities.shape)}; expected {tuple(logits.shape)}")
         wide_logits = logits.float()
-        if not self.compared and are_probabilities(wide_logits):
+        if not self.has_checked_logits and are_probabilities(wide_logits):
             warnings.warn(PROBABILITIES, stacklevel=4)
-        self.compared = True
+        self.has_checked_logits = True
         distribution = wide_logits.softmax(1) if probabilities is None else probabilities.float()
         confidence = distribution.amax(1)
         largest, labels = wide_logits.max(1)

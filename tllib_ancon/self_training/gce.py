@@ -56,7 +56,7 @@ def generalized_cross_entropy(
 
 
 @register("gce", composes=COMPOSITIONS)
-class GCE(Method):
+class _GCE(Method):
     """Self-training by the generalised cross-entropy (Zhang & Sabuncu, 2018)."""
 
     q: float = option(0.8, gt=0, le=1, help="exponent of the generalised cross-entropy, in (0, 1]")

@@ -19,15 +19,15 @@ Mixing = Literal["authors", "normalized", "adaptive"]
 class WholePass(FixedPrecision):
     """Base of a state that needs one pass over all N samples, of K classes and D features, before the first step."""
 
-    made: Tensor
+    has_pass: Tensor
 
     def __init__(self, sizes: tuple[int, int, int]):
         super().__init__()
         self.sizes = sizes  # N, K and D
-        self.register_buffer("made", torch.tensor(False))
-        self._known_to_be_made = False
+        self.register_buffer("has_pass", torch.tensor(False))
+        self._known_to_have_pass = False
 
-    def receive(self, indices: Tensor, features: Tensor, logits: Tensor) -> None:
+    def accept_pass(self, indices: Tensor, features: Tensor, logits: Tensor) -> None:
         """Take note of a pass, (M,), (M, D), (M, K), in which no sample may be missing or not finite."""
         check_visit(indices, logits, self.sizes, features)
         seen = len(torch.unique(indices))
@@ -38,15 +38,15 @@ class WholePass(FixedPrecision):
             )
         if not (features.isfinite().all() and logits.isfinite().all()):
             raise NotFinite("the pass holds features or logits that are not finite; the model has probably diverged")
-        self.made.fill_(True)
+        self.has_pass.fill_(True)
 
-    def require(self) -> None:
-        if not self._known_to_be_made and not self.made:
+    def require_pass(self) -> None:
+        if not self._known_to_have_pass and not self.has_pass:
             raise UserError(
                 "the whole target set has not been seen yet: call initialize(indices, features, logits) with one "
                 "evaluation pass before the first step"
             )
-        self._known_to_be_made = True  # reading the buffer stalls a device: once only
+        self._known_to_have_pass = True  # reading the buffer stalls a device: once only
 
 
 class Neighborhood(WholePass):
@@ -79,7 +79,7 @@ class Neighborhood(WholePass):
 
     def initialize(self, indices: Tensor, features: Tensor, logits: Tensor) -> None:
         """Fill the memory from one evaluation pass, (M,), (M, D), (M, K), that holds each sample."""
-        self.receive(indices, features, logits)
+        self.accept_pass(indices, features, logits)
         self.write(indices, features, logits.float().softmax(1))
 
     def forward(
@@ -91,7 +91,7 @@ class Neighborhood(WholePass):
         predictions: Tensor | None = None,
     ) -> Tensor:
         check_visit(indices, logits, self.sizes, features)
-        self.require()
+        self.require_pass()
         rows = indices.to(logits.device, non_blocking=True)
         probabilities = logits.float().softmax(1)
         remembered = probabilities if predictions is None else predictions.softmax(1)

@@ -100,7 +100,7 @@ def _divergence(scores: Tensor, predictions: Tensor, weights: Tensor) -> Tensor:
 
 
 @register("nrc", composes=("elr",))
-class NRC(NeighborMethod):
+class _NRC(NeighborMethod):
     """Neighbourhood reciprocity clustering (Yang et al., 2021)."""
 
     neighbors: int = option(5, ge=1, help="nearest neighbours of a sample; 5 for NRC, 3 for AaD (5 on VisDA2017)")
@@ -117,7 +117,7 @@ class NRC(NeighborMethod):
 
 
 @register("nrc+ancon")
-class _NRCWithAnCon(NeighborVotes, WithWeightedVotes, NRC):
+class _NRCWithAnCon(NeighborVotes, WithWeightedVotes, _NRC):
     """NRC with the fixed weight λ of the votes."""
 
     mixing: Literal["authors", "normalized"] = option(
@@ -129,7 +129,7 @@ class _NRCWithAnCon(NeighborVotes, WithWeightedVotes, NRC):
 
 
 @register("nrc+ancon-auto")
-class _NRCWithAnConAuto(NeighborVotes, NRC):
+class _NRCWithAnConAuto(NeighborVotes, _NRC):
     """NRC in which a neighbour's prediction counts as one more vote, so that Q votes weigh Q / (1 + Q)."""
 
     def anchoring(self) -> Options:

@@ -84,13 +84,13 @@ class CentroidPseudoLabels(WholePass):
     @torch.no_grad()
     def initialize(self, indices: Tensor, features: Tensor, logits: Tensor) -> None:
         """Label every sample from one pass, (M,), (M, D), (M, K), that holds each sample at least once."""
-        self.receive(indices, features, logits)
+        self.accept_pass(indices, features, logits)
         with torch.autocast(features.device.type, enabled=False):
             labels = _two_rounds(features.float(), logits.float())
         self.labels[indices.to(self.labels.device)] = labels.to(self.labels.device)
 
     def forward(self, indices: Tensor) -> Tensor:
-        self.require()
+        self.require_pass()
         check_indices(indices, len(self.labels))
         return self.labels[indices.to(self.labels.device, non_blocking=True)]
 
@@ -110,7 +110,7 @@ def _two_rounds(features: Tensor, logits: Tensor) -> Tensor:
 
 
 @register("shot", composes=COMPOSITIONS)
-class SHOT(Method):
+class _SHOT(Method):
     """Information maximisation and pseudo-labels from class centroids (Liang, Hu & Feng, 2020)."""
 
     shot_coefficient: float = option(0.3, ge=0, help="SHOT: weight of the pseudo-label loss")

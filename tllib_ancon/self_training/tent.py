@@ -31,7 +31,7 @@ def softmax_entropy(logits: Tensor) -> Tensor:
 
 
 @register("tent")
-class Tent(Method):
+class _Tent(Method):
     """Entropy minimisation by scale and shift of the normalisation layers (Wang et al., 2021)."""
 
     makes_labels = False
@@ -45,7 +45,7 @@ class Tent(Method):
 
 
 @register("adabn")
-class AdaBN(Method):
+class _AdaBN(Method):
     """The target's batch-norm statistics, and no training (Li et al., 2016)."""
 
     trains = False

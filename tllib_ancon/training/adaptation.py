@@ -196,5 +196,5 @@ def _create_method(model: Classifier, options: AdaptConfig, images: TargetLoader
     )
     method.features_follow_target = options.batch_norm != "source" and has_statistics(model)
     if method.ensemble is not None:
-        method.ensemble.compared = True  # epoch 0 compares all logits
+        method.ensemble.has_checked_logits = True  # epoch 0 checks all logits
     return method

@@ -162,4 +162,4 @@ def with_cache(config: ImagesConfig, images: Domain, transforms: Transforms) -> 
     if isinstance(config, PredictConfig):
         return decoded
     room = devices.free_memory() // 4
-    return cache.kept_in_memory(decoded, resizings, room, Progress(config.quiet).line)
+    return cache.cached_in_memory(decoded, resizings, room, Progress(config.quiet).line)

@@ -77,7 +77,7 @@ class _Column(Encoded):
         with open_file(str(entry.get("path"))) as opened:
             yield opened
 
-    def content(self) -> bytes:
+    def identity(self) -> bytes:
         return f"{self.fingerprint} {self.column}".encode()
 
 
