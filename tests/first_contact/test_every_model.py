@@ -18,7 +18,19 @@ from torch.nn.utils import prune, spectral_norm, weight_norm
 from torchvision import models
 
 from tests.end_to_end.killable import differences
-from tests.networks import IMAGES, PIXELS, PREPROCESSING, QUICK, Net, Returns, normalised, state_of, transformer
+from tests.networks import (
+    CLASSES,
+    IMAGES,
+    PIXELS,
+    PREPROCESSING,
+    QUICK,
+    SIDE,
+    Net,
+    Returns,
+    normalised,
+    state_of,
+    transformer,
+)
 from tests.refusals import one_line
 from tllib_ancon import adapt, assess, online, predict
 from tllib_ancon.models.bottleneck import shot_classifier
@@ -423,3 +435,47 @@ def test_a_fixed_number_of_images_is_named(build, call):
         call(build(), PIXELS[:10], batch_size=8, **PREPROCESSING)
     with one_line("images of shape .2, 3, 32, 32.*it takes 4 images at once"):
         predict(build(), PIXELS[:10], batch_size=4, **PREPROCESSING)
+
+
+@pytest.mark.parametrize("method", ["self-training", "adabn"])
+def test_a_compiled_forward_is_copied_and_compiled_again(method):
+    calls = []
+
+    def backend(graph, inputs):
+        calls.append(len(inputs))
+        return graph.forward
+
+    torch._dynamo.reset()
+    model = Net()
+    model.forward = torch.compile(model.forward, backend=backend)
+    result = adapted(NETWORKS["plain"], model, method=method).model
+    plain = adapted(NETWORKS["plain"], Net(), method=method).model
+    assert all(map(torch.equal, result.state_dict().values(), plain.state_dict().values()))
+    assert not calls
+    result(normalised()[:2])
+    assert calls
+
+
+@pytest.mark.parametrize("method", ["self-training", "adabn"])
+def test_a_forward_that_calls_the_original_gets_a_line(method):
+    model = Net()
+    model.forward = lambda images: model.head(model.body(images))
+    line = "calls Sequential of this very object.*write the forward in the class of the model"
+    with one_line(line):
+        adapted(NETWORKS["plain"], model, method=method)
+    with one_line(line):
+        online(model, method="tent")(normalised())
+    assert model.body[0]._forward_pre_hooks == {}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+def test_an_output_of_another_precision_than_the_weights_is_read(dtype):
+    for form in (lambda features, logits: logits.to(dtype), lambda features, logits: (features, logits.to(dtype))):
+        result = adapt(Returns(form).eval(), PIXELS, **PREPROCESSING, **QUICK).model
+        assert predict(result, PIXELS, **PREPROCESSING, workers=0).probabilities.shape == (IMAGES, CLASSES)
+
+
+def test_complex_weights_get_a_line():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * SIDE * SIDE, 4, dtype=torch.complex64))
+    with one_line("the model has complex weights, which cannot adapt"):
+        adapt(model, PIXELS, **PREPROCESSING, **QUICK)

@@ -1,5 +1,6 @@
 """Paths as people write them, folders as other programs leave them, and runs of which a file is missing."""
 
+import json
 import shutil
 
 import pytest
@@ -37,6 +38,10 @@ def test_a_run_without_its_best_model_is_told(run, tmp_path, capfd):
     (copy / "checkpoints/best.pth").unlink()
     predict(copy, run / "photos", workers=0)
     assert "holds no best.pth; the model is that of latest.pth, the last epoch" in capfd.readouterr().err
+    recorded = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**recorded, "command": "pretrain", "method": "cdan"}))
+    predict(copy, run / "photos", workers=0)
+    assert "best.pth" not in capfd.readouterr().err
 
 
 def test_a_broken_record_of_a_run_gets_advice_that_leads_on(run, tmp_path, capfd):

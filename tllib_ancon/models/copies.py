@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -64,6 +64,9 @@ def copy_of(model: Network) -> Network:
             if inner is not None:
                 memo[id(wrapper)] = copy.deepcopy(inner, memo)
         copied = copy.deepcopy(model, memo)
+        for module in copied.modules():
+            if _compile_context(vars(module).get("forward")) is not None:  # compiled, it has the original's weights
+                del vars(module)["forward"]
     except Exception as error:  # any error can come out of a user's own network
         raise UserError(
             f"the model cannot be copied ({one_line(error)}): `copy.deepcopy(model)` must work. Remove the attribute "
@@ -91,9 +94,12 @@ def _wrapped_again(copied: nn.Module, model: nn.Module) -> nn.Module:
         part = copied._modules.get(name)
         if child is not None and part is not None:
             copied._modules[name] = _wrapped_again(part, child)
-    compile_again = _compile_context(model)
+    compile_again = _compile_context(model._compiled_call_impl)
     if compile_again is not None:
         copied._compiled_call_impl = compile_again(copied._call_impl)
+    compile_forward = _compile_context(vars(model).get("forward"))
+    if compile_forward is not None:
+        copied.forward = compile_forward(copied.forward)
     return copied
 
 
@@ -133,13 +139,33 @@ def _wrapped_as(wrapper: Any, inner: nn.Module) -> nn.Module:
     return compiled
 
 
-def _compile_context(module: nn.Module) -> Any:
-    """The backend and options of ``module.compile()``, which torch stores in the closure of the compiled call."""
-    compiled_call: Any = module._compiled_call_impl
-    if compiled_call is None or "self" not in compiled_call.__code__.co_freevars:
+def _compile_context(method: Any) -> Any:
+    """The backend and options of a compiled method, as of ``module.compile()`` or ``module.forward =
+    torch.compile(module.forward)``: torch stores them in its closure. None for a method that is not compiled."""
+    if not hasattr(method, "_torchdynamo_orig_callable") or "self" not in method.__code__.co_freevars:
         return None
-    position = compiled_call.__code__.co_freevars.index("self")
-    return compiled_call.__closure__[position].cell_contents
+    position = method.__code__.co_freevars.index("self")
+    return method.__closure__[position].cell_contents
+
+
+@contextmanager
+def apart_from(model: nn.Module | None) -> Iterator[None]:
+    """In this context a copy of the model is called. A copy that calls parts of the model itself is an error: what it
+    learns would not count."""
+    calls: list[nn.Module] = []
+
+    def remember(module: nn.Module, inputs: Any) -> None:
+        calls.append(module)
+
+    with ExitStack() as hooks:
+        for module in () if model is None else model.modules():
+            hooks.enter_context(module.register_forward_pre_hook(remember))
+        yield
+    if calls:
+        raise UserError(
+            f"the model's forward is a function that calls {type(calls[0]).__name__} of this very object, so that a "
+            "copy computes with the original's weights; write the forward in the class of the model"
+        )
 
 
 def _stored_results(value: Any) -> Iterator[Tensor]:

@@ -69,8 +69,8 @@ class Observation:
         return False
 
     def _outputs_like(self, values: Tensor) -> list[Tensor]:
-        """Outputs of the observed modules that have the shape of these values."""
-        outputs = [call.output.flatten(1) for call in self.calls.values()]
+        """Outputs of the observed modules that have the shape of these values, in their precision."""
+        outputs = [call.output.flatten(1).to(values.dtype) for call in self.calls.values()]
         return [output for output in outputs if output.shape == values.shape]
 
     def heads(self, logits: Tensor) -> list[str]:

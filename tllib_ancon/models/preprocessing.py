@@ -26,6 +26,9 @@ FOLDED = 16
 LEVELS = 1
 """Of 255, the mean over pixels: torchvision's resizing, which most processors use, rounds otherwise than Pillow's."""
 
+LIBRARIES = ("timm", "transformers", "open_clip")
+"""Packages whose models have metadata about the images that they take."""
+
 OPEN_CLIP_RESIZINGS = {"shortest": KEEP_RATIO, "squash": "default"}
 
 CHANGE = "`norm_mean` and `norm_std` change it"
@@ -49,7 +52,7 @@ def preprocessing_of(network: nn.Module) -> Preprocessing | None:
         of_part = _declared_by(part)
         if of_part is None:
             continue
-        if part is network and not network._forward_pre_hooks:
+        if part is network and not network._forward_pre_hooks and _computes_as_its_library(network):
             return of_part
         return _before_the_network(of_part, network, part)
     if _is_of_torchvision(network):
@@ -132,6 +135,11 @@ def _ways_to_resize(image_processor: Any, side: int, image_size: int) -> Iterato
                 resample=int(image_processor.resample),
                 floor_crop=True,
             )
+
+
+def _computes_as_its_library(network: nn.Module) -> bool:
+    """Whether its forward is that of a library, and no other of a subclass or of the object."""
+    return network.forward.__module__.partition(".")[0] in LIBRARIES
 
 
 def _is_of_torchvision(network: nn.Module) -> bool:
@@ -234,6 +242,8 @@ def _before_the_network(of_part: Preprocessing, network: nn.Module, part: nn.Mod
     normalisation = _normalisation_before(network, part, channels, of_part.image_size or USUAL_SIDE)
     if normalisation is None:
         return None
+    if normalisation.is_identity and part is network:
+        return of_part
     if normalisation.is_identity:
         unchanged = (
             f"the preprocessing is that of {type(part).__name__} in the model, which images enter unchanged; {CHANGE}"
@@ -282,7 +292,7 @@ def _normalisation_before(network: nn.Module, part: nn.Module, channels: int, si
             entered.append(tensors[0].detach().clone())
 
     with evaluating(network), ExitStack() as hooks, torch.no_grad():
-        for module in part.modules():
+        for module in _entered_first(network, part):
             hooks.enter_context(module.register_forward_pre_hook(remember, with_kwargs=True))
         try:
             output_for(network, images)
@@ -291,6 +301,15 @@ def _normalisation_before(network: nn.Module, part: nn.Module, channels: int, si
     if not entered or entered[0].shape != images.shape:
         return None
     return _fitted(images, entered[0])
+
+
+def _entered_first(network: nn.Module, part: nn.Module) -> list[nn.Module]:
+    """The modules of a part that images may enter first; not a network with a forward of its own, which changes them
+    after they entered."""
+    modules = [*part.modules()]
+    if part is network and not _computes_as_its_library(network):
+        return modules[1:]
+    return modules
 
 
 def _fitted(images: Tensor, entered: Tensor) -> _Normalisation | None:

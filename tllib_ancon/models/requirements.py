@@ -34,6 +34,11 @@ def require_network(model: object, learns: bool = False) -> nn.Module:
         raise UserError("a TorchScript program does not learn; pass the torch.nn.Module that it was made from")
     if learns and any(map(_is_exported, model.modules())):
         raise UserError("a program of torch.export does not learn; pass the torch.nn.Module that it was made from")
+    if learns and any(weight.is_complex() for weight in model.parameters()):
+        raise UserError(
+            "the model has complex weights, which cannot adapt; keep them as real parameters, by torch.view_as_real, "
+            "and make them complex in the forward"
+        )
     quantised = _signs_of_quantisation(model)
     if learns and quantised:
         raise UserError(

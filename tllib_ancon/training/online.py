@@ -15,7 +15,7 @@ from tllib_ancon.data.transforms import mirror
 from tllib_ancon.models.batch_norm import HALF, mixing_weight
 from tllib_ancon.models.calling import called, output_for
 from tllib_ancon.models.classifier import BATCH_NORMS, head_names
-from tllib_ancon.models.copies import copy_of, recording_gradients
+from tllib_ancon.models.copies import apart_from, copy_of, recording_gradients
 from tllib_ancon.models.logits import ENOUGH, find_logits
 from tllib_ancon.models.moving_statistics import MovingStatistics
 from tllib_ancon.models.observation import observe
@@ -94,6 +94,7 @@ class Online(nn.Module):
     ):
         super().__init__()
         self.model = copy_of(require_network(model, learns=True)).eval().requires_grad_(False)
+        self.copied_from = [model]  # until the first batch, which must not reach it
         self.method = method
         self.stream = stream_method(method)
         self.augment = augment
@@ -146,7 +147,8 @@ class Online(nn.Module):
 
     def forward(self, batch: Batch | None = None, /, **arrays: Tensor) -> Any:
         """Predict this batch, then learn from it. Several arrays enter by name, as one dict or as keywords."""
-        with recording_gradients():
+        callers_model = self.copied_from.pop() if self.copied_from else None
+        with apart_from(callers_model), recording_gradients():
             normal_batch = tree_map(_recordable, arrays if batch is None else batch)
             if self._decide_whether_to_mix(normal_batch):
                 if num_rows(normal_batch) < ENOUGH_SAMPLES:

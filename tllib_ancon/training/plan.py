@@ -15,6 +15,7 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.labels import Labels
 from tllib_ancon.models.calling import called
 from tllib_ancon.models.classifier import Classifier, as_classifier
+from tllib_ancon.models.copies import apart_from
 from tllib_ancon.models.outputs import OtherOutput
 from tllib_ancon.runtime.types import Record
 from tllib_ancon.training import devices
@@ -102,7 +103,8 @@ def make_plan(
     progress.lines(prepared.notes)
     probe = _probe(source, network, prepared)
     try:
-        model = as_classifier(network, head, probe)
+        with apart_from(source.callers_module):
+            model = as_classifier(network, head, probe)
     except OtherOutput as error:
         module = source.callers_module
         has_answers = answers is not None or requested.answers is not None

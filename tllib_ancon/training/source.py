@@ -69,6 +69,13 @@ class Source:
         return names
 
     @property
+    def lacks_its_best_model(self) -> bool:
+        """Whether it is the last model of a run that also stores a best one, as all but CDAN and MDD do."""
+        is_last = Path(self.checkpoint).name == LATEST
+        selects = self.recorded_settings.get("command") != "pretrain" or self.recorded_settings["method"] == "erm"
+        return is_last and selects
+
+    @property
     def network_record(self) -> Record:
         """The :func:`~tllib_ancon.training.run_record.network_record` of a run of a whole network; else empty."""
         recorded: Record = self.recorded_settings.get("network") or {}
@@ -190,7 +197,7 @@ def open_source(config: AdaptConfig | PredictConfig, model: Any = None) -> Sourc
     if config.checkpoint is not None:
         with_weights = config.model if network is None else network
         opened = open_checkpoint(config.checkpoint, with_weights)
-        if Path(config.checkpoint).is_dir() and Path(opened.checkpoint).name == LATEST:
+        if Path(config.checkpoint).is_dir() and opened.lacks_its_best_model:
             line = f"{config.checkpoint} holds no {BEST}; the model is that of {LATEST}, the last epoch"
             Progress(config.quiet).line(line)
         return replace(opened, names=names)
