@@ -20,7 +20,7 @@ from tests.self_training.neighborhoods import few_neighbors
 from tests.training.small import without
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.pretrain import PretrainConfig
-from tllib_ancon.data.loading import EpochSampler, ImageLoader
+from tllib_ancon.data.loading import EpochSampler, ImageLoader, evaluation_loader
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.models.bottleneck import BottleneckClassifier
 from tllib_ancon.runtime import processes
@@ -29,7 +29,7 @@ from tllib_ancon.toolkit.toolkit import find
 from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.facts import facts_of
 from tllib_ancon.training.image_transforms import UNDECIDED, Transforms
-from tllib_ancon.training.inference import evaluation_loader, predict_domain
+from tllib_ancon.training.inference import predict_domain
 from tllib_ancon.training.inputs import PreparedImages
 from tllib_ancon.training.plan import Plan
 from tllib_ancon.training.pretrain import _adversarial_network, _AdversarialTraining, _SourceOnly

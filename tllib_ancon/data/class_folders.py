@@ -5,19 +5,11 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.runtime.text import showable
-
-
-def subfolders(domain: Domain) -> list[str]:
-    """The first folder below the root of each of the N images; empty text for an image in the root itself."""
-    root = Path(getattr(domain.images, "root", ""))
-    parts = (Path(path).relative_to(root).parts for path in domain.paths or ())
-    return [showable(part[0]) if len(part) > 1 else "" for part in parts]
 
 
 def _same_name(name: str) -> str:
@@ -57,13 +49,6 @@ def are_numbers(folders: Iterable[str], num_classes: int) -> bool:
     if not all(name.isdecimal() for name in names):
         return False
     return sorted(map(int, names)) == list(range(num_classes))
-
-
-def natural_order(folders: Iterable[str]) -> list[str]:
-    """The order of timm: numbers by their value, letters in any case. torchvision's is that of the characters."""
-    from timm.utils.misc import natural_key  # timm starts slowly
-
-    return sorted(sorted(folders), key=natural_key)
 
 
 def labelled(domain: Domain, folders: Sequence[str], labels: Mapping[str, int], classes: Sequence[str]) -> Domain:

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.runtime.errors import UserError, reading, unknown_name
+from tllib_ancon.runtime.errors import UserError, unknown_name
 from tllib_ancon.runtime.text import counted
 
 ROOT = "."
@@ -160,10 +160,3 @@ def labelled_domain(
         paths.extend(paths_of_class)
         labels.extend([label] * (len(paths) - number_before))
     return domain_of_files(tree, codes, paths, classes, labels)
-
-
-def lines_of(file: Path) -> Iterator[tuple[int, str]]:
-    with reading(file, "UTF-8 text"), open(file, encoding="utf-8-sig", newline="\n") as lines:
-        for number, line in enumerate(lines, start=1):
-            if line.strip():
-                yield number, line.strip()

@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tllib_ancon.data.domain import Domain, class_folders, require_same_order
-from tllib_ancon.data.folders import Tree, lines_of
+from tllib_ancon.data.folders import Tree
 from tllib_ancon.data.labels import Labels
 from tllib_ancon.runtime.errors import UserError, reading
 
@@ -29,7 +29,7 @@ def read_class_names(file: Path) -> list[str]:
         with reading(file, "JSON"):
             names = names_in(json.loads(file.read_bytes())) or []
     else:
-        names = _without_numbers([line for _, line in lines_of(file)])
+        names = _without_numbers([line for _, line in _lines_of(file)])
     if len(set(names)) != len(names) or not names:
         raise UserError(f"{file}: expected a distinct name for each class, in the order of the labels")
     return names
@@ -78,7 +78,7 @@ def read_image_list(
     paths: list[str] = []
     labels: list[int] = []
     unlabelled = ""
-    for number, line in lines_of(list_file):
+    for number, line in _lines_of(list_file):
         where = f"{list_file}, line {number}"
         name, label = _path_and_label(line)
         if label is None:
@@ -97,6 +97,13 @@ def read_image_list(
     if not paths:
         raise UserError(f"{list_file}: the list is empty; it must name at least one image")
     return ListedImages(paths, np.array(labels) if labels else None)
+
+
+def _lines_of(file: Path) -> Iterator[tuple[int, str]]:
+    with reading(file, "UTF-8 text"), open(file, encoding="utf-8-sig", newline="\n") as lines:
+        for number, line in enumerate(lines, start=1):
+            if line.strip():
+                yield number, line.strip()
 
 
 def _path_and_label(line: str) -> tuple[str, int | None]:

@@ -17,6 +17,7 @@ from tllib_ancon.data.tensors import Mapped, Rows
 from tllib_ancon.data.transforms import ImageTransform, Transform, seeded
 from tllib_ancon.data.workers import Workers
 from tllib_ancon.runtime.errors import UserError, one_line
+from tllib_ancon.runtime.processes import Shard
 
 
 class EpochSampler(Sampler[int]):
@@ -211,3 +212,32 @@ class ImageLoader:
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         for batch in self.workers.batches(self.dataset.batch, self.batches):
             yield self.dataset.on_device(batch, self.device)
+
+
+def training_loader(
+    images: UnlabelledImages | LabelledImages,
+    batch_size: int,
+    workers: int | Workers,
+    batches: int | None = None,
+) -> ImageLoader:
+    """A loader with a new order each epoch, of ``batches`` batches or one pass."""
+    num_images = len(images)
+    shard = Shard.of_this_process(num_images)
+    steps = num_images // shard.world_size // batch_size
+    if steps == 0:
+        least = f"one batch of {batch_size}"
+        if shard.world_size > 1:
+            least += f" in each of {shard.world_size} processes"
+        raise UserError(
+            f"domain {images.domain.name}: {num_images} images to train on are fewer than {least}; pass a smaller "
+            "`batch_size`"
+        )
+    length = (batches or steps) * batch_size
+    sampler = EpochSampler(shard.positions, num_images, images.seed, length, shard.rank)
+    return ImageLoader(images, batch_size, workers, sampler, drop_last=True)
+
+
+def evaluation_loader(domain: Domain, transform: Transform, batch_size: int, workers: int | Workers) -> ImageLoader:
+    """A loader of (index, image) in the domain's order; each of many processes has an equally large part."""
+    positions = Shard.of_this_process(len(domain)).padded_positions
+    return ImageLoader(UnlabelledImages(domain, transform), batch_size, workers, positions)

@@ -269,3 +269,9 @@ def has_statistics(model: nn.Module) -> bool:
 
 def _layers_with_statistics(model: nn.Module) -> list[BATCH_NORMS]:
     return [layer for layer in model.modules() if isinstance(layer, BATCH_NORMS) and layer.track_running_stats]
+
+
+def require_batch_statistics(model: nn.Module, batch_size: int) -> None:
+    """Raise an error for a step of one image, of which batch-norm of vectors has no statistics."""
+    if batch_size == 1 and any(isinstance(module, nn.BatchNorm1d) for module in model.modules()):
+        raise UserError(ONE_VALUE)

@@ -11,17 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from tllib_ancon.data.batches import concatenated, to_device
-from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
+from tllib_ancon.data.loading import ImageLoader, UnlabelledImages, evaluation_loader, training_loader
 from tllib_ancon.data.workers import Workers
-from tllib_ancon.models.batch_norm import BatchNormPolicy
+from tllib_ancon.models.batch_norm import BatchNormPolicy, require_batch_statistics
 from tllib_ancon.models.calling import evaluating
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.preflight.case import Case
 from tllib_ancon.runtime.errors import UserError, one_line
 from tllib_ancon.training import devices
-from tllib_ancon.training.inference import evaluation_loader
 from tllib_ancon.training.learning import choose_adapted_parameters
-from tllib_ancon.training.loop import require_batch_statistics, training_loader, use_fastest_layout
+from tllib_ancon.training.loop import use_fastest_layout
 from tllib_ancon.training.progress import Progress
 
 STEPS = 2

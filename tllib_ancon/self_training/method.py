@@ -225,16 +225,13 @@ class Method(nn.Module):
         predictions = self._with_teacher(indices, prediction_of_views.detach().float())
         return Visit(
             indices=indices,
-            rows=self.rows(indices),
+            rows=self.shard.rows(indices),
             logits=logits,
             predictions=predictions,
             features=features,
             labels=self.pseudo_labels(indices, predictions),
             probabilities=self.distribution(features, predictions),
         )
-
-    def rows(self, indices: Tensor) -> Tensor:
-        return self.shard.rows(indices)
 
     def needs_pass(self, epoch: int) -> bool:
         """Whether an evaluation pass has to come before this epoch (counted from 0)."""
@@ -269,7 +266,7 @@ class Method(nn.Module):
     def votes(self, indices: Tensor) -> Tensor | None:
         """f̄ of these samples before normalisation, (B, K) float32; None for a method without votes."""
         ensemble = self.ensemble
-        return None if ensemble is None else ensemble.votes(self.rows(indices))
+        return None if ensemble is None else ensemble.votes(self.shard.rows(indices))
 
     # What methods share.
 

@@ -6,7 +6,7 @@ from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.measures import indicators, selection
-from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
+from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics, require_batch_statistics
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.runtime.types import Metrics, Record
@@ -14,7 +14,7 @@ from tllib_ancon.training.checkpointing import Stateful
 from tllib_ancon.training.collapse import CollapseGuard
 from tllib_ancon.training.epoch_scores import EpochScores
 from tllib_ancon.training.learning import parameter_groups
-from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statistics
+from tllib_ancon.training.loop import Step, TrainingLoop
 from tllib_ancon.training.passes import Passes
 from tllib_ancon.training.plan import Plan
 from tllib_ancon.training.preparation import Preparation
@@ -59,9 +59,9 @@ class Adaptation(TrainingLoop):
         self.step = AdaptationStep(self.method, self._outputs, plan.transforms, options.views, self.device)
         self.passes = Passes(loaders, self._predict, mirrors=self.step.second_view is mirror)
         visited = len(Shard.of_this_process(len(loaders.sampled)))
-        self.batch_norm = BatchNormPolicy(options.batch_norm, visited)
+        self.batch_norm_policy = BatchNormPolicy(options.batch_norm, visited)
         self.preparation = Preparation(
-            options, self.network, self.batch_norm, self.passes, self.step, self.optimizer, self.schedule
+            options, self.network, self.batch_norm_policy, self.passes, self.step, self.optimizer, self.schedule
         )
         self.running_statistics = RunningStatistics(
             self.network, self.passes, loaders.training, self.step, self.accelerator.autocast, self.interruption
@@ -115,7 +115,7 @@ class Adaptation(TrainingLoop):
         return prepared | trained
 
     def _train_mode(self) -> None:
-        self.batch_norm.set_mode(self.network, self.options.dropout)
+        self.batch_norm_policy.set_mode(self.network, self.options.dropout)
 
     def _loss(self, *batch: Any) -> Step:
         return self.step(*batch)

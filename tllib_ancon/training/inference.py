@@ -7,13 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from tllib_ancon.data.batches import to_device
-from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
-from tllib_ancon.data.transforms import Transform, View
-from tllib_ancon.data.workers import Workers
+from tllib_ancon.data.transforms import View
 from tllib_ancon.models.classifier import Classifier, LogitsAndFeatures
 from tllib_ancon.runtime import processes
-from tllib_ancon.runtime.processes import Shard
 
 
 class Outputs(NamedTuple):
@@ -22,12 +18,6 @@ class Outputs(NamedTuple):
     indices: Tensor
     features: Tensor
     logits: Tensor
-
-
-def evaluation_loader(domain: Domain, transform: Transform, batch_size: int, workers: int | Workers) -> ImageLoader:
-    """A loader of (index, image) in the domain's order; each of many processes has an equally large part."""
-    positions = Shard.of_this_process(len(domain)).padded_positions
-    return ImageLoader(UnlabelledImages(domain, transform), batch_size, workers, positions)
 
 
 def joined(batches: Iterable[tuple[Tensor, ...]], num_rows: int) -> list[Tensor]:

@@ -13,15 +13,14 @@ from torch import Tensor, nn
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data.batches import Batch, to_device
-from tllib_ancon.data.loading import EpochSampler, ImageLoader, LabelledImages, UnlabelledImages
+from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.transforms import View
-from tllib_ancon.data.workers import Workers, watching_workers
+from tllib_ancon.data.workers import watching_workers
 from tllib_ancon.models.batch_norm import ONE_VALUE
 from tllib_ancon.models.classifier import LogitsAndFeatures, ParameterGroups
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import NotFinite, UserError, reading
 from tllib_ancon.runtime.interruption import Interruption
-from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.runtime.types import Metrics, Record
 from tllib_ancon.training import devices
 from tllib_ancon.training.checkpointing import OTHER_VERSION, Stateful, restore_snapshot, take_snapshot
@@ -245,11 +244,6 @@ def use_fastest_layout(model: nn.Module) -> None:
         model.to(memory_format=torch.channels_last)
 
 
-def require_batch_statistics(model: nn.Module, batch_size: int) -> None:
-    if batch_size == 1 and any(isinstance(module, nn.BatchNorm1d) for module in model.modules()):
-        raise UserError(ONE_VALUE)
-
-
 @contextmanager
 def _refusing_one_value() -> Iterator[None]:
     """In this context PyTorch's ValueError about a batch with one value for a channel of batch-norm is one line."""
@@ -259,26 +253,3 @@ def _refusing_one_value() -> Iterator[None]:
         if "more than 1 value per channel" not in str(error):
             raise
         raise UserError(ONE_VALUE) from error
-
-
-def training_loader(
-    images: UnlabelledImages | LabelledImages,
-    batch_size: int,
-    workers: int | Workers,
-    batches: int | None = None,
-) -> ImageLoader:
-    """A loader with a new order each epoch, of ``batches`` batches or one pass."""
-    num_images = len(images)
-    shard = Shard.of_this_process(num_images)
-    steps = num_images // shard.world_size // batch_size
-    if steps == 0:
-        least = f"one batch of {batch_size}"
-        if shard.world_size > 1:
-            least += f" in each of {shard.world_size} processes"
-        raise UserError(
-            f"domain {images.domain.name}: {num_images} images to train on are fewer than {least}; pass a smaller "
-            "`batch_size`"
-        )
-    length = (batches or steps) * batch_size
-    sampler = EpochSampler(shard.positions, num_images, images.seed, length, shard.rank)
-    return ImageLoader(images, batch_size, workers, sampler, drop_last=True)

@@ -1,12 +1,12 @@
 """Images beside a model: their labels in the order of the model's classes, by names or by numbers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torch import nn
 
-from tllib_ancon.data.class_folders import are_numbers, labelled, labels_by_name, natural_order, subfolders
+from tllib_ancon.data.class_folders import are_numbers, labelled, labels_by_name
 from tllib_ancon.data.domain import Domain, numbered, require_same_order
 from tllib_ancon.data.images import Files
 from tllib_ancon.data.labels import counted_from_one
@@ -18,7 +18,7 @@ from tllib_ancon.models.class_names import (
     orders_naturally,
 )
 from tllib_ancon.runtime.errors import UserError
-from tllib_ancon.runtime.text import counted, first_few
+from tllib_ancon.runtime.text import counted, first_few, showable
 from tllib_ancon.runtime.types import Show
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.source import Source
@@ -105,7 +105,7 @@ def in_the_models_order(target: Domain, network: nn.Module, num_classes: int, so
 
 def _labelled_by_folders(target: Domain, classes: ModelClasses, show: Show) -> Domain:
     """The images of a plain folder, with labels if its subfolders are the model's classes."""
-    folders = subfolders(target)
+    folders = _subfolders(target)
     root = getattr(target.images, "root", target.name)
     names = sorted({*folders} - {""})
     if not names:
@@ -141,6 +141,13 @@ def _labelled_by_folders(target: Domain, classes: ModelClasses, show: Show) -> D
     return target
 
 
+def _subfolders(domain: Domain) -> list[str]:
+    """The first folder below the root of each of the N images; empty text for an image in the root itself."""
+    root = Path(getattr(domain.images, "root", ""))
+    parts = (Path(path).relative_to(root).parts for path in domain.paths or ())
+    return [showable(part[0]) if len(part) > 1 else "" for part in parts]
+
+
 def _hold_classes(target: Domain, classes: ModelClasses) -> bool:
     """Whether the folder in which each image lies has the name of a class."""
     names = {Path(path).parent.name for path in target.paths or ()}
@@ -168,7 +175,7 @@ def _relabelled(target: Domain, classes: ModelClasses, show: Show) -> Domain:
         return labelled(target, names_of_images, labels, classes.usable_names or _named_by(labels, classes.num_classes))
     if classes.are_named and not are_numbers(names, classes.num_classes):
         return target
-    are_folders = isinstance(target.images, Files) and {*subfolders(target)} <= {*names}
+    are_folders = isinstance(target.images, Files) and {*_subfolders(target)} <= {*names}
     if are_folders and names == sorted(names):
         order = _order(names, classes, show)
         return labelled(target, names_of_images, _numbers_of(order), order)
@@ -178,7 +185,7 @@ def _relabelled(target: Domain, classes: ModelClasses, show: Show) -> Domain:
 def _order(names: Sequence[str], classes: ModelClasses, show: Show) -> list[str]:
     """The folders in the order of the labels, where nobody named the classes; a line where orders differ."""
     by_characters = sorted(names)
-    naturally = natural_order(names)
+    naturally = _natural_order(names)
     if classes.orders_by_number(names):
         order = naturally
         rejected = by_characters
@@ -194,6 +201,13 @@ def _order(names: Sequence[str], classes: ModelClasses, show: Show) -> list[str]
             f"{rejected[label]!r}). {NAME_THEM}"
         )
     return order
+
+
+def _natural_order(folders: Iterable[str]) -> list[str]:
+    """The order of timm: numbers by their value, letters in any case. torchvision's is that of the characters."""
+    from timm.utils.misc import natural_key  # timm starts slowly
+
+    return sorted(sorted(folders), key=natural_key)
 
 
 def _reason_without_labels(names: Sequence[str], matched: Sequence[str], classes: ModelClasses) -> str:
@@ -213,7 +227,7 @@ def _advice_for_folders(names: Sequence[str], classes: ModelClasses) -> str:
         return f"; {NAME_THEM}"
     order = sorted(names)
     if classes.orders_by_number(names):
-        order = natural_order(names)
+        order = _natural_order(names)
     shown = first_few(order, MOST_LISTED)
     return f"; {NAME_THEM}. `data=ImageFolder` takes these folders as its classes, in the order {shown}"
 
@@ -258,7 +272,7 @@ def _other_number(target: Domain, num_classes: int, source: Source) -> UserError
     if source.checkpoint:
         model = f"checkpoint {source.checkpoint}"
     advice = "pass `class_names=FILE`, the names of the model's classes in the order of its labels"
-    if target.labels is not None and {*subfolders(target)} == {*target.classes}:
+    if target.labels is not None and {*_subfolders(target)} == {*target.classes}:
         advice += ", or `data=Folder` to read images without labels"
     return UserError(f"{model} has {num_classes} classes, the dataset has {len(target.classes)}; {advice}")
 

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data.domain import Domain, numbered
-from tllib_ancon.data.loading import LabelledImages, UnlabelledImages, hold_out
+from tllib_ancon.data.loading import LabelledImages, UnlabelledImages, evaluation_loader, hold_out, training_loader
 from tllib_ancon.measures import selection
 from tllib_ancon.measures.indicators import FEWEST_IMAGES, SourceStatistics
+from tllib_ancon.models.batch_norm import require_batch_statistics
 from tllib_ancon.models.bottleneck import create_pool_layer, shot_classifier
 from tllib_ancon.models.calling import called
 from tllib_ancon.models.classifier import Classifier
@@ -27,8 +28,8 @@ from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.epoch_scores import scores_by_labels
 from tllib_ancon.training.facts import facts_of
 from tllib_ancon.training.image_transforms import UNDECIDED
-from tllib_ancon.training.inference import Outputs, evaluation_loader
-from tllib_ancon.training.loop import Step, TrainingLoop, require_batch_statistics, training_loader
+from tllib_ancon.training.inference import Outputs
+from tllib_ancon.training.loop import Step, TrainingLoop
 from tllib_ancon.training.model_classes import MOST_LISTED
 from tllib_ancon.training.probing import OTHER_SIZE, probe_of
 from tllib_ancon.training.progress import Progress

@@ -10,14 +10,19 @@ from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.labels import Labels
-from tllib_ancon.data.loading import ImageLoader, LabelledImages, UnlabelledImages, hold_out
+from tllib_ancon.data.loading import (
+    ImageLoader,
+    LabelledImages,
+    UnlabelledImages,
+    evaluation_loader,
+    hold_out,
+    training_loader,
+)
 from tllib_ancon.data.workers import Workers
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.self_training.method import Method
 from tllib_ancon.training.image_transforms import Transforms
-from tllib_ancon.training.inference import evaluation_loader
-from tllib_ancon.training.loop import training_loader
 from tllib_ancon.training.resolve import USUAL_BATCH
 
 SAMPLE = 1024

@@ -17,7 +17,7 @@ from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.batches import Batch, are_images, shape_text, to_device
 from tllib_ancon.data.class_folders import labels_by_name
 from tllib_ancon.data.domain import Domain, numbered
-from tllib_ancon.data.loading import ImageLoader
+from tllib_ancon.data.loading import ImageLoader, evaluation_loader
 from tllib_ancon.data.transforms import Transform, View, mirror
 from tllib_ancon.data.workers import Workers
 from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
@@ -32,7 +32,7 @@ from tllib_ancon.self_training.method import mean_prediction
 from tllib_ancon.training import devices
 from tllib_ancon.training.facts import facts_of
 from tllib_ancon.training.image_transforms import UNDECIDED, Transforms, TransformSource, preprocessing_by
-from tllib_ancon.training.inference import Outputs, evaluation_loader
+from tllib_ancon.training.inference import Outputs
 from tllib_ancon.training.inputs import PreparedImages, prepare
 from tllib_ancon.training.mirroring import shifted
 from tllib_ancon.training.model_classes import ModelClasses

@@ -7,7 +7,7 @@ from torch import nn
 
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.settings import defined
-from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
+from tllib_ancon.data.loading import ImageLoader, UnlabelledImages, training_loader
 from tllib_ancon.models.batch_norm import estimated_statistics
 from tllib_ancon.models.calling import output_for
 from tllib_ancon.models.classifier import BATCH_NORMS
@@ -15,7 +15,6 @@ from tllib_ancon.models.copies import copy_of, in_the_form_of
 from tllib_ancon.training import devices
 from tllib_ancon.training.inputs import PreparedImages
 from tllib_ancon.training.learning import refuse_training_settings
-from tllib_ancon.training.loop import training_loader
 from tllib_ancon.training.online import online
 from tllib_ancon.training.result import AdaptationResult, Origin
 

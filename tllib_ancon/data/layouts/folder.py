@@ -10,7 +10,7 @@ from tllib_ancon.data.layout import FolderLayout, Opening, layout
 
 
 @layout
-class Folder(FolderLayout):
+class _Folder(FolderLayout):
     name = "Folder"
     help = "any tree of images"
 
