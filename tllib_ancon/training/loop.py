@@ -203,13 +203,11 @@ class TrainingLoop(ABC):
     def _predict(self, loader: ImageLoader, view: View | None = None, network: nn.Module | None = None) -> Outputs:
         """Predict by the current model, which is that of the last epoch in the metrics, or by another network."""
         epoch = self.metrics[-1]["epoch"]
-        bar = self.progress.bar(f"{self.title} {epoch}/{self.last_epoch}, predictions", len(loader))
-        with self.accelerator.autocast(), bar:
-            bar.iterable = loader
+        title = f"{self.title} {epoch}/{self.last_epoch}, predictions"
+        model = self.network if network is None else network
+        with self.accelerator.autocast(), self.progress.bar(title, len(loader), loader) as bar:
             batches = self.interruption.watch(bar, epoch)
-            total = len(loader.dataset)
-            model = self.network if network is None else network
-            return predict_domain(model, batches, self.device, loader.num_images, total, view)
+            return predict_domain(model, batches, self.device, loader.num_images, len(loader.dataset), view)
 
     def _require_finite(self, logits: Tensor) -> None:
         """Raise an error for predictions of the last epoch that are not finite."""

@@ -186,8 +186,7 @@ class Predictor:
         order = Shard.of_this_process(len(images)).padded_positions
         loader = ImageLoader(dataset, self.config.batch_size, self.config.workers, order, device=device)
         progress = Progress(self.config.quiet)
-        with evaluating(self.network), progress.bar("predicting", len(loader)) as bar:
-            bar.iterable = loader
+        with evaluating(self.network), progress.bar("predicting", len(loader), loader) as bar:
             outputs = run_network(
                 self._predict, bar, device, len(order), len(images), result_device=torch.device("cpu")
             )

@@ -94,8 +94,11 @@ class Progress:
         self.tracker: Any = None
         self.columns: list[_Column] = []
 
-    def bar(self, title: str, steps: int) -> tqdm[Any]:
-        return tqdm(total=steps, desc=title, leave=False, disable=self.quiet or None, file=sys.stderr, unit="step")
+    def bar(self, title: str, steps: int, batches: Iterable[Any] | None = None) -> tqdm[Any]:
+        """A bar of this many steps. With batches it yields them, and moves by itself."""
+        return tqdm(
+            batches, total=steps, desc=title, leave=False, disable=self.quiet or None, file=sys.stderr, unit="step"
+        )
 
     def step(self, bar: tqdm[Any], values: Mapping[str, float]) -> None:
         text = " ".join(f"{name} {value:.4g}" for name, value in values.items())
