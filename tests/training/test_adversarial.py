@@ -114,7 +114,7 @@ def test_labels_of_the_target_change_nothing_and_are_not_seen(toolkit, method, b
     weights = []
     for number, domain in enumerate((target, relabelled, target.without_labels())):
         run = training(toolkit, method, (source, domain), tmp_path / str(number))
-        assert run.loaders[1].dataset.domain.labels is run.target.dataset.domain.labels is None
+        assert run.loaders[1].dataset.domain.labels is run.target_loader.dataset.domain.labels is None
         assert ("accuracy" in run.fit({})["last"]) == (domain.labels is not None)
         weights.append(latest(tmp_path / str(number)))
     assert differences(weights[0], weights[1]) == differences(weights[0], weights[2]) == []
