@@ -28,7 +28,7 @@ from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import csv_text, say
 from tllib_ancon.runtime.types import Options
-from tllib_ancon.training.devices import using_processor
+from tllib_ancon.training.devices import restoring_state
 from tllib_ancon.training.files import write_bytes
 from tllib_ancon.training.not_finite import require_predictions
 from tllib_ancon.training.predict import predict
@@ -45,7 +45,7 @@ def certify_run(config: CertifyConfig) -> None:
     """
     if config.page:
         require("`page`", "starlette", "uvicorn", extra="page")
-    with using_processor(config.threads), ModelPair(config) as pair:
+    with restoring_state(config.threads), ModelPair(config) as pair:
         session = pair.session()
         session.answer_all(_answers_of(config, pair, session.comparison))
         if config.questions is not None:

@@ -30,22 +30,28 @@ def require_network(model: object, learns: bool = False) -> nn.Module:
             "the model gives embeddings of images and texts, no logits: pass its image tower followed by "
             "tllib_ancon.models.CosineHead(embeddings of the classes' texts); docs/networks.md shows how"
         )
-    if learns and isinstance(model, torch.jit.ScriptModule):
+    if learns:
+        _require_trainable(model)
+    return model
+
+
+def _require_trainable(model: nn.Module) -> None:
+    """Raise an error for a network whose form leaves nothing to train."""
+    if isinstance(model, torch.jit.ScriptModule):
         raise UserError("a TorchScript program does not learn; pass the torch.nn.Module that it was made from")
-    if learns and any(map(_is_exported, model.modules())):
+    if any(map(_is_exported, model.modules())):
         raise UserError("a program of torch.export does not learn; pass the torch.nn.Module that it was made from")
-    if learns and any(weight.is_complex() for weight in model.parameters()):
+    if any(weight.is_complex() for weight in model.parameters()):
         raise UserError(
             "the model has complex weights, which cannot adapt; keep them as real parameters, by torch.view_as_real, "
             "and make them complex in the forward"
         )
     quantised = _signs_of_quantisation(model)
-    if learns and quantised:
+    if quantised:
         raise UserError(
             f"the model is quantised ({', '.join(quantised)}): its integers have no gradient; adapt it as it "
             "was before, and quantise what comes back"
         )
-    return model
 
 
 def _network_of(model: object) -> str:

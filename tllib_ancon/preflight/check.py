@@ -128,7 +128,7 @@ def check(
     if requested.out is not None:
         require(f"`out={requested.out}`", "matplotlib", extra="report")
     user_transforms = TransformSource.of_call(train_transform, evaluation_transform)
-    with devices.using_processor(requested.threads):
+    with devices.restoring_state(requested.threads):
         case = open_case(requested.replace(quiet=True), model, images, head, user_transforms)
         if requested.out is not None:
             require_pictures(Path(requested.out), case.probe)

@@ -209,7 +209,7 @@ def preprocessing(case: Case) -> Fact:
     """Resizing, crop and normalisation, and where they come from."""
     source, mark = _source_of_preprocessing(case)
     chosen = case.transforms.preprocessing
-    if case.user_transforms.fixes(case.target) or chosen is None:
+    if case.user_transforms.are_fixed_for(case.target) or chosen is None:
         return Fact(source, {"source": source}, ("evaluation_transform",), mark)
     values = {"source": source, **dataclasses.asdict(chosen)}
     settings = (*PREPARING, "evaluation_transform")

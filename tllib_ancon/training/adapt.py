@@ -97,7 +97,7 @@ def adapt(  # noqa: PLR0913
     user_transforms = TransformSource.of_call(train_transform, evaluation_transform, augment)
     processes.join()
     run = MemoryRun() if config.log is None else RunDirectory(config.log)
-    with devices.using_processor(config.threads):
+    with devices.restoring_state(config.threads):
         source = open_source(config, model)
         run.refuse_own_checkpoint(source.checkpoint)
         target = open_target(config, source, images, labels, user_transforms)

@@ -157,10 +157,8 @@ class Adaptation(TrainingLoop):
 
     def _next_epoch_needs_all(self, epoch: int) -> bool:
         """Whether the next epoch begins with a pass of the current model over all images."""
-        if not self.method.needs_pass(epoch) or not self.method.needs_all(epoch):
-            return False
         model_changes_first = epoch == 0 and self.preparation.mixes_statistics
-        return not self.target_loaders.num_held_out and not model_changes_first
+        return self.method.needs_all(epoch) and not self.target_loaders.num_held_out and not model_changes_first
 
     # The selection, and what is kept of it.
 

@@ -124,7 +124,7 @@ def assess(
         >>> print(tllib_ancon.assess(model, "photos/", source="held_out/"))
     """
     requested = settings_of_call(AssessConfig, config, settings)
-    with devices.using_processor(requested.threads):
+    with devices.restoring_state(requested.threads):
         passes, all_images, predictor = _passes_of(requested, model, images, head, evaluation_transform)
         statistics, accuracy_on_source = _assessed_source(passes, predictor, source)
         root = str(requested.with_paths(root=images).root)

@@ -23,8 +23,8 @@ from tllib_ancon.training.files import sha256_of, write_whole
 from tllib_ancon.training.inference import Outputs
 
 SEAL = b"sha256:"
-ANEW = "pass `overwrite=True` to start the run again"
-OTHER_VERSION = f"; did another version of this program write it? Finish the run with that one, or {ANEW}"
+START_AGAIN = "pass `overwrite=True` to start the run again"
+OTHER_VERSION = f"; did another version of this program write it? Finish the run with that one, or {START_AGAIN}"
 DIFFERING_PARTS = ("method",)
 """Parts that differ from process to process."""
 PREDICTIONS = "predictions.npz"
@@ -109,7 +109,7 @@ def write_sealed(path: Path, state: State) -> None:
 def read_sealed(path: Path) -> State:
     content, seal, digest = path.read_bytes().rpartition(SEAL)
     if not seal or digest != hashlib.sha256(content).hexdigest().encode():
-        raise UserError(f"{path} is damaged: its checksum is wrong; restore it from a copy, or {ANEW}")
+        raise UserError(f"{path} is damaged: its checksum is wrong; restore it from a copy, or {START_AGAIN}")
     state: State = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     return state
 

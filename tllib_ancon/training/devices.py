@@ -35,7 +35,7 @@ def create_accelerator(mixed_precision: str | None) -> Any:
     """An ``accelerate.Accelerator``; it needs ``cpu`` and a number of threads for many processes without a GPU.
 
     Accelerate shares one state between all accelerators of a process, also with one of the caller's. It starts anew
-    here; :func:`using_processor` restores the caller's.
+    here; :func:`restoring_state` restores the caller's.
     """
     from accelerate import Accelerator, DistributedDataParallelKwargs
 
@@ -81,10 +81,10 @@ DETERMINISTIC_WORKSPACE = ":4096:8"
 
 
 @contextmanager
-def using_processor(threads: int | None) -> Iterator[None]:
-    """In this context PyTorch uses this number of CPU threads, and makes tensors of float32. At its end, also by an
-    error, the state that a process shares is the caller's again: threads, default type, random generators,
-    deterministic mode, Accelerate's state, environment."""
+def restoring_state(threads: int | None) -> Iterator[None]:
+    """Restore the caller's state of the process at the end of this context, also by an error: threads, default type,
+    random generators, deterministic mode, Accelerate's state, environment. In the context PyTorch uses this number of
+    CPU threads, and makes tensors of float32."""
     with ExitStack() as caller:
         for read, write in _SHARED_STATE:
             caller.callback(write, read())

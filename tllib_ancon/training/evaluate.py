@@ -115,7 +115,7 @@ def evaluate(
     """
     requested = settings_of_call(PredictConfig, config, settings)
     progress = Progress(requested.quiet)
-    with devices.using_processor(requested.threads):
+    with devices.restoring_state(requested.threads):
         predictor = Predictor(requested, model, evaluation_transform, head=head)
         opened = predictor.open_labelled(images, labels)
         outputs = predictor.logits(opened)

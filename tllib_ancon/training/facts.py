@@ -111,7 +111,7 @@ def facts_of(
             count=len(images),
             side=images.images.side,
             preprocessing=transforms.preprocessing,
-            are_fixed=transforms.fixes(images),
+            are_fixed=transforms.are_fixed_for(images),
             resizing=default_resizing(config.data),
             pixel_values=images.pixel_values(),
             tensor_range=tensor_range,

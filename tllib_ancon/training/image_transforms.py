@@ -136,7 +136,7 @@ class TransformSource:
             return self
         return replace(self, preprocessing=preprocessing_of(network))
 
-    def fixes(self, images: Domain) -> bool:
+    def are_fixed_for(self, images: Domain) -> bool:
         """Whether no setting changes how these images become tensors: the caller's transforms do it, or they are
         tensors."""
         return self.transforms is not None or images.holds_tensors
@@ -150,7 +150,7 @@ class TransformSource:
         """
         if config.bands is not None and not images.holds_tensors:
             _require_bands(images.pixel_values())
-        if not self.fixes(images):
+        if not self.are_fixed_for(images):
             return
         fields = type(config).model_fields
         for name in (*PREPARING, *READING) if images.holds_tensors else PREPARING:

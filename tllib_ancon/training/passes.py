@@ -31,9 +31,6 @@ class Passes:
         """The model changes: predictions are made anew."""
         self._outputs_by_name = {}
 
-    def target_is_predicted(self) -> bool:
-        return "target" in self._outputs_by_name
-
     def target_by_one_view(self) -> Outputs:
         return self._predicted_once("target by one view", self.loaders.target)
 
@@ -49,15 +46,14 @@ class Passes:
         return outputs._replace(logits=mean_prediction(outputs.logits, mirrored.logits))
 
     def for_method(self, needs_all: bool) -> Outputs:
-        """Predictions for a method: on all images to adapt on, which are those on the target where nothing is held out
-        and there are some; or on the sample, by which the epoch was scored where nothing is held out."""
-        if needs_all and self.loaders.num_held_out == 0 and self.target_is_predicted():
+        """Predictions for a method, on all images to adapt on or on the sample. Without a hold-out, those that scored
+        the epoch serve where they are of these images."""
+        scored_serve = self.loaders.num_held_out == 0
+        if not needs_all:
+            return self.scored() if scored_serve else self.sample()
+        if scored_serve and "target" in self._outputs_by_name:
             return self.target()
-        if needs_all:
-            return self._predicted_once("adapted", self.loaders.adapted)
-        if self.loaders.num_held_out:
-            return self.sample()
-        return self.scored()
+        return self._predicted_once("adapted", self.loaders.adapted)
 
     def sample(self) -> Outputs:
         """Predictions on the sample. Their indices are positions among the images to adapt on, as those of a step."""

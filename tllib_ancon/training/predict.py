@@ -110,7 +110,7 @@ def predict(
         UserError: a setting, model or image that cannot be used (which, why, what to do)
     """
     config = PredictConfig(**settings)
-    with devices.using_processor(config.threads):
+    with devices.restoring_state(config.threads):
         predictor = Predictor(config, model, evaluation_transform, head=head)
         domain = predictor.open(images)
         positions = np.asarray(domain.positions, dtype=np.int64)

@@ -44,7 +44,7 @@ def write_prediction_table(config: PredictionsConfig) -> dict[str, int]:
         if suffix == ".parquet":
             require(f"`out={out}`", "pyarrow", extra="parquet")
         new_file(out, config.overwrite)
-    with devices.using_processor(config.threads):
+    with devices.restoring_state(config.threads):
         predictor = Predictor(config)
         domain = predictor.open()
         images = _TolerantImages(*predictor.prepare(domain))

@@ -61,7 +61,7 @@ def pretrain(config: PretrainConfig) -> Record:
         raise UserError("`source` is needed; pass the domain to train on")
     require_extras(config)
     processes.join()
-    with devices.using_processor(config.threads):
+    with devices.restoring_state(config.threads):
         run = RunDirectory(config.log)
         domains = [inputs.open_domains(config, config.source)]
         toolkit = None

@@ -97,7 +97,7 @@ def _source_run(settings: Options, facts: Facts) -> Options:
 
 
 def _assumed_normalisation(settings: Options, facts: Facts) -> Options:
-    if not _lacks_preprocessing(settings, facts):
+    if not _lacks_normalisation(settings, facts):
         return {}
     num_channels = len(settings.get("bands") or ()) or facts.network.channels
     return {name: (value,) * num_channels for name, value in ASSUMED_NORMALISATION.items()}
@@ -114,8 +114,8 @@ def _usual_source_images(settings: Options, facts: Facts) -> Options:
     return USUAL_IMAGES
 
 
-def _unknown_preprocessing(settings: Options, facts: Facts) -> Options:
-    if not _is_unknown(settings, facts):
+def _unknown_geometry(settings: Options, facts: Facts) -> Options:
+    if not _geometry_is_unknown(settings, facts):
         return {}
     image_size = settings.get("image_size") or facts.images.side or USUAL_IMAGES["image_size"]
     usual = {"image_size": image_size, "crop_fraction": 1.0, "val_resizing": "default"}
@@ -214,7 +214,7 @@ def _machine(settings: Options, facts: Facts) -> Options:
 Layer = Callable[[Options, Facts], Options]
 
 _IMAGES: tuple[Layer, ...] = (
-    _unknown_preprocessing,
+    _unknown_geometry,
     _metadata_of_the_network,
     _layout_of_the_data,
     _usual_images,
@@ -285,7 +285,7 @@ def _shown(value: Any) -> str:
 
 
 def _require_consistent(config: ImagesConfig, settings: Options, facts: Facts) -> None:
-    if _lacks_preprocessing(settings, facts):
+    if _lacks_normalisation(settings, facts):
         raise UserError(
             "the preprocessing of this network is unknown; pass `image_size`, `norm_mean` and `norm_std` (0 and 1 for "
             "a model that normalises images itself), or in Python evaluation_transform, to adapt also train_transform"
@@ -313,7 +313,7 @@ def _notes(config: ImagesConfig, settings: Options, facts: Facts) -> list[str]:
     if preprocessing is not None and preprocessing.assumed and not images.are_fixed and "norm_mean" not in settings:
         notes.append(preprocessing.assumed)
     set_before = defined(dict(config))
-    if _is_unknown({**_source_run(settings, facts), **set_before}, facts):
+    if _geometry_is_unknown({**_source_run(settings, facts), **set_before}, facts):
         size = settings["image_size"]
         learned = "cropped at random (`train_resizing`)"
         if size < SMALL:
@@ -330,14 +330,14 @@ def _notes(config: ImagesConfig, settings: Options, facts: Facts) -> list[str]:
     return [*notes, *notes_on_range, *images.pixel_values.lines(pixel_range, settings.get("bands"))]
 
 
-def _is_unknown(settings: Options, facts: Facts) -> bool:
-    """Whether nothing tells how the images of a network are prepared."""
+def _geometry_is_unknown(settings: Options, facts: Facts) -> bool:
+    """Whether nothing tells how the images of a network are resized and cropped."""
     if facts.images.are_fixed or facts.images.preprocessing is not None:
         return False
     return settings.get("crop_fraction") is None
 
 
-def _lacks_preprocessing(settings: Options, facts: Facts) -> bool:
+def _lacks_normalisation(settings: Options, facts: Facts) -> bool:
     if facts.images.are_fixed:
         return False
     return preprocessing_by(settings, facts.images.preprocessing) is None

@@ -19,8 +19,8 @@ from tllib_ancon.runtime.processes import is_main, on_main
 from tllib_ancon.runtime.types import Metrics, Record, State
 from tllib_ancon.training import files
 from tllib_ancon.training.checkpointing import (
-    ANEW,
     PREDICTIONS,
+    START_AGAIN,
     copy_to_cpu,
     read_sealed,
     write_predictions,
@@ -40,7 +40,7 @@ OUTPUTS = (*OF_AN_EPOCH[:-1], f"{CHECKPOINTS}/{SOURCE}", PREDICTIONS, STATISTICS
 
 RESTORE = "; restore it from a copy, or remove it and pass the settings of the model, such as `arch`"
 
-_read = partial(files.read_json, advice=f"; {ANEW}")
+_read = partial(files.read_json, advice=f"; {START_AGAIN}")
 
 
 class MemoryRun:
@@ -208,7 +208,7 @@ class RunDirectory(MemoryRun):
         if present and not self._has(required):
             raise UserError(
                 f"run directory {self.path} holds {', '.join(present)} but no {required}: it is a partial copy of a "
-                f"run, or no run of this program. Copy all of it, choose another `log`, or {ANEW}"
+                f"run, or no run of this program. Copy all of it, choose another `log`, or {START_AGAIN}"
             )
         if not present:
             self.write_json(CONFIG, {**requested, "versions": versions()})
@@ -221,10 +221,10 @@ class RunDirectory(MemoryRun):
         """Snapshot and metrics of the last epoch that :meth:`save_epoch` kept, or None."""
         if not self._has(STATE):
             return None
-        with reading(self.path / STATE, "the state of a run", f"; {ANEW}"):
+        with reading(self.path / STATE, "the state of a run", f"; {START_AGAIN}"):
             state = self._read_state()
             self._best_sha256 = state["best"]
-            self._write_what_follows(state)
+            self._write_files_of_epoch(state)
             return state["snapshot"], state["metrics"]
 
     @on_main
@@ -236,7 +236,7 @@ class RunDirectory(MemoryRun):
 
         def write() -> None:
             write_sealed(self.path / STATE, copied)
-            self._write_what_follows(copied)
+            self._write_files_of_epoch(copied)
 
         self.then(write)
 
@@ -301,7 +301,7 @@ class RunDirectory(MemoryRun):
     def _has(self, name: str) -> bool:
         return (self.path / name).is_file()
 
-    def _write_what_follows(self, state: State) -> None:
+    def _write_files_of_epoch(self, state: State) -> None:
         write_weights(self.checkpoints / LATEST, state["snapshot"]["parts"]["model"])
         if state["selected"]:
             files.link_whole(self.checkpoints / LATEST, self.checkpoints / BEST)
@@ -329,7 +329,7 @@ class RunDirectory(MemoryRun):
             path = self.path / name
             if not path.is_file() or files.sha256(path) != digest:
                 problem = "is not the file that the run wrote: its checksum differs" if path.is_file() else "is missing"
-                raise UserError(f"{path} {problem}; is this a partial copy of a run? Copy all of it, or {ANEW}")
+                raise UserError(f"{path} {problem}; is this a partial copy of a run? Copy all of it, or {START_AGAIN}")
 
 
 def _lies_in(path: str | Path, folder: str | Path) -> bool:

@@ -21,7 +21,7 @@ from tllib_ancon.models.recipes import recipe_of
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import first_few
 from tllib_ancon.runtime.types import Record
-from tllib_ancon.training.checkpointing import ANEW
+from tllib_ancon.training.checkpointing import START_AGAIN
 
 MOST_DIFFERENCES = 8
 NOT_SETTINGS = (
@@ -84,7 +84,7 @@ def refuse_other_settings(path: Path, recorded: Record, requested: Record) -> No
         return
     texts = [f"{name}: {before!r} there, {value!r} now" for name, (before, value) in differing.items()]
     shown = first_few(texts, MOST_DIFFERENCES, "; ")
-    message = f"run directory {path} holds a run with other settings ({shown}); choose another `log`, or {ANEW}"
+    message = f"run directory {path} holds a run with other settings ({shown}); choose another `log`, or {START_AGAIN}"
     if "epochs" in differing:
         message += "; a run cannot be made longer: the learning rate of each step depends on how many there will be"
     raise UserError(message)
