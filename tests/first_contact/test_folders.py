@@ -9,11 +9,14 @@ import timm
 import torch
 from PIL import Image
 from torch import nn
+from torch.utils.data import Subset
 from torchvision import models
+from torchvision.datasets import ImageFolder
 
 import tllib_ancon
 from tests.networks import transformer
 from tests.refusals import one_line
+from tllib_ancon import evaluate
 from tllib_ancon.cli.main import main
 from tllib_ancon.data.class_folders import labels_by_name
 from tllib_ancon.models.class_names import aliases_of, class_names_of
@@ -361,3 +364,16 @@ def test_classes_below_other_folders_are_told_and_the_advice_leads_on(tmp_path, 
     labelled = {"data": "ImageFolder", "target": ("john", "mary")}
     result = tllib_ancon.adapt(levels(3), tmp_path, **labelled, **names, **HOW, **QUICK)
     assert result.metrics[0]["accuracy"] == 100
+
+
+@pytest.mark.parametrize("part", [slice(None), slice(1, None)])
+def test_targets_of_an_image_folder_are_matched_to_the_names_of_the_model(part, tmp_path, capfd):
+    names = ["owl", "cat", "pig", "dog"]
+    dataset = ImageFolder(write(tmp_path / "photos", names, 4))
+    indices = [*range(len(dataset))][part]
+    model = levels(4, class_names=names)
+    labels = [dataset.targets[index] for index in indices]
+    assert evaluate(model, Subset(dataset, indices), labels=labels, **HOW).accuracy == 100
+    assert "have another order than the model's; they are matched by their names" in lines(capfd)
+    assert evaluate(levels(4, class_names=dataset.classes), dataset, labels=dataset.targets, **HOW).accuracy < 100
+    assert "another order" not in lines(capfd)

@@ -25,6 +25,9 @@ ADVICE_FOR_ARRAYS = (
 
 Array = np.ndarray[Any, Any] | Tensor
 
+BRIGHT = 128
+"""The largest value of floats from which they are pixels up to 255."""
+
 
 class Rows(Images):
     """The rows of an array or tensor (N, ...) of floats; those of a small one are checked at once."""
@@ -132,9 +135,25 @@ def rows_of(data: Any, name: str) -> Images | None:
             content = f"images are {kind}"
             advice = "convert pixels from 0 to 255 to uint8, other values to float32"
         raise UserError(f"{where}: {content}; {advice}")
-    if not len(data) or "float" not in kind or _starts_with_picture(data):
+    if not len(data) or "float" not in kind:
         return None
-    return Rows(data, where)
+    return _rows_of_floats(data, where)
+
+
+def _rows_of_floats(data: Array, where: str) -> Images | None:
+    """Rows of floats; None of images, arrays (N, H, W, 3) of numbers from 0 to 1."""
+    if not _starts_with_picture(data):
+        return Rows(data, where)
+    sample = np.asarray(data[: max(CHECKED // data[0].nbytes, 1)])
+    least = float(sample.min())
+    most = float(sample.max())
+    if least >= 0 and BRIGHT <= most <= 255:
+        raise UserError(
+            f"{where}: pixels are {data.dtype}, {least:g} to {most:g}; convert them to uint8, or divide by 255"
+        )
+    if least < 0 or most > 1:
+        return Rows(data, where)
+    return None
 
 
 def _is_one_image(data: Array, kind: str) -> bool:
@@ -158,10 +177,10 @@ def _are_integers(data: Array, kind: str) -> bool:
 
 
 def _starts_with_picture(data: Array) -> bool:
-    """Whether the first row of an array is (H, W, 1) or (H, W, 3) of numbers from 0 to 1."""
+    """Whether the first row of an array is (H, W, 1) or (H, W, 3) of numbers from 0 to 1, or to 255."""
     if not isinstance(data, np.ndarray):
         return False
     first = np.asarray(data[0])
     if first.ndim != 3 or first.shape[-1] not in (1, 3):
         return False
-    return bool(first.min() >= 0 and first.max() <= 1)
+    return bool(first.min() >= 0 and first.max() <= 255)

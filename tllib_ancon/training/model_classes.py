@@ -3,12 +3,15 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from torch import nn
+from torch.utils.data import Subset
 
 from tllib_ancon.data.class_folders import are_numbers, labelled, labels_by_name
 from tllib_ancon.data.domain import Domain, numbered, require_same_order
-from tllib_ancon.data.images import Files
+from tllib_ancon.data.images import Files, Items
 from tllib_ancon.data.labels import counted_from_one
 from tllib_ancon.models.class_names import (
     IMAGENET_CLASSES,
@@ -96,6 +99,8 @@ def in_the_models_order(target: Domain, network: nn.Module, num_classes: int, so
     ordered = target
     if target.plain_folder and isinstance(target.images, Files):
         ordered = _labelled_by_folders(target, classes, show)
+    elif target.labels is not None and isinstance(target.images, Items):
+        ordered = _matched_to_its_dataset(target, classes, show)
     elif target.labels is not None:
         ordered = _relabelled(target, classes, show)
     if not ordered.classes and classes.usable_names:
@@ -146,6 +151,31 @@ def _subfolders(domain: Domain) -> list[str]:
     root = Path(getattr(domain.images, "root", ""))
     parts = (Path(path).relative_to(root).parts for path in domain.paths or ())
     return [showable(part[0]) if len(part) > 1 else "" for part in parts]
+
+
+def _matched_to_its_dataset(target: Domain, classes: ModelClasses, show: Show) -> Domain:
+    """Images whose labels are the ``targets`` of their dataset, as torchvision's ``ImageFolder`` has them, in the order
+    of the model's classes if the names of both show it; other images as :func:`_relabelled` has them."""
+    dataset: Any = getattr(target.images, "dataset", None)
+    indices: Any = slice(None)
+    if isinstance(dataset, Subset):
+        indices = dataset.indices
+        dataset = dataset.dataset
+    names = [str(name) for name in getattr(dataset, "classes", ())]
+    labels = labels_by_name(names, classes.aliases)
+    are_matched = 0 < len(names) == len({*labels.values()})
+    if target.labels is None or not are_matched or not hasattr(dataset, "targets"):
+        return _relabelled(target, classes, show)
+    targets = np.asarray(dataset.targets)[indices][target.positions]
+    if not np.array_equal(targets, target.labels):
+        return _relabelled(target, classes, show)
+    if [*labels.values()] != [*range(len(names))]:
+        show(
+            f"the labels are the targets of {type(dataset).__name__}, whose classes have another order than the "
+            "model's; they are matched by their names"
+        )
+    names_of_images = [names[label] for label in targets]
+    return labelled(target, names_of_images, labels, classes.usable_names or _named_by(labels, classes.num_classes))
 
 
 def _hold_classes(target: Domain, classes: ModelClasses) -> bool:

@@ -4,6 +4,7 @@ import io
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 from unittest.mock import patch
@@ -12,7 +13,7 @@ import numpy as np
 
 from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.folders import ROOT
-from tllib_ancon.data.images import IMAGE_NAMES, Encoded, open_file
+from tllib_ancon.data.images import IMAGE_NAMES, Encoded, Images, Items, open_file
 from tllib_ancon.data.labels import Labels
 from tllib_ancon.data.layout import Layout, Opening, layout
 from tllib_ancon.data.transforms import KEEP_RATIO
@@ -81,6 +82,20 @@ class _Column(Encoded):
         return f"{self.fingerprint} {self.column}".encode()
 
 
+@dataclass(frozen=True)
+class _Transformed:
+    """The images of a dataset as the caller's ``set_transform`` makes them: its ``pixel_values``, where it has some."""
+
+    dataset: Any
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, position: int) -> Any:
+        item = self.dataset[position]
+        return item.get("pixel_values", item)
+
+
 def require_datasets(name: str) -> None:
     """Raise an error where the library that opens ``hf:NAME`` is missing; other names need none."""
     if name.startswith(HUGGING_FACE):
@@ -141,7 +156,9 @@ def domain_of_dataset(
     of_images = _find_column(dataset, "Image", IMAGE_NAMES, name)
     if of_images is None:
         raise UserError(f"{name}: no column of images among {', '.join(dataset.features)}; give a dataset with one")
-    images = _Column(dataset, of_images, name)
+    images: Images = _Column(dataset, of_images, name)
+    if dataset.format["type"] == "custom":
+        images = Items(_Transformed(dataset), name)
     if columns is None:
         of_labels = _find_column(dataset, "ClassLabel", LABEL_NAMES, name)
     else:
