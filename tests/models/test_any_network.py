@@ -149,7 +149,9 @@ def test_a_head_is_what_gives_the_logits(build, name, width):
     classifier = as_classifier(network, probe=IMAGES)
     assert classifier.head_name == name
     assert classifier.features_dim == width
-    logits, features = BatchNormPolicy().set_mode(copy.deepcopy(classifier))(IMAGES)
+    copied = copy.deepcopy(classifier)
+    BatchNormPolicy().set_mode(copied)
+    logits, features = copied(IMAGES)
     assert features.shape == (4, width)
     torch.testing.assert_close(classifier.head(features).softmax(1), logits.softmax(1))
     assert {*classifier.head.parameters()} == {*network.get_submodule(name).parameters()}
@@ -165,7 +167,8 @@ def test_a_network_without_a_linear_head_has_logits_alone(build):
     assert classifier.head is None
     assert classifier.features_dim is None
     assert classifier.num_classes == 5
-    logits, features = BatchNormPolicy().set_mode(classifier)(IMAGES)
+    BatchNormPolicy().set_mode(classifier)
+    logits, features = classifier(IMAGES)
     assert logits.shape == (4, 5)
     assert features.shape == (4, 0)
     choose_adapted_parameters(classifier, "all-but-head")

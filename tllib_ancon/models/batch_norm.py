@@ -45,7 +45,7 @@ class BatchNormPolicy:
     def estimated(self, model: nn.Module, source_weight: float = 0.0) -> AbstractContextManager[None]:
         return estimated_statistics(model, source_weight, self.num_images)
 
-    def set_mode(self, model: nn.Module, dropout: bool = False) -> nn.Module:
+    def set_mode(self, model: nn.Module, dropout: bool = False) -> None:
         """Put a classifier into the mode of a training step: batch-norm by this policy, the rest in evaluation mode
         (dropout in training mode if ``dropout``). The classifier itself counts as training, so that it returns logits
         and features."""
@@ -54,7 +54,6 @@ class BatchNormPolicy:
         for module in model.modules():
             if isinstance(module, BATCH_NORMS):
                 module.train(self.statistics != "source")
-        return model
 
     def prepare(
         self,

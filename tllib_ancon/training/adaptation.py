@@ -96,16 +96,10 @@ class Adaptation(TrainingLoop):
     def _train_epoch(self, epoch: int) -> dict[str, float]:
         prepared: dict[str, float] = {}
         if epoch == 1:
-            prepared = self.preparation.prepare_statistics(self.scores.first_labels)
+            prepared = self._prepare()
         if not self.method.trains:
             return prepared
-        if epoch == 1 and self.teacher is not None:
-            prepared["teacher_weight"] = self.teacher.choose_weight(self.target_loaders.sample, self._predict)
-            self.progress.line(str(self.teacher))
-        if self.method.needs_pass(epoch - 1):
-            outputs = self.passes.for_method(self.method.needs_all(epoch - 1))
-            self.method.begin_epoch(epoch - 1, *outputs)
-        self.passes.forget()
+        self._begin_epoch_of_method(epoch - 1)
         if epoch == 1:
             prepared |= self.preparation.fit_rate()
         self.guard.remember()
@@ -113,6 +107,21 @@ class Adaptation(TrainingLoop):
         if self.preparation.mixes_statistics:
             self.running_statistics.renew(epoch)
         return prepared | trained
+
+    def _prepare(self) -> dict[str, float]:
+        """Decide what the method's first pass depends on: batch-norm's statistics, and the weight of a teacher."""
+        prepared = self.preparation.prepare_statistics(self.scores.first_labels)
+        if self.teacher is not None and self.method.trains:
+            prepared["teacher_weight"] = self.teacher.choose_weight(self.target_loaders.sample, self._predict)
+            self.progress.line(str(self.teacher))
+        return prepared
+
+    def _begin_epoch_of_method(self, epoch: int) -> None:
+        """Hand the method the predictions that it needs before this epoch, counted from 0."""
+        if self.method.needs_pass(epoch):
+            outputs = self.passes.for_method(self.method.needs_all(epoch))
+            self.method.begin_epoch(epoch, *outputs)
+        self.passes.forget()
 
     def _train_mode(self) -> None:
         self.batch_norm_policy.set_mode(self.network, self.options.dropout)

@@ -49,11 +49,13 @@ class Passes:
         """Predictions for a method, on all images to adapt on or on the sample. Without a hold-out, those that scored
         the epoch serve where they are of these images."""
         scored_serve = self.loaders.num_held_out == 0
-        if not needs_all:
-            return self.scored() if scored_serve else self.sample()
-        if scored_serve and "target" in self._outputs_by_name:
+        if needs_all and scored_serve and "target" in self._outputs_by_name:
             return self.target()
-        return self._predicted_once("adapted", self.loaders.adapted)
+        if needs_all:
+            return self._predicted_once("adapted", self.loaders.adapted)
+        if scored_serve:
+            return self.scored()
+        return self.sample()
 
     def sample(self) -> Outputs:
         """Predictions on the sample. Their indices are positions among the images to adapt on, as those of a step."""

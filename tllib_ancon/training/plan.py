@@ -125,7 +125,9 @@ def make_plan(
     taught = taught_labels(config, target, answers, source.recorded_settings)
     record = _record_of(config, source, network, target, taught)
     if requested.log is not None and probe is not None:
-        preprocessing = None if user_transforms.transforms else transforms.preprocessing
+        preprocessing = None
+        if user_transforms.transforms is None:
+            preprocessing = transforms.preprocessing
         record["network"] = network_record(model, probe, preprocessing)
     _warn_about(target, transforms, progress)
     return Plan(config, requested, source, model, target, transforms, progress, record, head, probe, taught)
