@@ -12,7 +12,7 @@ from tests.data.conftest import epoch_of, finished
 from tests.refusals import one_line
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import Images
-from tllib_ancon.data.loading import EpochSampler, ImageLoader, UnlabelledImages, _item_seed, hold_out
+from tllib_ancon.data.loading import EpochSampler, ImageLoader, UnlabelledImages, _item_seed, _seeded, hold_out
 from tllib_ancon.data.transforms import Preprocessing, evaluation_transform, train_transform
 from tllib_ancon.data.workers import Workers, _WorkersLost, watching_workers
 from tllib_ancon.runtime.errors import UserError
@@ -47,6 +47,17 @@ def test_the_order_of_an_epoch_is_what_it_was_and_a_longer_one_repeats_the_image
         assert sorted(images) == list(range(5))
     sampler.epoch = 1
     assert not set(keys) & set(sampler)
+
+
+def test_a_seed_holds_inside_its_context_alone():
+    torch.manual_seed(5)
+    expected = torch.rand(2)
+    torch.manual_seed(5)
+    with _seeded(3):
+        first = torch.rand(1)
+    assert torch.equal(torch.rand(2), expected)
+    with _seeded(3):
+        assert torch.equal(torch.rand(1), first)
 
 
 @pytest.mark.parametrize(("seed", "number"), [(0, 0xE220A8397B1DCDAF), (1, 0x6E789E6AA1B965F4)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch.utils.data import BatchSampler, Dataset, Sampler, default_collate
 from tllib_ancon.data.batches import Batch, to_device
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.tensors import Mapped, Rows
-from tllib_ancon.data.transforms import ImageTransform, Transform, seeded
+from tllib_ancon.data.transforms import ImageTransform, Transform
 from tllib_ancon.data.workers import Workers
 from tllib_ancon.runtime.errors import UserError, one_line
 from tllib_ancon.runtime.processes import Shard
@@ -84,7 +85,7 @@ class _DomainImages(Dataset[Any]):
         return self.transformed(image, key)
 
     def transformed(self, image: Any, key: int) -> Any:
-        with seeded(_item_seed(self.seed, key)):
+        with _seeded(_item_seed(self.seed, key)):
             if isinstance(self.transform, ImageTransform):
                 return torch.from_numpy(self.transform.pixels(image))
             where = f"domain {self.domain.name}, item {key % len(self)}"
@@ -166,6 +167,14 @@ def _as_input(item: Any, where: str) -> Any:
     if isinstance(item, Tensor) and item.is_floating_point():
         return item.float()
     return item
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """In this context torch's random numbers on the CPU start from ``seed``. Afterwards they continue as before."""
+    with torch.random.fork_rng([], device_type="cpu"):
+        torch.default_generator.manual_seed(seed)
+        yield
 
 
 def _item_seed(seed: int, key: int) -> int:

@@ -4,8 +4,7 @@ ratio."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -27,14 +26,6 @@ View = Callable[[Tensor], Tensor]
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 KEEP_RATIO = "keep-ratio"
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """In this context torch's random numbers on the CPU start from ``seed``. Afterwards they continue as before."""
-    with torch.random.fork_rng([], device_type="cpu"):
-        torch.default_generator.manual_seed(seed)
-        yield
 
 
 @dataclass(frozen=True)

@@ -103,12 +103,6 @@ def _wrapped_again(copied: nn.Module, model: nn.Module) -> nn.Module:
     return copied
 
 
-def restore_methods(model: nn.Module) -> None:
-    """Remove what Accelerate and ``compile`` set on an object, so that its methods are those of its class."""
-    for name in ("forward", "_original_forward", "_is_accelerate_prepared", "_compiled_call_impl"):
-        vars(model).pop(name, None)
-
-
 def without_graphs(network: nn.Module) -> None:
     """Compute weight-normalised weights again, and detach what forward passes stored in attributes."""
     for module in network.modules():

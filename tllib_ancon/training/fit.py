@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from tllib_ancon.models.copies import in_the_form_of, restore_methods, without_graphs
+from tllib_ancon.models.copies import in_the_form_of, without_graphs
 from tllib_ancon.runtime.errors import NotFinite, UserError
 from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.card import write_card
@@ -53,7 +53,7 @@ def _released(adaptation: Adaptation, run: MemoryRun, callers_module: nn.Module 
     """The network with the weights of the best epoch, in the form in which the caller passed it."""
     classifier = adaptation.network
     classifier.load_state_dict(run.best())
-    restore_methods(classifier)
+    _restore_methods(classifier)
     network: nn.Module = classifier.release()
     without_graphs(network)
     # In PyTorch's own layout it computes what it computes when it is loaded again.
@@ -61,3 +61,9 @@ def _released(adaptation: Adaptation, run: MemoryRun, callers_module: nn.Module 
     if callers_module is None:
         return adapted
     return in_the_form_of(callers_module, adapted)
+
+
+def _restore_methods(model: nn.Module) -> None:
+    """Remove what Accelerate and ``compile`` set on an object, so that its methods are those of its class."""
+    for name in ("forward", "_original_forward", "_is_accelerate_prepared", "_compiled_call_impl"):
+        vars(model).pop(name, None)

@@ -20,7 +20,7 @@ class Outputs(NamedTuple):
     logits: Tensor
 
 
-def joined(batches: Iterable[tuple[Tensor, ...]], num_rows: int) -> list[Tensor]:
+def _joined(batches: Iterable[tuple[Tensor, ...]], num_rows: int) -> list[Tensor]:
     """The ``num_rows`` rows of all batches, in one memory: many small tensors would fragment it."""
     parts: list[Tensor] = []
     start = 0
@@ -42,7 +42,7 @@ def run_network(
     view: View | None = None,
     result_device: torch.device | None = None,
 ) -> Outputs:
-    """Run a network over many items: the only code that does.
+    """Run a network over many items, and put the outputs of all processes together.
 
     Args:
         predict: items of a batch, on the device -> logits (B, K) and features (B, D)
@@ -62,7 +62,7 @@ def run_network(
             logits, features = predict(moved if view is None else view(moved))
             yield indices, features.float().to(collected_on), logits.float().to(collected_on)
 
-    parts = joined(rows(), num_rows)
+    parts = _joined(rows(), num_rows)
     if processes.world_size() > 1:
         indices, *rest = [processes.interleave(part.to(parts[-1].device))[:total] for part in parts]
         return Outputs(indices.cpu(), *rest)

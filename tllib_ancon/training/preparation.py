@@ -13,7 +13,7 @@ from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
 from tllib_ancon.models.classifier import Classifier, trainable
 from tllib_ancon.training.collapse import Diversity
 from tllib_ancon.training.passes import Passes
-from tllib_ancon.training.rate import PAIRS, fitted_rate, set_rate
+from tllib_ancon.training.rate import PAIRS, fitted_rate
 from tllib_ancon.training.step import AdaptationStep
 
 
@@ -111,5 +111,13 @@ class Preparation:
         self.network.load_state_dict(state_of_network)
         step.method.load_state_dict(state_of_method)
         rate = min(fitted, self.options.lr)
-        set_rate(self.optimizer, self.schedule, rate)
+        _set_rate(self.optimizer, self.schedule, rate)
         return {"lr": rate}
+
+
+def _set_rate(optimizer: Optimizer, schedule: LambdaLR, rate: float) -> None:
+    """Let all parameters learn at this rate, from which the schedule decays."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+        group["initial_lr"] = rate
+    schedule.base_lrs = [rate] * len(optimizer.param_groups)

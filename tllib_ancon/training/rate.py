@@ -6,8 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR
 
 from tllib_ancon.runtime import processes
 
@@ -19,14 +17,6 @@ PAIRS = 2
 
 ONE_VIEW = 0.4
 """Difference between the views of an image, about that of a hard target, where there is no second view."""
-
-
-def set_rate(optimizer: Optimizer, schedule: LambdaLR, rate: float) -> None:
-    """Let all parameters learn at this rate, from which the schedule decays."""
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-        group["initial_lr"] = rate
-    schedule.base_lrs = [rate] * len(optimizer.param_groups)
 
 
 def fitted_rate(
