@@ -136,12 +136,7 @@ def open_case(
     network.to(devices.device())
     probe = to_device(probe_of(prepared.domain, prepared.transforms.evaluation), devices.device())
     output = called(network, probe)
-    classifier = None
-    output_error = ""
-    try:
-        classifier = as_classifier(network, head, probe)
-    except OtherOutput as error:
-        output_error = str(error)
+    classifier, output_error = _classifier_of(network, head, probe)
     folder_lines: list[str] = []
     ordered = domain
     mirrors = None
@@ -169,3 +164,11 @@ def open_case(
         user_transforms=user_transforms,
         mirrors=mirrors,
     )
+
+
+def _classifier_of(network: nn.Module, head: str | None, probe: Batch) -> tuple[Classifier | None, str]:
+    """The network with its head, or why there is none."""
+    try:
+        return as_classifier(network, head, probe), ""
+    except OtherOutput as error:
+        return None, str(error)

@@ -187,34 +187,43 @@ class RunDirectory(MemoryRun):
         if processes.world_size() > 1:
             computing["processes"] = processes.world_size()
         requested = json.loads(json.dumps({**config, **computing}))
-        overwrite = overwrite and not self._overwrites_already(requested)
-        if self._has(RESULT) and not overwrite:
+        starts_anew = overwrite and not self._overwrites_already(requested)
+        if self._has(RESULT) and not starts_anew:
             refuse_other_settings(self.path, self.config(), requested)
             self._verify(_read(self.path / RESULT).get("sha256", {RESULT: ""}))
             with contextlib.suppress(OSError):
                 self.discard_state()
             return []
+        self._claim_folders()
+        recorded: Record = {}
+        if starts_anew:
+            self.clear()
+        else:
+            recorded = self.recorded_settings()
+        if not self._has_an_epoch(STATE if recorded else CONFIG):
+            self.write_json(CONFIG, {**requested, "versions": versions()})
+            return []
+        refuse_other_settings(self.path, recorded, requested)
+        return _warnings_about_threads(recorded, requested)
+
+    def _claim_folders(self) -> None:
+        """Make the folders of the run, keep other processes out, and remove files that were not completely written."""
         self.path.mkdir(parents=True, exist_ok=True)
         self.claim()
         self.checkpoints.mkdir(exist_ok=True)
         (self.path / "visualize").mkdir(exist_ok=True)
         for unfinished in (*self.path.glob("*" + files.PARTIAL), *self.path.glob("*/*" + files.PARTIAL)):
             unfinished.unlink()
-        if overwrite:
-            self.clear()
-        recorded = {} if overwrite else self.recorded_settings()
-        required = STATE if recorded else CONFIG
+
+    def _has_an_epoch(self, required: str) -> bool:
+        """Whether files of an epoch are here; an error if the required one is not beside them."""
         present = [name for name in OF_AN_EPOCH if self._has(name)]
         if present and not self._has(required):
             raise UserError(
                 f"run directory {self.path} holds {', '.join(present)} but no {required}: it is a partial copy of a "
                 f"run, or no run of this program. Copy all of it, choose another `log`, or {START_AGAIN}"
             )
-        if not present:
-            self.write_json(CONFIG, {**requested, "versions": versions()})
-            return []
-        refuse_other_settings(self.path, recorded, requested)
-        return _warnings_about_threads(recorded, requested)
+        return bool(present)
 
     @on_main
     def resume(self) -> tuple[State, list[Metrics]] | None:
