@@ -103,3 +103,31 @@ def test_a_wrong_label_in_a_list_of_the_source_is_told(tmp_path, capfd):
     assert main([*words, *SMALL, "--log", str(tmp_path / "run")]) == 0
     line = "16 classes: the largest label is 15, and no image has label 10, 11, 12, 13, 14; correct the list"
     assert line in capfd.readouterr().err
+
+
+def test_the_advice_about_class_folders_leads_on_for_a_run_without_names(run, tmp_path, capfd):
+    for name in "abcd":
+        write(tmp_path / name, number=3)
+    words = ["evaluate", str(tmp_path), "--checkpoint", str(run / "run"), "--workers", "0"]
+    assert main(words) == 0
+    told = capfd.readouterr()
+    assert "--data ImageFolder takes these folders as its classes, in the order a, b, c, d" in told.err
+    assert "accuracy" not in told.out
+    assert main([*words, "--data", "ImageFolder"]) == 0
+    assert "accuracy" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "flag", "usage"),
+    [
+        (["predict", "--root", "photos"], "--root", "predict IMAGES"),
+        (["adapt", "--images=photos"], "--images", "adapt ROOT"),
+        (["assess", "photos", "--checkpoint", "run"], "--checkpoint", "assess MODEL_OR_RUN ROOT"),
+        (["export", "--checkpoint", "run", "--out", "m.onnx"], "--checkpoint", "export RUN"),
+        (["certify", "--log", "run"], "--log", "certify RUN"),
+    ],
+)
+def test_what_is_given_without_a_flag_is_told(words, flag, usage, capfd):
+    assert main(words) == 2
+    line = f"{flag} is no flag here: give what follows it alone, as in tllib-ancon {usage}"
+    assert line in capfd.readouterr().err

@@ -6,10 +6,13 @@ import re
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from tllib_ancon.runtime.errors import UserError, unknown_name
+from tllib_ancon.runtime.errors import USUAL_WORDS, UserError, unknown_name
 
 SETTING = re.compile(r"`([a-z][a-z0-9_]*)(?:=([^`]*))?`")
 """A setting in the message of an error, with or without a value."""
+
+OF_RUNS = {"checkpoint": ("run",), "log": ("run", "checkpoint"), "run": ("checkpoint",)}
+"""What people call a run that a command takes without a flag."""
 
 
 def flag(name: str) -> str:
@@ -67,6 +70,7 @@ class Parser(argparse.ArgumentParser):
         args, rest = self.parse_known_args(words)
         flags = [word.partition("=")[0] for word in rest if word.startswith("-")]
         if flags:
+            self._refuse_flag_of_a_place(flags[0])
             self.error(str(unknown_name(f"flag of {self.prog}:", flags[0], self._option_string_actions)))
         for action in self._actions:
             if rest and not action.option_strings and not hasattr(args, action.dest):
@@ -79,6 +83,14 @@ class Parser(argparse.ArgumentParser):
         if rest:
             self.error(f"unrecognized arguments: {' '.join(rest)}; most flags take one value, and {self.prog} one path")
         return args
+
+    def _refuse_flag_of_a_place(self, word: str) -> None:
+        """Raise an error for a flag in front of what is given without one, such as the images."""
+        name = word.strip("-").replace("-", "_")
+        names = {name, USUAL_WORDS.get(name.replace("_", ""), ""), *OF_RUNS.get(name, ())}
+        if any(not action.option_strings and action.dest in names for action in self._actions):
+            usage = " ".join(self.format_usage().removeprefix("usage: ").split())
+            raise UserError(f"{word} is no flag here: give what follows it alone, as in {usage}")
 
 
 def _set(args: argparse.Namespace, action: argparse.Action, words: list[str]) -> list[str]:

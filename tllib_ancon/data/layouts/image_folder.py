@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tllib_ancon.data.class_folders import labels_by_name
-from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.folders import ROOT, SUFFIXES, Tree, labelled_domain
 from tllib_ancon.data.layout import FolderLayout, Opening, layout
 from tllib_ancon.runtime.errors import MOST_SHOWN, UserError
@@ -35,7 +35,10 @@ def open_class_folders(tree: Tree, codes: Sequence[str], classes: Sequence[str] 
     """``root/domain/class/*``. Of the names in ``classes`` some may have no folder; without them all domains have the
     same folders."""
     domain_folders = [tree.domain(code) for code in codes]
-    if classes is None:
+    names = classes
+    if classes is not None and _stand_for_unknown_names(classes, tree, domain_folders):
+        names = None
+    if names is None:
         names_of = {folder: _class_folders_in(tree, folder) for folder in domain_folders}
         first = domain_folders[0]
         expected = [showable(name) for name in names_of[first]]
@@ -43,7 +46,7 @@ def open_class_folders(tree: Tree, codes: Sequence[str], classes: Sequence[str] 
             require_same_folders(folder, names_of[folder], expected, str(first))
     else:
         names_of = {folder: _subfolders_in(tree, folder) for folder in domain_folders}
-        expected = [showable(name) for name in classes]
+        expected = [showable(name) for name in names]
         for folder in domain_folders:
             require_known_folders(folder, names_of[folder], expected, "the classes")
     class_folders: list[Path] = []
@@ -53,10 +56,17 @@ def open_class_folders(tree: Tree, codes: Sequence[str], classes: Sequence[str] 
     images = []
     for folder in class_folders:
         paths = list(tree.images_below(folder))
-        if not paths and classes is None:
+        if not paths and names is None:
             raise UserError(f"class folder {folder} holds no image ({', '.join(SUFFIXES)}); fill or remove it")
         images.append((labels[showable(folder.name)], paths))
     return labelled_domain(tree, codes, expected, images)
+
+
+def _stand_for_unknown_names(classes: Sequence[str], tree: Tree, domain_folders: Sequence[Path]) -> bool:
+    """Whether classes are numbered, as in the record of a run without names, and folders have names."""
+    if [*classes] != numbered(len(classes)):
+        return False
+    return not any(name.isdecimal() for folder in domain_folders for name in tree.folders(folder))
 
 
 def _subfolders_in(tree: Tree, folder: Path) -> list[str]:
