@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,14 +123,9 @@ def make_plan(
     note_on_labels(target, progress)
     progress.lines(model.reader.notes)
     taught = taught_labels(config, target, answers, source.recorded_settings)
-    record = _record_of(config, source, network, target, taught)
-    if requested.log is not None and probe is not None:
-        preprocessing = None
-        if user_transforms.transforms is None:
-            preprocessing = transforms.preprocessing
-        record["network"] = network_record(model, probe, preprocessing)
     _warn_about(target, transforms, progress)
-    return Plan(config, requested, source, model, target, transforms, progress, record, head, probe, taught)
+    plan = Plan(config, requested, source, model, target, transforms, progress, {}, head, probe, taught)
+    return replace(plan, record=_record_of(plan, network, user_transforms))
 
 
 def _probe(source: Source, network: nn.Module, prepared: PreparedImages[AdaptConfig]) -> Batch | None:
@@ -158,25 +153,28 @@ def head_learns(config: AdaptConfig, requested: AdaptConfig, model: Classifier) 
     return all(parameter in in_head for parameter in model.parameters())
 
 
-def _record_of(
-    config: AdaptConfig, source: Source, network: nn.Module, target: Domain, taught: Labels | None
-) -> Record:
-    """What ``config.json`` holds of the images, of the source model and of labels that train."""
-    recorded_inputs = images_record(target)
-    checkpoint = Path(str(config.checkpoint))
-    if not source.checkpoint:
+def _record_of(plan: Plan, network: nn.Module, user_transforms: TransformSource) -> Record:
+    """What ``config.json`` holds of the images, of the source model, of its network and of labels that train."""
+    recorded_inputs = images_record(plan.target)
+    checkpoint = Path(str(plan.config.checkpoint))
+    if not plan.source.checkpoint:
         recorded_inputs["model"] = type(network).__qualname__
         recorded_inputs["weights_sha256"] = sha256_of_tensors(network.state_dict())
     elif checkpoint.is_file():
         recorded_inputs["checkpoint_sha256"] = sha256(checkpoint)
     record: Record = {"inputs": recorded_inputs}
     for name in ("taught", "bottleneck_dropout"):
-        if source.recorded_settings.get(name):
-            record[name] = source.recorded_settings[name]
-    if taught is not None:
+        if plan.source.recorded_settings.get(name):
+            record[name] = plan.source.recorded_settings[name]
+    if plan.requested.log is not None and plan.probe is not None:
+        preprocessing = None
+        if user_transforms.transforms is None:
+            preprocessing = plan.transforms.preprocessing
+        record["network"] = network_record(plan.model, plan.probe, preprocessing)
+    if plan.taught is not None:
         record["taught"] = {
-            "seed": config.seed,
-            "labels": int((taught >= 0).sum()),
-            "labels_sha256": hashlib.sha256(taught.tobytes()).hexdigest(),
+            "seed": plan.config.seed,
+            "labels": int((plan.taught >= 0).sum()),
+            "labels_sha256": hashlib.sha256(plan.taught.tobytes()).hexdigest(),
         }
     return record
