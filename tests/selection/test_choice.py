@@ -9,7 +9,7 @@ from tests.conftest import REFUSED
 from tests.refusals import refused
 from tllib_ancon.config.adapt import Criterion
 from tllib_ancon.measures import selection
-from tllib_ancon.measures.selection import CRITERIA, best_epoch, better_than_start, chosen
+from tllib_ancon.measures.selection import CRITERIA, best_epoch, better_than_start, selected_epoch
 
 METRICS = [{"infomax": 1.0}, {"infomax": 3.0}, {"infomax": 2.0}]
 
@@ -32,7 +32,7 @@ def test_best_epoch_is_the_first_best(scores, criterion, expected):
 
 def test_an_adaptation_chooses_by_a_score_or_takes_the_last_epoch():
     assert {*get_args(Criterion)} == {*CRITERIA, "last"}
-    assert [chosen(METRICS, name) for name in ("infomax", "last")] == [1, 2]
+    assert [selected_epoch(METRICS, name) for name in ("infomax", "last")] == [1, 2]
     assert [better_than_start(METRICS[0], METRICS[1], name) for name in ("infomax", "last")] == [True, None]
     assert better_than_start(METRICS[1], METRICS[1], "infomax") is False
 

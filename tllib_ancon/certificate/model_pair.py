@@ -93,7 +93,7 @@ class ModelPair:
     def all_images(self) -> Domain:
         if self._passed_images is not None:
             return self._passed_images
-        target = inputs.open_domains(self.settings, self.settings.target, classes=self.start.classes)
+        target = inputs.open_by_settings(self.settings, self.settings.target, classes=self.start.classes)
         return with_classes(target, len(self.recorded["inputs"]["classes"]), Source())
 
     @cached_property

@@ -46,7 +46,7 @@ class BenchmarkConfig(EngineConfig):
 
 
 def benchmark(config: BenchmarkConfig) -> int:
-    from tllib_ancon.training.inputs import open_domains
+    from tllib_ancon.training.inputs import open_by_settings
 
     if config.engine == "ray" and not config.print_commands:
         require("`engine=ray`", "ray", extra="ray")
@@ -62,7 +62,7 @@ def benchmark(config: BenchmarkConfig) -> int:
         return 0
     with _engine(config) as engine:
         for domain in plan.all_domains:
-            open_domains(runs[0].config, [domain])
+            open_by_settings(runs[0].config, [domain])
         if not config.dry_run:
             return _execute(plan, config.root, runs, out, engine)
     say(*_summary(plan, runs, out))

@@ -151,7 +151,7 @@ def best_epoch(scores: Sequence[float], criterion: str) -> int:
     return max(candidates, key=lambda epoch: CRITERIA[criterion].sign * scores[epoch])
 
 
-def chosen(metrics: Sequence[Metrics], choice: str) -> int:
+def selected_epoch(metrics: Sequence[Metrics], choice: str) -> int:
     """The epoch, among these, that an adaptation takes, as an index.
 
     Args:
@@ -170,7 +170,7 @@ def chosen(metrics: Sequence[Metrics], choice: str) -> int:
 
 def better_than_start(start: Metrics, selected: Metrics, choice: str) -> bool | None:
     """Whether the selected epoch scores better than the source model, whose metrics are ``start``; None where no score
-    selects the epoch (see :func:`chosen`)."""
+    selects the epoch (see :func:`selected_epoch`)."""
     if choice not in CRITERIA:
         return None
     return best_epoch([start[choice], selected[choice]], choice) == 1

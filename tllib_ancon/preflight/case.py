@@ -19,7 +19,7 @@ from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.models.outputs import OtherOutput
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training import devices, inputs
-from tllib_ancon.training.image_transforms import Transforms, TransformSource
+from tllib_ancon.training.image_transforms import TransformRule, Transforms
 from tllib_ancon.training.inputs import PreparedImages
 from tllib_ancon.training.mirroring import MirrorDisagreement, mirror_disagreement
 from tllib_ancon.training.model_classes import ModelClasses, in_the_models_order
@@ -66,7 +66,7 @@ class Case:
     target: Domain
     labelled: bool
     folder_lines: list[str]
-    user_transforms: TransformSource
+    user_transforms: TransformRule
     mirrors: MirrorDisagreement | None
 
     @property
@@ -124,7 +124,7 @@ class Case:
 
 
 def open_case(
-    requested: CheckConfig, model: Any, images: Any, head: str | None, user_transforms: TransformSource
+    requested: CheckConfig, model: Any, images: Any, head: str | None, user_transforms: TransformRule
 ) -> Case:
     """Open a model and images as ``adapt`` does, and find the model's head."""
     source = open_source(requested, model)

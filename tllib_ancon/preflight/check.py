@@ -23,7 +23,7 @@ from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import Shown
 from tllib_ancon.runtime.types import Record
 from tllib_ancon.training import devices
-from tllib_ancon.training.image_transforms import TransformSource
+from tllib_ancon.training.image_transforms import TransformRule
 from tllib_ancon.training.source import Model
 
 
@@ -127,7 +127,7 @@ def check(
         requested = requested.with_paths(root=images)
     if requested.out is not None:
         require(f"`out={requested.out}`", "matplotlib", extra="report")
-    user_transforms = TransformSource.of_call(train_transform, evaluation_transform)
+    user_transforms = TransformRule.of_call(train_transform, evaluation_transform)
     with devices.restoring_state(requested.threads):
         case = open_case(requested.replace(quiet=True), model, images, head, user_transforms)
         if requested.out is not None:

@@ -16,7 +16,7 @@ from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.types import Options
 from tllib_ancon.training import devices
 from tllib_ancon.training.fit import fit
-from tllib_ancon.training.image_transforms import TransformSource
+from tllib_ancon.training.image_transforms import TransformRule
 from tllib_ancon.training.inputs import open_target
 from tllib_ancon.training.plan import make_plan
 from tllib_ancon.training.result import AdaptationResult
@@ -94,7 +94,7 @@ def adapt(  # noqa: PLR0913
     """
     config = _config_of(model, images, answers, teacher, config, settings)
     refuse_unread_teacher(config, teacher)
-    user_transforms = TransformSource.of_call(train_transform, evaluation_transform, augment)
+    user_transforms = TransformRule.of_call(train_transform, evaluation_transform, augment)
     processes.join()
     run = MemoryRun() if config.log is None else RunDirectory(config.log)
     with devices.restoring_state(config.threads):

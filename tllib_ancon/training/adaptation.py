@@ -172,7 +172,7 @@ class Adaptation(TrainingLoop):
     # The selection, and what is kept of it.
 
     def _selected_epoch(self) -> int:
-        return 1 + selection.chosen(self.metrics[1:], self.options.criterion)
+        return 1 + selection.selected_epoch(self.metrics[1:], self.options.criterion)
 
     def _is_best(self) -> bool:
         epoch = self.metrics[-1]["epoch"]

@@ -155,7 +155,7 @@ def _assessed_source(
     classes = predictor.source.classes
     opened = source
     if source is None:
-        opened = inputs.open_domains(passes.config, passes.config.source, classes=classes)
+        opened = inputs.open_by_settings(passes.config, passes.config.source, classes=classes)
     images = as_domain(opened, labels=False)
     if len(images) < FEWEST_IMAGES:
         raise UserError(f"`source` has {len(images)} images. Pass {FEWEST_IMAGES} or more.")

@@ -163,8 +163,8 @@ def _open_source_domain(predictor: Predictor, source: Any) -> Domain:
     if not isinstance(source, str | os.PathLike):
         return as_domain(source, classes=classes)
     if config.data in (None, Arrays.name):
-        return inputs.open_domains(config.replace(root=source), (), "test", classes)
-    return inputs.open_domains(config, (os.fspath(source),), "test", classes)
+        return inputs.open_by_settings(config.replace(root=source), (), "test", classes)
+    return inputs.open_by_settings(config, (os.fspath(source),), "test", classes)
 
 
 def _source_model_of_the_run(predictor: Predictor) -> Predictor | None:

@@ -16,7 +16,7 @@ from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.classifier import BATCH_NORMS
 from tllib_ancon.models.preprocessing import channels_of
 from tllib_ancon.runtime.types import Options
-from tllib_ancon.training.image_transforms import UNDECIDED, ImagesConfig, TransformSource
+from tllib_ancon.training.image_transforms import UNDECIDED, StageConfig, TransformRule
 
 if TYPE_CHECKING:
     from tllib_ancon.training.source import Source
@@ -82,11 +82,11 @@ class Facts:
 
 
 def facts_of(
-    config: ImagesConfig,
+    config: StageConfig,
     source: Source,
     network: nn.Module | None = None,
     images: Domain | None = None,
-    transforms: TransformSource = UNDECIDED,
+    transforms: TransformRule = UNDECIDED,
     recorded_settings: Options = MappingProxyType({}),
 ) -> Facts:
     """The facts of a run.

@@ -28,8 +28,8 @@ from tllib_ancon.models.preprocessing import channels_of, is_processor, preproce
 from tllib_ancon.runtime.errors import UserError, one_line
 from tllib_ancon.runtime.types import Options
 
-ImagesConfig = AdaptConfig | PretrainConfig | PredictConfig
-"""Settings of images, of how they become tensors, and of the network that takes them."""
+StageConfig = AdaptConfig | PretrainConfig | PredictConfig
+"""Settings of a stage: of images, of how they become tensors, and of the network that takes them."""
 
 _GEOMETRY = (
     "image_size",
@@ -97,7 +97,7 @@ def preprocessing_by(settings: Options, declared: Preprocessing | None) -> Prepr
 
 
 @dataclass(frozen=True)
-class TransformSource:
+class TransformRule:
     """What decides how images become tensors.
 
     Attributes:
@@ -116,7 +116,7 @@ class TransformSource:
         train: Transform | None,
         evaluation: Transform | None,
         augment: Augment | None = None,
-    ) -> TransformSource:
+    ) -> TransformRule:
         """What a caller passes; an image processor of transformers for evaluation gives its settings to both."""
         if augment is not None:
             augment = _CheckedAugment(augment)
@@ -129,7 +129,7 @@ class TransformSource:
             raise UserError(f"`{missing}` is needed as well; pass one transform for training and one for evaluation")
         return cls(transforms=Transforms(train, evaluation), augment=augment)
 
-    def completed_by(self, network: nn.Module) -> TransformSource:
+    def completed_by(self, network: nn.Module) -> TransformRule:
         """The same, with the preprocessing of the network where the caller passes none. It is derived here and nowhere
         else."""
         if self.preprocessing is not None:
@@ -141,7 +141,7 @@ class TransformSource:
         tensors."""
         return self.transforms is not None or images.holds_tensors
 
-    def refuse_unread_settings(self, config: ImagesConfig, images: Domain) -> None:
+    def refuse_unread_settings(self, config: StageConfig, images: Domain) -> None:
         """Raise an error for settings of preprocessing that change nothing: of tensors, or beside the caller's own
         transforms.
 
@@ -162,7 +162,7 @@ class TransformSource:
                 reason = "beside `evaluation_transform`, which does all preprocessing; leave one of them out"
             raise UserError(f"`{name}` has no effect {reason}")
 
-    def transforms_of(self, config: ImagesConfig, network: nn.Module, images: Domain) -> Transforms:
+    def transforms_of(self, config: StageConfig, network: nn.Module, images: Domain) -> Transforms:
         """Transforms of images: the caller's, none for tensors, else by the preprocessing."""
         preprocessing = preprocessing_by(dict(config), self.preprocessing)
         if self.transforms is not None:
@@ -175,7 +175,7 @@ class TransformSource:
         return Transforms(train, evaluation, preprocessing, second_view(preprocessing), self.augment)
 
 
-UNDECIDED = TransformSource()
+UNDECIDED = TransformRule()
 """Where a caller passes nothing and no network is known yet."""
 
 

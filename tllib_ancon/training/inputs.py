@@ -23,12 +23,12 @@ from tllib_ancon.runtime.errors import UserError, unknown_name
 from tllib_ancon.runtime.types import Options
 from tllib_ancon.training import devices
 from tllib_ancon.training.facts import facts_of
-from tllib_ancon.training.image_transforms import ImagesConfig, Transforms, TransformSource
+from tllib_ancon.training.image_transforms import StageConfig, TransformRule, Transforms
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import resolve
 from tllib_ancon.training.source import Source
 
-Config = TypeVar("Config", bound=ImagesConfig)
+Config = TypeVar("Config", bound=StageConfig)
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,14 @@ class PreparedImages(Generic[Config]):
         config: the settings, with every default filled in
         notes: what was assumed, lines for the user
         domain: the images, decoded and cached as the settings define
-        transform_source: what decides how they become tensors
+        transform_rule: what decides how they become tensors
         transforms: how they become tensors
     """
 
     config: Config
     notes: list[str]
     domain: Domain
-    transform_source: TransformSource
+    transform_rule: TransformRule
     transforms: Transforms
 
     def mirrors_by_default(self, requested: AdaptConfig) -> bool:
@@ -56,7 +56,7 @@ class PreparedImages(Generic[Config]):
     def unmirrored(self, network: nn.Module) -> PreparedImages[Config]:
         """The same, as if the user had passed ``no_hflip``."""
         config = cast(Config, self.config.replace(no_hflip=True))
-        transforms = self.transform_source.transforms_of(config, network, self.domain)
+        transforms = self.transform_rule.transforms_of(config, network, self.domain)
         if transforms.second_view is None:
             config = cast(Config, config.replace(views=1))
         return replace(self, config=config, transforms=transforms)
@@ -67,7 +67,7 @@ def prepare(
     source: Source,
     network: nn.Module,
     images: Domain,
-    transform_source: TransformSource,
+    transform_rule: TransformRule,
     recorded_settings: Options = MappingProxyType({}),
 ) -> PreparedImages[Config]:
     """Fill in every setting, and prepare images for a network.
@@ -77,17 +77,17 @@ def prepare(
         source: the trained model
         network: its network
         images: as they were opened
-        transform_source: what decides how they become tensors
+        transform_rule: what decides how they become tensors
         recorded_settings: ``config.json`` of the run that continues
     """
-    facts = facts_of(requested, source, network, images, transform_source, recorded_settings)
+    facts = facts_of(requested, source, network, images, transform_rule, recorded_settings)
     config, notes = resolve(requested, facts)
-    transforms = transform_source.transforms_of(config, network, images)
-    return PreparedImages(config, notes, with_cache(config, images, transforms), transform_source, transforms)
+    transforms = transform_rule.transforms_of(config, network, images)
+    return PreparedImages(config, notes, with_cache(config, images, transforms), transform_rule, transforms)
 
 
 def open_target(
-    config: AdaptConfig, source: Source, images: Any, labels: Any, user_transforms: TransformSource
+    config: AdaptConfig, source: Source, images: Any, labels: Any, user_transforms: TransformRule
 ) -> Domain:
     """The target images that the caller passes, or that the settings name."""
     target = open_images(config, images, labels, source.classes)
@@ -111,7 +111,7 @@ def open_images(config: AdaptConfig | PredictConfig, images: Any, labels: Any, c
         else:
             named = config.replace(root=str(images))
         split = "train" if isinstance(config, AdaptConfig) else "test"
-        opened = open_domains(named, config.target, split, classes, labels)
+        opened = open_by_settings(named, config.target, split, classes, labels)
     else:
         refuse_columns(config.columns, "images in Python")
         opened = as_domain(images, labels=labels, classes=classes, decoding=Decoding.of(config))
@@ -120,8 +120,8 @@ def open_images(config: AdaptConfig | PredictConfig, images: Any, labels: Any, c
     return opened
 
 
-def open_domains(
-    config: ImagesConfig,
+def open_by_settings(
+    config: StageConfig,
     codes: Sequence[str],
     split: str = "train",
     classes: Sequence[str] | None = None,
@@ -152,7 +152,7 @@ def open_domains(
     return opened
 
 
-def with_cache(config: ImagesConfig, images: Domain, transforms: Transforms) -> Domain:
+def with_cache(config: StageConfig, images: Domain, transforms: Transforms) -> Domain:
     """The images as the settings decode them. What training or prediction reads again is cached."""
     decoded = images.decoded_by(Decoding.of(config))
     pair = transforms.train, transforms.evaluation

@@ -20,7 +20,7 @@ from tllib_ancon.models.outputs import OtherOutput
 from tllib_ancon.runtime.types import Record
 from tllib_ancon.training import devices
 from tllib_ancon.training.files import sha256
-from tllib_ancon.training.image_transforms import Transforms, TransformSource
+from tllib_ancon.training.image_transforms import TransformRule, Transforms
 from tllib_ancon.training.inputs import PreparedImages, prepare
 from tllib_ancon.training.mirroring import decide_mirrors
 from tllib_ancon.training.model_classes import in_the_models_order, note_on_labels
@@ -81,7 +81,7 @@ def make_plan(
     source: Source,
     images: Domain,
     recorded: Record,
-    user_transforms: TransformSource,
+    user_transforms: TransformRule,
     *,
     head: str | None = None,
     answers: Any = None,
@@ -153,7 +153,7 @@ def head_learns(config: AdaptConfig, requested: AdaptConfig, model: Classifier) 
     return all(parameter in in_head for parameter in model.parameters())
 
 
-def _record_of(plan: Plan, network: nn.Module, user_transforms: TransformSource) -> Record:
+def _record_of(plan: Plan, network: nn.Module, user_transforms: TransformRule) -> Record:
     """What ``config.json`` holds of the images, of the source model, of its network and of labels that train."""
     recorded_inputs = images_record(plan.target)
     checkpoint = Path(str(plan.config.checkpoint))

@@ -28,7 +28,7 @@ from tllib_ancon.runtime.text import Shown, counted
 from tllib_ancon.self_training.method import mean_prediction
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.facts import facts_of
-from tllib_ancon.training.image_transforms import TransformSource, preprocessing_by
+from tllib_ancon.training.image_transforms import TransformRule, preprocessing_by
 from tllib_ancon.training.inference import run_network
 from tllib_ancon.training.not_finite import predicted_classes
 from tllib_ancon.training.progress import Progress
@@ -151,7 +151,7 @@ class Predictor:
         self.head = head
         self._reader: LogitsReader | None = None
         train_transform = None if is_processor(transform) else transform
-        self._transform_source = TransformSource.of_call(train_transform, transform).completed_by(self.network)
+        self._transform_rule = TransformRule.of_call(train_transform, transform).completed_by(self.network)
         self.config, _ = resolve(self.requested, facts_of(self.requested, self.source))
 
     def _say_what_has_no_effect(self) -> None:
@@ -163,7 +163,7 @@ class Predictor:
 
     @property
     def preprocessing(self) -> Preprocessing | None:
-        return preprocessing_by(dict(self.config), self._transform_source.preprocessing)
+        return preprocessing_by(dict(self.config), self._transform_rule.preprocessing)
 
     def open(self, images: Any = None) -> Domain:
         """The images that are passed, or that the settings name, without labels."""
@@ -174,8 +174,8 @@ class Predictor:
         return inputs.open_images(self.config, images, labels, self.source.classes)
 
     def prepare(self, images: Domain) -> tuple[Domain, Transform]:
-        self._transform_source.refuse_unread_settings(self.requested, images)
-        prepared = inputs.prepare(self.config, self.source, self.network, images, self._transform_source)
+        self._transform_rule.refuse_unread_settings(self.requested, images)
+        prepared = inputs.prepare(self.config, self.source, self.network, images, self._transform_rule)
         Progress(self.config.quiet).lines(prepared.notes)
         return prepared.domain, prepared.transforms.evaluation
 

@@ -63,11 +63,11 @@ def pretrain(config: PretrainConfig) -> Record:
     processes.join()
     with devices.restoring_state(config.threads):
         run = RunDirectory(config.log)
-        domains = [inputs.open_domains(config, config.source)]
+        domains = [inputs.open_by_settings(config, config.source)]
         toolkit = None
         if config.method != "erm":
             toolkit = find()
-            domains.append(inputs.open_domains(config, config.target, classes=domains[0].classes))
+            domains.append(inputs.open_by_settings(config, config.target, classes=domains[0].classes))
         for domain in domains:
             run.refuse_images(domain)
         classes = domains[0].classes

@@ -27,9 +27,9 @@ from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import counted
 from tllib_ancon.runtime.types import Options
 from tllib_ancon.training.facts import NOT_OPENED, Facts
-from tllib_ancon.training.image_transforms import ImagesConfig, preprocessing_by
+from tllib_ancon.training.image_transforms import StageConfig, preprocessing_by
 
-Config = TypeVar("Config", bound=ImagesConfig)
+Config = TypeVar("Config", bound=StageConfig)
 
 USUAL_BATCH = 64
 SMALL = 64
@@ -240,7 +240,7 @@ _ADAPT: tuple[Layer, ...] = (
 _CHECK: tuple[Layer, ...] = (_source_run, _assumed_normalisation, *_ADAPT)
 
 
-def _layers_of(config: ImagesConfig) -> tuple[Layer, ...]:
+def _layers_of(config: StageConfig) -> tuple[Layer, ...]:
     if isinstance(config, CheckConfig):
         return _CHECK
     if isinstance(config, PretrainConfig):
@@ -253,7 +253,7 @@ def _layers_of(config: ImagesConfig) -> tuple[Layer, ...]:
 # What does not fit together, and what the user is told.
 
 
-def _require_those_of_the_source(config: ImagesConfig, facts: Facts) -> None:
+def _require_those_of_the_source(config: StageConfig, facts: Facts) -> None:
     """Raise an error for settings that contradict the source model, or that a whole network does not read."""
     for name, setting in settings_of(ModelConfig).items():
         if facts.is_whole and getattr(config, name) not in (setting.default, facts.checkpoint):
@@ -266,7 +266,7 @@ def _require_those_of_the_source(config: ImagesConfig, facts: Facts) -> None:
             )
 
 
-def _differences_from_the_source(config: ImagesConfig, facts: Facts) -> dict[str, tuple[str, str]]:
+def _differences_from_the_source(config: StageConfig, facts: Facts) -> dict[str, tuple[str, str]]:
     """Setting -> the user's value and that of the run that trained the model, in words, where they differ."""
     recorded = _source_run({}, facts)
     differing = {}
@@ -284,7 +284,7 @@ def _shown(value: Any) -> str:
     return str(value)
 
 
-def _require_consistent(config: ImagesConfig, settings: Options, facts: Facts) -> None:
+def _require_consistent(config: StageConfig, settings: Options, facts: Facts) -> None:
     if _lacks_normalisation(settings, facts):
         raise UserError(
             "the preprocessing of this network is unknown; pass `image_size`, `norm_mean` and `norm_std` (0 and 1 for "
@@ -304,7 +304,7 @@ def _require_consistent(config: ImagesConfig, settings: Options, facts: Facts) -
         )
 
 
-def _notes(config: ImagesConfig, settings: Options, facts: Facts) -> list[str]:
+def _notes(config: StageConfig, settings: Options, facts: Facts) -> list[str]:
     images = facts.images
     notes = []
     for name, (value, recorded_value) in _differences_from_the_source(config, facts).items():

@@ -31,7 +31,7 @@ from tllib_ancon.runtime.types import Show, State
 from tllib_ancon.self_training.method import mean_prediction
 from tllib_ancon.training import devices
 from tllib_ancon.training.facts import facts_of
-from tllib_ancon.training.image_transforms import UNDECIDED, Transforms, TransformSource, preprocessing_by
+from tllib_ancon.training.image_transforms import UNDECIDED, TransformRule, Transforms, preprocessing_by
 from tllib_ancon.training.inference import Outputs
 from tllib_ancon.training.inputs import PreparedImages, prepare
 from tllib_ancon.training.mirroring import shifted
@@ -313,13 +313,13 @@ def _prepared(plan: Plan, source: Source, network: nn.Module) -> PreparedImages[
     config = plan.config
     settings = PredictConfig(quiet=True, pixel_range=config.pixel_range, bands=config.bands)
     resolved, _ = resolve(settings, facts_of(settings, source))
-    transform_source = UNDECIDED.completed_by(network)
-    is_known = preprocessing_by(dict(resolved), transform_source.preprocessing) is not None
+    transform_rule = UNDECIDED.completed_by(network)
+    is_known = preprocessing_by(dict(resolved), transform_rule.preprocessing) is not None
     if not is_known and not plan.target.holds_tensors:
         transform = plan.transforms.evaluation
-        transform_source = TransformSource(transforms=Transforms(transform, transform))
+        transform_rule = TransformRule(transforms=Transforms(transform, transform))
         plan.progress.line("the preprocessing of the teacher is unknown: images are prepared as for the model")
-    prepared = prepare(settings, source, network, plan.target, transform_source)
+    prepared = prepare(settings, source, network, plan.target, transform_rule)
     plan.progress.lines(f"teacher: {note}" for note in prepared.notes)
     return prepared
 
