@@ -233,3 +233,26 @@ def test_another_size_than_a_checkpoint_takes_is_one_line(door, tmp_path):
         door(tmp_path / "model.pth", IMAGES, image_size=64, **how)
     quick = {"epochs": 1} if door is tllib_ancon.adapt else {}
     door(tmp_path / "model.pth", IMAGES, image_size=28, **how, **quick)
+
+
+def script(path):
+    torch.jit.script(nn.Linear(2, 2)).save(path)
+
+
+def export(path):
+    torch.export.save(torch.export.export(nn.Linear(2, 2), (torch.rand(2, 2),)), path)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated:FutureWarning")
+@pytest.mark.parametrize(
+    ("save", "name", "line"),
+    [
+        (script, "a.pt", r"is a TorchScript program; to predict in Python, pass torch.jit.load\(FILE\)"),
+        (export, "a.pt2", r"is a program of torch.export; .* torch.export.load\(FILE\).module\(\)"),
+        (lambda path: path.write_bytes(b"\x08\x07"), "a.onnx", "is an ONNX program"),
+    ],
+)
+def test_a_program_in_the_place_of_weights_is_told(save, name, line, tmp_path):
+    save(tmp_path / name)
+    with one_line(f"{line}.*; to adapt, give the weights of the module"):
+        tllib_ancon.predict(tmp_path / name, IMAGES, **HOW)

@@ -9,6 +9,7 @@ from PIL import Image
 from tests.networks import CLASSES, PIXELS, PREPROCESSING, QUICK, Net
 from tllib_ancon import adapt, evaluate, predict
 from tllib_ancon.cli.main import main
+from tllib_ancon.data.answers import read_answers
 
 SMALL = ["-a", "timm/test_resnet", "--norm-mean", "0.5", "0.5", "0.5", "--norm-std", "0.5", "0.5", "0.5"]
 SMALL += ["--image-size", "32", "--workers", "0", "--threads", "1"]
@@ -131,3 +132,16 @@ def test_what_is_given_without_a_flag_is_told(words, flag, usage, capfd):
     assert main(words) == 2
     line = f"{flag} is no flag here: give what follows it alone, as in tllib-ancon {usage}"
     assert line in capfd.readouterr().err
+
+
+def test_the_folder_of_checkpoints_is_that_of_a_run(run):
+    expected = predict(run / "run", run / "photos", workers=0).probabilities
+    assert (predict(run / "run/checkpoints", run / "photos", workers=0).probabilities == expected).all()
+
+
+@pytest.mark.parametrize(
+    "form", ["path;class\n{};0\n", "path\tclass\n{}\t0\n", ",path,class,note\n7,{},0,\n", "{};0\n"]
+)
+def test_answers_are_read_as_spreadsheets_write_them(form, tmp_path):
+    (tmp_path / "answers.csv").write_text(form.format("b.png"))
+    assert read_answers(tmp_path / "answers.csv", ["a.png", "b.png"], ["cat", "dog"], str(tmp_path)) == {1: 0}

@@ -26,7 +26,7 @@ def opaque(name: str) -> str:
 def read_answers(
     file: Path, names: Sequence[str], classes: Sequence[str], root: str | None, positions: Iterable[int] | None = None
 ) -> dict[int, Answer]:
-    """Position of an image -> its answer, from a CSV file of ``path,class``, with or without this header.
+    """Position of an image -> its answer, from a CSV file of ``path,class``, with or without a header.
 
     A path is one of the images' ``names``, which are paths below ``root``, or leads to one, or ends in the
     :func:`opaque` form of one. ``positions`` are those of the images in question. Default: all. A class is a name,
@@ -72,15 +72,19 @@ def _positions_by_path(names: Sequence[str], positions: Iterable[int]) -> dict[s
 
 
 def _rows_of(file: Path) -> list[tuple[int, list[str]]]:
-    """The rows of a CSV file with their lines, without header and empty rows."""
+    """The paths and classes in a CSV file with their lines, without header and empty rows. A header may name other
+    columns, too; spreadsheets write semicolons or tabs for commas."""
     with reading(file, "answers"), open(file, encoding="utf-8-sig", newline="") as text:
-        reader = csv.reader(text, skipinitialspace=True)
+        first_line = text.readline()
+        text.seek(0)
+        delimiter = next((mark for mark in ",;\t" if mark in first_line), ",")
+        reader = csv.reader(text, delimiter=delimiter, skipinitialspace=True)
         rows = [(reader.line_num, row) for row in reader if row]
-    if rows:
-        _, first_row = rows[0]
-        if [word.strip().lower() for word in first_row] == COLUMNS:
-            return rows[1:]
-    return rows
+    header = [word.strip().lower() for _, row in rows[:1] for word in row]
+    if not {*COLUMNS} <= {*header}:
+        return rows
+    places = [header.index(column) for column in COLUMNS]
+    return [(line, [row[place] for place in places if place < len(row)]) for line, row in rows[1:]]
 
 
 def _path_and_answer(row: Sequence[str]) -> tuple[str, str]:

@@ -1,6 +1,7 @@
 """Read checkpoints of any program and load them into a network. No code of a file runs."""
 
 import argparse
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,29 @@ def _content_of(file: Path) -> Any:
     ):
         if file.suffix == ".safetensors":
             return load_file(file)
+        _refuse_program(file)
         return torch.load(file, map_location="cpu", weights_only=True)
+
+
+def _refuse_program(file: Path) -> None:
+    program = _program_in(file)
+    if program is not None:
+        raise UserError(f"{file} is {program}; to adapt, give the weights of the module that it was made from: {SAVE}")
+
+
+def _program_in(file: Path) -> str | None:
+    """What a file is that holds a program rather than weights, and how Python runs it; None for other files."""
+    if file.suffix.lower() == ".onnx":
+        return "an ONNX program, which onnxruntime runs"
+    if not zipfile.is_zipfile(file):
+        return None
+    with zipfile.ZipFile(file) as archive:
+        parts = {name.partition("/")[2] for name in archive.namelist()}
+    if "constants.pkl" in parts:
+        return "a TorchScript program; to predict in Python, pass torch.jit.load(FILE)"
+    if "archive_format" in parts:
+        return "a program of torch.export; to predict in Python, pass torch.export.load(FILE).module()"
+    return None
 
 
 def _numpy_numbers() -> list[Any]:

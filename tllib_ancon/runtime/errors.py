@@ -124,8 +124,8 @@ def unknown_name(kind: str, name: str, valid: Iterable[str]) -> UserError:
 
 
 def one_line(error: object) -> str:
-    """The beginning of a library's message, or of anything else that is shown in one."""
-    return " ".join(str(error).split())[:_MOST_CHARACTERS]
+    """The beginning of a library's message, or of anything else that is shown in one. Backticks name settings alone."""
+    return " ".join(str(error).split()).replace("`", "'")[:_MOST_CHARACTERS]
 
 
 def _letters(name: str) -> str:

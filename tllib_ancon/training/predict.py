@@ -141,10 +141,7 @@ class Predictor:
         source: Source | None = None,
     ):
         self.requested = config.with_paths(checkpoint=model)
-        if source is None:
-            source = open_source(self.requested, model)
-            self._say_what_has_no_effect()
-        self.source = source
+        self.source = source or open_source(self.requested, model)
         self.network: Any = None if self.source.module is None else unwrapped(self.source.module)
         if self.source.checkpoint:
             self.network = self.source.load(self.requested).to(devices.device())
@@ -153,13 +150,6 @@ class Predictor:
         train_transform = None if is_processor(transform) else transform
         self._transform_rule = TransformRule.of_call(train_transform, transform).completed_by(self.network)
         self.config, _ = resolve(self.requested, facts_of(self.requested, self.source))
-
-    def _say_what_has_no_effect(self) -> None:
-        fields = PredictConfig.model_fields
-        for name in AUGMENTING:
-            if getattr(self.requested, name) not in (None, fields[name].default):
-                line = f"`{name}` has no effect on predictions: it augments training images; leave it out"
-                Progress(self.requested.quiet).line(line)
 
     @property
     def preprocessing(self) -> Preprocessing | None:
@@ -176,7 +166,11 @@ class Predictor:
     def prepare(self, images: Domain) -> tuple[Domain, Transform]:
         self._transform_rule.refuse_unread_settings(self.requested, images)
         prepared = inputs.prepare(self.config, self.source, self.network, images, self._transform_rule)
-        Progress(self.config.quiet).lines(prepared.notes)
+        progress = Progress(self.config.quiet)
+        progress.lines(prepared.notes)
+        for name in AUGMENTING:
+            if getattr(self.requested, name) not in (None, PredictConfig.model_fields[name].default):
+                progress.line(f"`{name}` has no effect on predictions: it augments training images; leave it out")
         return prepared.domain, prepared.transforms.evaluation
 
     def logits(self, images: Domain, dataset: UnlabelledImages | None = None) -> NDArray[np.float32]:

@@ -246,7 +246,7 @@ def open_checkpoint(checkpoint: str, model: str | nn.Module | None = None, advic
             "model that begins with hf: or open_clip:"
         )
     if path.is_dir():
-        stored = [path / CHECKPOINTS / name for name in (BEST, LATEST)]
+        stored = [*(path / CHECKPOINTS / name for name in (BEST, LATEST)), path / BEST, path / LATEST]
         path = next((file for file in stored if file.is_file()), None)
         if path is None:
             raise UserError(
