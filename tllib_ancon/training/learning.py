@@ -43,7 +43,9 @@ def parameter_groups(config: AdaptConfig, model: Classifier, trains: bool, progr
         )
     if not trains:
         return [{"params": []}]
-    progress.lines(_choose_parameters(model, config.adapted))
+    learned_before = [parameter.requires_grad for parameter in model.parameters()]
+    num_thawed = choose_adapted_parameters(model, config.adapted)
+    progress.lines(_notes_on_parameters(model, config.adapted, learned_before, num_thawed))
     return model.get_parameters(config.lr)
 
 
@@ -63,16 +65,14 @@ def _without_effect(config: AdaptConfig, name: str) -> UserError:
     )
 
 
-def _choose_parameters(model: Classifier, adapted: Any) -> list[str]:
-    """Decide which parameters learn. Returns lines for the user."""
-    flags = [parameter.requires_grad for parameter in model.parameters()]
+def _notes_on_parameters(model: Classifier, adapted: Any, learned_before: list[bool], num_thawed: int) -> list[str]:
+    """Lines for the user: what was frozen, and whether a head was found."""
     lines = []
-    thawed = choose_adapted_parameters(model, adapted)
-    if thawed:
-        lines.append(f"`adapted={adapted}` thaws {thawed} of {flags.count(False)} frozen parameters")
-    elif not all(flags):
-        learning = sum(parameter.requires_grad for parameter in model.parameters())
-        lines.append(f"what the model has frozen stays so: {learning} of {len(flags)} parameters learn")
+    if num_thawed:
+        lines.append(f"`adapted={adapted}` thaws {num_thawed} of {learned_before.count(False)} frozen parameters")
+    elif not all(learned_before):
+        learning = len(trainable(model))
+        lines.append(f"what the model has frozen stays so: {learning} of {len(learned_before)} parameters learn")
     if adapted == "all-but-head" and model.head is None:
         lines.append("the model ends in no Linear layer that could be its head; all of it learns")
     return lines
