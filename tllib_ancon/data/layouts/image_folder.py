@@ -39,16 +39,11 @@ def open_class_folders(tree: Tree, codes: Sequence[str], classes: Sequence[str] 
     if classes is not None and _stand_for_unknown_names(classes, tree, domain_folders):
         names = None
     if names is None:
-        names_of = {folder: _class_folders_in(tree, folder) for folder in domain_folders}
-        first = domain_folders[0]
-        expected = [showable(name) for name in names_of[first]]
-        for folder in domain_folders:
-            require_same_folders(folder, names_of[folder], expected, str(first))
+        names_of = _equal_class_folders(tree, domain_folders)
+        expected = [showable(name) for name in names_of[domain_folders[0]]]
     else:
-        names_of = {folder: _subfolders_in(tree, folder) for folder in domain_folders}
         expected = [showable(name) for name in names]
-        for folder in domain_folders:
-            require_known_folders(folder, names_of[folder], expected, "the classes")
+        names_of = _known_class_folders(tree, domain_folders, expected)
     class_folders: list[Path] = []
     for folder in domain_folders:
         class_folders.extend(folder / name for name in names_of[folder])
@@ -60,6 +55,24 @@ def open_class_folders(tree: Tree, codes: Sequence[str], classes: Sequence[str] 
             raise UserError(f"class folder {folder} holds no image ({', '.join(SUFFIXES)}); fill or remove it")
         images.append((labels[showable(folder.name)], paths))
     return labelled_domain(tree, codes, expected, images)
+
+
+def _equal_class_folders(tree: Tree, domain_folders: Sequence[Path]) -> dict[Path, list[str]]:
+    """The names of the class folders of each domain; an error for domains that have other ones than the first."""
+    names_of = {folder: _class_folders_in(tree, folder) for folder in domain_folders}
+    first = domain_folders[0]
+    expected = [showable(name) for name in names_of[first]]
+    for folder in domain_folders:
+        require_same_folders(folder, names_of[folder], expected, str(first))
+    return names_of
+
+
+def _known_class_folders(tree: Tree, domain_folders: Sequence[Path], expected: list[str]) -> dict[Path, list[str]]:
+    """The names of the class folders of each domain; an error for a folder that is none of the expected classes."""
+    names_of = {folder: _subfolders_in(tree, folder) for folder in domain_folders}
+    for folder in domain_folders:
+        require_known_folders(folder, names_of[folder], expected, "the classes")
+    return names_of
 
 
 def _stand_for_unknown_names(classes: Sequence[str], tree: Tree, domain_folders: Sequence[Path]) -> bool:
