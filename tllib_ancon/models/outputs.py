@@ -19,6 +19,21 @@ NAMES = ("logits", "out")
 """Under which libraries return logits in an output object or a dict."""
 
 
+_EVIDENCE = (
+    "the model returns evidence, by which the classes have a Dirichlet distribution; the logarithms of its parameters "
+    "are used as logits"
+)
+
+_CONVERSIONS: dict[Kind, str] = {
+    "softmax": "the model returns probabilities that sum to 1; their logarithms are used as logits",
+    "percent": "the model returns percentages that sum to 100; their logarithms are used as logits",
+    "sigmoid": "the model returns the probability of class 1; it is converted to a logit",
+    "dirichlet": _EVIDENCE,
+    "evidence": _EVIDENCE,
+}
+"""A line about each kind of output that is converted to logits."""
+
+
 class OtherOutput(UserError):
     """A model that does not return logits (B, K).
 
@@ -63,17 +78,8 @@ class LogitsReader:
             )
         if self.kind == "logits" and self.width == 1:
             lines.append("the model returns one number for an image; it is taken for the logit of class 1 of two")
-        elif self.kind == "softmax":
-            lines.append("the model returns probabilities that sum to 1; their logarithms are used as logits")
-        elif self.kind == "percent":
-            lines.append("the model returns percentages that sum to 100; their logarithms are used as logits")
-        elif self.kind == "sigmoid":
-            lines.append("the model returns the probability of class 1; it is converted to a logit")
-        elif self.kind in ("dirichlet", "evidence"):
-            lines.append(
-                "the model returns evidence, by which the classes have a Dirichlet distribution; the logarithms of its "
-                "parameters are used as logits"
-            )
+        elif self.kind in _CONVERSIONS:
+            lines.append(_CONVERSIONS[self.kind])
         return lines
 
     def raw(self, output: Any) -> Any:
