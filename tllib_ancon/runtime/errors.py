@@ -125,7 +125,10 @@ def unknown_name(kind: str, name: str, valid: Iterable[str]) -> UserError:
 
 def one_line(error: object) -> str:
     """The beginning of a library's message, or of anything else that is shown in one. Backticks name settings alone."""
-    return " ".join(str(error).split()).replace("`", "'")[:_MOST_CHARACTERS]
+    text = " ".join(str(error).split())[:_MOST_CHARACTERS]
+    if isinstance(error, UserError):
+        return text
+    return text.replace("`", "'")
 
 
 def _letters(name: str) -> str:
