@@ -107,8 +107,7 @@ def make_plan(
             model = as_classifier(network, head, probe)
     except OtherOutput as error:
         module = source.callers_module
-        has_answers = answers is not None or requested.answers is not None
-        if module is None or has_answers or requested.log is not None or requested.method not in error.methods:
+        if module is None or not _reads_no_logits(requested, answers, error):
             raise
         return PlanWithoutLogits(requested, module, prepared, head)
     if prepared.mirrors_by_default(requested) and "no_hflip" not in recorded:
@@ -126,6 +125,12 @@ def make_plan(
     _warn_about(target, transforms, progress)
     plan = Plan(config, requested, source, model, target, transforms, progress, {}, head, probe, taught)
     return replace(plan, record=_record_of(plan, network, user_transforms))
+
+
+def _reads_no_logits(requested: AdaptConfig, answers: Any, error: OtherOutput) -> bool:
+    """Whether the method adapts a model with this output, and neither a run directory nor answers read its logits."""
+    has_answers = answers is not None or requested.answers is not None
+    return requested.method in error.methods and requested.log is None and not has_answers
 
 
 def _probe(source: Source, network: nn.Module, prepared: PreparedImages[AdaptConfig]) -> Batch | None:
