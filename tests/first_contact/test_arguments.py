@@ -109,6 +109,8 @@ def test_bytes_in_a_stream_name_what_to_convert():
     stream = online(Net().eval())
     with one_line("convert them to floats, as for the model's training"):
         stream(torch.zeros(8, 3, 32, 32, dtype=torch.uint8))
+    with one_line("convert them to torch.float32, the type of the model's weights"):
+        stream(torch.zeros(8, 3, 32, 32, dtype=torch.float64))
 
 
 def test_the_shape_of_an_output_is_the_models():

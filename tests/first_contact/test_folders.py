@@ -115,6 +115,9 @@ NAMED = {
     "classes": ("pig", "snowy owl", "dog", "cat"),
     "class_to_idx": {"cat": 3, "dog": 2, "snowy owl": 1, "pig": 0},
     "idx_to_class": {0: "pig", 1: "snowy owl", 2: "dog", 3: "cat"},
+    "names": {0: "pig", 1: "snowy owl", 2: "dog", 3: "cat"},
+    "CLASSES": ("pig", "snowy owl", "dog", "cat"),
+    "labels": ["pig", "snowy owl", "dog", "cat"],
 }
 
 

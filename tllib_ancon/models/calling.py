@@ -58,6 +58,8 @@ def _not_callable(network: nn.Module, images: Batch, error: Exception, advice: s
         action = "; pass a dict of arrays, by the names of the forward's arguments"
     elif isinstance(images, Tensor) and not images.is_floating_point():
         action = "; convert them to floats, as for the model's training"
+    elif isinstance(images, Tensor) and images.dtype != _type_of_weights(network):
+        action = f"; convert them to {_type_of_weights(network)}, the type of the model's weights"
     elif _on_another_device(images, network):
         action = "; move the images to the device of the model's weights"
     else:
@@ -84,6 +86,10 @@ def _only_size(network: nn.Module, images: Batch) -> int | None:
 
 def _rows(positions: Tensor, tensor: Tensor) -> Tensor:
     return tensor[positions]
+
+
+def _type_of_weights(network: nn.Module) -> torch.dtype:
+    return next(network.parameters(), torch.empty(0)).dtype
 
 
 def _on_another_device(images: Batch, network: nn.Module) -> bool:

@@ -12,7 +12,10 @@ from torch import nn
 from tllib_ancon.data.lists import names_in
 from tllib_ancon.runtime.types import Options
 
-NAMES = ("class_names", "classes", "class_to_idx", "idx_to_class", "id2label", "label_names", "categories", "vocab")
+NAMES = (
+    *("class_names", "classes", "class_to_idx", "idx_to_class", "id2label", "label_names", "categories", "vocab"),
+    *("names", "CLASSES", "labels"),
+)
 """Attributes of models and entries of checkpoints that hold the names of classes: a list, or a dict with the labels."""
 
 IMAGENET_CLASSES = 1000

@@ -1,9 +1,10 @@
 """Copies of a caller's model to adapt: without wrappers and graphs of past forward passes, and wrapped again."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from contextlib import ExitStack, contextmanager
 from itertools import chain
+from types import CellType, FunctionType, MethodType
 from typing import Any, TypeVar
 
 import torch
@@ -67,12 +68,45 @@ def copy_of(model: Network) -> Network:
         for module in copied.modules():
             if _compile_context(vars(module).get("forward")) is not None:  # compiled, it has the original's weights
                 del vars(module)["forward"]
+            for functions in (vars(module), module._forward_hooks, module._forward_pre_hooks):
+                _rebind(functions, memo)
     except Exception as error:  # any error can come out of a user's own network
         raise UserError(
             f"the model cannot be copied ({one_line(error)}): `copy.deepcopy(model)` must work. Remove the attribute "
             "that cannot be copied, such as an open file or a lock, before you pass the model"
         ) from error
     return copied
+
+
+def _rebind(functions: MutableMapping[Any, Any], memo: dict[int, Any]) -> None:
+    """Let functions that a copied module holds reach the copy: ``deepcopy`` shares them with the original, whose parts
+    may be in their closures, as in ``layer.register_forward_hook(lambda *call: setattr(self, "features", call[2]))``.
+    """
+    for name, function in functions.items():
+        if isinstance(function, FunctionType):
+            functions[name] = _rebound(function, memo)
+
+
+def _rebound(value: Any, memo: dict[int, Any]) -> Any:
+    """The copy of what a function's closure holds; the same object where nothing in it is of the copied model."""
+    if isinstance(value, MethodType) and id(value.__self__) in memo:
+        return MethodType(value.__func__, memo[id(value.__self__)])
+    if not isinstance(value, FunctionType):
+        return memo.get(id(value), value)
+    if id(value) in memo or hasattr(value, "_torchdynamo_orig_callable"):
+        return memo.get(id(value), value)
+    memo[id(value)] = value  # for one that calls itself
+    cells = [cell for cell in value.__closure__ or () if cell != CellType()]
+    contents = [_rebound(cell.cell_contents, memo) for cell in cells]
+    is_same = all(content is cell.cell_contents for content, cell in zip(contents, cells, strict=True))
+    if is_same or len(cells) < len(value.__closure__ or ()):
+        return value
+    closure = tuple(map(CellType, contents))
+    function = FunctionType(value.__code__, value.__globals__, value.__name__, value.__defaults__, closure)
+    function.__kwdefaults__ = value.__kwdefaults__
+    vars(function).update(vars(value))
+    memo[id(value)] = function
+    return function
 
 
 def in_the_form_of(model: nn.Module, adapted: nn.Module) -> nn.Module:
@@ -157,8 +191,8 @@ def apart_from(model: nn.Module | None) -> Iterator[None]:
         yield
     if calls:
         raise UserError(
-            f"the model's forward is a function that calls {type(calls[0]).__name__} of this very object, so that a "
-            "copy computes with the original's weights; write the forward in the class of the model"
+            f"the model holds a function that calls {type(calls[0]).__name__} of this very object, so that a copy "
+            "computes with the original's weights; write it as a method in the class of the model"
         )
 
 
