@@ -12,7 +12,7 @@ from tllib_ancon.config.model import ModelConfig, StartConfig
 from tllib_ancon.config.optimization import OptimizationConfig
 from tllib_ancon.config.run import RunConfig
 from tllib_ancon.config.settings import DECIDED_LATER, Flag, defined, settings_of
-from tllib_ancon.config.types import Area, NotNegative, Number, Share
+from tllib_ancon.config.types import Area, BelowOne, NotNegative, Number
 from tllib_ancon.runtime.errors import unknown_name
 from tllib_ancon.runtime.types import Options
 
@@ -42,7 +42,7 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     epochs: Number = 30
     lr_gamma: NotNegative = 10.0
     weight_decay: NotNegative = 1e-3
-    hold_out: Share = 0.1
+    hold_out: BelowOne = 0.1
     scale: Area = (0.5, 1.0)
     method: Annotated[str, Flag(common=True)] = "ancon-auto"
     """how to adapt: self-training, gce, shot, shot-im, nrc, aad, tent, eta, adabn, a method of another package, or elr,

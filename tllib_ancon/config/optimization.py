@@ -3,7 +3,7 @@
 from typing import Annotated, Literal
 
 from tllib_ancon.config.settings import DECIDED_LATER, Flag, Settings
-from tllib_ancon.config.types import NotNegative, Number, Positive, Share
+from tllib_ancon.config.types import BelowOne, NotNegative, Number, Positive
 
 RATES = {"sgd": 0.01, "adamw": 2e-4}
 """Optimiser -> learning rate of new layers by default."""
@@ -28,11 +28,11 @@ class OptimizationConfig(Settings):
     """gamma of the learning rate lr (1 + gamma step/steps)^-decay, for cdan and mdd lr (1 + gamma step)^-decay"""
     lr_decay: NotNegative = 0.75
     """exponent of the learning rate's decay"""
-    momentum: Share = 0.9
+    momentum: BelowOne = 0.9
     """Nesterov momentum of SGD; of AdamW the decay of the mean gradient"""
     weight_decay: Annotated[NotNegative, Flag("--wd")] = DECIDED_LATER
     """weight decay; AdamW spares norms and biases"""
-    hold_out: Share = DECIDED_LATER
+    hold_out: BelowOne = DECIDED_LATER
     """share of the images in the hold-out, which is not trained on and selects the epoch"""
     mixed_precision: Literal["no", "fp16", "bf16"] = DECIDED_LATER
     """floating-point type of the network's arithmetic; no is float32; by default bf16 on a GPU that has it, else no"""

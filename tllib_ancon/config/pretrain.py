@@ -11,7 +11,7 @@ from tllib_ancon.config.model import ModelConfig
 from tllib_ancon.config.optimization import RATES, OptimizationConfig
 from tllib_ancon.config.run import RunConfig
 from tllib_ancon.config.settings import DECIDED_LATER, Flag, defaults_of, defined
-from tllib_ancon.config.types import Area, File, NotNegative, Number, Positive, Share, Width
+from tllib_ancon.config.types import Area, BelowOne, File, NotNegative, Number, Positive, Width
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.types import Options, Record
 
@@ -75,7 +75,7 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
     """how the source model is trained; erm: on the source alone; cdan, mdd: also on unlabelled target images"""
     bottleneck_dim: Width = DEFAULTS["erm"]["bottleneck_dim"]
     """width of the bottleneck"""
-    bottleneck_dropout: Annotated[Share, Flag(group="model", metavar="P")] = DECIDED_LATER
+    bottleneck_dropout: Annotated[BelowOne, Flag(group="model", metavar="P")] = DECIDED_LATER
     """probability of dropping a feature after the bottleneck; an adaptation with dropout drops as many"""
     pretrained_weights: Annotated[File, Flag(group="model")] = None
     """file of ImageNet weights of the backbone, .safetensors or .pth; by default those of torchvision or timm"""
@@ -90,7 +90,7 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
     scale: Area = (0.08, 1.0)
     loss: Annotated[Loss, Flag(group="source only (erm)")] = DECIDED_LATER
     """loss of the source model; belief-matching trains the last layer to give a Dirichlet distribution"""
-    label_smoothing: Annotated[Share, Flag(group="source only (erm)")] = DECIDED_LATER
+    label_smoothing: Annotated[BelowOne, Flag(group="source only (erm)")] = DECIDED_LATER
     """label smoothing of the cross-entropy; SHOT's paper uses 0.1"""
     belief_coefficient: Annotated[NotNegative, Flag(group="source only (erm)")] = DECIDED_LATER
     """weight of belief matching's divergence"""

@@ -5,11 +5,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tllib_ancon.config.types import NotNegative, Number
 from tllib_ancon.methods import register
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.types import Options
-from tllib_ancon.self_training.checks import Size, Weight, validated
+from tllib_ancon.self_training.checks import validated
 from tllib_ancon.self_training.memory_bank import Neighborhood, NeighborMethod, NeighborVotes
 from tllib_ancon.self_training.method import option
 from tllib_ancon.self_training.neighbors import available_neighbors, nearest
@@ -54,11 +55,11 @@ class AttractingDispersing(Neighborhood):
     @validated
     def __init__(
         self,
-        num_samples: Size,
-        num_classes: Size,
-        feature_dim: Size,
-        neighbors: Size = 3,
-        beta: Weight = 0.0,
+        num_samples: Number,
+        num_classes: Number,
+        feature_dim: Number,
+        neighbors: Number = 3,
+        beta: NotNegative = 0.0,
         total_steps: int | None = None,
         **anchoring: Any,
     ):

@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import torch
-from annotated_types import Ge
 from pydantic import BeforeValidator
 from torch import Tensor
 
 from tllib_ancon.config.settings import Flag
+from tllib_ancon.config.types import NotNegative, Number, Share
 from tllib_ancon.methods import register
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError, reading, unknown_name
 from tllib_ancon.self_training.anchored import SmoothedLabels, one_hot_labels
-from tllib_ancon.self_training.checks import Share, Size, check_logits, check_tensor, finite_rows, validated
+from tllib_ancon.self_training.checks import check_logits, check_tensor, finite_rows, validated
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.method import Visit, option
 from tllib_ancon.self_training.pseudo_label import SelfTraining
@@ -29,7 +29,7 @@ STEP_OF_INFOMAX = 0.34
 """By which information maximisation of weight 1 lets a step change more, as a multiple of ``step_change``."""
 STEP_WITHOUT_STATISTICS = 1 / 3
 """How much less a step may change where no batch-norm follows the target, as a multiple of ``step_change``."""
-Numbers = tuple[Annotated[float, Ge(0)], ...]
+Numbers = tuple[NotNegative, ...]
 
 
 class AdaptiveSmoothing(SmoothedLabels):
@@ -78,8 +78,8 @@ class AdaptiveSmoothing(SmoothedLabels):
     @validated
     def __init__(
         self,
-        num_samples: Size,
-        num_classes: Size,
+        num_samples: Number,
+        num_classes: Number,
         class_prior: str | Sequence[float] | Tensor = "estimate",
         prior_shrinkage: Share = 0.25,
         **ensemble: Any,

@@ -5,9 +5,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from tllib_ancon.config.types import Number, Share
 from tllib_ancon.methods import register
 from tllib_ancon.runtime.errors import UserError
-from tllib_ancon.self_training.checks import FixedPrecision, Share, Size, validated
+from tllib_ancon.self_training.checks import FixedPrecision, validated
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.method import Visit, one_hot, option
 from tllib_ancon.self_training.voting import WithWeightedVotes
@@ -72,8 +73,8 @@ class AnchoredConfidence(SmoothedLabels):
     @validated
     def __init__(
         self,
-        num_samples: Size,
-        num_classes: Size,
+        num_samples: Number,
+        num_classes: Number,
         smoothing: Share = 0.3,
         schedule: Schedule = "constant",
         total_steps: int | None = None,

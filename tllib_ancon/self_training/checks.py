@@ -8,7 +8,6 @@ from inspect import Parameter, signature
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar, get_origin, get_type_hints
 
 import torch
-from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
 from tllib_ancon.config.settings import Settings, settings_class
@@ -16,12 +15,6 @@ from tllib_ancon.runtime.errors import UserError
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-Size = Annotated[int, Ge(1)]
-Share = Annotated[float, Ge(0), Le(1)]
-PositiveShare = Annotated[float, Gt(0), Le(1)]
-Decay = Annotated[float, Ge(0), Lt(1)]
-Weight = Annotated[float, Ge(0)]
 
 
 def validated(function: Callable[P, R]) -> Callable[P, R]:

@@ -5,16 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tllib_ancon.config.types import BelowOne, NotNegative, Number
 from tllib_ancon.methods import register
-from tllib_ancon.self_training.checks import (
-    Decay,
-    FixedPrecision,
-    Size,
-    Weight,
-    check_visit,
-    finite_rows,
-    validated,
-)
+from tllib_ancon.self_training.checks import FixedPrecision, check_visit, finite_rows, validated
 from tllib_ancon.self_training.method import Method, Visit, option
 
 SMALLEST_PROBABILITY = 1e-4
@@ -50,10 +43,10 @@ class EarlyLearningRegularization(FixedPrecision):
     @validated
     def __init__(
         self,
-        num_samples: Size,
-        num_classes: Size,
-        coefficient: Weight = 3.0,
-        beta: Decay = 0.9,
+        num_samples: Number,
+        num_classes: Number,
+        coefficient: NotNegative = 3.0,
+        beta: BelowOne = 0.9,
     ):
         super().__init__()
         self.coefficient = coefficient

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
-from annotated_types import Gt
 from torch import Tensor
 
+from tllib_ancon.config.types import BelowOne, Number, Positive, Share
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
-from tllib_ancon.self_training.checks import (
-    PROBABILITIES,
-    Decay,
-    FixedPrecision,
-    Share,
-    Size,
-    are_probabilities,
-    check_visit,
-    validated,
-)
+from tllib_ancon.self_training.checks import PROBABILITIES, FixedPrecision, are_probabilities, check_visit, validated
 
 Convention = Literal["authors", "paper"]
 WeightingScheme = Literal["relative", "entropy", "max-probability", "quantile", "fixed", "uniform"]
 VotePrediction = Literal["hard", "soft"]
-Temperature = Annotated[float, Gt(0)]
 
 
 class TemporalEnsemble(FixedPrecision):
@@ -72,13 +62,13 @@ class TemporalEnsemble(FixedPrecision):
     @validated
     def __init__(  # noqa: PLR0913
         self,
-        num_samples: Size,
-        num_classes: Size,
-        beta: Decay = 0.9,
+        num_samples: Number,
+        num_classes: Number,
+        beta: BelowOne = 0.9,
         convention: Convention = "authors",
         weighting: WeightingScheme = "relative",
         prediction: VotePrediction = "hard",
-        temperature: Temperature = 1.0,
+        temperature: Positive = 1.0,
         normalize: bool = False,
         quantile: Share = 0.9,
         fixed_threshold: Share = 0.9,

@@ -6,10 +6,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from tllib_ancon.config.types import Fraction, Number
 from tllib_ancon.methods import register
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError
-from tllib_ancon.self_training.checks import FixedPrecision, PositiveShare, Size, check_logits, validated
+from tllib_ancon.self_training.checks import FixedPrecision, check_logits, validated
 from tllib_ancon.self_training.method import Method, Visit, option
 from tllib_ancon.self_training.tent import softmax_entropy
 
@@ -52,9 +53,9 @@ class SampleEfficientEntropy(FixedPrecision):
     @validated
     def __init__(
         self,
-        num_classes: Size,
-        entropy_margin: PositiveShare = 0.4,
-        similarity_margin: PositiveShare | None = None,
+        num_classes: Number,
+        entropy_margin: Fraction = 0.4,
+        similarity_margin: Fraction | None = None,
     ):
         super().__init__()
         self.entropy_margin = entropy_margin * math.log(num_classes)
@@ -91,7 +92,7 @@ class _ETA(Method):
     entropy_margin: float = option(
         0.4, gt=0, le=1, help="ETA: entropy, as a share of log K, below which a prediction counts"
     )
-    similarity_margin: PositiveShare | None = option(
+    similarity_margin: Fraction | None = option(
         None,
         help="ETA: cosine with the moving average of predictions below which one counts (default: 0.4 for 10 classes, "
         "0.04 for 1000)",

@@ -5,10 +5,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from tllib_ancon.config.types import Share
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import NotFinite, UserError
 from tllib_ancon.runtime.types import Options
-from tllib_ancon.self_training.checks import FixedPrecision, Share, check_visit, finite_rows, validated
+from tllib_ancon.self_training.checks import FixedPrecision, check_visit, finite_rows, validated
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.method import Method, Visit
 from tllib_ancon.self_training.voting import WithVotes

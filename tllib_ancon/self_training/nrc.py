@@ -5,10 +5,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from tllib_ancon.config.types import Number
 from tllib_ancon.methods import register
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.types import Options
-from tllib_ancon.self_training.checks import Size, validated
+from tllib_ancon.self_training.checks import validated
 from tllib_ancon.self_training.memory_bank import Neighborhood, NeighborMethod, NeighborVotes
 from tllib_ancon.self_training.method import option
 from tllib_ancon.self_training.neighbors import available_neighbors, nearest_two_fold
@@ -63,11 +64,11 @@ class NeighborhoodReciprocity(Neighborhood):
     @validated
     def __init__(
         self,
-        num_samples: Size,
-        num_classes: Size,
-        feature_dim: Size,
-        neighbors: Size = 5,
-        expanded_neighbors: Size = 5,
+        num_samples: Number,
+        num_classes: Number,
+        feature_dim: Number,
+        neighbors: Number = 5,
+        expanded_neighbors: Number = 5,
         reciprocal: bool = True,
         **anchoring: Any,
     ):

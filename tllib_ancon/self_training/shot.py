@@ -5,9 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tllib_ancon.config.types import Number
 from tllib_ancon.methods import COMPOSITIONS, register
 from tllib_ancon.runtime import processes
-from tllib_ancon.self_training.checks import Size, check_indices, check_logits, validated
+from tllib_ancon.self_training.checks import check_indices, check_logits, validated
 from tllib_ancon.self_training.memory_bank import WholePass
 from tllib_ancon.self_training.method import Method, Visit, option
 from tllib_ancon.self_training.pseudo_label import cross_entropy
@@ -77,7 +78,7 @@ class CentroidPseudoLabels(WholePass):
     labels: Tensor
 
     @validated
-    def __init__(self, num_samples: Size, num_classes: Size, feature_dim: Size):
+    def __init__(self, num_samples: Number, num_classes: Number, feature_dim: Number):
         super().__init__((num_samples, num_classes, feature_dim))
         self.register_buffer("labels", torch.zeros(num_samples, dtype=torch.int64))
 
