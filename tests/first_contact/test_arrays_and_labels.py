@@ -375,3 +375,21 @@ def test_a_dataset_of_hugging_face_is_transformed_as_its_user_set(keeps_images):
     expected = tllib_ancon.predict(Net(), PIXELS, **HOW).probabilities
     assert tllib_ancon.predict(Net(), dataset, workers=0).probabilities == pytest.approx(expected, abs=1e-5)
     assert tllib_ancon.evaluate(Net(), dataset, workers=0).accuracy is not None
+
+
+def test_labels_of_classes_with_other_names_are_told(capfd):
+    datasets = pytest.importorskip("datasets", reason="the extra huggingface is not installed")
+    names = ["pig", "owl", "dog", "cat"]
+    model = Net()
+    model.class_names = names
+    columns = {"image": [Image.fromarray(image) for image in PIXELS], "label": LABELS}
+
+    def told(names_of_dataset):
+        label = datasets.ClassLabel(names=names_of_dataset)
+        features = datasets.Features({"image": datasets.Image(), "label": label})
+        tllib_ancon.evaluate(model, datasets.Dataset.from_dict(columns, features=features), **HOW)
+        return capfd.readouterr().err
+
+    line = "class 1 is 'wolf' there and 'owl' in the model; the labels are taken by their numbers"
+    assert line in told(["pig", "wolf", "dog", "cat"])
+    assert "by their numbers" not in told(sorted(names))

@@ -105,7 +105,9 @@ def in_the_models_order(target: Domain, network: nn.Module, num_classes: int, so
         ordered = _relabelled(target, classes, show)
     if not ordered.classes and classes.usable_names:
         ordered = replace(ordered, classes=classes.usable_names)
-    return with_classes(ordered, num_classes, source)
+    checked = with_classes(ordered, num_classes, source)
+    _say_other_names(ordered, classes, show)
+    return checked
 
 
 def _labelled_by_folders(target: Domain, classes: ModelClasses, show: Show) -> Domain:
@@ -151,6 +153,20 @@ def _subfolders(domain: Domain) -> list[str]:
     root = Path(getattr(domain.images, "root", ""))
     parts = (Path(path).relative_to(root).parts for path in domain.paths or ())
     return [showable(part[0]) if len(part) > 1 else "" for part in parts]
+
+
+def _say_other_names(target: Domain, classes: ModelClasses, show: Show) -> None:
+    """Show a line where labels are those of classes that the model calls by other names."""
+    if target.labels is None or not classes.are_named:
+        return
+    for label, name in enumerate(target.classes):
+        aliases = classes.aliases[label]
+        if aliases and name != str(label) and not labels_by_name([name], [aliases]):
+            show(
+                f"{target.name}: class {label} is {name!r} there and {aliases[0]!r} in the model; the labels are taken "
+                f"by their numbers. {NAME_THEM}"
+            )
+            return
 
 
 def _matched_to_its_dataset(target: Domain, classes: ModelClasses, show: Show) -> Domain:
