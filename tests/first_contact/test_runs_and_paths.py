@@ -1,7 +1,9 @@
 """Paths as people write them, folders as other programs leave them, and runs of which a file is missing."""
 
 import json
+import os
 import shutil
+import signal
 
 import pytest
 from PIL import Image
@@ -10,6 +12,7 @@ from tests.networks import CLASSES, PIXELS, PREPROCESSING, QUICK, Net
 from tllib_ancon import adapt, evaluate, predict
 from tllib_ancon.cli.main import main
 from tllib_ancon.data.answers import read_answers
+from tllib_ancon.runtime.errors import Interrupted
 
 SMALL = ["-a", "timm/test_resnet", "--norm-mean", "0.5", "0.5", "0.5", "--norm-std", "0.5", "0.5", "0.5"]
 SMALL += ["--image-size", "32", "--workers", "0", "--threads", "1"]
@@ -145,3 +148,15 @@ def test_the_folder_of_checkpoints_is_that_of_a_run(run):
 def test_answers_are_read_as_spreadsheets_write_them(form, tmp_path):
     (tmp_path / "answers.csv").write_text(form.format("b.png"))
     assert read_answers(tmp_path / "answers.csv", ["a.png", "b.png"], ["cat", "dog"], str(tmp_path)) == {1: 0}
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_a_stopped_run_says_what_continues_it(log, tmp_path):
+    def stop(batch):
+        os.kill(os.getpid(), signal.SIGINT)
+        return batch
+
+    settings = {"log": tmp_path / "run"} if log else {}
+    line = "the same command continues" if log else "in memory alone, and begins again; with `log` the same call would"
+    with pytest.raises(Interrupted, match=line):
+        adapt(Net(), PIXELS, method="self-training", augment=stop, **PREPROCESSING, **QUICK, **settings)

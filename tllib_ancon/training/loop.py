@@ -82,7 +82,7 @@ class TrainingLoop(ABC):
         }
         if self.accelerator.scaler is not None:
             self.parts["scaler"] = self.accelerator.scaler
-        self.interruption = Interruption()
+        self.interruption = Interruption(run.after_a_stop)
         self.metrics: list[Metrics] = []
         if processes.rank() > 0:  # noise, such as dropout's, differs between processes
             torch.manual_seed(options.seed + processes.rank())

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.runtime import processes
-from tllib_ancon.runtime.errors import UserError, reading
+from tllib_ancon.runtime.errors import CONTINUES, UserError, reading
 from tllib_ancon.runtime.processes import is_main, on_main
 from tllib_ancon.runtime.types import Metrics, Record, State
 from tllib_ancon.training import files
@@ -48,6 +48,9 @@ class MemoryRun:
 
     finished = False
     """Whether the run was finished before this call."""
+
+    after_a_stop = "the run was in memory alone, and begins again; with `log` the same call would continue it"
+    """What to do after a signal."""
 
     def __init__(self) -> None:
         self._best: State = {}
@@ -116,6 +119,8 @@ class RunDirectory(MemoryRun):
     trained. It counts once ``checkpoints/state.pth`` is written, with the state of every process. The files that follow
     from it are written after it, and by :meth:`resume` again, so they agree after any kill. Of many processes the main
     one reads and writes; the others get what it read, or its error."""
+
+    after_a_stop = CONTINUES
 
     def __init__(self, path: str | Path):
         super().__init__()
