@@ -80,7 +80,10 @@ def _rows_of(file: Path) -> list[tuple[int, list[str]]]:
         delimiter = next((mark for mark in ",;\t" if mark in first_line), ",")
         reader = csv.reader(text, delimiter=delimiter, skipinitialspace=True)
         rows = [(reader.line_num, row) for row in reader if row]
-    header = [word.strip().lower() for _, row in rows[:1] for word in row]
+    if not rows:
+        return []
+    _, first_row = rows[0]
+    header = [word.strip().lower() for word in first_row]
     if not {*COLUMNS} <= {*header}:
         return rows
     places = [header.index(column) for column in COLUMNS]
