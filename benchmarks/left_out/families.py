@@ -3,6 +3,7 @@
 A cell is one target: a pair of domains (or a network and a corruption) and how often each class occurs in it.
 """
 
+import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,12 +28,18 @@ from tllib_ancon.training.run import RunDirectory
 
 KINDS = ("equal", "long-tail", "few")
 """Of targets: the domain's own shares, or equal ones where it has as many images as one likes; sizes of classes that
-fall to a twentieth, in a random order; four of ten classes, or ten of 31."""
-TAIL, FEW = 20, {10: 4, 31: 10}
+fall to a twentieth, in a random order; three of seven classes, four of ten, or ten of 31."""
+TAIL, FEW = 20, {7: 3, 10: 4, 31: 10}
 FAMILIES = ("office31", "digits", "demo", "cifar10-c")
 SEVEN = "office31-seven"
 """Family of source models and targets of seven classes of Office-31, which the seed draws. See
 ``benchmarks/results/harm.md``."""
+EMOJI = "emoji"
+"""Family of the pictures of emoji by four makers. No rule of the package was chosen on it. See
+``benchmarks/results/harm.md``."""
+MAKERS = ("apple", "google", "twitter", "facebook")
+NO_PICTURES = ("Symbols", "Flags", "Component")
+"""Groups of emoji that are left out. Seven classes remain."""
 DOMAINS = {"A": "amazon", "D": "dslr", "W": "webcam"}
 NO_SHIFT = "none"
 FULL_RATE = "full rate"
@@ -69,7 +76,13 @@ class Cells:
 
     def task(self, cell):
         """The source model of a cell and the images to adapt it to."""
-        openers = {"office31": self._office31, SEVEN: self._seven, "digits": self._digits, "demo": self._demo}
+        openers = {
+            "office31": self._office31,
+            SEVEN: self._seven,
+            EMOJI: self._emoji,
+            "digits": self._digits,
+            "demo": self._demo,
+        }
         opened: Task = openers.get(cell.family, self._cifar10_c)(cell)
         common = {"seed": cell.seed, "epochs": self.epochs, "threads": 1, "workers": 0, "quiet": True}
         return opened._replace(settings={**common, **opened.settings})
@@ -101,6 +114,16 @@ class Cells:
         part = domain.subset(chosen)
         settings = {"batch_size": 32, "cache": str(self.out / "cache")}
         return Task(source, part, part.labels, settings)
+
+    def _emoji(self, cell):
+        maker, _, target = cell.pair.partition("-")
+        root = self.out / EMOJI
+        write_emoji(self.data / EMOJI, root)
+        weights = str(self.data / "mobilenetv2_100_imagenet.safetensors")
+        brief = {"data": "ImageFolder", "source": (f"{maker}-source",), "epochs": 4, "pretrained_weights": weights}
+        source = self.trained(f"emoji-{maker}", cell.seed, root, **{**OFFICE31, **brief})
+        domain = open_domain(str(root), "ImageFolder", [f"{target}-target"])
+        return self._part(cell, source, domain, {"batch_size": 32, "cache": str(self.out / "cache")})
 
     def _digits(self, cell):
         name, _, target = cell.pair.partition("-")
@@ -194,6 +217,27 @@ def _write_seven_classes(office31, root, domain, seed):
     image_list.write_text("".join(lines), encoding="utf-8")
     names = "".join(f"{number}\n" for number in classes)
     (root / "image_list" / "classes.txt").write_text(names, encoding="utf-8")
+
+
+def write_emoji(makers, root):
+    """Class folders of the emoji that all makers have, on white: a random half as sources, the other as targets."""
+    if root.exists():
+        return
+    emoji = json.loads((makers / MAKERS[0] / "emoji.json").read_text(encoding="utf-8"))
+    of_all_makers = [
+        entry
+        for entry in sorted(emoji, key=lambda entry: entry["unified"])
+        if entry["category"] not in NO_PICTURES and all(entry[f"has_img_{maker}"] for maker in MAKERS)
+    ]
+    is_source = np.random.default_rng(0).permutation(len(of_all_makers)) % 2
+    for maker in MAKERS:
+        for entry, part in zip(of_all_makers, is_source, strict=True):
+            folder = root / f"{maker}-{('target', 'source')[part]}" / entry["category"]
+            folder.mkdir(parents=True, exist_ok=True)
+            picture = Image.open(makers / maker / "img" / maker / "64" / entry["image"]).convert("RGBA")
+            on_white = Image.new("RGBA", picture.size, "white")
+            on_white.alpha_composite(picture)
+            on_white.convert("RGB").save(folder / entry["image"])
 
 
 def _write_mnist_m(arrays, root):

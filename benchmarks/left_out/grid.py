@@ -20,7 +20,7 @@ import torch
 
 from benchmarks import folders, run
 from benchmarks.cifar10_c.corruptions import CORRUPTIONS
-from benchmarks.left_out.families import FAMILIES, FULL_RATE, KINDS, NO_SHIFT, Cell, Cells
+from benchmarks.left_out.families import EMOJI, FAMILIES, FULL_RATE, KINDS, MAKERS, NO_SHIFT, Cell, Cells
 from benchmarks.tables import record, recorded
 from tllib_ancon import adapt, methods
 from tllib_ancon.self_training.method import one_hot
@@ -92,6 +92,7 @@ CELLS = {
         for seed in range(3)
         for pair in ("A-D", "A-W", "D-A", "D-W", "W-A", "W-D")
     ),
+    EMOJI: tuple(Cell(EMOJI, f"{source}-{target}", "equal") for source in MAKERS for target in MAKERS),
     "networks": tuple(
         Cell("cifar10-c", f"resnet{depth}-{corruption}-{(3, 5)[(row + column) % 2]}", KINDS[(row + column) % 3])
         for row, depth in enumerate((20, 32, 44, 56))
@@ -113,9 +114,9 @@ def main(words=None):
         "--cells",
         choices=CELLS,
         default="runs",
-        help="the families', all corruptions, or other networks under corruptions that no choice was made on",
+        help="the families', emoji, all corruptions, or other networks under corruptions that no choice was made on",
     )
-    arguments.add_argument("--seed", type=int, default=0, help="of the families' cells (default: 0)")
+    arguments.add_argument("--seed", type=int, default=0, help="of the families' cells and of emoji (default: 0)")
     arguments.add_argument("--images", type=int, default=800, help="most images of a cell (default: 800)")
     arguments.add_argument("--epochs", type=int, default=3, help="of an adaptation (default: 3)")
     arguments.add_argument("--side", type=int, default=96, help="pixels of Office-31's images (default: 96)")
@@ -128,8 +129,8 @@ def main(words=None):
     args.out.mkdir(parents=True, exist_ok=True)
     made = recorded(file, COLUMNS[:5])
     opened = Cells(args.data, args.out, args.images, args.epochs, args.side, args.source_epochs)
-    cells = [cell for cell in CELLS[args.cells] if cell.family in args.families]
-    if args.cells == "runs":
+    cells = [cell for cell in CELLS[args.cells] if cell.family in (*args.families, EMOJI)]
+    if args.cells in ("runs", EMOJI):
         cells = [cell._replace(seed=args.seed) for cell in cells]
     for cell in {(cell.family, cell.pair.partition("-")[0], cell.seed): cell for cell in cells}.values():
         opened.task(cell)  # source models, one process at a time

@@ -1,10 +1,13 @@
 """What is chosen on three families is judged on the fourth, beside the start and other packages."""
 
+import json
+
 import numpy as np
 import pandas as pd
+from PIL import Image
 
 from benchmarks.left_out import grid, table
-from benchmarks.left_out.families import Cell
+from benchmarks.left_out.families import MAKERS, Cell, write_emoji
 
 
 def runs(**accuracies):
@@ -53,3 +56,27 @@ def test_beside_methods_over_corruptions_stand_the_packages_of_the_race(tmp_path
     lines = capsys.readouterr().out.splitlines()
     assert lines[3].startswith("| self-training | 50.0 ± 10.0 |")
     assert lines[4:] == ["| Tent | 70.0 ± 0.0 | +20.0 ± 10.0 | 70.0 (resnet20-fog-5) |"]
+
+
+def test_no_emoji_is_both_a_source_and_a_target(tmp_path):
+    groups = {"Animals & Nature": 6, "Objects": 5, "Flags": 3}
+    emoji = []
+    for group, number in groups.items():
+        for place in range(number):
+            name = f"{group[0]}{place}"
+            makers = {f"has_img_{maker}": True for maker in MAKERS}
+            emoji.append({"unified": name, "image": f"{name}.png", "category": group, **makers})
+    emoji[0]["has_img_google"] = False
+    for maker in MAKERS:
+        pictures = tmp_path / "makers" / maker / "img" / maker / "64"
+        pictures.mkdir(parents=True)
+        (tmp_path / "makers" / maker / "emoji.json").write_text(json.dumps(emoji))
+        for entry in emoji:
+            Image.new("RGBA", (8, 8), (0, 0, 0, 0)).save(pictures / entry["image"])
+    write_emoji(tmp_path / "makers", tmp_path / "emoji")
+    for maker in MAKERS:
+        parts = [sorted((tmp_path / "emoji" / f"{maker}-{part}").rglob("*.png")) for part in ("source", "target")]
+        names = [path.name for part in parts for path in part]
+        assert sorted(names) == sorted(entry["image"] for entry in emoji[1:-3])
+        assert len(parts[0]) == len(parts[1])
+    assert np.asarray(Image.open(parts[0][0])).min() == 255
