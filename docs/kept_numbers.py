@@ -276,6 +276,14 @@ def of_other_networks(part: str, beside: str) -> str:
     return over_corruptions(study(RESULTS / "better_labels.csv", part), beside)
 
 
+def of_emoji() -> str:
+    """Pictures of emoji by the source's maker, and by others; standard errors over pairs of makers."""
+    found = runs("emoji")
+    makers = found.pair.str.split("-")
+    kinds = (makers.str[0] == makers.str[1]).map({True: "the same maker", False: "another maker"})
+    return table.markdown_of(found.assign(family=kinds), unit=["pair"])
+
+
 def of_all_networks() -> str:
     """The default beside the one before on the 32 test sets of other networks, in the same way."""
     parts = {part: study(RESULTS / "better_labels.csv", part) for part in ("networks", "networks_left")}
@@ -332,6 +340,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "better_labels_two_views": lambda: table.markdown_of(of_two_views(), "ancon-auto"),
     "better_labels_networks": lambda: of_other_networks("networks", "ancon-auto"),
     "better_labels_step": lambda: table.markdown_of(of_the_whole_rate(), "ancon-auto"),
+    "emoji": of_emoji,
     "better_labels_step_networks": of_all_networks,
     "better_labels_step_epochs": lambda: of_cells("many_epochs_again", "ancon-auto", AT_WHOLE_RATE),
     "better_labels_whole_rate": lambda: better_labels(
