@@ -21,8 +21,8 @@ from tllib_ancon.training.inputs import open_target
 from tllib_ancon.training.plan import make_plan
 from tllib_ancon.training.result import AdaptationResult
 from tllib_ancon.training.run import MemoryRun, RunDirectory
+from tllib_ancon.training.second_opinion import refuse_unread_teacher, with_teacher
 from tllib_ancon.training.source import Model, open_source
-from tllib_ancon.training.teacher import refuse_unread_teacher, with_teacher
 from tllib_ancon.training.without_logits import PlanWithoutLogits
 
 __all__ = ["AdaptationResult", "adapt"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from torch import Tensor, nn
 
@@ -18,11 +18,21 @@ from tllib_ancon.models.preprocessing import channels_of
 from tllib_ancon.runtime.types import Options
 from tllib_ancon.training.image_transforms import UNDECIDED, StageConfig, TransformRule
 
-if TYPE_CHECKING:
-    from tllib_ancon.training.source import Source
-
 SAMPLED = 16
 """Tensors whose values are looked at."""
+
+
+class _TrainedModel(Protocol):
+    """What defaults depend on in a :class:`~tllib_ancon.training.source.Source`, which they also help to load."""
+
+    @property
+    def checkpoint(self) -> str: ...
+
+    @property
+    def is_whole(self) -> bool: ...
+
+    @property
+    def recorded_settings(self) -> Options: ...
 
 
 @dataclass(frozen=True)
@@ -83,7 +93,7 @@ class Facts:
 
 def facts_of(
     config: StageConfig,
-    source: Source,
+    source: _TrainedModel,
     network: nn.Module | None = None,
     images: Domain | None = None,
     transforms: TransformRule = UNDECIDED,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
 
@@ -28,12 +28,9 @@ from tllib_ancon.training.probing import OTHER_SIZE, probe_of
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run_record import images_record, network_record, sha256_of_tensors
 from tllib_ancon.training.source import Source
+from tllib_ancon.training.teacher import Teacher
 from tllib_ancon.training.teaching import taught_labels
 from tllib_ancon.training.without_logits import PlanWithoutLogits
-
-if TYPE_CHECKING:
-    from tllib_ancon.training.teacher import Teacher
-
 
 FEW = 16
 """Images of a target below which a line warns."""

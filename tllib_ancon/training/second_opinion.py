@@ -1,0 +1,187 @@
+"""A second opinion: the model of a teacher is opened, and its classes are matched with those of the adapted model."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tllib_ancon import methods
+from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.config.predict import PredictConfig
+from tllib_ancon.data.batches import Batch, are_images, shape_text, to_device
+from tllib_ancon.data.class_folders import labels_by_name
+from tllib_ancon.data.domain import numbered
+from tllib_ancon.data.transforms import mirror
+from tllib_ancon.models.calling import evaluating
+from tllib_ancon.models.classifier import Classifier, as_classifier
+from tllib_ancon.models.foundation import load_named
+from tllib_ancon.models.requirements import require_network
+from tllib_ancon.runtime.errors import UserError, one_line
+from tllib_ancon.runtime.types import Show
+from tllib_ancon.training import devices
+from tllib_ancon.training.facts import facts_of
+from tllib_ancon.training.image_transforms import UNDECIDED, TransformRule, Transforms, preprocessing_by
+from tllib_ancon.training.inputs import PreparedImages, prepare
+from tllib_ancon.training.model_classes import ModelClasses
+from tllib_ancon.training.plan import Plan
+from tllib_ancon.training.probing import probe_of
+from tllib_ancon.training.resolve import USUAL_BATCH, resolve
+from tllib_ancon.training.run_record import sha256_of_tensors
+from tllib_ancon.training.source import Source, open_checkpoint
+from tllib_ancon.training.teacher import OpenTeacher, Teacher
+
+LIBRARIES = ("hf", "open_clip")
+
+
+def refuse_unread_teacher(config: AdaptConfig, teacher: Any) -> None:
+    """Raise an error for a teacher that a method does not read, and for a weight without a teacher.
+
+    Args:
+        config: settings of the user
+        teacher: the caller's module. Default: what the settings name
+    """
+    if teacher is None and config.teacher is None:
+        if config.teacher_weight is not None:
+            raise UserError(f"`teacher_weight={config.teacher_weight}` has no effect without `teacher`; add it")
+        return
+    if not methods.method_class(config.method).makes_labels:
+        raise UserError(
+            f"`teacher` has no effect with `method={config.method}`, which makes no labels; leave it out, or choose a "
+            "method with pseudo-labels, such as ancon-auto"
+        )
+
+
+def with_teacher(plan: Plan, passed_teacher: Any = None) -> Plan:
+    """The plan with its teacher, which has predicted a few images.
+
+    Args:
+        passed_teacher: what the caller passes; a path, which the settings have too, or nothing: what these name
+
+    Raises:
+        UserError: a teacher that cannot be opened, is the model itself or has other classes
+    """
+    config = plan.config
+    teacher = passed_teacher
+    if passed_teacher is None or isinstance(passed_teacher, str | Path):
+        teacher = config.teacher
+    if teacher is None:
+        return plan
+    of_model = ModelClasses.of(plan.model, plan.model.num_classes, plan.source)
+    classes = of_model.usable_names or plan.target.classes
+    with _naming_the_teacher():
+        source = _open(teacher, config, classes)
+        network = source.load(PredictConfig(quiet=config.quiet))
+    _refuse_the_model_itself(network, plan.model)
+    recorded_inputs = {**plan.record["inputs"], "teacher_sha256": sha256_of_tensors(network.state_dict())}
+    prepared = _prepared(plan, source, network)
+    transform = prepared.transforms.evaluation
+    probe = probe_of(prepared.domain, transform)
+    model, logits = _tried(network, probe)
+    columns = _columns(ModelClasses.of(network, logits.shape[1], source), classes, plan.progress.line)
+    opened = OpenTeacher(
+        source.checkpoint,
+        model.to(devices.device()),
+        prepared.domain.without_labels(),
+        transform,
+        columns,
+        max(config.batch_size, USUAL_BATCH),
+    )
+    mirrors = plan.transforms.second_view is mirror
+    record = {**plan.record, "inputs": recorded_inputs}
+    return replace(plan, record=record, teacher=Teacher(opened, config, mirrors, are_images(probe)))
+
+
+@contextmanager
+def _naming_the_teacher() -> Iterator[None]:
+    """In this context errors about the model or its architecture are about the teacher."""
+    try:
+        yield
+    except UserError as error:
+        problem, other_network, _ = str(error).partition(". Give the `arch`")
+        if other_network:
+            problem += ". As `teacher` pass a run directory or hf:NAME, or in Python the network itself"
+        raise UserError(problem.replace("`arch`", "`teacher`").replace("`model` must", "`teacher` must")) from error
+
+
+def _open(teacher: Any, config: AdaptConfig, classes: Sequence[str]) -> Source:
+    if not isinstance(teacher, str):
+        return Source(module=require_network(teacher))
+    library = teacher.partition(":")[0]
+    if library not in LIBRARIES:
+        return open_checkpoint(teacher, advice="in Python pass the network itself as `teacher`")
+    names = None
+    if library == "open_clip" and [*classes] != numbered(len(classes)):
+        names = [*classes]
+    network, names = load_named(teacher, names, config.allow_download)
+    return Source(teacher, module=network, names=names)
+
+
+def _refuse_the_model_itself(network: nn.Module, model: nn.Module) -> None:
+    tensors = [*network.state_dict().values()]
+    tensors_of_model = [*model.state_dict().values()]
+    if len(tensors) != len(tensors_of_model):
+        return
+    if all(map(_equal, tensors, tensors_of_model)):
+        raise UserError(
+            "`teacher` is the model itself, which has no second opinion; pass another model, or leave it out"
+        )
+
+
+def _equal(first: Tensor, second: Tensor) -> bool:
+    return first.shape == second.shape and torch.equal(first.cpu(), second.cpu())
+
+
+def _prepared(plan: Plan, source: Source, network: nn.Module) -> PreparedImages[PredictConfig]:
+    """The target as the teacher gets it: by its own preprocessing, or by the model's where its own is unknown."""
+    config = plan.config
+    settings = PredictConfig(quiet=True, pixel_range=config.pixel_range, bands=config.bands)
+    resolved, _ = resolve(settings, facts_of(settings, source))
+    transform_rule = UNDECIDED.completed_by(network)
+    is_known = preprocessing_by(dict(resolved), transform_rule.preprocessing) is not None
+    if not is_known and not plan.target.holds_tensors:
+        transform = plan.transforms.evaluation
+        transform_rule = TransformRule(transforms=Transforms(transform, transform))
+        plan.progress.line("the preprocessing of the teacher is unknown: images are prepared as for the model")
+    prepared = prepare(settings, source, network, plan.target, transform_rule)
+    plan.progress.lines(f"teacher: {note}" for note in prepared.notes)
+    return prepared
+
+
+def _tried(network: nn.Module, probe: Batch) -> tuple[Classifier, Tensor]:
+    """The teacher as a classifier, and its logits for a few images."""
+    try:
+        model = as_classifier(network, None, probe)
+        with evaluating(model), torch.no_grad():
+            logits, _ = model.predict(to_device(probe, next(model.parameters()).device))
+    except (RuntimeError, UserError) as error:
+        shape = shape_text(probe)
+        raise UserError(f"the `teacher` cannot predict images {shape} ({one_line(error)}); pass another one") from error
+    return model, logits
+
+
+def _columns(teacher: ModelClasses, classes: Sequence[str], show: Show) -> list[int]:
+    """For each class of the model the class of the teacher with this name, or with this number."""
+    num_classes = len(classes)
+    labels = labels_by_name(classes, teacher.aliases)
+    if len({*labels.values()}) == num_classes:
+        return [labels[name] for name in classes]
+    if teacher.num_classes != num_classes:
+        raise UserError(
+            f"the `teacher` has {teacher.num_classes} classes, the model {num_classes}, and not all of these have a "
+            "name that the teacher knows; pass a teacher with the classes of the model"
+        )
+    if labels:
+        missing = next(name for name in classes if name not in labels)
+        raise UserError(
+            f"the `teacher` has other classes than the model: none is named {missing!r}; pass a teacher with the "
+            "classes of the model"
+        )
+    show(
+        f"no class of the model has a name that the teacher knows: their {num_classes} classes are taken to be in the "
+        "same order"
+    )
+    return [*range(num_classes)]
