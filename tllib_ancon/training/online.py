@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW
 
-from tllib_ancon.data.batches import Batch, are_images, concatenated, num_rows, tree_map
+from tllib_ancon.data.batches import Batch, are_images, concatenated, form_of, num_rows, shape_text, tree_map
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.models.batch_norm import HALF, mixing_weight
 from tllib_ancon.models.calling import called, output_for
@@ -123,6 +123,11 @@ class Online(nn.Module):
         self.source = copy.deepcopy(self.state_dict())
         self.anchors = copy.deepcopy(self.parameters_adapted)
 
+    def train(self, mode: bool = True) -> "Online":
+        """Note the mode of the program around this module. The modes of the layers are those of the method."""
+        self.training = mode
+        return self
+
     def _require_layers(self) -> None:
         if self.stream.trains and not self.parameters_adapted:
             kind = "normalisation"
@@ -210,8 +215,13 @@ class Online(nn.Module):
 
     def _predict_and_collect(self, batch: Batch) -> Any:
         """Predict a few samples by the moving estimate, and adapt to them once there are enough."""
+        if self.collected and form_of(batch) != form_of(self.collected[0]):
+            raise UserError(
+                f"a batch of shape {shape_text(batch)} comes after {shape_text(self.collected[0])}, and batches below "
+                f"{ENOUGH_SAMPLES} samples are learnt from together; resize images to one size"
+            )
         outputs = self._outputs(batch)
-        self.collected.append(batch)
+        self.collected.append(tree_map(torch.clone, batch))  # the caller may reuse the memory for the next frame
         if sum(map(num_rows, self.collected)) >= ENOUGH_SAMPLES:
             samples = concatenated(self.collected)
             self.collected = []
