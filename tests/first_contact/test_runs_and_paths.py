@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from tests.networks import CLASSES, PIXELS, PREPROCESSING, QUICK, Net
+from tests.refusals import one_line
 from tllib_ancon import adapt, evaluate, predict
 from tllib_ancon.cli.main import main
 from tllib_ancon.data.answers import read_answers
@@ -160,3 +161,13 @@ def test_a_stopped_run_says_what_continues_it(log, tmp_path):
     line = "the same command continues" if log else "in memory alone, and begins again; with `log` the same call would"
     with pytest.raises(Interrupted, match=line):
         adapt(Net(), PIXELS, method="self-training", augment=stop, **PREPROCESSING, **QUICK, **settings)
+
+
+def test_a_folder_of_another_program_keeps_its_configuration(tmp_path):
+    record = tmp_path / "config.json"
+    record.write_text('{"model_type": "vit"}')
+    settings = {"method": "adabn", **PREPROCESSING, **QUICK}
+    with one_line(r"config.json is no record of a run, .*choose another `log`"):
+        adapt(Net(), PIXELS, log=tmp_path, **settings)
+    assert record.read_text() == '{"model_type": "vit"}'
+    adapt(Net(), PIXELS, log=tmp_path / "run", **settings)

@@ -147,9 +147,15 @@ class RunDirectory(MemoryRun):
         return files.read_json(self.path / CONFIG, advice=RESTORE)
 
     def recorded_settings(self) -> Record:
-        if self._has(CONFIG):
-            return _read(self.path / CONFIG)
-        return {}
+        if not self._has(CONFIG):
+            return {}
+        recorded = _read(self.path / CONFIG)
+        if "versions" not in recorded:
+            raise UserError(
+                f"{self.path / CONFIG} is no record of a run, and this run would replace it; choose another `log`, "
+                "such as a new folder"
+            )
+        return recorded
 
     @on_main
     def metrics(self) -> list[Metrics]:
