@@ -100,6 +100,19 @@ def test_answers_in_the_order_of_the_questions_give_an_interval(words, dark, tra
     assert read_json(found)["accuracy"] <= lower
 
 
+def test_labels_in_a_file_of_questions_stay(words, tmp_path, capsys):
+    file = tmp_path / "ask.csv"
+    again = [*words, "--questions", str(file)]
+    assert main(again) == main(again) == 0
+    labelled = "".join(f"{line}red\n" for line in file.read_text().splitlines()[1:])
+    file.write_text(labelled)
+    for command in (again, [*again, "--answers", str(file)]):
+        assert main(command) == 2
+        assert "may hold labels" in capsys.readouterr().err
+        assert file.read_text() == labelled
+    assert main([*words, "--answers", str(file)]) == 0
+
+
 @pytest.mark.parametrize("method", ["ancon-auto", "tent"])
 def test_adapt_tells_what_assess_tells_of_its_source_model(trained, root, dark, tmp_path, method):
     """Without an influence on the run; the report and the model card have the same lines."""

@@ -14,7 +14,7 @@ from tllib_ancon.certificate.model_pair import ModelPair
 from tllib_ancon.certificate.session import Comparison, Session
 from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.config.predict import PredictConfig
-from tllib_ancon.data.answers import COLUMNS, Answer, opaque, read_answers
+from tllib_ancon.data.answers import Answer, opaque, read_answers
 from tllib_ancon.data.domain import Domain, checked_classes, numbered
 from tllib_ancon.data.images import jpeg
 from tllib_ancon.data.labels import counted_from_one
@@ -26,7 +26,7 @@ from tllib_ancon.measures.disagreement import Side
 from tllib_ancon.models.class_names import class_names_of
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.extras import require
-from tllib_ancon.runtime.text import csv_text, say
+from tllib_ancon.runtime.text import say
 from tllib_ancon.runtime.types import Options
 from tllib_ancon.training.devices import restoring_state
 from tllib_ancon.training.files import write_bytes
@@ -34,7 +34,7 @@ from tllib_ancon.training.not_finite import require_predictions
 from tllib_ancon.training.predict import predict
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.source import Model
-from tllib_ancon.training.teaching import image_names
+from tllib_ancon.training.teaching import image_names, write_questions
 
 
 def certify_run(config: CertifyConfig) -> None:
@@ -66,14 +66,12 @@ def certify_run(config: CertifyConfig) -> None:
 def _write_questions(session: Session, file: Path) -> None:
     """Write the open questions as a table, and copies of their images beside it, whose names tell no class."""
     folder = file.with_name(f"{file.stem}-images")
+    questions = {number: session.asked(number) for number in range(len(session.answers), len(session))}
+    names = {number: f"{number + 1:06}-{opaque(question.name)}" for number, question in questions.items()}
+    write_questions(file, [f"{folder.name}/{name}" for name in names.values()])
     folder.mkdir(exist_ok=True)
-    rows = [COLUMNS]
-    for number in range(len(session.answers), len(session)):
-        question = session.asked(number)
-        copy = folder / f"{number + 1:06}-{opaque(question.name)}"
-        write_bytes(copy, jpeg(session.image(question.position)))
-        rows.append([f"{folder.name}/{copy.name}", ""])
-    write_bytes(file, csv_text(rows).encode())
+    for number, question in questions.items():
+        write_bytes(folder / names[number], jpeg(session.image(question.position)))
 
 
 def certify(  # noqa: PLR0913

@@ -176,7 +176,10 @@ def _assess(config: AssessConfig) -> None:
     assessment = assess(config=config)
     print(assessment)
     if config.questions:
-        say(f"next: write labels into {config.questions}, then repeat the command with --answers {config.questions}")
+        say(
+            f"next: write labels into {config.questions}, then repeat the command with --answers {config.questions} in "
+            "place of --questions"
+        )
     elif not config.answers:
         say("next: repeat the command with --questions FILE, which lists images to label")
     if config.json_file:

@@ -14,7 +14,6 @@ from torch import nn
 
 from tllib_ancon.config.assess import AssessConfig
 from tllib_ancon.config.settings import settings_of_call
-from tllib_ancon.data.answers import COLUMNS
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.labels import Labels
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
@@ -27,12 +26,11 @@ from tllib_ancon.models.batch_norm import HALF, estimated_statistics, has_statis
 from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.models.copies import copy_of, recording_gradients
 from tllib_ancon.runtime.errors import UserError
-from tllib_ancon.runtime.text import Shown, counted, csv_text
+from tllib_ancon.runtime.text import Shown, counted
 from tllib_ancon.runtime.types import Metrics, Record
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.epoch_scores import scores_under_dropout
 from tllib_ancon.training.evaluate import source_accuracy, source_line
-from tllib_ancon.training.files import write_bytes
 from tllib_ancon.training.inference import Outputs, predict_domain
 from tllib_ancon.training.mirroring import shifted
 from tllib_ancon.training.model_classes import in_the_models_order
@@ -41,7 +39,7 @@ from tllib_ancon.training.predict import Predictor
 from tllib_ancon.training.probing import probe_of
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.source import Model
-from tllib_ancon.training.teaching import certifying_positions, image_names, labels_of_answers
+from tllib_ancon.training.teaching import certifying_positions, image_names, labels_of_answers, write_questions
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -137,8 +135,7 @@ def assess(
             labels = labels_of_answers(answers, all_images, root)[order]
         if requested.questions is not None:
             names = image_names(all_images, root)
-            rows = [COLUMNS, *([names[position], ""] for position in order)]
-            write_bytes(Path(requested.questions), csv_text(rows).encode())
+            write_questions(Path(requested.questions), [names[position] for position in order])
         return replace(
             _assessed(passes, all_images.subset(positions), statistics, labels), source_accuracy=accuracy_on_source
         )

@@ -4,6 +4,7 @@ The run's seed draws the images that train, before any label is read. So a longe
 role.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tllib_ancon.config.adapt import AdaptConfig
-from tllib_ancon.data.answers import read_answers
+from tllib_ancon.data.answers import COLUMNS, read_answers
 from tllib_ancon.data.domain import Domain, checked_classes
 from tllib_ancon.data.labels import Labels, counted_from_one
 from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.text import csv_text
 from tllib_ancon.runtime.types import Record
+from tllib_ancon.training.files import write_bytes
 from tllib_ancon.training.progress import Progress
 
 TAUGHT_SHARE = 0.5
@@ -58,6 +61,18 @@ def labels_of_answers(answers: Any, images: Domain, root: str | None) -> Labels:
         if isinstance(answer, int):
             classes[position] = answer
     return classes
+
+
+def write_questions(file: Path, paths: Sequence[str]) -> None:
+    """Write the images to label as a table; a file of the same name that may hold labels is an error."""
+    rows = [COLUMNS, *([path, ""] for path in paths)]
+    content = csv_text(rows).encode()
+    if file.exists() and file.read_bytes() != content:
+        raise UserError(
+            f"`questions={file}` exists and may hold labels, which would be lost; read them with `answers={file}`, "
+            "without `questions`, or give another file"
+        )
+    write_bytes(file, content)
 
 
 def taught_labels(
