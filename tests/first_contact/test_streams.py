@@ -63,7 +63,7 @@ def test_small_batches_of_several_sizes_get_a_line_and_its_advice_leads_on():
     adapting = online(classifier())
     frames = [torch.randn(1, 3, 8 + number % 2, 8) for number in range(80)]
     adapting(frames[0])
-    with one_line(r"shape \(1, 3, 9, 8\) comes after \(1, 3, 8, 8\).*; resize images to one size"):
+    with one_line(r"shape \(1, 3, 9, 8\) comes after \(1, 3, 8, 8\).*; convert images to one size"):
         adapting(frames[1])
     for frame in frames:
         adapting(nn.functional.interpolate(frame, (8, 8)))

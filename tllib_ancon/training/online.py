@@ -218,7 +218,7 @@ class Online(nn.Module):
         if self.collected and form_of(batch) != form_of(self.collected[0]):
             raise UserError(
                 f"a batch of shape {shape_text(batch)} comes after {shape_text(self.collected[0])}, and batches below "
-                f"{ENOUGH_SAMPLES} samples are learnt from together; resize images to one size"
+                f"{ENOUGH_SAMPLES} samples are learnt from together; convert images to one size"
             )
         outputs = self._outputs(batch)
         self.collected.append(tree_map(torch.clone, batch))  # the caller may reuse the memory for the next frame
