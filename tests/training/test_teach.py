@@ -74,6 +74,20 @@ def test_only_images_that_did_not_teach_certify(with_directory, tmp_path):
     assert list(session.test.outcomes) == outcomes[asked].tolist()
 
 
+def test_labels_of_other_images_do_not_certify():
+    result = taught()
+    for labels in (LABELS[:30], [*LABELS, *LABELS]):
+        with one_line(r"`labels` are int64 of shape \(\d+,\); expected for each of 48 images a class"):
+            result.certify(labels, workers=0)
+
+
+@pytest.mark.parametrize("classes", [["red"] * 3, ["red", "green"], ["red", "green", "blue", "black"]])
+def test_a_certificate_has_a_name_for_each_class(classes):
+    images = torch.randn(IMAGES, 3, 4, 4)
+    with one_line(r"`classes` has \d different names and the models have 3 classes"):
+        tllib_ancon.certify(small.network(), small.network(), images, classes=classes, workers=0)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

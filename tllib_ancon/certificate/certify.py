@@ -146,6 +146,11 @@ def _comparison(
             f"the source model has {num_classes[0]} classes and the adapted model {num_classes[1]}; pass two models of "
             "the same classes"
         )
+    if classes and len(set(classes)) != num_classes[0]:
+        raise UserError(
+            f"`classes` has {len(set(classes))} different names and the models have {num_classes[0]} classes; give a "
+            "name for each class"
+        )
     names = [str(index) for index in start.indices]
     if start.paths is not None:
         names = list(start.paths)

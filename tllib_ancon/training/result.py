@@ -7,14 +7,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 from numpy.typing import ArrayLike
 from torch import nn
 
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.certify import CertifyConfig
-from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.tensors import on_cpu
+from tllib_ancon.data.domain import Domain, checked_classes
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.runtime.text import Shown
 from tllib_ancon.runtime.types import Metrics, Options, Record
@@ -76,12 +74,15 @@ class AdaptationResult(Shown):
 
         Returns: a session, as :func:`tllib_ancon.certify` does
         """
-        positions = certifying_positions(self._recorded, len(self._origin.target))
-        answers = labels
+        target = self._origin.target
+        positions = certifying_positions(self._recorded, len(target))
+        answers: Any = labels
         if labels is not None and "taught" in self._recorded:
-            answers = np.asarray(on_cpu(labels))[positions]
+            names = target.classes
+            checked_labels = checked_classes("`labels`", labels, len(target), len(names), unknown=True, names=names)
+            answers = checked_labels[positions]
         if self.config.log is None:
-            return self._certify_in_memory(answers, self._origin.target.subset(positions), settings)
+            return self._certify_in_memory(answers, target.subset(positions), settings)
         return self._certify_in_its_run(answers, settings)
 
     def _certify_in_memory(self, answers: Any, images: Domain, settings: Options) -> Session:
