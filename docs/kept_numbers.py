@@ -72,6 +72,7 @@ def sentences() -> dict[str, list[str]]:
     current, parts = runs("ablation/current"), runs("ablation/parts")
     found, others = runs("left_out"), runs("left_out_networks")
     whole_domains = runs("ablation/office31_224")
+    of_other_makers = emoji().query("family == 'another maker'")
     prior = beside(found, "ancon-auto, true prior", "ancon-auto").replace("+", "")
     gains = [beside(found, "ancon-auto", other) for other in ("self-training", "ancon")]
     networks = pd.concat([runs("ablation/networks"), others.query("variant == 'self-training'")])
@@ -85,6 +86,7 @@ def sentences() -> dict[str, list[str]]:
         beside(whole_domains, "ancon", "self-training"),
         *(beside(whole_domains, method, "shot") for method in ("ancon-auto", "shot+ancon-auto")),
         beside(runs("ablation/office31_128_equal"), "shot+ancon-auto, equal classes", "shot"),
+        *(beside(of_other_makers, "ancon-auto", method) for method in ("self-training", "shot")),
         beside(parts, "ancon-auto", "ancon-auto, no votes"),
         after_scripts("ancon"),
     ]
@@ -276,12 +278,12 @@ def of_other_networks(part: str, beside: str) -> str:
     return over_corruptions(study(RESULTS / "better_labels.csv", part), beside)
 
 
-def of_emoji() -> str:
-    """Pictures of emoji by the source's maker, and by others; standard errors over pairs of makers."""
+def emoji() -> pd.DataFrame:
+    """Runs on pictures of emoji, as two families: by the maker of the source's pictures, and by another one."""
     found = runs("emoji")
     makers = found.pair.str.split("-")
-    kinds = (makers.str[0] == makers.str[1]).map({True: "the same maker", False: "another maker"})
-    return table.markdown_of(found.assign(family=kinds), unit=["pair"])
+    families = (makers.str[0] == makers.str[1]).map({True: "the same maker", False: "another maker"})
+    return found.assign(family=families)
 
 
 def of_all_networks() -> str:
@@ -340,7 +342,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "better_labels_two_views": lambda: table.markdown_of(of_two_views(), "ancon-auto"),
     "better_labels_networks": lambda: of_other_networks("networks", "ancon-auto"),
     "better_labels_step": lambda: table.markdown_of(of_the_whole_rate(), "ancon-auto"),
-    "emoji": of_emoji,
+    "emoji": lambda: table.markdown_of(emoji()),
     "better_labels_step_networks": of_all_networks,
     "better_labels_step_epochs": lambda: of_cells("many_epochs_again", "ancon-auto", AT_WHOLE_RATE),
     "better_labels_whole_rate": lambda: better_labels(
