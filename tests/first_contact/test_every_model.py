@@ -311,26 +311,6 @@ def test_weights_of_another_type_come_back_in_it(kind):
     assert predict(result, PIXELS, **PREPROCESSING).probabilities.shape == (IMAGES, 4)
 
 
-@pytest.mark.parametrize("in_place", [False, True])
-def test_a_compiled_model_keeps_its_backend(in_place):
-    calls = []
-
-    def backend(graph, inputs):
-        calls.append(len(inputs))
-        return graph.forward
-
-    torch._dynamo.reset()
-    model = Net()
-    if in_place:
-        model.compile(backend=backend)
-    else:
-        model = torch.compile(model, backend=backend)
-    result = adapted(NETWORKS["plain"], model, method="adabn").model
-    assert not calls
-    result(normalised()[:2])
-    assert calls
-
-
 def test_a_model_of_ddp_comes_back_in_ddp(tmp_path):
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
@@ -435,74 +415,6 @@ def test_a_fixed_number_of_images_is_named(build, call):
         call(build(), PIXELS[:10], batch_size=8, **PREPROCESSING)
     with one_line("images of shape .2, 3, 32, 32.*it takes 4 images at once"):
         predict(build(), PIXELS[:10], batch_size=4, **PREPROCESSING)
-
-
-@pytest.mark.parametrize("method", ["self-training", "adabn"])
-def test_a_compiled_forward_is_copied_and_compiled_again(method):
-    calls = []
-
-    def backend(graph, inputs):
-        calls.append(len(inputs))
-        return graph.forward
-
-    torch._dynamo.reset()
-    model = Net()
-    model.forward = torch.compile(model.forward, backend=backend)
-    result = adapted(NETWORKS["plain"], model, method=method).model
-    plain = adapted(NETWORKS["plain"], Net(), method=method).model
-    assert all(map(torch.equal, result.state_dict().values(), plain.state_dict().values()))
-    assert not calls
-    result(normalised()[:2])
-    assert calls
-
-
-@pytest.mark.parametrize("method", ["self-training", "adabn"])
-def test_a_forward_that_calls_the_original_gets_a_line(method):
-    model = Net()
-    parts = [model.body, model.head]
-    model.forward = lambda images: parts[1](parts[0](images))
-    line = "calls Sequential of this very object.*write it as a method in the class of the model"
-    with one_line(line):
-        adapted(NETWORKS["plain"], model, method=method)
-    with one_line(line):
-        online(model, method="tent")(normalised())
-    assert model.body[0]._forward_pre_hooks == {}
-
-
-class Hooked(Net):
-    """Its features come from a hook, which is a function that stores them in this object or in a dict of it."""
-
-    def __init__(self, stores_in_dict):
-        super().__init__()
-        features = {}
-        self.features = features
-        if stores_in_dict:
-            self.body.register_forward_hook(lambda module, inputs, output: features.update(body=output))
-        else:
-            self.body.register_forward_hook(lambda module, inputs, output: self.features.update(body=output))
-
-    def forward(self, images):
-        self.body(images)
-        return self.head(self.features["body"])
-
-
-def forward_of_the_object():
-    model = Net()
-    class_forward = model.forward
-    model.forward = lambda images: class_forward(images)
-    return model
-
-
-@pytest.mark.parametrize("build", [partial(Hooked, True), partial(Hooked, False), forward_of_the_object])
-def test_functions_that_hold_the_model_are_copied_with_it(build):
-    model = build()
-    predict(model, PIXELS, **PREPROCESSING, workers=0)
-    for method in ("self-training", "adabn"):
-        result = adapted(NETWORKS["plain"], model, method=method).model
-        plain = adapted(NETWORKS["plain"], Net(), method=method).model
-        for tensor, expected in zip(result.state_dict().values(), plain.state_dict().values(), strict=True):
-            torch.testing.assert_close(tensor, expected)
-        torch.testing.assert_close(result(normalised()), plain(normalised()))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64])

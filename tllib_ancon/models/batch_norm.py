@@ -271,6 +271,6 @@ def _layers_with_statistics(model: nn.Module) -> list[BATCH_NORMS]:
 
 
 def require_batch_statistics(model: nn.Module, batch_size: int) -> None:
-    """Raise an error for a step of one image, of which batch-norm of vectors has no statistics."""
+    """Raise an error for a step of one image: batch-norm of vectors cannot estimate statistics from it."""
     if batch_size == 1 and any(isinstance(module, nn.BatchNorm1d) for module in model.modules()):
         raise UserError(ONE_VALUE)

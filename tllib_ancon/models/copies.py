@@ -79,8 +79,9 @@ def copy_of(model: Network) -> Network:
 
 
 def _rebind(functions: MutableMapping[Any, Any], memo: dict[int, Any]) -> None:
-    """Let functions that a copied module holds reach the copy: ``deepcopy`` shares them with the original, whose parts
-    may be in their closures, as in ``layer.register_forward_hook(lambda *call: setattr(self, "features", call[2]))``.
+    """Replace functions whose closure holds parts of the original by functions that hold those of the copy.
+
+    ``deepcopy`` shares them with the original, such as a hook ``lambda *call: setattr(self, "features", call[2])``.
     """
     for name, function in functions.items():
         if isinstance(function, FunctionType):
@@ -88,7 +89,7 @@ def _rebind(functions: MutableMapping[Any, Any], memo: dict[int, Any]) -> None:
 
 
 def _rebound(value: Any, memo: dict[int, Any]) -> Any:
-    """The copy of what a function's closure holds; the same object where nothing in it is of the copied model."""
+    """A value in a closure, with the parts of the original replaced by those of the copy."""
     if isinstance(value, MethodType) and id(value.__self__) in memo:
         return MethodType(value.__func__, memo[id(value.__self__)])
     if not isinstance(value, FunctionType):

@@ -170,8 +170,11 @@ def _say_other_names(target: Domain, classes: ModelClasses, show: Show) -> None:
 
 
 def _matched_to_its_dataset(target: Domain, classes: ModelClasses, show: Show) -> Domain:
-    """Images whose labels are the ``targets`` of their dataset, as torchvision's ``ImageFolder`` has them, in the order
-    of the model's classes if the names of both show it; other images as :func:`_relabelled` has them."""
+    """Images with their labels in the order of the model's classes, by the names of both.
+
+    The labels must be the ``targets`` of the dataset, as in torchvision's ``ImageFolder``. Other images are passed to
+    :func:`_relabelled`.
+    """
     dataset: Any = getattr(target.images, "dataset", None)
     indices: Any = slice(None)
     if isinstance(dataset, Subset):

@@ -46,8 +46,8 @@ class Passes:
         return outputs._replace(logits=mean_prediction(outputs.logits, mirrored.logits))
 
     def for_method(self, needs_all: bool) -> Outputs:
-        """Predictions for a method, on all images to adapt on or on the sample. Without a hold-out, those that scored
-        the epoch serve where they are of these images."""
+        """Predictions for a method, on all images to adapt on or on the sample. Without a hold-out, the predictions
+        that scored the epoch are used if they are of these images."""
         scored_serve = self.loaders.num_held_out == 0
         if needs_all and scored_serve and "target" in self._outputs_by_name:
             return self.target()

@@ -89,7 +89,8 @@ def pretrain(config: PretrainConfig) -> Record:
 
 
 def _number_of_classes(source: Domain) -> str:
-    """How many classes labels without names give, and those that no image has: one wrong label adds many."""
+    """A line about the number of classes of labels without names, and about labels that no image has. One wrong label
+    adds many classes."""
     line = f"{source.num_classes} classes: the largest label is {source.num_classes - 1}"
     labels = {*map(str, source.labels if source.labels is not None else ())}
     missing = [name for name in source.classes if name not in labels]
