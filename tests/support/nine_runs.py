@@ -1,0 +1,189 @@
+"""Nine small adaptations whose weights and metrics must not change while the code is rearranged.
+
+Record before a change, compare after it::
+
+    python -m tests.support.nine_runs record nine.json
+    python -m tests.support.nine_runs compare nine.json           # exit status 1 if any run differs
+    python -m tests.support.nine_runs compare nine.json gce shot  # some of the runs
+
+A record holds a digest of all weights and buffers, and the numbers of each epoch but for its speed. It is valid on the
+machine, and with the PyTorch, that made it. Metrics that only one side has are listed, and are no difference.
+
+"rate-of-1" is the default method with ``lr=1.0``, a hundred times SGD's default, without the fitted rate. "default"
+stores a run directory. "two-processes" reads image files and runs on the command line.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+from PIL import Image
+from torch import nn
+
+import tllib_ancon
+
+CLASSES = 4
+SIZE = 16
+MEAN = [0.5, 0.5, 0.5]
+STD = [0.25, 0.25, 0.25]
+PREPROCESSING = {"image_size": SIZE, "norm_mean": MEAN, "norm_std": STD}
+SETTINGS = {**PREPROCESSING, "epochs": 2, "batch_size": 16, "seed": 0, "threads": 1, "workers": 0, "quiet": True}
+IN_MEMORY = {
+    "gce": {"method": "gce+ancon"},
+    "shot": {"method": "shot"},
+    "nrc": {"method": "nrc+ancon"},
+    "adabn": {"method": "adabn"},
+    "elr": {"method": "elr"},
+    "rate-of-1": {"lr": 1.0},
+}
+NAMES = ("default", *IN_MEMORY, "teacher", "two-processes")
+OF_SPEED = ("second", "time", "speed")
+TWO_PROCESSES = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "--", "tllib_ancon", "adapt")
+
+
+def network():
+    """The untrained network, with batch-norm."""
+    torch.manual_seed(0)
+    first = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2)
+    second = nn.Conv2d(8, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.AdaptiveAvgPool2d(1)
+    return nn.Sequential(*first, *second, nn.Flatten(), nn.Linear(16, CLASSES))
+
+
+def generated_images(count, seed, is_target):
+    """Images (N, H, W, 3) of uint8 and classes (N,). A class is a frequency of horizontal stripes.
+
+    The target is darker, noisier and tinted, and half of it is the first class.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(count) % CLASSES
+    if is_target:
+        labels = torch.tensor([0, 0, 0, 0, 1, 1, 2, 3])[torch.arange(count) % 8]
+    phases = 6.28 * torch.rand(count, 1, generator=generator)
+    frequencies = 0.4 * (labels[:, None] + 1) + 0.12 * torch.randn(count, 1, generator=generator)
+    stripes = 0.5 + 0.3 * torch.sin(phases + frequencies * torch.arange(SIZE))
+    images = stripes[:, :, None, None].expand(count, SIZE, SIZE, 3)
+    noise = torch.randn(images.shape, generator=generator)
+    if is_target:
+        images = (0.9 * images + 0.3 * noise) * torch.tensor([1.0, 0.94, 0.88])
+    else:
+        images = images + 0.1 * noise
+    return (255 * images).clamp(0, 255).to(torch.uint8).numpy(), labels.tolist()
+
+
+def source_model(steps=60):
+    """The network, trained for a few steps without this package."""
+    images, labels = generated_images(128, seed=1, is_target=False)
+    inputs = (torch.from_numpy(images).permute(0, 3, 1, 2) / 255 - 0.5) / 0.25
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), torch.tensor(labels)).backward()
+        optimizer.step()
+    return model.eval()
+
+
+def run(name, folder):
+    """Weights and metrics of a run. The folder is empty."""
+    images, labels = generated_images(96, seed=2, is_target=True)
+    if name == "two-processes":
+        return run_in_two_processes(images, labels, folder)
+    settings = dict(IN_MEMORY.get(name, {}))
+    if name == "default":
+        settings["log"] = folder / "run"
+    if name == "teacher":
+        settings["teacher"] = source_model(steps=120)
+    result = tllib_ancon.adapt(source_model(), images, labels=labels, **SETTINGS, **settings)
+    return result.model.state_dict(), result.metrics
+
+
+def run_in_two_processes(images, labels, folder):
+    for number, (image, label) in enumerate(zip(images, labels, strict=True)):
+        path = folder / "images" / str(label) / f"{number:02}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(path)
+    torch.save(source_model().state_dict(), folder / "source.pth")
+    words = [folder / "images", "--model", f"{__spec__.name}:network", "--checkpoint", folder / "source.pth"]
+    words += ["--image-size", SIZE, "--norm-mean", *MEAN, "--norm-std", *STD, "--log", folder / "run"]
+    words += ["--epochs", 2, "--batch-size", 8, "--seed", 0, "--threads", 1, "--workers", 0, "--quiet"]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", *TWO_PROCESSES, *map(str, words)]
+    subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
+    lines = (folder / "run" / "metrics.jsonl").read_text().splitlines()
+    weights = torch.load(folder / "run" / "checkpoints" / "best.pth", weights_only=True)
+    return weights, [json.loads(line) for line in lines]
+
+
+def digest(weights):
+    total = hashlib.sha256()
+    for key in sorted(weights):
+        total.update(key.encode())
+        total.update(weights[key].contiguous().numpy().tobytes())
+    return total.hexdigest()
+
+
+def numbers_of(metrics):
+    """Each number of an epoch by its name; those of a list by name and position."""
+    numbers = {}
+    for name, value in metrics.items():
+        values = {name: value}
+        if isinstance(value, (list, tuple)):
+            values = {f"{name}[{position}]": item for position, item in enumerate(value)}
+        numbers |= {key: repr(item) for key, item in values.items() if isinstance(item, (int, float))}
+    return {name: number for name, number in numbers.items() if not any(word in name for word in OF_SPEED)}
+
+
+def record(name):
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        weights, metrics = run(name, Path(folder))
+    return {"weights": digest(weights), "epochs": [numbers_of(epoch) for epoch in metrics]}
+
+
+def differences(before, after):
+    """Differences of two records, and what only one of them has."""
+    different = [] if before["weights"] == after["weights"] else ["weights"]
+    if len(before["epochs"]) != len(after["epochs"]):
+        different.append(f"{len(before['epochs'])} and {len(after['epochs'])} epochs")
+    only_one = set()
+    for number, (old, new) in enumerate(zip(before["epochs"], after["epochs"], strict=False)):
+        common = sorted(old.keys() & new.keys())
+        different += [f"epoch {number} {key} {old[key]} → {new[key]}" for key in common if old[key] != new[key]]
+        only_one |= {f"{key} is gone" for key in old.keys() - new.keys()}
+        only_one |= {f"{key} is new" for key in new.keys() - old.keys()}
+    return different, sorted(only_one)
+
+
+def compare(name, before):
+    """Print whether a run is the recorded one."""
+    try:
+        different, only_one = differences(before, record(name))
+    except Exception as error:  # the other runs are still compared
+        different, only_one = [f"{type(error).__name__}: {error}"], []
+    notes = "".join(f" ({note})" for note in only_one)
+    print(f"{name}: {'; '.join(different) or 'equal'}{notes}", flush=True)
+    return not different
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("action", choices=["record", "compare"])
+    parser.add_argument("file", type=Path)
+    parser.add_argument("names", nargs="*", default=NAMES, metavar="NAME", help=f"Runs to make: {', '.join(NAMES)}.")
+    arguments = parser.parse_args()
+    if arguments.action == "record":
+        arguments.file.write_text(json.dumps({name: record(name) for name in arguments.names}, indent=1) + "\n")
+        return 0
+    recorded = json.loads(arguments.file.read_text())
+    equal = [compare(name, recorded[name]) for name in arguments.names]
+    return 0 if all(equal) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
