@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic.fields import FieldInfo
 
 from tllib_ancon.config.settings import Settings, settings_of
-from tllib_ancon.runtime.errors import UserError, one_line, unknown_name
+from tllib_ancon.runtime.errors import BadSetting, UserError, named, one_line, unknown_name
 from tllib_ancon.runtime.types import Options
 
 if TYPE_CHECKING:
@@ -89,7 +89,8 @@ def register(name: str, *, composes: Collection[str] = (), **unknown: Any) -> Ca
     if unknown:
         raise UserError(
             f"method {name}: `{next(iter(unknown))}` is no argument of register. Make options attributes of the class, "
-            f"such as `q: float = methods.option(0.8, help=...)`; {_PAGE}"
+            "such as `q: float = methods.option(0.8, help=...)`",
+            f"{_PAGE}",
         )
     if not _is_well_formed(name):
         raise UserError(f"method name {name!r}: expected small letters, digits and dashes")
@@ -102,7 +103,7 @@ def register(name: str, *, composes: Collection[str] = (), **unknown: Any) -> Ca
         _require_default_targets(name, method, composes)
         is_taken = name in REGISTERED and _definition(REGISTERED[name].method) != _definition(method)
         if name in COMPOSITIONS or is_taken:
-            raise UserError(f"method name {name!r} is taken; choose another one")
+            raise UserError(f"method name {name!r} is taken", "choose another one")
         _check_options(name, method.Options)
         REGISTERED[name] = _Registration(method, composes)
         return method
@@ -126,7 +127,8 @@ def _require_method(name: str, method: Any) -> None:
     if not (isinstance(method, type) and issubclass(method, _base_class())):
         raise UserError(
             f"method {name}: {getattr(method, '__name__', method)} is no subclass of methods.Method. Make it a class "
-            f"whose objective is the loss; {_PAGE}"
+            "whose objective is the loss",
+            f"{_PAGE}",
         )
 
 
@@ -135,8 +137,8 @@ def _require_default_targets(name: str, method: type[Method], composes: Collecti
     replacing = [composition for composition in composes if composition != "elr"]
     if replacing and method.targets is not _base_class().targets:
         raise UserError(
-            f"method {name}: {' and '.join(replacing)} would replace the class's own `targets`; leave them out of "
-            "`composes`"
+            f"method {name}: {' and '.join(replacing)} would replace the class's own {named('targets')}",
+            f"leave them out of {named('composes')}",
         )
 
 
@@ -144,13 +146,18 @@ def _check_options(name: str, options: type[Settings]) -> None:
     base = _base_class()
     for option, field in settings_of(options).items():
         if option in signature(create).parameters:
-            raise UserError(f"method {name}: option `{option}` is the name of an argument of create; choose another")
+            raise UserError(
+                f"method {name}: option {named(option)} is the name of an argument of create", "choose another"
+            )
         if hasattr(base, option):
-            raise UserError(f"method {name}: option `{option}` is the name of an attribute of Method; choose another")
+            raise UserError(
+                f"method {name}: option {named(option)} is the name of an attribute of Method", "choose another"
+            )
         for registered_name, registration in REGISTERED.items():
             if settings_of(registration.method.Options).get(option, field).annotation != field.annotation:
                 raise UserError(
-                    f"method {name}: option `{option}` has another type than that of {registered_name}; rename it"
+                    f"method {name}: option {named(option)} has another type than that of {registered_name}",
+                    "rename it",
                 )
     options(**{option: field.default for option, field in settings_of(options).items()})
 
@@ -266,7 +273,7 @@ def create(
 def method_class(name: str) -> type[Method]:
     """The class of a method, or that of its composition with the base method."""
     if not isinstance(name, str):
-        raise UserError(f"`method` must be text, got {name!r}")
+        raise BadSetting(f"{named('method')} must be text, got {name!r}", setting="method")
     full_name = f"self-training+{name}" if name in COMPOSITIONS else name
     base, _, extra = full_name.partition("+")
     failure = _failure(base)
@@ -280,7 +287,9 @@ def method_class(name: str) -> type[Method]:
         offered = [
             offered_name for offered_name in names() if offered_name == base or offered_name.startswith(f"{base}+")
         ]
-        raise UserError(f"method {name!r} is not offered: {base} {COMPOSITIONS[extra]}; there is {', '.join(offered)}")
+        raise UserError(
+            f"method {name!r} is not offered: {base} {COMPOSITIONS[extra]}", f"there is {', '.join(offered)}"
+        )
     composition = REGISTERED[f"+{extra}"].method
     return _composed(composition, REGISTERED[base].method)  # type: ignore[arg-type]
 
@@ -301,7 +310,11 @@ def _require_options_of(name: str, options: Iterable[str]) -> None:
         if not readers:
             raise unknown_name(f"option of {name}", option, list(readable))
         plain_names = [method for method in readers if "+" not in method] or readers
-        raise UserError(f"`{option}` is an option of {' and '.join(plain_names[:2])}, not of {name}; leave it out")
+        raise BadSetting(
+            f"{named(option)} is an option of {' and '.join(plain_names[:2])}, not of {name}",
+            "leave it out",
+            setting=option,
+        )
 
 
 @cache
@@ -312,7 +325,7 @@ def _entry_points() -> dict[str, EntryPoint]:
     for entry in entry_points(group=ENTRY_POINT_GROUP):
         if entry.name in (*REGISTERED, *COMPOSITIONS, *by_name):
             warnings.warn(
-                f"method `{entry.name}` of package {_package(entry)} is left out: the name is taken", stacklevel=2
+                f"method {named(entry.name)} of package {_package(entry)} is left out: the name is taken", stacklevel=2
             )
         else:
             by_name[entry.name] = entry
@@ -325,7 +338,7 @@ def _failure(name: str) -> str | None:
     entry = _entry_points().get(name)
     if entry is None or name in REGISTERED:
         return None
-    where = f"method `{name}` of package {_package(entry)} cannot be used"
+    where = f"method {named(name)} of package {_package(entry)} cannot be used"
     try:
         entry.load()
     except Exception as error:

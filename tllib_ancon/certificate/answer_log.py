@@ -5,7 +5,7 @@ import zlib
 from contextlib import suppress
 from pathlib import Path
 
-from tllib_ancon.runtime.errors import UserError, reading
+from tllib_ancon.runtime.errors import UserError, named, reading
 from tllib_ancon.runtime.types import Record
 from tllib_ancon.training.files import write_bytes
 
@@ -28,10 +28,11 @@ class AnswerLog:
                 if recorded.get(name) == value:
                     continue
                 if name == "predictions":
-                    raise UserError(f"{self.path} holds answers about other predictions; move it away to start again")
+                    raise UserError(f"{self.path} holds answers about other predictions", "move it away to start again")
                 raise UserError(
-                    f"{self.path} was begun with `{name}` {recorded.get(name)}, not {value}: its settings cannot "
-                    "change once labels are known; give the same, or move the file away to start again"
+                    f"{self.path} was begun with {named(name)} {recorded.get(name)}, not {value}: its settings cannot "
+                    "change once labels are known",
+                    "give the same, or move the file away to start again",
                 )
         else:
             self.append(header)
@@ -44,7 +45,7 @@ class AnswerLog:
 
     def _entry(self, number: int, line: bytes) -> Record:
         where = f"{self.path}, line {number},"
-        with reading(where, "an answer", "; restore it from a copy, or move it away to start again"):
+        with reading(where, "an answer", "restore it from a copy, or move it away to start again"):
             entry: Record = dict(json.loads(line.decode(errors="surrogateescape")))
             entry.pop(CHECKSUM, None)
             if _line(entry) != line:

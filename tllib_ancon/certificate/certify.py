@@ -24,7 +24,7 @@ from tllib_ancon.data.pixels import Decoding
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.measures.disagreement import Side
 from tllib_ancon.models.class_names import class_names_of
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadSetting, UserError, named
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import say
 from tllib_ancon.runtime.types import Options
@@ -44,7 +44,7 @@ def certify_run(config: CertifyConfig) -> None:
     call resumes there. It writes ``RUN/certificate.json`` and ``RUN/checkpoints/certified.pth``.
     """
     if config.page:
-        require("`page`", "starlette", "uvicorn", extra="page")
+        require(named("page"), "starlette", "uvicorn", extra="page")
     with restoring_state(config.threads), ModelPair(config) as pair:
         session = pair.session()
         session.answer_all(_answers_of(config, pair, session.comparison))
@@ -143,13 +143,14 @@ def _comparison(
     num_classes = [predictions.probabilities.shape[1] for predictions in (start, end)]
     if num_classes[0] != num_classes[1]:
         raise UserError(
-            f"the source model has {num_classes[0]} classes and the adapted model {num_classes[1]}; pass two models of "
-            "the same classes"
+            f"the source model has {num_classes[0]} classes and the adapted model {num_classes[1]}",
+            "pass two models of the same classes",
         )
     if classes and len(set(classes)) != num_classes[0]:
-        raise UserError(
-            f"`classes` has {len(set(classes))} different names and the models have {num_classes[0]} classes; give a "
-            "name for each class"
+        raise BadSetting(
+            f"{named('classes')} has {len(set(classes))} different names and the models have {num_classes[0]} classes",
+            "give a name for each class",
+            setting="classes",
         )
     names = [str(index) for index in start.indices]
     if start.paths is not None:
@@ -171,7 +172,7 @@ def answers_of_labels(labels: npt.ArrayLike | None, comparison: Comparison) -> d
     if labels is None:
         return {}
     names = comparison.classes
-    checked_labels = checked_classes("`labels`", labels, len(comparison), len(names), unknown=True, names=names)
+    checked_labels = checked_classes(named("labels"), labels, len(comparison), len(names), unknown=True, names=names)
     return {position: label for position, label in enumerate(checked_labels.tolist()) if label >= 0}
 
 
@@ -204,7 +205,7 @@ def _answers_in_list(file: Path, pair: ModelPair, comparison: Comparison) -> dic
     listed_paths, labels = read_image_list(file, root, len(comparison.classes), True)
     paths = pair.images.paths
     if labels is None or paths is None:
-        raise UserError(f"`labels` {file}: expected a list with labels, and a run on files")
+        raise BadSetting(f"{named('labels')} {file}: expected a list with labels, and a run on files", setting="labels")
     label_of = dict(zip(listed_paths, labels.tolist(), strict=True))
     positions = comparison.disagreements.tolist()
     return {position: label_of[paths[position]] for position in positions if paths[position] in label_of}

@@ -21,7 +21,7 @@ from tllib_ancon.data.labels import Labels
 from tllib_ancon.data.layouts.hugging_face import HUGGING_FACE
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.loading import IMAGENET
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadImages, UserError, named
 from tllib_ancon.runtime.types import Record
 from tllib_ancon.training import inputs
 from tllib_ancon.training.card import write_card
@@ -59,15 +59,17 @@ class ModelPair:
         self.directory = _adaptation_in(config.run)
         self.recorded = self.directory.config()
         if not self.directory.finished:
-            raise UserError(f"the run in {self.directory.path} is not finished; give its command again first")
+            raise UserError(f"the run in {self.directory.path} is not finished", "give its command again first")
         if images is None and config.root is None:
             run = f"the run in {self.directory.path}"
             root = self.recorded.get("root")
             if root is None:
-                raise UserError(f"{run} does not know where its images are; give their folder as `root`")
+                raise UserError(f"{run} does not know where its images are", f"give their folder as {named('root')}")
             is_on_disk = not str(self.recorded.get("data")).startswith(HUGGING_FACE)
             if is_on_disk and not Path(root).exists():
-                raise UserError(f"the images of {run} are gone: there is no {root}; give their folder as `root`")
+                raise BadImages(
+                    f"the images of {run} are gone: there is no {root}", f"give their folder as {named('root')}"
+                )
         self._passed_images = images
         checkpoint = config.checkpoint or _source_checkpoint(self.directory, self.recorded)
         self.start = open_checkpoint(checkpoint, self.model)
@@ -190,7 +192,7 @@ def _adaptation_in(run: str) -> RunDirectory:
         directory = RunDirectory(path)
         if (path / CONFIG).is_file() and directory.config().get("command") == "adapt":
             return directory
-    raise UserError(f"{run} holds no adaptation; give the run directory of adapt or script")
+    raise UserError(f"{run} holds no adaptation", "give the run directory of adapt or script")
 
 
 def _source_checkpoint(directory: RunDirectory, recorded: Record) -> str:
@@ -201,7 +203,8 @@ def _source_checkpoint(directory: RunDirectory, recorded: Record) -> str:
     path = Path(checkpoint)
     if not path.exists():
         raise UserError(
-            f"the source model of {directory.path} is gone: there is no {checkpoint}; say where it is by `checkpoint`"
+            f"the source model of {directory.path} is gone: there is no {checkpoint}",
+            f"say where it is by {named('checkpoint')}",
         )
     digest = recorded.get("inputs", {}).get("checkpoint_sha256")
     if not path.is_dir() and digest not in (None, sha256(path)):

@@ -16,7 +16,7 @@ from typing import Any
 from tllib_ancon.certificate.session import Session, in_words
 from tllib_ancon.data.answers import ANOTHER, CANNOT_TELL
 from tllib_ancon.data.images import jpeg
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import UserError, named
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import say
 
@@ -93,7 +93,9 @@ def _listener(port: int) -> socket.socket:
         return socket.create_server((HOST, port))
     except OSError as error:
         reason = os.strerror(error.errno or 0).lower()
-        raise UserError(f"port {port} of {HOST} cannot be used ({reason}); give another `port`, or 0 for any") from None
+        raise UserError(
+            f"port {port} of {HOST} cannot be used ({reason})", f"give another {named('port')}, or 0 for any"
+        ) from None
 
 
 def _guard(token: str) -> Callable[[Request, RequestResponseEndpoint], Awaitable[Response]]:

@@ -21,7 +21,7 @@ from tllib_ancon.data.domain import checked_classes
 from tllib_ancon.data.images import load_image
 from tllib_ancon.measures.disagreement import DisagreementTest, Side, Verdict
 from tllib_ancon.measures.stopping import labels_to_verdict
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import UserError, named
 from tllib_ancon.runtime.text import Shown, showable
 from tllib_ancon.runtime.types import Record
 
@@ -51,8 +51,8 @@ class Comparison:
         self.disagreements: Classes = np.flatnonzero(self.start != self.adapted)
         if not len(self.disagreements):
             raise UserError(
-                f"nothing to certify: the source and the adapted model are equal on all {len(names):,} images; "
-                "adapt again"
+                f"nothing to certify: the source and the adapted model are equal on all {len(names):,} images",
+                "adapt again",
             )
 
     def __len__(self) -> int:
@@ -134,7 +134,7 @@ class Session(Shown):
                 self.answer(answer)
             else:
                 raise UserError(
-                    f"{log.path}, line {line}: not the answer to the question at this place; restore the file"
+                    f"{log.path}, line {line}: not the answer to the question at this place", "restore the file"
                 )
 
     @property
@@ -165,7 +165,7 @@ class Session(Shown):
         on the disk when this returns."""
         question = self.question
         if question is None:
-            raise UserError(f"no question is left to answer: the session ended {self.test.verdict!r}; start another")
+            raise UserError(f"no question is left to answer: the session ended {self.test.verdict!r}", "start another")
         last = len(self.comparison.classes) - 1
         is_class = type(answer) is int and 0 <= answer <= last
         if not is_class and answer not in (ANOTHER, CANNOT_TELL):
@@ -197,7 +197,8 @@ class Session(Shown):
         if new_answer != answer:
             raise UserError(
                 f"two answers for {question.name!r}: {self.described(answer)!r} before, now "
-                f"{self.described(new_answer)!r}; leave one of them out"
+                f"{self.described(new_answer)!r}",
+                "leave one of them out",
             )
 
     def undo(self) -> None:
@@ -205,10 +206,11 @@ class Session(Shown):
         a verdict it stands."""
         if self.question is None:
             raise UserError(
-                f"the session ended {self.test.verdict!r}: its last answer stays; start a session with another `log`"
+                f"the session ended {self.test.verdict!r}: its last answer stays",
+                f"start a session with another {named('log')}",
             )
         if not self.answers:
-            raise UserError("there is no answer to take back; give one first")
+            raise UserError("there is no answer to take back", "give one first")
         if self._log is not None:
             self._log.append(self._undo_entry)
         self.answers.pop()

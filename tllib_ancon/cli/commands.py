@@ -24,7 +24,7 @@ from tllib_ancon.config.run import JsonConfig
 from tllib_ancon.config.settings import Flag, Settings, settings_of
 from tllib_ancon.config.toml import read_file
 from tllib_ancon.runtime import processes
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadSetting, UserError, named
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import counted, say
 from tllib_ancon.runtime.types import Metrics, Options
@@ -77,7 +77,7 @@ class Command:
         missing = [flags.shown(name) for name in flags.required if name not in optional and not settings.get(name)]
         if missing:
             required = f"the following arguments are required: {', '.join(missing)}"
-            raise UserError(f"{required}; tllib-ancon {args.chosen} --help lists them")
+            raise BadSetting(required, f"tllib-ancon {args.chosen} --help lists them")
         try:
             return self.owner(**settings)
         except UserError:
@@ -91,7 +91,7 @@ class Command:
         try:
             self.owner(**settings)
         except UserError as error:
-            raise UserError(f"{path}: {error}") from error
+            raise BadSetting(f"{path}: {error}") from error
 
 
 def _adapt(config: AdaptConfig) -> None:
@@ -204,7 +204,11 @@ def _check(config: CheckConfig) -> int:
     if config.checkpoint is None and ":" not in str(config.arch):
         return _check_dataset(config)
     if config.no_decode:
-        raise UserError("`no_decode` is for a dataset without a model, and a model gets decoded images; leave it out")
+        raise BadSetting(
+            f"{named('no_decode')} is for a dataset without a model, and a model gets decoded images",
+            "leave it out",
+            setting="no_decode",
+        )
     from tllib_ancon import check
 
     result = check(config=config)
@@ -224,9 +228,10 @@ def _check_dataset(config: CheckConfig) -> int:
     usual = CheckConfig()
     for name in settings_of(CheckConfig):
         if name not in OF_DATASETS and getattr(config, name) != getattr(usual, name):
-            raise UserError(
-                f"`{name}` is about a model, and none is given; pass `checkpoint`, or an `arch` that begins with hf: "
-                "or open_clip:"
+            raise BadSetting(
+                f"{named(name)} is about a model, and none is given",
+                f"pass {named('checkpoint')}, or an {named('arch')} that begins with hf: or open_clip:",
+                setting=name,
             )
     if config.data is None:
         raise missing_dataset(str(config.root))

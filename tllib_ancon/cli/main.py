@@ -16,10 +16,18 @@ from typing import Any
 
 from tllib_ancon import toolkit  # noqa: F401 - TLLib works in every command
 from tllib_ancon._version import __version__
-from tllib_ancon.cli.parser import Parser, spelled
-from tllib_ancon.runtime.errors import BAD_INPUT, CONTINUES, Interrupted, UserError, in_words, unknown_name
+from tllib_ancon.cli.parser import Parser, as_flag, spelled
+from tllib_ancon.runtime.errors import (
+    BAD_INPUT,
+    BadSetting,
+    Interrupted,
+    LostProcess,
+    in_words,
+    spelling_settings,
+    unknown_name,
+)
 from tllib_ancon.runtime.interruption import sigterm_raises
-from tllib_ancon.runtime.text import say, spelling_settings
+from tllib_ancon.runtime.text import say
 
 COMMANDS = {
     "demo": "compare source-only, self-training, ELR and AnCon on digits; downloads nothing",
@@ -59,17 +67,10 @@ IN_MANY_PROCESSES = ("adapt", "pretrain", "evaluate", "predict")
 AGAIN = "give the same command again"
 
 
-class _ProcessLost(Exception):
-    """Another process of a run that has many ended without a word. The command line exits with status 1."""
-
-    def __init__(self) -> None:
-        super().__init__(f"another process of this run ended; {CONTINUES}")
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; returns the exit status: 0, or with one line on standard error 2 for bad input, 1 if a
     process was lost, 128 plus the number of a signal."""
-    with sigterm_raises(next=AGAIN) as ignore_sigterm, spelling_settings(spelled):
+    with sigterm_raises(next=AGAIN) as ignore_sigterm, spelling_settings(as_flag):
         try:
             try:
                 args = parse(list(sys.argv[1:] if argv is None else argv))
@@ -80,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         except BAD_INPUT as error:
             return _ended(f"error: {spelled(' '.join(in_words(error).split()))}", 2)
-        except _ProcessLost as loss:
+        except LostProcess as loss:
             return _ended(str(loss), 1)
         except Interrupted as stop:
             return _ended(str(stop), 128 + stop.number)
@@ -174,9 +175,9 @@ def _run_one_of_many(args: argparse.Namespace) -> int:
     from tllib_ancon.runtime import processes  # PyTorch starts slowly
 
     if args.chosen not in IN_MANY_PROCESSES:
-        raise UserError(
-            f"{args.chosen} runs in one process, and {processes.launched()} were started; use --nproc-per-node 1 or no "
-            f"launcher. Many can share the work of {', '.join(IN_MANY_PROCESSES)}"
+        raise BadSetting(
+            f"{args.chosen} runs in one process, and {processes.launched()} were started",
+            f"use --nproc-per-node 1 or no launcher. Many can share the work of {', '.join(IN_MANY_PROCESSES)}",
         )
     processes.join()
     if not processes.is_main():
@@ -185,7 +186,7 @@ def _run_one_of_many(args: argparse.Namespace) -> int:
         status: int = args.command.run(args)
     except RuntimeError as error:
         if processes.is_lost_connection(error):
-            raise _ProcessLost from error
+            raise LostProcess from error
         raise
     processes.leave()
     return status

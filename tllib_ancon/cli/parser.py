@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from tllib_ancon.runtime.errors import USUAL_WORDS, UserError, unknown_name
 
 SETTING = re.compile(r"`([a-z][a-z0-9_]*)(?:=([^`]*))?`")
-"""A setting in the message of an error, with or without a value."""
+"""A setting in the description of another, with or without a value."""
 
 OF_RUNS = {"checkpoint": ("run",), "log": ("run", "checkpoint"), "run": ("checkpoint",)}
 """What people call a run that a command takes without a flag."""
@@ -27,18 +27,23 @@ def switched_off(word: str) -> str:
     return f"--no-{word.removeprefix('--')}"
 
 
-def spelled(message: str) -> str:
-    """A message with the flags of the settings that it names in backticks."""
+def as_flag(name: str, value: object = None) -> str:
+    """A setting and its value as the command line takes them: ``--batch-size 16``, ``--no-hflip``."""
+    if value is False:
+        return switched_off(flag(name))
+    if value is None or value is True:
+        return flag(name)
+    return f"{flag(name)} {value}"
+
+
+def spelled(description: str) -> str:
+    """The description of a setting for the help text, with flags in place of the settings in backticks."""
 
     def words(match: re.Match[str]) -> str:
         name, value = match.groups()
-        if value == "False":
-            return switched_off(flag(name))
-        if value in (None, "True"):
-            return flag(name)
-        return f"{flag(name)} {value}"
+        return as_flag(name, {"True": True, "False": False}.get(value, value))
 
-    return SETTING.sub(words, message)
+    return SETTING.sub(words, description)
 
 
 class Parser(argparse.ArgumentParser):

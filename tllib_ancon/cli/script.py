@@ -18,7 +18,7 @@ from tllib_ancon.config.model import ModelConfig, StartConfig
 from tllib_ancon.config.run import RunConfig
 from tllib_ancon.config.settings import settings_of
 from tllib_ancon.config.toml import read_file
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadSetting
 from tllib_ancon.runtime.text import say
 from tllib_ancon.runtime.types import Options, Record
 from tllib_ancon.toolkit.script import ScriptRun, run_script
@@ -68,9 +68,10 @@ class _Script:
             arguments = _finished_stage(log, args.script, words, start, settings)
         if arguments is None:
             if log is not None and not settings["overwrite"] and (log / SECOND / "config.json").exists():
-                raise UserError(
+                raise BadSetting(
                     f"{log / SECOND} holds an adaptation of another command, or of a script whose checkpoint has "
-                    "changed; choose another --log, or pass --overwrite after --method to run both stages again"
+                    "changed",
+                    "choose another --log, or pass --overwrite after --method to run both stages again",
                 )
             outcome = _run(args.script, words)
             if outcome.exit_status != 0:
@@ -206,14 +207,14 @@ def _adapt(settings: Options, start: str, script: Options) -> None:
 
     missing = [f"--{name}" for name in NEEDED if script.get(name) is None]
     if missing:
-        raise UserError(
-            f"the script has no {', '.join(missing)}; leave --method out: it is for TLLib's image classification "
-            "scripts"
+        raise BadSetting(
+            f"the script has no {', '.join(missing)}",
+            "leave --method out: it is for TLLib's image classification scripts",
         )
     log = Path(script["log"])
     checkpoint = log / "checkpoints" / f"{start}.pth"
     if not checkpoint.is_file():
-        raise UserError(f"the script left no {checkpoint}; train with it (--phase train)")
+        raise BadSetting(f"the script left no {checkpoint}", "train with it (--phase train)")
     if start == "best":
         say(f"tllib-ancon: warning: {checkpoint} was chosen on target labels by the script", file=sys.stderr)
     paths = {"checkpoint": str(checkpoint), "log": str(log / SECOND)}

@@ -8,7 +8,7 @@ from tllib_ancon.config.model import NetworkConfig
 from tllib_ancon.config.predict import InferenceConfig
 from tllib_ancon.config.settings import Flag
 from tllib_ancon.config.types import Seed
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadSetting, named
 
 
 class CertifyConfig(InferenceConfig, NetworkConfig):
@@ -42,4 +42,6 @@ class CertifyConfig(InferenceConfig, NetworkConfig):
 
     def check(self) -> None:
         if self.answers is not None and self.labels is not None:
-            raise UserError("`answers` and `labels` exclude each other; pass one of them")
+            raise BadSetting(
+                f"{named('answers')} and {named('labels')} exclude each other", "pass one of them", setting="answers"
+            )

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from tllib_ancon.config.settings import DECIDED_LATER, Flag, Settings
 from tllib_ancon.config.types import Area, Band, Fraction, Pixels, Positive
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadSetting, named
 
 
 class ImageConfig(Settings):
@@ -64,11 +64,13 @@ class ImageConfig(Settings):
         for name in ("bands", "norm_mean", "norm_std"):
             values = getattr(self, name)
             if values is not None and len(values) not in (1, 3):
-                raise UserError(f"`{name}` must have 3 values, or 1 for grey, got {len(values)}")
+                raise BadSetting(f"{named(name)} must have 3 values, or 1 for grey, got {len(values)}", setting=name)
         largest = max(self.norm_mean or (0.0,))
         if largest > 1:
-            raise UserError(
-                f"`norm_mean` is of pixels from 0 to 1, got {largest:g}; pass `norm_mean` and `norm_std` divided by 255"
+            raise BadSetting(
+                f"{named('norm_mean')} is of pixels from 0 to 1, got {largest:g}",
+                f"pass {named('norm_mean')} and {named('norm_std')} divided by 255",
+                setting="norm_mean",
             )
 
 
@@ -76,4 +78,6 @@ def _require_order(name: str, pair: tuple[float, float], may_be_equal: bool = Tr
     least, most = pair
     if least > most or (least == most and not may_be_equal):
         relation = "<=" if may_be_equal else "<"
-        raise UserError(f"`{name}` must be MIN and MAX with MIN {relation} MAX, got {least:g} {most:g}")
+        raise BadSetting(
+            f"{named(name)} must be MIN and MAX with MIN {relation} MAX, got {least:g} {most:g}", setting=name
+        )

@@ -12,7 +12,7 @@ from tllib_ancon.config.optimization import RATES, OptimizationConfig
 from tllib_ancon.config.run import RunConfig
 from tllib_ancon.config.settings import DECIDED_LATER, Flag, defaults_of, defined
 from tllib_ancon.config.types import Area, BelowOne, File, NotNegative, Number, Positive, Width
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.types import Options, Record
 
 Loss = Literal["cross-entropy", "belief-matching"]
@@ -117,13 +117,21 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
             readers = _readers(name)
             if method in DEFAULTS and method not in readers:
                 listed = " and ".join(readers)
-                raise UserError(f"`{name}` is an option of `method={listed}`, not of {method}; leave it out")
+                raise BadSetting(
+                    f"{named(name)} is an option of {named('method', listed)}, not of {method}",
+                    "leave it out",
+                    setting=name,
+                )
         super().__init__(**{**defaults, **set_by_user})
 
     def check(self) -> None:
         super().check()
         if self.label_smoothing and self.loss != "cross-entropy":
-            raise UserError(f"`label_smoothing` belongs to the cross-entropy; leave it out with `loss={self.loss}`")
+            raise BadSetting(
+                f"{named('label_smoothing')} belongs to the cross-entropy",
+                f"leave it out with {named('loss', self.loss)}",
+                setting="label_smoothing",
+            )
 
     def to_dict(self) -> Record:
         return {name: value for name, value in super().to_dict().items() if self.method in _readers(name)}

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model, field_validator
 from pydantic.fields import FieldInfo
 
-from tllib_ancon.runtime.errors import UserError, one_line, unknown_name
+from tllib_ancon.runtime.errors import BadSetting, UserError, named, one_line, unknown_name
 from tllib_ancon.runtime.types import Options, Record
 
 SettingsType = TypeVar("SettingsType", bound="Settings")
@@ -166,12 +166,15 @@ def settings_of_call(owner: type[SettingsType], config: SettingsType | None, set
     if config is None:
         return owner(**settings)
     if not isinstance(config, owner):
-        raise UserError(
-            f"`config` must be {owner.__name__}, got {type(config).__name__}; pass single settings by their names, "
-            f"those of a dict as **settings"
+        raise BadSetting(
+            f"{named('config')} must be {owner.__name__}, got {type(config).__name__}",
+            "pass single settings by their names, those of a dict as **settings",
+            setting="config",
         )
     if settings:
-        raise UserError(f"give `config` or single settings, not both; got `{next(iter(settings))}` besides")
+        raise BadSetting(
+            f"give {named('config')} or single settings, not both", f"got `{next(iter(settings))}` besides"
+        )
     return config
 
 
@@ -260,10 +263,12 @@ def _user_error(fields: Mapping[str, FieldInfo], settings: Options, error: Valid
     field = fields[name]
     if name not in settings:
         if field.description:
-            return UserError(f"`{name}` is needed; pass it: {field.description}")
-        return UserError(f"`{name}` is needed; pass it")
+            return BadSetting(f"{named(name)} is needed", f"pass it: {field.description}", setting=name)
+        return BadSetting(f"{named(name)} is needed", "pass it", setting=name)
     if kind == "literal_error" or (isinstance(settings[name], str) and choices_of(field)):
-        return unknown_name(f"value of `{name}`:", str(detail["input"]), map(str, choices_of(field)))
+        return unknown_name(f"value of {named(name)}:", str(detail["input"]), map(str, choices_of(field)))
     if kind == "finite_number" or "than" in kind:
-        return UserError(f"`{name}` must be {range_of(field) or 'finite'}, got {one_line(detail['input'])}")
-    return UserError(f"`{name}` must be {described(field.annotation)}, got {settings[name]!r}")
+        return BadSetting(
+            f"{named(name)} must be {range_of(field) or 'finite'}, got {one_line(detail['input'])}", setting=name
+        )
+    return BadSetting(f"{named(name)} must be {described(field.annotation)}, got {settings[name]!r}", setting=name)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from tllib_ancon.runtime.errors import UserError, reading, unknown_name
+from tllib_ancon.runtime.errors import BadImages, UserError, reading, unknown_name
 from tllib_ancon.runtime.text import cell, showable
 
 Answer = int | Literal["another", "cannot tell"]
@@ -41,11 +41,11 @@ def read_answers(
             positions_of_image = _positions_of(path, positions_by_path, names, root or ".")
             name = names[positions_of_image[0]]
             if name in line_of:
-                raise UserError(f"a second answer for {path!r}; the first is in line {line_of[name]}; remove one")
+                raise BadImages(f"a second answer for {path!r}; the first is in line {line_of[name]}", "remove one")
             if answer and answer not in meanings:
                 raise unknown_name("class", answer, [*map(showable, classes), ANOTHER, CANNOT_TELL])
         except UserError as error:
-            raise UserError(f"{file}, line {line}: {error}") from None
+            raise BadImages(f"{file}, line {line}: {error}") from None
         line_of[name] = line
         if answer:
             answers.update(dict.fromkeys(positions_of_image, meanings[answer]))
@@ -92,7 +92,7 @@ def _rows_of(file: Path) -> list[tuple[int, list[str]]]:
 
 def _path_and_answer(row: Sequence[str]) -> tuple[str, str]:
     if len(row) != len(COLUMNS):
-        raise UserError(f"expected a path and a class, separated by a comma, got {len(row)} columns")
+        raise BadImages(f"expected a path and a class, separated by a comma, got {len(row)} columns")
     path, answer = row
     return path.strip(), answer.strip()
 
@@ -105,5 +105,5 @@ def _positions_of(path: str, positions_by_path: Mapping[str, list[int]], names: 
         if candidate in positions_by_path:
             return positions_by_path[candidate]
     if path in names or path_below_root in names:
-        raise UserError(f"{path!r} is not in question: both models predict the same class. Remove the line")
-    raise UserError(f"{path!r} is none of the {len(names):,} images; give its path below {root}, or remove the line")
+        raise BadImages(f"{path!r} is not in question: both models predict the same class. Remove the line")
+    raise BadImages(f"{path!r} is none of the {len(names):,} images", f"give its path below {root}, or remove the line")

@@ -18,7 +18,7 @@ import PIL
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import Bytes, Items
 from tllib_ancon.data.transforms import Resizing
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadImages, named
 from tllib_ancon.runtime.types import Show
 
 FORMAT = 4
@@ -102,7 +102,9 @@ def _reserve(file: Path, size: int) -> None:
     if file.stat().st_size == size:
         return
     if shutil.disk_usage(file.parent).free < size:
-        raise UserError(f"no room for the image cache {file} of {size / 1e9:.2f} GB; choose another `cache`")
+        raise BadImages(
+            f"no room for the image cache {file} of {size / 1e9:.2f} GB", f"choose another {named('cache')}"
+        )
     os.truncate(file, size)
 
 
@@ -113,7 +115,10 @@ def cached_in_memory(domain: Domain, resizings: Iterable[Resizing], room: int, s
     if not sizes or isinstance(domain.images, Items):
         return domain
     if size > room:
-        say(f"decoded images take {size / 1e9:.1f} GB, more than {room / 1e9:.1f} GB; `cache` keeps them on disk")
+        say(
+            f"decoded images take {size / 1e9:.1f} GB, more than {room / 1e9:.1f} GB; {named('cache')} keeps them "
+            f"on disk"
+        )
         return domain
     stores = {resizing: BufferWrapper(sizes[resizing]) for resizing in sizes}
     for resizing, store in stores.items():  # which may hold the bytes of an earlier one

@@ -19,7 +19,7 @@ from tllib_ancon.data.images import Bytes, Files, Images, Positions
 from tllib_ancon.data.labels import Labels, as_numbers
 from tllib_ancon.data.pixels import Decoding, PixelValues
 from tllib_ancon.data.tensors import on_cpu
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadImages, UserError, named
 
 PURITY = 0.9
 """Share of a folder's images that must have one label: a few wrong labels do not hide a class folder."""
@@ -96,7 +96,9 @@ class Domain:
         except UserError as error:
             if self.holds_tensors:
                 raise
-            raise UserError(f"{error}; pass `skip_corrupt=True` to leave such images out") from error
+            raise BadImages(
+                error.what, f"{error.action}, or pass {named('skip_corrupt', True)} to leave such images out"
+            ) from error
 
     def decoded_by(self, decoding: Decoding | None) -> Domain:
         """The same images, whose files become bytes in this way; what it leaves open stays as it is."""
@@ -157,7 +159,7 @@ def checked_classes(
     if unknown:
         expected += ", or -1"
     if classes.shape != (count,) or classes.dtype.kind not in "iu":
-        raise UserError(f"{title} are {classes.dtype} of shape {classes.shape}; {expected}")
+        raise BadImages(f"{title} are {classes.dtype} of shape {classes.shape}", expected)
     too_small = not unknown and bool((classes < 0).any())
     if too_small or (classes >= num_classes).any():
         hint = ""
@@ -165,7 +167,7 @@ def checked_classes(
             hint = "; if they count from 1, subtract 1"
         elif classes.min() < 0:
             hint = "; leave out the images whose label is unknown, or pass no labels"
-        raise UserError(f"{title} range from {classes.min()} to {classes.max()}; {expected}{hint}")
+        raise BadImages(f"{title} range from {classes.min()} to {classes.max()}", f"{expected}{hint}")
     return classes.astype(np.int64)
 
 
@@ -198,7 +200,8 @@ def require_same_order(
     differing = [folder for folder, label in folders.items() if reference.get(folder, label) != label]
     if differing:
         folder = differing[0]
-        raise UserError(
+        raise BadImages(
             f"the class orders differ: {folder!r} has label {folders[folder]} in {name} and {reference[folder]} in "
-            f"{reference_name} ({len(differing)} classes differ); give every list the same labels"
+            f"{reference_name} ({len(differing)} classes differ)",
+            "give every list the same labels",
         )

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.runtime.errors import UserError, unknown_name
+from tllib_ancon.runtime.errors import BadImages, UserError, named, unknown_name
 from tllib_ancon.runtime.text import counted
 
 ROOT = "."
@@ -35,7 +35,7 @@ class Tree:
             advice = "give the folder that holds the dataset"
             if glob.has_magic(os.fspath(root)):
                 advice = "in Python pass glob.glob(PATTERN, recursive=True), on the command line give the folder"
-            raise UserError(f"dataset root {root} is not a folder; {advice}")
+            raise BadImages(f"dataset root {root} is not a folder", advice)
         self.root = Path(root)
         self.allow_outside = allow_outside
         self.skip = skip
@@ -60,7 +60,9 @@ class Tree:
 
     def require(self, path: str | Path) -> str:
         if not self.holds(str(path)):
-            raise UserError(f"{path} leads outside the dataset root; pass `allow_outside_root=True` to accept it")
+            raise BadImages(
+                f"{path} leads outside the dataset root", f"pass {named('allow_outside_root', True)} to accept it"
+            )
         return str(path)
 
     @property
@@ -90,12 +92,12 @@ class Tree:
         """Whether the tree holds a path and no link leads around; else an error or, with ``skip``, a reason."""
         try:
             if os.path.islink(path) and Path(path).parent.resolve().is_relative_to(os.path.realpath(path)):
-                raise UserError(f"{path} is a link to a folder that it lies in; remove it")
+                raise BadImages(f"{path} is a link to a folder that it lies in", "remove it")
             self.require(path)
         except UserError as error:
             if not self.skip:
                 raise
-            self.skipped[str(error).partition(";")[0]] = None
+            self.skipped[error.what] = None
             return False
         return True
 
@@ -141,7 +143,7 @@ def domain_of_files(
         ignored = ""
         if tree.ignored_files:
             ignored = f"; {tree.ignored_files}"
-        raise UserError(
+        raise BadImages(
             f"{folders}: no image here{ignored}. Give a folder with files of these suffixes: {', '.join(SUFFIXES)}"
         )
     name = "+".join(tree.root.resolve().name if code == ROOT else code for code in codes)

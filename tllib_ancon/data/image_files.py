@@ -16,7 +16,7 @@ from PIL import Image, ImageFile, UnidentifiedImageError
 from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
 from tllib_ancon.data.pixels import Decoding, Samples, Values, usual_bands
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadImages, BadSetting, named
 from tllib_ancon.runtime.extras import require
 
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM", "JPEG2000")
@@ -54,7 +54,7 @@ def read_samples(file: BinaryIO, decoding: Decoding) -> Samples:
     if not _is_deep_png(image):
         return samples_of(image)
     if not _keeps_upper_bytes(image):
-        raise UserError("grey with opacity in 16 bits; save it without opacity")
+        raise BadImages("grey with opacity in 16 bits", "save it without opacity")
     return _samples_of_two_bytes(image, file)
 
 
@@ -113,9 +113,9 @@ def _open_image(file: BinaryIO) -> ImageFile.ImageFile:
 def _require_size(width: int, height: int) -> None:
     megapixels = width * height / 1e6
     if megapixels > MOST_MEGAPIXELS:
-        raise UserError(
-            f"{width} x {height} pixels are {megapixels:,.0f} megapixels, above the limit of {MOST_MEGAPIXELS}; shrink "
-            "the image"
+        raise BadImages(
+            f"{width} x {height} pixels are {megapixels:,.0f} megapixels, above the limit of {MOST_MEGAPIXELS}",
+            "shrink the image",
         )
 
 
@@ -220,7 +220,11 @@ def _read_tiff(file: BinaryIO, decoding: Decoding, reason: str) -> Samples:
     count = planes.shape[-1]
     chosen = decoding.bands or usual_bands(count)
     if max(chosen) > count:
-        raise UserError(f"`bands` names band {max(chosen)}, and this TIFF has {count} bands; choose from 1 to {count}")
+        raise BadSetting(
+            f"{named('bands')} names band {max(chosen)}, and this TIFF has {count} bands",
+            f"choose from 1 to {count}",
+            setting="bands",
+        )
     unused = 0
     if count - num_opacity > len(chosen):
         unused = count

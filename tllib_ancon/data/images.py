@@ -23,7 +23,7 @@ from torch.utils.data import IterableDataset
 from tllib_ancon.data.batches import Batch
 from tllib_ancon.data.image_files import FORMATS, read_samples, samples_of
 from tllib_ancon.data.pixels import MOST_SAMPLED, Decoding, PixelRange, PixelValues, Samples
-from tllib_ancon.runtime.errors import UserError, one_line, reading
+from tllib_ancon.runtime.errors import BadImages, UserError, named, one_line, reading
 
 Positions = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
@@ -80,13 +80,13 @@ def _naming(image: str) -> Iterator[None]:
     try:
         yield
     except UnidentifiedImageError:
-        raise UserError(f"{image}: cannot be decoded (it is no {', '.join(FORMATS)}); remove or convert it") from None
+        raise BadImages(f"{image}: cannot be decoded (it is no {', '.join(FORMATS)})", "remove or convert it") from None
     except Exception as error:  # Pillow's decoders raise many types
         if isinstance(error, UserError):
             reason = str(error)
         else:
             reason = one_line(error)
-        raise UserError(f"{image}: cannot be decoded ({reason}); remove or repair it") from error
+        raise BadImages(f"{image}: cannot be decoded ({reason})", "remove or repair it") from error
 
 
 class Images(ABC):
@@ -226,15 +226,16 @@ class Items(Images):
         has_items = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
         if not has_items or isinstance(dataset, IterableDataset):
             if hasattr(dataset, "dataset"):
-                raise UserError(
-                    f"{name} gives batches, and each image is needed by its number; pass {_dataset_of(dataset)}"
+                raise BadImages(
+                    f"{name} gives batches, and each image is needed by its number", f"pass {_dataset_of(dataset)}"
                 )
-            raise UserError(
+            raise BadImages(
                 f"{name}: {type(dataset).__name__} has no length or no items by number, and adaptation keeps votes of "
-                "each image; give a list, an array or a map-style dataset"
+                "each image",
+                "give a list, an array or a map-style dataset",
             )
         if not len(dataset):
-            raise UserError(f"{name}: the dataset is empty; give one with images")
+            raise BadImages(f"{name}: the dataset is empty", "give one with images")
         self.dataset = dataset
         self.name = name
         self.is_deep = self._deep(0) is not None
@@ -251,7 +252,7 @@ class Items(Images):
         image = self.read(position)
         shape = tuple(getattr(image, "shape", ()))
         if shape != self.shape:
-            raise UserError(
+            raise BadImages(
                 f"{self.name}, item {position}: {shape or 'an image'} but expected {self.shape or 'an image'} as item 0"
             )
         if isinstance(image, Image.Image):
@@ -259,9 +260,9 @@ class Items(Images):
         return image.float()
 
     def cache_keys(self, positions: Positions) -> Iterator[bytes]:
-        raise UserError(
-            f"{self.name}: `cache` is for files and Hugging Face datasets; this dataset is in memory already; leave "
-            "it out"
+        raise BadImages(
+            f"{self.name}: {named('cache')} is for files and Hugging Face datasets; this dataset is in memory already",
+            "leave it out",
         )
 
     def read(self, position: int) -> Image.Image | Tensor:
@@ -280,9 +281,10 @@ class Items(Images):
         described = one_line(repr(value))
         if hasattr(value, "shape"):
             described = f"{type(value).__name__} {tuple(value.shape)} {value.dtype}"
-        raise UserError(
-            f"{where}: {described[:80]} is no image; expected a PIL image, an array (H, W, 3) or (3, H, W) of bytes or "
-            "of numbers from 0 to 1, a float tensor, or a tuple or dict with one first"
+        raise BadImages(
+            f"{where}: {described[:80]} is no image",
+            "expected a PIL image, an array (H, W, 3) or (3, H, W) of bytes or "
+            "of numbers from 0 to 1, a float tensor, or a tuple or dict with one first",
         )
 
     def samples(self, position: int) -> Samples | None:
@@ -305,8 +307,8 @@ class Items(Images):
             raise
         except Exception as error:  # it is the user's code
             where = f"{self.name}, item {position}"
-            raise UserError(
-                f"{where}: cannot be read ({type(error).__name__}: {one_line(error)}); repair or remove it"
+            raise BadImages(
+                f"{where}: cannot be read ({type(error).__name__}: {one_line(error)})", "repair or remove it"
             ) from error
 
 
@@ -315,7 +317,7 @@ def _dataset_of(loader: Any) -> str:
     with suppress(TypeError, AttributeError):  # of a loader without a sampler, or of one without a length
         if len(loader.sampler) < len(loader.dataset):
             return "torch.utils.data.Subset(loader.dataset, [*loader.sampler])"
-    return "`loader.dataset`"
+    return f"{named('loader.dataset')}"
 
 
 def _image_in(item: Any) -> Any:
@@ -374,7 +376,7 @@ def _as_features(value: Any, where: str) -> Tensor | None:
     if not (isinstance(value, Tensor) and value.is_floating_point() and value.ndim and value.numel()):
         return None
     if not value.isfinite().all():
-        raise UserError(f"{where}: it has NaN or infinity; remove it or fill it in")
+        raise BadImages(f"{where}: it has NaN or infinity", "remove it or fill it in")
     return value.detach().cpu()
 
 

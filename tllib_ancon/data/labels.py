@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tllib_ancon.runtime.errors import UserError, unknown_name
+from tllib_ancon.runtime.errors import BadImages, unknown_name
 
 Labels = NDArray[np.int64]
 """(N,) classes, from 0 to K - 1."""
@@ -25,7 +25,7 @@ def as_numbers(title: str, labels: ArrayLike, names: Sequence[str] = ()) -> NDAr
         return _numbers_of_names(title, values.tolist(), names)
     expected = _expected_for(values)
     if expected:
-        raise UserError(f"{title} are {values.dtype} of shape {values.shape}; pass {expected}")
+        raise BadImages(f"{title} are {values.dtype} of shape {values.shape}", f"pass {expected}")
     return values
 
 
@@ -53,9 +53,9 @@ def _numbers_of_names(title: str, labels: Sequence[str], names: Sequence[str]) -
     positions = {name: label for label, name in enumerate(names)}
     strange = next((label for label in labels if label not in positions), None)
     if strange is not None and list(names) == list(map(str, range(len(names)))):
-        raise UserError(
-            f"{title} are text, {labels[0]!r} first, and the names of the classes are not known; pass numbers from 0 "
-            "in the order of the model's outputs"
+        raise BadImages(
+            f"{title} are text, {labels[0]!r} first, and the names of the classes are not known",
+            "pass numbers from 0 in the order of the model's outputs",
         )
     if strange is not None:
         raise unknown_name(f"class in {title}:", strange, names)

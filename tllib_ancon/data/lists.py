@@ -13,7 +13,7 @@ import numpy as np
 from tllib_ancon.data.domain import Domain, class_folders, require_same_order
 from tllib_ancon.data.folders import Tree
 from tllib_ancon.data.labels import Labels
-from tllib_ancon.runtime.errors import UserError, reading
+from tllib_ancon.runtime.errors import BadImages, named, reading
 
 
 class ListedImages(NamedTuple):
@@ -31,7 +31,7 @@ def read_class_names(file: Path) -> list[str]:
     else:
         names = _without_numbers([line for _, line in _lines_of(file)])
     if len(set(names)) != len(names) or not names:
-        raise UserError(f"{file}: expected a distinct name for each class, in the order of the labels")
+        raise BadImages(f"{file}: expected a distinct name for each class, in the order of the labels")
     return names
 
 
@@ -87,15 +87,16 @@ def read_image_list(
             _require_in_range(label, where, num_classes, first_label)
             labels.append(label - first_label)
         if unlabelled and labels:
-            raise UserError(f"{unlabelled} (other lines of the list have one); add it, or remove the line")
+            raise BadImages(f"{unlabelled} (other lines of the list have one)", "add it, or remove the line")
         path = os.path.normpath(os.path.join(base, name))
         if not tree.holds(path):
-            raise UserError(
-                f"{where}: {name!r} leads outside the dataset root; pass `allow_outside_root=True` to accept it"
+            raise BadImages(
+                f"{where}: {name!r} leads outside the dataset root",
+                f"pass {named('allow_outside_root', True)} to accept it",
             )
         paths.append(path)
     if not paths:
-        raise UserError(f"{list_file}: the list is empty; it must name at least one image")
+        raise BadImages(f"{list_file}: the list is empty", "it must name at least one image")
     return ListedImages(paths, np.array(labels) if labels else None)
 
 
@@ -121,7 +122,7 @@ def _require_in_range(label: int, where: str, num_classes: int | None, first_lab
     expected = f"at least {first_label}"
     if num_classes is not None:
         expected += f" and below {first_label + num_classes}: {num_classes} classes"
-    raise UserError(f"{where}: label {label} is out of range; it must be {expected}")
+    raise BadImages(f"{where}: label {label} is out of range", f"it must be {expected}")
 
 
 def joined_lists(tree: Tree, codes: Sequence[str], lists: Sequence[ListedImages], classes: Sequence[str]) -> Domain:

@@ -17,7 +17,7 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.tensors import Mapped, Rows
 from tllib_ancon.data.transforms import ImageTransform, Transform
 from tllib_ancon.data.workers import Workers
-from tllib_ancon.runtime.errors import UserError, one_line
+from tllib_ancon.runtime.errors import BadImages, named, one_line
 from tllib_ancon.runtime.processes import Shard
 
 
@@ -92,8 +92,8 @@ class _DomainImages(Dataset[Any]):
             try:
                 item = self.transform(image)
             except Exception as error:  # of the user's own transform
-                raise UserError(
-                    f"{where}: the transform raises {type(error).__name__} ({one_line(error)}); repair it"
+                raise BadImages(
+                    f"{where}: the transform raises {type(error).__name__} ({one_line(error)})", "repair it"
                 ) from error
             return _as_input(item, where)
 
@@ -103,7 +103,7 @@ class _DomainImages(Dataset[Any]):
         try:
             return default_collate(items)
         except (RuntimeError, TypeError) as error:  # of what the user's own transform returns
-            raise UserError(
+            raise BadImages(
                 f"domain {self.domain.name}: the transform must return tensors (C, H, W) of one size, such as by "
                 f"Resize((224, 224)) and ToTensor() ({one_line(error)})"
             ) from error
@@ -141,9 +141,9 @@ class LabelledImages(_DomainImages):
 
     def __init__(self, domain: Domain, transform: Transform, seed: int):
         if domain.labels is None:
-            raise UserError(
-                f"domain {domain.name}: its images have no labels, and a source domain needs them; name another as "
-                "`source`"
+            raise BadImages(
+                f"domain {domain.name}: its images have no labels, and a source domain needs them",
+                f"name another as {named('source')}",
             )
         super().__init__(domain, transform, seed)
         self.labels = domain.labels
@@ -161,7 +161,7 @@ def _as_input(item: Any, where: str) -> Any:
     """What a transform returns, floats as float32; a network's own type follows later."""
     if isinstance(item, tuple | list):
         kind = type(item).__name__
-        raise UserError(f"{where}: the transform returns a {kind}; it must return the tensor (C, H, W) alone")
+        raise BadImages(f"{where}: the transform returns a {kind}", "it must return the tensor (C, H, W) alone")
     if isinstance(item, np.ndarray):
         return _as_input(torch.from_numpy(np.array(item)), where)
     if isinstance(item, Tensor) and item.is_floating_point():
@@ -237,9 +237,9 @@ def training_loader(
         least = f"one batch of {batch_size}"
         if shard.world_size > 1:
             least += f" in each of {shard.world_size} processes"
-        raise UserError(
-            f"domain {images.domain.name}: {num_images} images to train on are fewer than {least}; pass a smaller "
-            "`batch_size`"
+        raise BadImages(
+            f"domain {images.domain.name}: {num_images} images to train on are fewer than {least}",
+            f"pass a smaller {named('batch_size')}",
         )
     length = (batches or steps) * batch_size
     sampler = EpochSampler(shard.positions, num_images, images.seed, length, shard.rank)

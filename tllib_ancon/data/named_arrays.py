@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from tllib_ancon.data.images import DEEP_KINDS, IMAGE_NAMES, kind_of
-from tllib_ancon.runtime.errors import UserError, reading
+from tllib_ancon.runtime.errors import BadImages, reading
 
 NamedArrays = Mapping[str, Any]
 """Arrays or tensors by name."""
@@ -68,14 +68,15 @@ def _read(path: str) -> Any:
     """The content of a file of arrays."""
     ending = os.path.splitext(path)[1].lower()
     if ending == ".npz":
-        with reading(path, "arrays", "; save arrays of numbers with numpy.savez"):
+        with reading(path, "arrays", "save arrays of numbers with numpy.savez"):
             return dict(np.load(path, allow_pickle=False))
     if ending in (".pt", ".pth"):
-        with reading(path, "tensors", "; save a tensor, or a dict of them, with torch.save"):
+        with reading(path, "tensors", "save a tensor, or a dict of them, with torch.save"):
             return torch.load(path, map_location="cpu", weights_only=True)
-    raise UserError(
-        f"{path}: files {ending} are not read here; open it in Python and pass its array of images, or save that with "
-        "numpy.savez(FILE, images=..., labels=...) as .npz"
+    raise BadImages(
+        f"{path}: files {ending} are not read here",
+        "open it in Python and pass its array of images, or save that with "
+        "numpy.savez(FILE, images=..., labels=...) as .npz",
     )
 
 
@@ -85,7 +86,7 @@ def _of_content(content: Any, name: str) -> _Separated:
         if isinstance(content, tuple | list) and _is_pair(content):
             return _Separated(*content)
         return _Separated(content)
-    with reading(name, "arrays", "; save arrays of numbers with numpy.savez"):
+    with reading(name, "arrays", "save arrays of numbers with numpy.savez"):
         arrays = {key: content[key] for key in content if hasattr(content[key], "shape")}
     _refuse_several_sets(arrays, name)
     images = arrays[_name_of_images(arrays, name)]
@@ -99,9 +100,9 @@ def _name_of_images(arrays: NamedArrays, name: str) -> str:
     if len(candidates) == 1:
         return candidates[0]
     shown = ", ".join(f"{key} {tuple(array.shape)}" for key, array in arrays.items()) or "no array"
-    raise UserError(
-        f"{name}: no name says which array holds the images: {shown[:400]}; pass that array, or save it under the "
-        "name images"
+    raise BadImages(
+        f"{name}: no name says which array holds the images: {shown[:400]}",
+        "pass that array, or save it under the name images",
     )
 
 
@@ -143,7 +144,7 @@ def _refuse_several_sets(arrays: NamedArrays, name: str) -> None:
     if not images:
         return
     labels = next((key for key in sets if key not in images), "LABELS")
-    raise UserError(
+    raise BadImages(
         f"{name} holds several sets: {', '.join(sets)}. Pass one, such as images=arrays[{images[0]!r}] with "
         f"labels=arrays[{labels!r}], or save it with numpy.savez(FILE, images=..., labels=...)"
     )

@@ -10,7 +10,7 @@ from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.images import Items
 from tllib_ancon.data.labels import as_numbers
 from tllib_ancon.data.tensors import on_cpu, rows_of
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadImages
 
 
 def domain_of_object(data: Any, name: str, classes: Sequence[str] | None = None) -> Domain:
@@ -27,9 +27,9 @@ def with_labels(domain: Domain, labels: ArrayLike, classes: Sequence[str] | None
     numbers = as_numbers(title, on_cpu(labels), names)
     if not names:
         if numbers.dtype.kind not in "iu":
-            raise UserError(
-                f"{title} are {numbers.dtype} of shape {numbers.shape}; pass a whole number from 0 for each of "
-                f"{len(domain):,} images"
+            raise BadImages(
+                f"{title} are {numbers.dtype} of shape {numbers.shape}",
+                f"pass a whole number from 0 for each of {len(domain):,} images",
             )
         names = numbered(int(numbers.max(initial=0)) + 1)
     return replace(domain, classes=names, labels=numbers)

@@ -24,7 +24,7 @@ from tllib_ancon.data.lists import ListedImages, read_image_list
 from tllib_ancon.data.named_arrays import is_dataset_of_hugging_face, separated
 from tllib_ancon.data.objects import domain_of_object, with_labels
 from tllib_ancon.data.pixels import Decoding
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadImages, BadSetting, UserError, named
 
 LIST_SUFFIXES = (".txt", ".lst", ".list")
 TABLE_SUFFIXES = (".csv", ".tsv", ".xlsx", ".parquet", ".json", ".jsonl")
@@ -54,7 +54,9 @@ def open_domain(
     layout = layout_of(dataset)
     opening = Opening(Path(root), dataset, codes or layout.default_codes, split, **options)
     if layout.needs_domain and not opening.codes:
-        raise UserError(f"no domain given for dataset {dataset}; name one as `target`, or leave `data` out")
+        raise BadImages(
+            f"no domain given for dataset {dataset}", f"name one as {named('target')}, or leave {named('data')} out"
+        )
     if not layout.has_columns:
         refuse_columns(opening.columns, dataset)
     domain = layout.open(opening).decoded_by(decoding)
@@ -64,7 +66,7 @@ def open_domain(
 def refuse_columns(columns: Sequence[str] | None, images: str) -> None:
     """Raise an error for columns of images, in words, that have none."""
     if columns is not None:
-        raise UserError(f"`columns` is for hf:NAME, not for {images}; leave it out")
+        raise BadSetting(f"{named('columns')} is for hf:NAME, not for {images}", "leave it out", setting="columns")
 
 
 def as_domain(
@@ -152,12 +154,13 @@ def _domain_of_file(path: str, classes: Sequence[str] | None) -> Domain:
     if suffix == ".npy":
         return open_arrays(path)
     if suffix in TABLE_SUFFIXES:
-        raise UserError(
-            f"{path} is a table, and which column has paths is not known; give a text file with a path on each line "
-            "(.txt), or in Python the list of paths, such as pandas.read_csv(FILE).path.tolist()"
+        raise BadImages(
+            f"{path} is a table, and which column has paths is not known",
+            "give a text file with a path on each line "
+            "(.txt), or in Python the list of paths, such as pandas.read_csv(FILE).path.tolist()",
         )
     if suffix in ARCHIVE_SUFFIXES:
-        raise UserError(f"{path} is an archive; give the folder that you unpack it to")
+        raise BadImages(f"{path} is an archive", "give the folder that you unpack it to")
     return _domain_of_paths([path], classes)
 
 
@@ -187,9 +190,9 @@ def _checked(domain: Domain, skip_corrupt: bool, workers: int) -> Domain:
         reasons = list(chain.from_iterable(loader))
         skipped = [reason for reason in reasons if reason]
         if len(skipped) == len(domain):
-            raise UserError(
-                f"domain {domain.name}: not one of its {len(domain)} images can be decoded; repair them or give "
-                f"others: {skipped[0]}"
+            raise BadImages(
+                f"domain {domain.name}: not one of its {len(domain)} images can be decoded",
+                f"repair them or give others: {skipped[0]}",
             )
         readable = [index for index, reason in enumerate(reasons) if not reason]
         return replace(domain.subset(readable), skipped=[*domain.skipped, *skipped])
@@ -201,12 +204,12 @@ def _require_files(domain: Domain) -> Domain:
     missing = [path for path in domain.paths or () if not os.path.isfile(path)]
     if not missing:
         return domain
-    advice = "pass `skip_corrupt=True` to leave such images out"
+    advice = f"pass {named('skip_corrupt', True)} to leave such images out"
     if len(missing) == len(domain):
         advice = "correct the paths; in a list they start from its folder, and whole numbers after them are labels"
-    raise UserError(
-        f"domain {domain.name} is incomplete: {len(missing)} of {len(domain)} images are missing, {missing[0]} first; "
-        f"{advice}"
+    raise BadImages(
+        f"domain {domain.name} is incomplete: {len(missing)} of {len(domain)} images are missing, {missing[0]} first",
+        f"{advice}",
     )
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import ExifTags, Image
 
 from tllib_ancon.config.images import ImageConfig
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadImages, BadSetting, named
 
 Values = NDArray[Any]
 PixelRange = tuple[float, float]
@@ -85,9 +85,9 @@ class Samples:
         if not np.isfinite(self.values).all():
             raise ValueError("it holds NaN or infinity; fill these pixels in, or save it with 8 bits a channel")
         if pixel_range is None:
-            raise UserError(
-                "it has more than 8 bits a channel, and the other images have 8; pass the values that become black "
-                "and white as `pixel_range`"
+            raise BadImages(
+                "it has more than 8 bits a channel, and the other images have 8",
+                f"pass the values that become black and white as {named('pixel_range')}",
             )
         low, high = pixel_range
         factor = np.float32(255 / (high - low))
@@ -158,9 +158,9 @@ class PixelValues:
         if not self.deep:
             return None
         if self.least < 0:
-            raise UserError(
-                f"pixel values range from {self.least:g} to {self.most:g}, and negative ones have no usual range; pass "
-                "the values that become black and white as `pixel_range`"
+            raise BadImages(
+                f"pixel values range from {self.least:g} to {self.most:g}, and negative ones have no usual range",
+                f"pass the values that become black and white as {named('pixel_range')}",
             )
         if self.is_float and self.most <= 1:
             return (0.0, 1.0)
@@ -177,11 +177,13 @@ class PixelValues:
             low, high = pixel_range
             lines.append(
                 f"pixels are {kind} from {self.least:g} to {self.most:g} in {self.deep:,} of {self.images:,} sampled "
-                f"images: {low:g} becomes black and {high:g} white; `pixel_range` changes it"
+                f"images: {low:g} becomes black and {high:g} white; {named('pixel_range')} changes it"
             )
         if self.bands:
             used = ", ".join(map(str, bands or usual_bands(self.bands)))
-            lines.append(f"the TIFFs have {self.bands} bands, of which {used} are used; `bands` chooses others")
+            lines.append(
+                f"the TIFFs have {self.bands} bands, of which {used} are used; {named('bands')} chooses others"
+            )
         if self.several_pages:
             lines.append(self.line_on_pages)
         if self.turned:
@@ -215,7 +217,11 @@ def chosen_range(
         UserError: a range for images of 8 bits alone
     """
     if setting is not None and values.images and not values.deep:
-        raise UserError("`pixel_range` has no effect on images with 8 bits a channel; leave it out")
+        raise BadSetting(
+            f"{named('pixel_range')} has no effect on images with 8 bits a channel",
+            "leave it out",
+            setting="pixel_range",
+        )
     if setting is not None or not values.deep:
         return setting, []
     if recorded is None:

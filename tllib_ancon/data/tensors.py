@@ -10,7 +10,7 @@ from torch.utils.data import Subset, TensorDataset
 
 from tllib_ancon.data.batches import tree_map
 from tllib_ancon.data.images import DEEP_KINDS, Images, Positions, kind_of
-from tllib_ancon.runtime.errors import UserError, reading
+from tllib_ancon.runtime.errors import BadImages, reading
 from tllib_ancon.runtime.text import first_few
 
 CHECKED = 2**27
@@ -20,7 +20,7 @@ MOST_NAMED = 5
 """Bad rows that an error names."""
 
 ADVICE_FOR_ARRAYS = (
-    "; convert text to numbers and pad all rows to one length, or pass the column of paths alone, such as table['path']"
+    "convert text to numbers and pad all rows to one length, or pass the column of paths alone, such as table['path']"
 )
 
 Array = np.ndarray[Any, Any] | Tensor
@@ -66,7 +66,7 @@ class Mapped(Images):
             lengths = {key: len(array) for key, array in self.arrays.items()}
         if len({*lengths.values()}) != 1:
             shown = ", ".join(f"{key} {length}" for key, length in lengths.items())
-            raise UserError(f"{name}: the arrays have different lengths ({shown}); give each a row for every sample")
+            raise BadImages(f"{name}: the arrays have different lengths ({shown})", "give each a row for every sample")
         for key, array in self.arrays.items():
             if array.is_floating_point():
                 _require_finite(array, f"{name}, {key}", np.arange(len(self)))
@@ -97,7 +97,7 @@ def _require_finite(rows: Tensor, name: str, positions: Positions) -> None:
         return
     bad_rows = positions[~is_finite].tolist()
     shown = first_few([str(row) for row in bad_rows], MOST_NAMED)
-    raise UserError(f"{name}: NaN or infinity in {len(bad_rows)} rows ({shown}); remove them or fill them in")
+    raise BadImages(f"{name}: NaN or infinity in {len(bad_rows)} rows ({shown})", "remove them or fill them in")
 
 
 def on_cpu(data: Any) -> Any:
@@ -124,17 +124,17 @@ def rows_of(data: Any, name: str) -> Images | None:
     where = getattr(data, "filename", None) or name
     kind = kind_of(data)
     if data.ndim == 0:
-        raise UserError(f"{where}: the array has no rows, it is one {kind}; expected the shape (N, ...)")
+        raise BadImages(f"{where}: the array has no rows, it is one {kind}", "expected the shape (N, ...)")
     if _is_one_image(data, kind):
         shape = tuple(data.shape)
-        raise UserError(f"{where}: {shape} is the shape of one image; pass a list of images, such as [image]")
+        raise BadImages(f"{where}: {shape} is the shape of one image", "pass a list of images, such as [image]")
     if _are_integers(data, kind):
         content = f"features are integers ({kind})"
         advice = "convert them to float32, or reshape pixels to (N, C, H, W)"
         if data.ndim > 2:
             content = f"images are {kind}"
             advice = "convert pixels from 0 to 255 to uint8, other values to float32"
-        raise UserError(f"{where}: {content}; {advice}")
+        raise BadImages(f"{where}: {content}", advice)
     if not len(data) or "float" not in kind:
         return None
     return _rows_of_floats(data, where)
@@ -148,8 +148,8 @@ def _rows_of_floats(data: Array, where: str) -> Images | None:
     least = float(sample.min())
     most = float(sample.max())
     if least >= 0 and BRIGHT <= most <= 255:
-        raise UserError(
-            f"{where}: pixels are {data.dtype}, {least:g} to {most:g}; convert them to uint8, or divide by 255"
+        raise BadImages(
+            f"{where}: pixels are {data.dtype}, {least:g} to {most:g}", "convert them to uint8, or divide by 255"
         )
     if least < 0 or most > 1:
         return Rows(data, where)

@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from tllib_ancon.data.images import Bytes
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadSetting, named
 
 Transform = Callable[[Any], Any]
 """What the data hold -> tensor (C, H, W)."""
@@ -73,8 +73,10 @@ class Preprocessing:
 
     def __post_init__(self) -> None:
         if len(self.mean) != len(self.std):
-            raise UserError(
-                f"`norm_mean` has {len(self.mean)} values and `norm_std` {len(self.std)}; give both 3, or 1 for grey"
+            raise BadSetting(
+                f"{named('norm_mean')} has {len(self.mean)} values and {named('norm_std')} {len(self.std)}",
+                "give both 3, or 1 for grey",
+                setting="norm_mean",
             )
 
     @property

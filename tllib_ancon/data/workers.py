@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from tllib_ancon.runtime.errors import UserError, one_line
+from tllib_ancon.runtime.errors import BadImages, UserError, named, one_line
 
 ReadBatch = Callable[[list[int]], Any]
 """Keys of a batch -> the batch."""
@@ -31,10 +31,10 @@ class _WorkersLost(UserError, RuntimeError):
     def __init__(self, reason: str):
         script = ""
         if multiprocessing.get_start_method() != "fork":
-            script = "in a script, call it under if __name__ == '__main__', or pass `workers=0`; "
+            script = f"in a script, call it under if __name__ == '__main__', or pass {named('workers', '0')}; "
         super().__init__(
             f"a process that loads images ended without a word ({reason}); {script}where memory is short, pass fewer "
-            "`workers` or a smaller `batch_size`"
+            f"{named('workers')} or a smaller {named('batch_size')}"
         )
 
 
@@ -162,9 +162,9 @@ def _naming_what_cannot_be_sent() -> Iterator[None]:
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         if "pickle" not in str(error):
             raise
-        raise UserError(
-            f"the dataset or the transform cannot be sent to the processes that load images ({one_line(error)}); "
-            "define it at the top level of a module, or pass `workers=0`"
+        raise BadImages(
+            f"the dataset or the transform cannot be sent to the processes that load images ({one_line(error)})",
+            f"define it at the top level of a module, or pass {named('workers', '0')}",
         ) from error
 
 

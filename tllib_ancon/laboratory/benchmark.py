@@ -16,6 +16,7 @@ from tllib_ancon.config.settings import Flag
 from tllib_ancon.config.types import Seed
 from tllib_ancon.laboratory.local import RECORD, Engine, EngineConfig, Local, environments, finished, visible_gpus
 from tllib_ancon.laboratory.plan import BenchmarkPlan, PlannedRun, load, tables
+from tllib_ancon.runtime.errors import named
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import say, showable
 from tllib_ancon.training.files import lock_folder, write_json
@@ -49,7 +50,7 @@ def benchmark(config: BenchmarkConfig) -> int:
     from tllib_ancon.training.inputs import open_by_settings
 
     if config.engine == "ray" and not config.print_commands:
-        require("`engine=ray`", "ray", extra="ray")
+        require(named("engine", "ray"), "ray", extra="ray")
     for method in config.methods:
         methods.settings(method)  # an error for an unknown one
     plan = load(config.table).select(config.methods, config.pairs, config.seeds)

@@ -103,7 +103,7 @@ class Demo:
         say(f"{len(runs)} runs on digits that come with the packages, about ten seconds of a core each")
         engine = Local(environments(EngineConfig(jobs=self.jobs), visible_gpus(), os.cpu_count() or 1))
         for run, reason in engine.execute(runs, str(self.out / "data"), self.out, say).items():
-            raise UserError(f"{run}: {reason}; give the same command again to try it once more")
+            raise UserError(f"{run}: {reason}", "give the same command again to try it once more")
 
     def results(self, block: str) -> dict[str, list[Metrics]]:
         """Method -> the numbers of the selected model, or of the start, one entry a seed."""

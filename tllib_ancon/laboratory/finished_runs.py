@@ -70,7 +70,9 @@ def read_runs(folders: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
         reason = ""
         if left_out:
             reason = f" ({left_out[0]})"
-        raise UserError(f"no finished adaptation in {', '.join(map(str, folders))}{reason}; give folders that hold one")
+        raise UserError(
+            f"no finished adaptation in {', '.join(map(str, folders))}{reason}", "give folders that hold one"
+        )
     order = {method: place for place, method in enumerate(methods.names())}
     return pd.DataFrame(sorted(runs, key=lambda run: order.get(run["method"], len(order)))), left_out
 
@@ -80,7 +82,7 @@ def _finished(folders: Sequence[Path]) -> Iterable[Path]:
     paths: dict[Path, Path] = {}
     for folder in folders:
         if not folder.is_dir():
-            raise UserError(f"{folder} is not a folder; give run directories or folders that hold them")
+            raise UserError(f"{folder} is not a folder", "give run directories or folders that hold them")
         for path in sorted(result.parent for result in folder.rglob(RESULT)):
             if (path / CONFIG).is_file():
                 paths.setdefault(path.resolve(), path)
@@ -202,8 +204,8 @@ def refuse_mixed_settings(runs: pd.DataFrame, varied: Collection[str]) -> None:
         settings = [f"{name}: {first_few(values, MOST_LISTED)}" for name, values in differing.items()]
         texts = first_few(settings, MOST_LISTED, "; ")
         raise UserError(
-            f"these runs were made with different settings and make no one table ({texts}); give runs of the same "
-            "settings"
+            f"these runs were made with different settings and make no one table ({texts})",
+            "give runs of the same settings",
         )
 
 
@@ -222,7 +224,7 @@ def with_variants(runs: pd.DataFrame, varied: Iterable[str]) -> pd.DataFrame:
     with_variant = runs.assign(variant=[variant(config, usual) for config in runs.config])
     repeated = with_variant[with_variant.duplicated([*ROW, *PLACE], keep=False)]
     for _, paths in repeated.groupby([*ROW, *PLACE]).path:
-        raise UserError(f"{' and '.join(map(str, paths))} hold the same run; give one of them")
+        raise UserError(f"{' and '.join(map(str, paths))} hold the same run", "give one of them")
     return with_variant
 
 

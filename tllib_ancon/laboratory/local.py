@@ -17,7 +17,7 @@ from pydantic import Field
 
 from tllib_ancon.config.settings import Flag, Settings
 from tllib_ancon.laboratory.plan import PlannedRun
-from tllib_ancon.runtime.errors import BAD_INPUT, Interrupted, UserError, in_words
+from tllib_ancon.runtime.errors import BAD_INPUT, BadSetting, Interrupted, in_words, named
 from tllib_ancon.runtime.interruption import Interruption
 from tllib_ancon.runtime.types import Show
 from tllib_ancon.training.run import RunDirectory
@@ -54,13 +54,20 @@ class EngineConfig(Settings):
     def check(self) -> None:
         gpus = self.gpus_per_run or 0
         if gpus > 1 and gpus != int(gpus):
-            raise UserError(f"`gpus_per_run` must be a whole number or below 1, got {gpus}")
+            raise BadSetting(
+                f"{named('gpus_per_run')} must be a whole number or below 1, got {gpus}", setting="gpus_per_run"
+            )
         if self.engine == "ray" and self.jobs is not None:
-            raise UserError(
-                "`jobs` is for `engine=local`: Ray makes as many runs at a time as its nodes hold; leave it out"
+            raise BadSetting(
+                f"{named('jobs')} is for {named('engine', 'local')}: Ray makes as many runs at a time as its nodes "
+                f"hold",
+                "leave it out",
+                setting="jobs",
             )
         if self.engine == "local" and self.address is not None:
-            raise UserError(f"`address` {self.address} is for Ray; pass `engine=ray`")
+            raise BadSetting(
+                f"{named('address')} {self.address} is for Ray", f"pass {named('engine', 'ray')}", setting="address"
+            )
 
 
 def finished(run: PlannedRun, out: Path) -> bool:
@@ -210,7 +217,10 @@ def environments(config: EngineConfig, gpus: Sequence[str], cores: int) -> list[
         runs = "a run"
         if most != 0:
             runs = f"each of {jobs} runs at a time"
-        raise UserError(f"`gpus_per_run` {per_run:g}: {runs} needs as many, and this machine has {len(gpus)} in all")
+        raise BadSetting(
+            f"{named('gpus_per_run')} {per_run:g}: {runs} needs as many, and this machine has {len(gpus)} in all",
+            setting="gpus_per_run",
+        )
     width = max(1, int(per_run))
     in_turn = cycle(gpus)
     return [{"CUDA_VISIBLE_DEVICES": ",".join(islice(in_turn, width)), **threads} for _ in range(jobs)]

@@ -16,7 +16,7 @@ from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.settings import Settings, settings_of
 from tllib_ancon.config.toml import read_file
-from tllib_ancon.runtime.errors import UserError, unknown_name
+from tllib_ancon.runtime.errors import BadSetting, UserError, named, unknown_name
 from tllib_ancon.runtime.types import Options
 
 _FOLDER = Path(__file__).with_name("paper")
@@ -108,7 +108,11 @@ class BenchmarkPlan(Settings):
         for settings in (self.common, self.adapt, *self.source.values(), *self.variants):
             for name in _DECIDED:
                 if name in settings:
-                    raise UserError(f"`{name}` is no setting of a plan: it is decided for each run; leave it out")
+                    raise BadSetting(
+                        f"{named(name)} is no setting of a plan: it is decided for each run",
+                        "leave it out",
+                        setting=name,
+                    )
 
     @property
     def varied(self) -> set[str]:
@@ -151,7 +155,7 @@ class BenchmarkPlan(Settings):
     def _source_run(self, root: str, out: Path, start: str, pair: str, seed: int) -> PlannedRun:
         domains = self._domain_settings(pair)
         if "source" not in domains:
-            raise UserError(f"plan {self.table}: {pair} has no source; write SOURCE-TARGET")
+            raise UserError(f"plan {self.table}: {pair} has no source", "write SOURCE-TARGET")
         trained_on = pair
         if start == "erm":  # which sees no target images, so that all pairs of one source share it
             del domains["target"]
@@ -220,7 +224,9 @@ def load(table: str) -> BenchmarkPlan:
     name = table if table in tables() else str(_file_of(table))
     for setting in _OF_THE_ENGINE:
         if setting in content:
-            raise UserError(f"plan {name}: `{setting}` is no setting of a plan; remove it, and pass it to benchmark")
+            raise UserError(
+                f"plan {name}: {named(setting)} is no setting of a plan", "remove it, and pass it to benchmark"
+            )
     try:
         plan = BenchmarkPlan(**{**content, "table": name})
     except UserError as error:

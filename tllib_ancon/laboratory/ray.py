@@ -25,7 +25,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as OnN
 from tllib_ancon._version import __version__
 from tllib_ancon.laboratory.local import Command, Engine, EngineConfig, Environment, runs_on
 from tllib_ancon.laboratory.plan import PlannedRun
-from tllib_ancon.runtime.errors import BAD_INPUT, UserError, in_words, one_line
+from tllib_ancon.runtime.errors import BAD_INPUT, BadSetting, UserError, in_words, named, one_line
 from tllib_ancon.runtime.types import Show
 
 LOCAL = "local"
@@ -55,7 +55,7 @@ def connected(config: EngineConfig) -> Iterator[_OnRay]:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
         raise UserError(
-            f"Ray could not be started: {one_line(error)}; repair it, or run without `engine=ray`"
+            f"Ray could not be started: {one_line(error)}", f"repair it, or run without {named('engine', 'ray')}"
         ) from error
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, handler)  # Ray's own ends the process
@@ -78,8 +78,10 @@ def _expect_answer(address: str) -> None:
             return
         *_, last_line = answer.stderr.strip().splitlines() or [": no cluster answers"]
         reason = one_line(last_line.partition(": ")[2])
-    raise UserError(
-        f"`address` {address}: {reason}; give that of `ray start --head`, or auto on a machine of the cluster"
+    raise BadSetting(
+        f"{named('address')} {address}: {reason}",
+        "give that of `ray start --head`, or auto on a machine of the cluster",
+        setting="address",
     )
 
 
@@ -98,11 +100,17 @@ class _OnRay(Engine):
             gpus = min(1, sum(cards))
         fitting = [place for place, number in enumerate(cards) if gpus == 0 or runs_on(number, gpus) > 0]
         if not fitting:
-            raise UserError(f"`gpus_per_run` {gpus:g}: no node of the cluster has as many; give at most {max(cards)}")
+            raise BadSetting(
+                f"{named('gpus_per_run')} {gpus:g}: no node of the cluster has as many",
+                f"give at most {max(cards)}",
+                setting="gpus_per_run",
+            )
         most_cpus = max(cores[place] for place in fitting)
         if cpus > most_cpus:
-            raise UserError(
-                f"`cpus_per_run` {cpus}: no node of the cluster has as many for a run; give at most {most_cpus}"
+            raise BadSetting(
+                f"{named('cpus_per_run')} {cpus}: no node of the cluster has as many for a run",
+                f"give at most {most_cpus}",
+                setting="cpus_per_run",
             )
         self.task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=-1)(_make)
         self.variables = {"OMP_NUM_THREADS": str(cpus)}
@@ -208,12 +216,12 @@ def _answer(node: Mapping[str, Any], answer: Any) -> str | None:
         return reason
     except GetTimeoutError:
         raise UserError(
-            f"node {_node_name(node)} does not answer in {ANSWER_WITHIN:g} s; repair it or remove it from the cluster"
+            f"node {_node_name(node)} does not answer in {ANSWER_WITHIN:g} s", "repair it or remove it from the cluster"
         ) from None
     except RayError as error:
         if node["NodeID"] not in [live["NodeID"] for live in _nodes(alive=True)]:
             return None  # Ray lists a lost node for many seconds
-        raise UserError(f"node {_node_name(node)}: {_last_line(error)}; {SAME}") from error
+        raise UserError(f"node {_node_name(node)}: {_last_line(error)}", SAME) from error
 
 
 def _unfit(version: str, folder: str, root: str, probe: Path) -> str | None:

@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadSetting, UserError, named
 
 Floats = NDArray[np.float64]
 Outcomes = NDArray[np.int8]
@@ -100,17 +100,25 @@ class DisagreementTest:
         side: Side = "both",
     ):
         if not 0 < delta < 1:
-            raise UserError(f"`delta`, the probability of a false verdict, must be above 0 and below 1, got {delta}")
+            raise BadSetting(
+                f"{named('delta')}, the probability of a false verdict, must be above 0 and below 1, got {delta}",
+                setting="delta",
+            )
         if not 0 <= margin < 1:
-            raise UserError(
-                f"`margin`, a share of all images, must be at least 0 and below 1 (0.01: one point), got {margin}"
+            raise BadSetting(
+                f"{named('margin')}, a share of all images, must be at least 0 and below 1 (0.01: one point), got "
+                f"{margin}",
+                setting="margin",
             )
         if (disagreements is None) != (images is None):
-            raise UserError("pass both `disagreements` (M) and `images` (N), or neither")
+            raise UserError(f"pass both {named('disagreements')} (M) and {named('images')} (N), or neither")
         if disagreements is not None and images is not None and not 1 <= disagreements <= images:
-            raise UserError(f"`disagreements` must be between 1 and `images`, got {disagreements} of {images}")
+            raise BadSetting(
+                f"{named('disagreements')} must be between 1 and {named('images')}, got {disagreements} of {images}",
+                setting="disagreements",
+            )
         if side not in ("better", "both"):
-            raise UserError(f"`side` must be 'better' or 'both', got {side!r}")
+            raise BadSetting(f"{named('side')} must be 'better' or 'both', got {side!r}", setting="side")
         self.delta = delta
         self.margin = margin
         self.disagreements = disagreements
@@ -136,7 +144,7 @@ class DisagreementTest:
         if outcome not in (-1, 0, 1):
             raise UserError(f"an outcome must be 1 (adapted right), -1 (source right) or 0 (neither), got {outcome!r}")
         if self.remaining == 0:
-            raise UserError(f"all {len(self.outcomes)} disagreements have their label; read the verdict")
+            raise UserError(f"all {len(self.outcomes)} disagreements have their label", "read the verdict")
         self.outcomes = (*self.outcomes, int(outcome))
         vars(self).pop("log_curves", None)  # they are computed again when they are next read
 

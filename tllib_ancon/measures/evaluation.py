@@ -135,7 +135,7 @@ def accuracy_by_votes(votes: Tensor, labels: Tensor) -> _AccuracyByVotes:
         raise UserError(f"votes {tuple(votes.shape)} and labels {tuple(labels.shape)}: expected (N, K) and (N,), N ≥ 1")
     if (votes < 0).any() or (votes != votes.round()).any():
         raise UserError(
-            "votes are whole numbers from 0; pass those of an ensemble that is neither weighted nor normalised"
+            "votes are whole numbers from 0", "pass those of an ensemble that is neither weighted nor normalised"
         )
     votes_of_samples = votes.sum(dim=1).long()
     predictions = votes.argmax(dim=1).masked_fill(votes_of_samples == 0, -1)
@@ -156,7 +156,7 @@ def summarize(logits: Tensor, labels: Tensor, num_classes: int) -> dict[str, flo
     """
     predictions = _checked_predictions(logits)
     if logits.shape[1] != num_classes:
-        raise UserError(f"logits have {logits.shape[1]} columns; expected one for each of {num_classes} classes")
+        raise UserError(f"logits have {logits.shape[1]} columns", f"expected one for each of {num_classes} classes")
     accuracies = per_class_accuracy(predictions, labels, num_classes)
     is_right = predictions.eq(labels)
     confidences = _confidences(logits).clamp(max=BELOW_ONE)
@@ -180,17 +180,17 @@ def _confidences(logits: Tensor) -> Tensor:
 def _checked_predictions(outputs: Tensor) -> Tensor:
     """The class of the largest output of each row, of finite outputs (N, K)."""
     if outputs.ndim != 2 or outputs.shape[0] == 0 or outputs.shape[1] < 2:
-        raise UserError(f"outputs have shape {tuple(outputs.shape)}; give (N, K) with two or more classes")
+        raise UserError(f"outputs have shape {tuple(outputs.shape)}", "give (N, K) with two or more classes")
     if not all(rows.isfinite().all() for rows in torch.split(outputs, ROWS_AT_ONCE)):
-        raise NotFinite("outputs are not finite; the model has probably diverged; try a lower learning rate")
+        raise NotFinite("outputs are not finite; the model has probably diverged", "try a lower learning rate")
     return outputs.argmax(dim=1)
 
 
 def _check_classes(name: str, classes: Tensor, num_classes: int, num_samples: int) -> None:
     if classes.shape != (num_samples,) or num_samples == 0:
-        raise UserError(f"{name} have shape {tuple(classes.shape)}; give one for each of {num_samples} samples")
+        raise UserError(f"{name} have shape {tuple(classes.shape)}", f"give one for each of {num_samples} samples")
     if classes.is_floating_point() or classes.dtype == torch.bool:
-        raise UserError(f"{name} have dtype {classes.dtype}; give integer classes")
+        raise UserError(f"{name} have dtype {classes.dtype}", "give integer classes")
     lowest = int(classes.min())
     highest = int(classes.max())
     if lowest < 0 or highest >= num_classes:

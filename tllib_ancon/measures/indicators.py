@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tllib_ancon.measures.disagreement import Floats, Interval, log_wealth
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadModel, named
 from tllib_ancon.runtime.types import Metrics, Record
 
 INDICATORS = ("agreement", "aetta", "class_frequencies", "drift_p")
@@ -99,9 +99,10 @@ def drift_p(features: ArrayLike, source: SourceStatistics) -> float:
     """
     target = SourceStatistics.of(features)
     if len(target.feature_means) != len(source.feature_means):
-        raise UserError(
-            f"the model has {len(target.feature_means)} features, and its `source` {len(source.feature_means)}; "
-            "pass the source of this model"
+        raise BadModel(
+            f"the model has {len(target.feature_means)} features, and its {named('source')} "
+            f"{len(source.feature_means)}",
+            "pass the source of this model",
         )
     degrees_of_freedom = target.images + source.images - 2
     squares = (target.images - 1) * np.square(target.feature_deviations)

@@ -91,7 +91,7 @@ def aetta(probabilities: Tensor, dropout: Tensor) -> float:
     checked = checked_probabilities(probabilities)
     if dropout.ndim != 3 or not len(dropout) or dropout.shape[1:] != checked.shape:
         raise UserError(
-            f"dropout has shape {tuple(dropout.shape)}; give (T, N, K) for probabilities {tuple(checked.shape)}"
+            f"dropout has shape {tuple(dropout.shape)}", f"give (T, N, K) for probabilities {tuple(checked.shape)}"
         )
     checked_dropout = checked_probabilities(dropout.flatten(0, 1)).view(dropout.shape)
     num_classes = checked.shape[1]
@@ -147,7 +147,7 @@ def best_epoch(scores: Sequence[float], criterion: str) -> int:
         raise unknown_name("criterion", criterion, CRITERIA)
     candidates = [epoch for epoch, score in enumerate(scores) if not math.isnan(score)]
     if not candidates:
-        raise UserError(f"none of the {len(scores)} epochs has a score of {criterion}; evaluate at least one")
+        raise UserError(f"none of the {len(scores)} epochs has a score of {criterion}", "evaluate at least one")
     return max(candidates, key=lambda epoch: CRITERIA[criterion].sign * scores[epoch])
 
 
@@ -164,7 +164,7 @@ def selected_epoch(metrics: Sequence[Metrics], choice: str) -> int:
     if choice in CRITERIA:
         return best_epoch([line.get(choice, math.nan) for line in metrics], choice)
     if not metrics:
-        raise UserError("there is no epoch to choose; adapt for at least one")
+        raise UserError("there is no epoch to choose", "adapt for at least one")
     return len(metrics) - 1
 
 
@@ -185,9 +185,9 @@ def checked_probabilities(probabilities: ArrayLike | Tensor) -> Tensor:
     tensor = torch.as_tensor(probabilities)
     if tensor.ndim != 2 or tensor.shape[0] == 0 or tensor.shape[1] < 2:
         shape = tuple(tensor.shape)
-        raise UserError(f"probabilities have shape {shape}; give (N, K): a row per sample, two or more classes")
+        raise UserError(f"probabilities have shape {shape}", "give (N, K): a row per sample, two or more classes")
     if not tensor.is_floating_point():
-        raise UserError(f"probabilities have dtype {tensor.dtype}; give a floating-point tensor")
+        raise UserError(f"probabilities have dtype {tensor.dtype}", "give a floating-point tensor")
     if tensor.device.type == "mps":  # which has no float64
         rows = tensor.detach().cpu().double()
     else:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tllib_ancon.models.calling import evaluating
 from tllib_ancon.models.classifier import BATCH_NORMS
 from tllib_ancon.runtime import processes
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadModel, UserError, named
 
 Statistics = Literal["target", "source", "mixed"] | float
 ONE_VALUE = "batch-norm needs the statistics of more than one image; pass more images, and a `batch_size` of 2 or more"
@@ -160,7 +160,9 @@ def estimated_statistics(model: nn.Module, source_weight: float = 0.0, num_image
     """
     layers = _layers_with_statistics(model)
     if not layers:
-        raise UserError("the model has no batch-norm with running statistics; choose another method or `batch_norm`")
+        raise BadModel(
+            "the model has no batch-norm with running statistics", f"choose another method or {named('batch_norm')}"
+        )
     estimates = [_LayerEstimate(layer, source_weight, num_images) for layer in layers]
     with ExitStack() as hooks, evaluating(model):
         for estimate in estimates:

@@ -5,7 +5,7 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from tllib_ancon.models.classifier import Classifier, LogitsAndFeatures
 from tllib_ancon.models.preprocessing import preprocessing_of
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadModel
 
 
 class BottleneckClassifier(Classifier):
@@ -76,9 +76,9 @@ class _AveragePool(nn.Module):
             return features
         if features.ndim == 4:
             return nn.functional.adaptive_avg_pool2d(features, 1).flatten(1)
-        raise UserError(
-            f"the backbone returns {tuple(features.shape)}; expected (B, C, H, W) or (B, C). Build a "
-            "transformer so that it returns one vector an image"
+        raise BadModel(
+            f"the backbone returns {tuple(features.shape)}",
+            "expected (B, C, H, W) or (B, C). Build a transformer so that it returns one vector an image",
         )
 
 

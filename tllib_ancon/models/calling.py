@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tllib_ancon.data.batches import Batch, num_rows, shape_text, tree_map
 from tllib_ancon.models.outputs import tensors_in
-from tllib_ancon.runtime.errors import UserError, one_line
+from tllib_ancon.runtime.errors import BadModel, UserError, one_line
 from tllib_ancon.runtime.text import counted
 
 SHAPE = "; pass images of the shape that it takes, of files and pixels by `image_size`"
@@ -70,7 +70,7 @@ def _not_callable(network: nn.Module, images: Batch, error: Exception, advice: s
                 "place of the number in its forward, or export it with a dynamic batch size"
             )
     reason = one_line(error)
-    return UserError(f"the model cannot be called on images of shape {shape_text(images)} ({reason}){action}")
+    return BadModel(f"the model cannot be called on images of shape {shape_text(images)} ({reason}){action}")
 
 
 def _only_size(network: nn.Module, images: Batch) -> int | None:

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from tllib_ancon.runtime.errors import UserError, one_line, reading
+from tllib_ancon.runtime.errors import BadModel, named, one_line, reading
 from tllib_ancon.runtime.types import Show, silently
 
 Weights = Mapping[str, Tensor]
@@ -38,12 +38,13 @@ def load_state_dict(path: str | Path, show: Show = silently) -> Weights:
     one of the :data:`ENTRIES`. ``show`` gets a line where the file also has weights that are not used."""
     file = Path(path)
     if not file.is_file():
-        raise UserError(f"checkpoint {file} is not a file; give a file or a run directory")
+        raise BadModel(f"checkpoint {file} is not a file", "give a file or a run directory")
     content = _content_of(file)
     states = _states_in(content)
     if not states:
-        raise UserError(
-            f"checkpoint {file} is not a plain state dict but {_description(content)}; save the weights alone: {SAVE}"
+        raise BadModel(
+            f"checkpoint {file} is not a plain state dict but {_description(content)}",
+            f"save the weights alone: {SAVE}",
         )
     first, *others = states
     if others:
@@ -54,9 +55,10 @@ def load_state_dict(path: str | Path, show: Show = silently) -> Weights:
     state = dict(states[first])
     for name, tensor in state.items():
         if not _is_plain(tensor):
-            raise UserError(
+            raise BadModel(
                 f"checkpoint {file}: its tensor {one_line(name)} {tuple(tensor.shape)} is sparse, quantised, "
-                f"complex or without all its numbers; save plain tensors, {SAVE}"
+                "complex or without all its numbers",
+                f"save plain tensors, {SAVE}",
             )
     return state
 
@@ -64,7 +66,7 @@ def load_state_dict(path: str | Path, show: Show = silently) -> Weights:
 def _content_of(file: Path) -> Any:
     arguments_and_scores: list[Any] = [argparse.Namespace, *_numpy_numbers()]  # of timm and torchvision
     with (
-        reading(file, "a checkpoint", f"; copy a damaged file again, of another one save the weights alone: {SAVE}"),
+        reading(file, "a checkpoint", f"copy a damaged file again, of another one save the weights alone: {SAVE}"),
         torch.serialization.safe_globals(arguments_and_scores),
     ):
         if file.suffix == ".safetensors":
@@ -76,7 +78,9 @@ def _content_of(file: Path) -> Any:
 def _refuse_program(file: Path) -> None:
     program = _program_in(file)
     if program is not None:
-        raise UserError(f"{file} is {program}; to adapt, give the weights of the module that it was made from: {SAVE}")
+        raise BadModel(
+            f"{file} is {program}", f"to adapt, give the weights of the module that it was made from: {SAVE}"
+        )
 
 
 def _program_in(file: Path) -> str | None:
@@ -176,7 +180,7 @@ def without_prefix(state: Weights, network: nn.Module, show: Show = silently) ->
         averages = [prefix for prefix in best if "ema" in prefix]
         networks = ", ".join(map(repr, best))
         if len(averages) != 1:
-            raise UserError(f"the checkpoint holds several networks, {networks}; save one alone: {SAVE}")
+            raise BadModel(f"the checkpoint holds several networks, {networks}", f"save one alone: {SAVE}")
         show(f"the checkpoint holds several networks, {networks}; {averages[0]!r} is used")
         best = averages
     prefix = best[0]
@@ -198,7 +202,7 @@ def load_into(
     state: Weights,
     source: str,
     ignore: tuple[str, ...] = (),
-    advice: str = "Give the `arch` that it was trained with",
+    advice: str = "",
 ) -> None:
     """Load ``state`` completely, or list the differences; ``ignore`` are prefixes that the network need not have."""
     expected = network.state_dict()  # of a type that knows the versions of the network's modules
@@ -214,7 +218,10 @@ def load_into(
             problems.append(f"{name} {difference}")
         expected[name] = tensor
     if problems:
-        raise UserError(f"{source} does not fit the network: {one_line('; '.join(problems))}. {advice}")
+        raise BadModel(
+            f"{source} does not fit the network: {one_line('; '.join(problems))}",
+            advice or f"give the {named('arch')} that it was trained with",
+        )
     network.load_state_dict(expected)
 
 

@@ -19,7 +19,7 @@ from tllib_ancon.models.logits import find_logits
 from tllib_ancon.models.observation import observe
 from tllib_ancon.models.outputs import LogitsReader, OtherOutput, described, two_logits
 from tllib_ancon.models.preprocessing import preprocessing_of, probe_images
-from tllib_ancon.runtime.errors import UserError, unknown_name
+from tllib_ancon.runtime.errors import BadModel, BadSetting, named, unknown_name
 
 ParameterGroups = list[dict[str, Any]]
 """Parameters with their learning rates, as an optimiser takes them."""
@@ -138,7 +138,7 @@ class NetworkClassifier(Classifier):
         logits = self.reader(output_for(self.network, images))
         head_inputs = [head_input.take() for head_input in self._head_inputs]
         if not isinstance(logits, Tensor):
-            raise UserError(f"the model gives {described(logits)} in this mode where logits (B, K) are expected")
+            raise BadModel(f"the model gives {described(logits)} in this mode where logits (B, K) are expected")
         features = [features for features in head_inputs if features is not None]
         if not features or len(features) < len(head_inputs):
             return logits, logits.new_empty(len(logits), 0)
@@ -235,7 +235,9 @@ def as_classifier(
     heads = names or observed.heads(logits)
     for name in heads:
         if name not in observed.calls:
-            raise UserError(f"the model does not call its module {name} on (B, D); `head` must name one after pooling")
+            raise BadModel(
+                f"the model does not call its module {name} on (B, D)", f"{named('head')} must name one after pooling"
+            )
     widths = [observed.calls[name].features.shape[1] for name in heads]
     return NetworkClassifier(model, logits.shape[1], heads, widths, finetune, logits_reader, preprocessing)
 
@@ -255,7 +257,10 @@ def head_names(head: str | None) -> list[str]:
     if head is None:
         return []
     if not isinstance(head, str):
-        raise UserError(f"`head` must be the dotted name of a module in the model, got {type(head).__name__}")
+        raise BadSetting(
+            f"{named('head')} must be the dotted name of a module in the model, got {type(head).__name__}",
+            setting="head",
+        )
     return head.split(",")
 
 
@@ -265,8 +270,9 @@ def _require_logits(logits: Any, number: int) -> None:
     if has_rows and logits.numel() and logits.is_floating_point():
         return
     raise OtherOutput(
-        f"{no_logits(logits, number)}. In Python `method=adabn` takes any output, and `method=tent` logits "
-        "(B, K, H, W), without `log` or `answers`"
+        f"{no_logits(logits, number)}. In Python {named('method', 'adabn')} takes any output, and "
+        f"{named('method', 'tent')} logits "
+        f"(B, K, H, W), without {named('log')} or {named('answers')}"
     )
 
 

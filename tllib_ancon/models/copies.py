@@ -14,7 +14,7 @@ from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
-from tllib_ancon.runtime.errors import UserError, one_line
+from tllib_ancon.runtime.errors import BadModel, one_line
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -71,7 +71,7 @@ def copy_of(model: Network) -> Network:
             for functions in (vars(module), module._forward_hooks, module._forward_pre_hooks):
                 _rebind(functions, memo)
     except Exception as error:  # any error can come out of a user's own network
-        raise UserError(
+        raise BadModel(
             f"the model cannot be copied ({one_line(error)}): `copy.deepcopy(model)` must work. Remove the attribute "
             "that cannot be copied, such as an open file or a lock, before you pass the model"
         ) from error
@@ -191,9 +191,10 @@ def apart_from(model: nn.Module | None) -> Iterator[None]:
             hooks.enter_context(module.register_forward_pre_hook(remember))
         yield
     if calls:
-        raise UserError(
+        raise BadModel(
             f"the model holds a function that calls {type(calls[0]).__name__} of this very object, so that a copy "
-            "computes with the original's weights; write it as a method in the class of the model"
+            "computes with the original's weights",
+            "write it as a method in the class of the model",
         )
 
 

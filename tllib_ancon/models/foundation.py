@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from tllib_ancon.models.class_names import are_placeholders
 from tllib_ancon.models.preprocessing import preprocessing_of_processor
-from tllib_ancon.runtime.errors import UserError, one_line, unknown_name
+from tllib_ancon.runtime.errors import BadModel, BadSetting, UserError, named, one_line, unknown_name
 from tllib_ancon.runtime.extras import require
 
 ZERO_SHOT_OPTIONS = ("embed_dim", "vision_cfg", "quick_gelu")
@@ -49,7 +49,11 @@ class CosineHead(nn.Module):
     def __init__(self, text_embeddings: Tensor, logit_scale: float | Tensor = 100.0):
         super().__init__()
         if text_embeddings.ndim != 2:
-            raise UserError(f"`text_embeddings` has shape {tuple(text_embeddings.shape)}; it must be (K, D)")
+            raise BadSetting(
+                f"{named('text_embeddings')} has shape {tuple(text_embeddings.shape)}",
+                "it must be (K, D)",
+                setting="text_embeddings",
+            )
         self.out_features, self.in_features = text_embeddings.shape
         self.weight = nn.Parameter(functional.normalize(text_embeddings.detach(), dim=1))
         self.register_buffer("logit_scale", torch.as_tensor(logit_scale).detach().to(self.weight, copy=True))
@@ -79,7 +83,7 @@ def require_library_of(arch: str) -> None:
     """Raise an error where the library of ``hf:NAME`` or ``open_clip:NAME`` is missing; other names need none."""
     prefix = arch.partition(":")[0]
     if prefix in LIBRARIES:
-        require(f"`arch={arch}`", LIBRARIES[prefix], extra="foundation")
+        require(named("arch", arch), LIBRARIES[prefix], extra="foundation")
 
 
 def load_named(
@@ -97,7 +101,11 @@ def load_named(
             if library != "open_clip":
                 raise unknown_name("library of an architecture", f"{library}:", ("hf:", "open_clip:"))
             if classes is None:
-                raise UserError(f"`arch` {arch} needs the names of the classes; pass a file of them as `class_names`")
+                raise BadSetting(
+                    f"{named('arch')} {arch} needs the names of the classes",
+                    f"pass a file of them as {named('class_names')}",
+                    setting="arch",
+                )
             return _zero_shot(name, classes), classes
     except UserError:
         raise
@@ -107,8 +115,10 @@ def load_named(
             advice = "load the model in Python and pass it to tllib_ancon.adapt"
         else:
             place = " from the hub's cache"
-            advice = "`allow_download=True` asks the hub for it"
-        raise UserError(f"`arch` {arch} cannot be loaded{place} ({one_line(error)}); {advice}") from error
+            advice = f"{named('allow_download', True)} asks the hub for it"
+        raise BadSetting(
+            f"{named('arch')} {arch} cannot be loaded{place} ({one_line(error)})", advice, setting="arch"
+        ) from error
 
 
 @contextmanager
@@ -133,7 +143,7 @@ def _hub(allow_download: bool) -> Iterator[None]:
 
 
 def _no_code(folder: str, file: str, **_: object) -> NoReturn:
-    raise UserError(f"{file} of {folder} is code, which tllib-ancon does not run; load the model in Python")
+    raise BadModel(f"{file} of {folder} is code, which tllib-ancon does not run", "load the model in Python")
 
 
 def _image_classifier(name: str) -> tuple[nn.Module, list[str] | None]:
@@ -144,15 +154,14 @@ def _image_classifier(name: str) -> tuple[nn.Module, list[str] | None]:
     )
     if loading["missing_keys"]:
         first_missing = min(loading["missing_keys"])
-        raise UserError(
-            f"hf:{name} holds no image classifier: it has no {first_missing}; name a model for image classification"
+        raise BadModel(
+            f"hf:{name} holds no image classifier: it has no {first_missing}", "name a model for image classification"
         )
     try:
         processor = AutoImageProcessor.from_pretrained(name, trust_remote_code=False)
         model.preprocessing = preprocessing_of_processor(processor)
     except UserError as error:
-        reason = str(error).partition(";")[0].replace("`", "")
-        raise UserError(f"hf:{name}: {reason}; adapt it in Python, with transforms of your own") from error
+        raise BadModel(f"hf:{name}: {error.what}", "adapt it in Python, with transforms of your own") from error
     except OSError:  # there is none; ``preprocessing_of`` assumes one
         pass
     names = [str(text) for _, text in sorted(model.config.id2label.items())]

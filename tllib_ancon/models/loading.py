@@ -11,7 +11,7 @@ from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.models.networks import TIMM, create_backbone, create_network, library_of
 from tllib_ancon.models.preprocessing import preprocessing_of, probe_images
 from tllib_ancon.models.script_layouts import rebuild_model, recognize
-from tllib_ancon.runtime.errors import UserError, one_line
+from tllib_ancon.runtime.errors import BadModel, UserError, named, one_line
 from tllib_ancon.runtime.types import Options, Show, silently
 
 IMAGENET = "imagenet"
@@ -46,9 +46,9 @@ def load(
             backbone = create_backbone(arch, pretrained=False, options=arch_options)
             classifier = rebuild_model(layout, backbone, pool, not scratch)
     if num_classes not in (None, classifier.num_classes):
-        raise UserError(
-            f"checkpoint {checkpoint} has {classifier.num_classes} classes, the dataset has {num_classes}; give a "
-            "checkpoint of the same classes"
+        raise BadModel(
+            f"checkpoint {checkpoint} has {classifier.num_classes} classes, the dataset has {num_classes}",
+            "give a checkpoint of the same classes",
         )
     return classifier
 
@@ -65,9 +65,9 @@ def _whole_network(
     """The network of a model zoo whose own names of tensors are those of the checkpoint."""
     library, _ = library_of(arch)
     if library is None:
-        raise UserError(
-            f"the layout of the checkpoint {checkpoint} is unknown (its tensors: {one_line(', '.join(state))}); "
-            f"for {arch} give one of TLLib's image classification scripts, dalib, the AnCon authors or this package"
+        raise BadModel(
+            f"the layout of the checkpoint {checkpoint} is unknown (its tensors: {one_line(', '.join(state))})",
+            f"for {arch} give one of TLLib's image classification scripts, dalib, the AnCon authors or this package",
         )
     network = create_network(arch, num_classes, options=arch_options)
     classifier = _classifier(network, finetune)
@@ -79,7 +79,7 @@ def _whole_network(
     try:
         load_into(network, tensors, f"checkpoint {checkpoint}, taken for the weights of a {arch},")
     except UserError as error:
-        raise UserError(f"{error}; {_advice_for_weights(tensors, network, library)}") from error
+        raise BadModel(error.what, _advice_for_weights(tensors, network, library)) from error
     return classifier
 
 
@@ -115,6 +115,7 @@ def _advice_for_weights(tensors: Weights, network: nn.Module, library: str) -> s
         else:
             channels = expected.shape[1]
         if channels != expected.shape[1] and library == TIMM:
-            return f"for a network of {channels} channels pass `arch_option=in_chans={channels}`"
+            return f"for a network of {channels} channels pass {named('arch_option', f'in_chans={channels}')}"
         break
-    return "if they are of a changed network, pass `model=MODULE:FUNCTION`, a function that returns it, not `arch`"
+    function = named("model", "MODULE:FUNCTION")
+    return f"if they are of a changed network, pass {function}, a function that returns it, not {named('arch')}"

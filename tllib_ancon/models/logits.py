@@ -24,7 +24,7 @@ from tllib_ancon.models.outputs import (
     two_logits,
     usual_tensor,
 )
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadModel, UserError
 
 ENOUGH = 8
 """Images from which one output in [0, 1] counts as a probability if no layer returns it."""
@@ -156,9 +156,9 @@ def _chosen_path(candidates: list[_Candidate], observed: Observation, head: Sequ
     if len(paths) == 1:
         return paths[0]
     if head and not paths:
-        raise UserError(
-            f"the model returns several tensors, and none is what its module {','.join(head)} returns; name the head "
-            "that returns one of them"
+        raise BadModel(
+            f"the model returns several tensors, and none is what its module {','.join(head)} returns",
+            "name the head that returns one of them",
         )
     raise _several_outputs(candidates, heads)
 
@@ -176,7 +176,7 @@ def _several_outputs(candidates: list[_Candidate], heads: Mapping[Path, list[str
     named = [",".join(names) for names in heads.values() if names]
     if named:
         advice += f", or in Python pass head={named[0]!r} or another of these heads"
-    return UserError(f"the model returns several tensors that could be its logits: {'; '.join(descriptions)}. {advice}")
+    return BadModel(f"the model returns several tensors that could be its logits: {'; '.join(descriptions)}. {advice}")
 
 
 def _kind_of(network: nn.Module, values: Tensor, observed: Observation) -> Kind:
@@ -215,7 +215,7 @@ def _refuse_features(network: nn.Module, path: Path, width: int) -> None:
     elif takes_pixel_values(network) and path == (FEATURES,):
         advice = "load it as transformers.AutoModelForImageClassification"
     if advice:
-        raise OtherOutput(f"the model returns {width} features and no logits, as it has no classifier; {advice}")
+        raise OtherOutput(f"the model returns {width} features and no logits, as it has no classifier", advice)
 
 
 def _is_unexplained_probability(values: Tensor, observed: Observation) -> bool:

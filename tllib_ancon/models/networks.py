@@ -18,7 +18,7 @@ from tllib_ancon.models.calling import called
 from tllib_ancon.models.checkpoints import load_into, load_state_dict, without_prefix
 from tllib_ancon.models.outputs import described, usual_tensor
 from tllib_ancon.models.preprocessing import preprocessing_of, probe_images
-from tllib_ancon.runtime.errors import UserError, one_line, unknown_name
+from tllib_ancon.runtime.errors import BadModel, BadSetting, named, one_line, unknown_name
 from tllib_ancon.runtime.types import Options
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def create_network(
     library, bare_name = library_of(name)
     arguments = _checked_options(name, library, options)
     if library is None:
-        raise UserError(f"{name} has no ImageNet classifier: it is a backbone alone. Give a `checkpoint` of it")
+        raise BadModel(f"{name} has no ImageNet classifier: it is a backbone alone. Give a {named('checkpoint')} of it")
     if num_classes is not None:
         arguments["num_classes"] = num_classes
     network: nn.Module = _from_zoo(library, bare_name, pretrained, arguments)
@@ -151,7 +151,9 @@ def parse_options(texts: Sequence[str]) -> dict[str, Any]:
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise UserError(f"`arch_option` {text!r}: expected KEY=VALUE, e.g. pad_type=same")
+            raise BadSetting(
+                f"{named('arch_option')} {text!r}: expected KEY=VALUE, e.g. pad_type=same", setting="arch_option"
+            )
         try:
             options[key] = ast.literal_eval(value)
         except (ValueError, SyntaxError):
@@ -164,7 +166,11 @@ def library_of(name: str) -> tuple[str | None, str]:
     if name in HEADLESS:
         return None, name
     if ":" in name:
-        raise UserError(f"`arch` {name} comes with its own weights and head; adapt, evaluate or predict with it alone")
+        raise BadSetting(
+            f"{named('arch')} {name} comes with its own weights and head",
+            "adapt, evaluate or predict with it alone",
+            setting="arch",
+        )
     folder, slash, bare_name = name.rpartition("/")
     if slash:
         library = folder + slash
@@ -220,11 +226,16 @@ def _checked_options(name: str, library: str | None, options: Options | None) ->
     arguments = dict(options or {})
     for option in arguments:
         if library != TIMM:
-            raise UserError(f"`arch_option` is for timm models; {name} takes none, got {option}; leave it out")
+            raise BadSetting(
+                f"{named('arch_option')} is for timm models; {name} takes none, got {option}",
+                "leave it out",
+                setting="arch_option",
+            )
         if option.startswith("pretrained") or option in ("num_classes", "cache_dir", "checkpoint_path"):
-            raise UserError(
-                f"`arch_option` {option} is not of the network {name}; pass weights as `checkpoint`, or to "
-                "pretrain as `pretrained_weights`"
+            raise BadSetting(
+                f"{named('arch_option')} {option} is not of the network {name}",
+                f"pass weights as {named('checkpoint')}, or to pretrain as {named('pretrained_weights')}",
+                setting="arch_option",
             )
     return arguments
 
@@ -258,17 +269,21 @@ def _from_zoo(library: str, name: str, pretrained: bool, arguments: Options) -> 
 
         return timm.create_model(name, pretrained=pretrained, **arguments)
     except TypeError as error:
-        raise UserError(
-            f"`arch_option`: {name} does not accept {dict(arguments)} ({one_line(error)}); pass options that it has"
+        raise BadSetting(
+            f"{named('arch_option')}: {name} does not accept {dict(arguments)} ({one_line(error)})",
+            "pass options that it has",
+            setting="arch_option",
         ) from error
     except Exception as error:  # downloads, damaged files and unusual options can lead to any error
         if not pretrained:
-            raise UserError(
-                f"{name} cannot be built ({one_line(error)}); give another network or other options"
+            raise BadModel(
+                f"{name} cannot be built ({one_line(error)})", "give another network or other options"
             ) from error
-        raise UserError(
-            f"the pre-trained weights of {name} could not be loaded ({one_line(error)}); pass a file as "
-            "`checkpoint`, or to pretrain as `pretrained_weights`, or `scratch=True` to start without"
+        raise BadModel(
+            f"the pre-trained weights of {name} could not be loaded ({one_line(error)})",
+            "pass a file as "
+            f"{named('checkpoint')}, or to pretrain as {named('pretrained_weights')}, or {named('scratch', True)} "
+            f"to start without",
         ) from error
 
 
@@ -279,7 +294,7 @@ def _torchvision_backbone(name: str, pretrained: bool) -> Any:
     backbone = _from_zoo(TORCHVISION, name, pretrained, arguments)
     linear_names = [module_name for module_name, module in backbone.named_modules() if isinstance(module, nn.Linear)]
     if not linear_names:
-        raise UserError(f"{name} has no linear head to replace; choose another network")
+        raise BadModel(f"{name} has no linear head to replace", "choose another network")
     head_name = linear_names[-1]
     backbone.out_features = backbone.get_submodule(head_name).in_features
     backbone.set_submodule(head_name, nn.Identity())
@@ -292,11 +307,11 @@ def _timm_backbone(name: str, pretrained: bool, arguments: Options) -> Any:
 
     has_weights = pretrained and timm.is_model_pretrained(name)
     backbone = _from_zoo(TIMM, name, has_weights, {**arguments, "num_classes": 0})
-    description = f"{name} with `arch_option` {dict(arguments)}"
+    description = f"{name} with {named('arch_option')} {dict(arguments)}"
     images = probe_images(backbone, preprocessing_of(backbone))
     features = usual_tensor(called(backbone, images, f": {description}"))
     if not isinstance(features, Tensor) or features.ndim != 2:
-        raise UserError(f"{description} gives {described(features)} where one vector an image is expected")
+        raise BadModel(f"{description} gives {described(features)} where one vector an image is expected")
     backbone.out_features = features.shape[1]
     backbone.pretrained = has_weights
     return backbone

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from tllib_ancon.data.transforms import IMAGENET_MEAN, IMAGENET_STD, KEEP_RATIO, Preprocessing, evaluation_transform
 from tllib_ancon.models.calling import evaluating, output_for, takes_pixel_values
-from tllib_ancon.runtime.errors import UserError, one_line
+from tllib_ancon.runtime.errors import BadModel, UserError, named, one_line
 from tllib_ancon.runtime.types import Options
 
 USUAL_SIDE = 224
@@ -92,17 +92,19 @@ def preprocessing_of_processor(processor: Any) -> Preprocessing:
     as each class decides in its own way how to resize and crop."""
     image_processor = getattr(processor, "image_processor", processor)
     kind = type(image_processor).__name__
-    advice = "pass `train_transform` and `evaluation_transform` as functions, image -> tensor (C, H, W)"
+    advice = (
+        f"pass {named('train_transform')} and {named('evaluation_transform')} as functions, image -> tensor (C, H, W)"
+    )
     size = getattr(image_processor, "size", None) or {}
     side = size.get("shortest_edge") or size.get("height")
     if not side:
-        raise UserError(f"{kind} has no size with shortest_edge or height; {advice}")
+        raise BadModel(f"{kind} has no size with shortest_edge or height", advice)
     random = np.random.default_rng(0)
     noise = Image.fromarray(random.integers(0, 256, (2 * side // 3, side, 3), dtype=np.uint8))
     try:
         expected = image_processor(noise, return_tensors="pt")["pixel_values"][0]
     except Exception as error:  # of a library's own code
-        raise UserError(f"{kind} cannot be applied to an RGB image ({one_line(error)}); {advice}") from error
+        raise BadModel(f"{kind} cannot be applied to an RGB image ({one_line(error)})", advice) from error
     for preprocessing in _ways_to_resize(image_processor, side, expected.shape[-1]):
         prepared = evaluation_transform(preprocessing)(noise)
         if prepared.shape != expected.shape:
@@ -110,7 +112,7 @@ def preprocessing_of_processor(processor: Any) -> Preprocessing:
         difference = float((prepared - expected).abs().mean())
         if difference * min(preprocessing.std) * 255 < LEVELS:
             return preprocessing
-    raise UserError(f"{kind} does more than to resize, crop and normalise images; {advice}")
+    raise BadModel(f"{kind} does more than to resize, crop and normalise images", advice)
 
 
 def _ways_to_resize(image_processor: Any, side: int, image_size: int) -> Iterator[Preprocessing]:
@@ -229,7 +231,8 @@ def _of_the_kind_of(model: Any) -> Preprocessing | None:
             assumption = (
                 f"no processor of this {type(model).__name__} is on this machine; assumed: "
                 f"{processor_class.__name__}'s defaults at {side} pixels (mean {default.mean}, std {default.std}); "
-                "else pass `image_size`, `norm_mean` and `norm_std`, or in Python evaluation_transform=processor"
+                f"else pass {named('image_size')}, {named('norm_mean')} and {named('norm_std')}, or in Python "
+                f"evaluation_transform=processor"
             )
             return replace(default, image_size=side, assumed=assumption)
     return None

@@ -21,7 +21,7 @@ from tllib_ancon.models.classifier import NetworkClassifier, as_classifier, devi
 from tllib_ancon.models.foundation import ZeroShotClassifier
 from tllib_ancon.models.networks import TORCHVISION, create_network, names_in
 from tllib_ancon.models.requirements import require_network
-from tllib_ancon.runtime.errors import UserError, one_line
+from tllib_ancon.runtime.errors import BadModel, BadSetting, UserError, named, one_line
 from tllib_ancon.runtime.extras import require
 
 OWN = "python"
@@ -73,7 +73,7 @@ def build(recipe: Recipe) -> nn.Module:
 
     model_class = getattr(transformers, name, None)
     if not isinstance(model_class, type) or not issubclass(model_class, transformers.PreTrainedModel):
-        raise UserError(f"transformers {transformers.__version__} has no model {name}; install another version")
+        raise BadModel(f"transformers {transformers.__version__} has no model {name}", "install another version")
     network: nn.Module = model_class(transformers.AutoConfig.for_model(**options))
     return network
 
@@ -82,14 +82,18 @@ def imported(function: str) -> nn.Module:
     """The network that ``module:function`` returns; the module may lie in the current folder, as for ``python -m``."""
     module, colon, name = function.partition(":")
     if not module or not colon or not name:
-        raise UserError(f"`model={function}`: expected MODULE:FUNCTION, such as networks:build")
+        raise BadSetting(
+            f"{named('model', function)}: expected MODULE:FUNCTION, such as networks:build", setting="model"
+        )
     current_folder = os.getcwd()
     if current_folder not in sys.path:
         sys.path.insert(0, current_folder)
     try:
         return require_network(getattr(importlib.import_module(module), name)())
     except Exception as error:  # any error can come out of a user's own module
-        raise UserError(f"`model={function}` gave no network ({one_line(error)}); repair the function") from error
+        raise BadSetting(
+            f"{named('model', function)} gave no network ({one_line(error)})", "repair the function", setting="model"
+        ) from error
 
 
 def _candidates(network: Any, num_classes: int, channels: int) -> Iterator[Recipe]:

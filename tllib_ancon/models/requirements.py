@@ -9,26 +9,35 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadModel, BadSetting, named
 
 
 def require_network(model: object, learns: bool = False) -> nn.Module:
     """Return the model if it is a network with weights, with ``learns`` a trainable one."""
     if isinstance(model, str | Path):
-        raise UserError(f"`model` must be a torch.nn.Module, got the path {model}; pass the network with these weights")
+        raise BadSetting(
+            f"{named('model')} must be a torch.nn.Module, got the path {model}",
+            "pass the network with these weights",
+            setting="model",
+        )
     if not isinstance(model, nn.Module):
-        raise UserError(
-            f"`model` must be a torch.nn.Module, a checkpoint or a run directory, not of type {type(model).__name__}"
-            f"; {_network_of(model)}"
+        raise BadSetting(
+            f"{named('model')} must be a torch.nn.Module, a checkpoint or a run directory, not of type "
+            f"{type(model).__name__}",
+            f"{_network_of(model)}",
+            setting="model",
         )
     if torch.get_default_device().type == "meta":
-        raise UserError("PyTorch's default device is meta, which holds no values; call torch.set_default_device('cpu')")
+        raise BadModel(
+            "PyTorch's default device is meta, which holds no values", "call torch.set_default_device('cpu')"
+        )
     if any(tensor.is_meta for tensor in chain(model.parameters(), model.buffers())):
-        raise UserError("the model has weights on the device meta, shapes without values; load them first")
+        raise BadModel("the model has weights on the device meta, shapes without values", "load them first")
     if hasattr(model, "encode_image") or hasattr(model, "get_image_features"):
-        raise UserError(
+        raise BadModel(
             "the model gives embeddings of images and texts, no logits: pass its image tower followed by "
-            "tllib_ancon.models.CosineHead(embeddings of the classes' texts); docs/networks.md shows how"
+            "tllib_ancon.models.CosineHead(embeddings of the classes' texts)",
+            "docs/networks.md shows how",
         )
     if learns:
         _require_trainable(model)
@@ -38,19 +47,19 @@ def require_network(model: object, learns: bool = False) -> nn.Module:
 def _require_trainable(model: nn.Module) -> None:
     """Raise an error for a network whose form leaves nothing to train."""
     if isinstance(model, torch.jit.ScriptModule):
-        raise UserError("a TorchScript program does not learn; pass the torch.nn.Module that it was made from")
+        raise BadModel("a TorchScript program does not learn", "pass the torch.nn.Module that it was made from")
     if any(map(_is_exported, model.modules())):
-        raise UserError("a program of torch.export does not learn; pass the torch.nn.Module that it was made from")
+        raise BadModel("a program of torch.export does not learn", "pass the torch.nn.Module that it was made from")
     if any(weight.is_complex() for weight in model.parameters()):
-        raise UserError(
-            "the model has complex weights, which cannot adapt; keep them as real parameters, by torch.view_as_real, "
-            "and make them complex in the forward"
+        raise BadModel(
+            "the model has complex weights, which cannot adapt",
+            "keep them as real parameters, by torch.view_as_real, and make them complex in the forward",
         )
     quantised = _signs_of_quantisation(model)
     if quantised:
-        raise UserError(
-            f"the model is quantised ({', '.join(quantised)}): its integers have no gradient; adapt it as it "
-            "was before, and quantise what comes back"
+        raise BadModel(
+            f"the model is quantised ({', '.join(quantised)}): its integers have no gradient",
+            "adapt it as it was before, and quantise what comes back",
         )
 
 

@@ -9,7 +9,7 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from tllib_ancon.models.bottleneck import BottleneckClassifier
 from tllib_ancon.models.checkpoints import Weights, load_into
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadModel
 
 RENAMED = (
     (r"^((module|_orig_mod|model|net|network)\.)+", ""),
@@ -133,9 +133,9 @@ def _linear(tensors: Weights, name: str, in_features: int | None = None) -> nn.L
     """A linear layer of the shape of a weight (outputs, inputs); ``in_features`` are those of the layer before it."""
     weight = tensors.get(name)
     if weight is None:
-        raise UserError(f"the checkpoint's {name} must be a matrix and is missing")
+        raise BadModel(f"the checkpoint's {name} must be a matrix and is missing")
     if weight.ndim != 2:
-        raise UserError(f"the checkpoint's {name} must be a matrix and is {tuple(weight.shape)}")
+        raise BadModel(f"the checkpoint's {name} must be a matrix and is {tuple(weight.shape)}")
     return nn.Linear(in_features or weight.shape[1], len(weight))
 
 

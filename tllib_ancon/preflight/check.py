@@ -19,6 +19,7 @@ from tllib_ancon.preflight.image_facts import channels, classes, pixels, preproc
 from tllib_ancon.preflight.model_facts import batch_norm, mirror, output, parameters, predictions
 from tllib_ancon.preflight.rehearsal import rehearse
 from tllib_ancon.preflight.tiles import PICTURE, require_pictures, write_tiles
+from tllib_ancon.runtime.errors import named
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import Shown
 from tllib_ancon.runtime.types import Record
@@ -126,7 +127,7 @@ def check(
     if requested.root is None:
         requested = requested.with_paths(root=images)
     if requested.out is not None:
-        require(f"`out={requested.out}`", "matplotlib", extra="report")
+        require(named("out", requested.out), "matplotlib", extra="report")
     user_transforms = TransformRule.of_call(train_transform, evaluation_transform)
     with devices.restoring_state(requested.threads):
         case = open_case(requested.replace(quiet=True), model, images, head, user_transforms)

@@ -13,6 +13,7 @@ from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
 from tllib_ancon.preflight.case import Case
 from tllib_ancon.preflight.fact import LOOK, WRONG, Fact
 from tllib_ancon.preflight.rehearsal import Rehearsal
+from tllib_ancon.runtime.errors import named
 from tllib_ancon.runtime.text import counted
 from tllib_ancon.training import devices
 from tllib_ancon.training.running_statistics import STATISTICS_SAMPLE
@@ -70,7 +71,7 @@ def cost(case: Case, rehearsal: Rehearsal | None) -> Fact:
         "load_seconds": load_seconds,
     }
     if memory > free:
-        text += f"; {_storage(free)} are free: pass a smaller `batch_size`"
+        text += f"; {_storage(free)} are free: pass a smaller {named('batch_size')}"
         return Fact(text, values, SETTINGS, LOOK)
     return Fact(text, values, SETTINGS)
 

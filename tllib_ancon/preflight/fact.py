@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tllib_ancon.runtime.errors import named
 from tllib_ancon.runtime.text import showable
 
 FINE = ""
@@ -44,7 +45,7 @@ class Fact:
 
     def line(self, name: str, only: Iterable[str] | None = None) -> str:
         """One line: mark, name, text and settings. Default of ``only``, the settings that the door has: all."""
-        settings = [f"`{setting}`" for setting in self.settings if only is None or setting in only]
+        settings = [f"{named(setting)}" for setting in self.settings if only is None or setting in only]
         line = f"{self.mark:1} {name.replace('_', ' '):<{WIDTH}} {showable(self.text)}"
         if not settings:
             return line

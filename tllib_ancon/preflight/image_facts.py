@@ -16,6 +16,7 @@ from tllib_ancon.data.transforms import KEEP_RATIO, Preprocessing
 from tllib_ancon.models.calling import takes_pixel_values
 from tllib_ancon.preflight.case import Case
 from tllib_ancon.preflight.fact import FEW_NAMES, FINE, LOOK, WRONG, Fact
+from tllib_ancon.runtime.errors import named
 from tllib_ancon.runtime.text import counted
 from tllib_ancon.training.resolve import ASSUMED_NORMALISATION
 
@@ -244,7 +245,7 @@ def _source_of_preprocessing(case: Case) -> tuple[str, str]:
     source, mark = _source_without_settings(case)
     settings = [name for name in PREPARING if getattr(case.requested, name) is not None]
     if settings:
-        listed = ", ".join(f"`{name}`" for name in settings)
+        listed = ", ".join(f"{named(name)}" for name in settings)
         source = f"your settings ({listed}), the rest from {source}"
     if {"norm_mean", "norm_std"} <= {*settings}:
         mark = FINE
@@ -253,7 +254,7 @@ def _source_of_preprocessing(case: Case) -> tuple[str, str]:
 
 def _undefined(names: Sequence[str]) -> str:
     """What to do where nothing defines these settings of the normalisation."""
-    listed = " and ".join(f"`{name}`" for name in names)
+    listed = " and ".join(f"{named(name)}" for name in names)
     neutral = {"norm_mean": "0", "norm_std": "1"}
     identity = " and ".join(neutral[name] for name in names)
     assumed = " and ".join(f"{ASSUMED_NORMALISATION[name]}" for name in names)

@@ -20,7 +20,7 @@ from tllib_ancon.data.images import Files, spread
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.preflight.case import Case
 from tllib_ancon.preflight.rehearsal import Rehearsal
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.text import showable
 from tllib_ancon.training.files import new_file, write_bytes
 
@@ -46,9 +46,11 @@ def require_pictures(folder: Path, inputs: Batch) -> None:
     """Raise an error where inputs cannot be drawn or the folder cannot be made; make the folder."""
     if not are_images(inputs):
         shape = shape_text(tree_map(lambda tensor: tensor[0], inputs))
-        raise UserError(f"`out` draws images (C, H, W), and these inputs have shape {shape}; leave it out")
+        raise BadSetting(
+            f"{named('out')} draws images (C, H, W), and these inputs have shape {shape}", "leave it out", setting="out"
+        )
     if folder.exists() and not folder.is_dir():
-        raise UserError(f"`out={folder}` is a file; give a folder for {PICTURE}")
+        raise BadSetting(f"{named('out', folder)} is a file", f"give a folder for {PICTURE}", setting="out")
     new_file(folder)
     folder.mkdir(exist_ok=True)
 

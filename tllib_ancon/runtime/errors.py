@@ -3,8 +3,9 @@
 import difflib
 import re
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pickle import UnpicklingError
 
 MOST_SHOWN = 60
@@ -35,11 +36,40 @@ DEVICE = (
 
 
 class UserError(ValueError):
-    """Bad input. The command line prints its message as one line and exits with status 2.
+    """Bad input. The command line prints it as one line and exits with status 2.
 
-    A message names a setting as Python does, between backticks, such as ``batch_size`` or ``skip_corrupt=True``. The
-    command line shows the flag in that place.
+    Attributes:
+        what: what is wrong and where, with the value that was received
+        action: what to do; may be empty
+        setting: name of the setting that it is about; may be empty
     """
+
+    def __init__(self, what: str, action: str = "", setting: str = ""):
+        super().__init__(what, action, setting)
+        self.what = what
+        self.action = action
+        self.setting = setting
+
+    def __str__(self) -> str:
+        if not self.action:
+            return self.what
+        return f"{self.what}; {self.action}"
+
+
+class BadSetting(UserError):
+    """A setting, or an argument of a function, that cannot be used."""
+
+
+class BadModel(UserError):
+    """A model that breaks its contract."""
+
+
+class BadImages(UserError):
+    """Images or labels that break their contract."""
+
+
+class BadFile(UserError):
+    """A file or folder that cannot be read or written."""
 
 
 class NotFinite(UserError):
@@ -60,40 +90,69 @@ class Interrupted(BaseException):
         self.number = number
 
 
+class LostProcess(Exception):
+    """Another process of a run that has many ended without a word. The command line exits with status 1."""
+
+    def __init__(self) -> None:
+        super().__init__(f"another process of this run ended; {CONTINUES}")
+
+
+_spelling: ContextVar[Callable[[str, object], str]] = ContextVar("spelling")
+
+
+@contextmanager
+def spelling_settings(spell: Callable[[str, object], str]) -> Iterator[None]:
+    """In this context messages write a setting and its value as ``spell`` does: as a flag on the command line."""
+    token = _spelling.set(spell)
+    try:
+        yield
+    finally:
+        _spelling.reset(token)
+
+
+def named(name: str, value: object = None) -> str:
+    """A setting in a text for the user: ``batch_size`` or ``batch_size=16`` in backticks, or its flag on the command
+    line."""
+    return _spelling.get(_in_python)(name, value)
+
+
+def _in_python(name: str, value: object) -> str:
+    if value is None:
+        return f"`{name}`"
+    return f"`{name}={value}`"
+
+
 BAD_INPUT = (UserError, OSError, UnicodeError, RecursionError, OverflowError)
 """What ends a command with one line: what a user or the machine did, whatever statement met it."""
 
 
 def in_words(error: BaseException) -> str:
-    """The message of one of :data:`BAD_INPUT`; a data-loader worker wraps it in the text of a traceback."""
-    text = re.split(r"^[\w.]*Error: ", str(error), flags=re.MULTILINE)[-1]
+    """The message of one of :data:`BAD_INPUT`."""
     if isinstance(error, UserError):
-        return text
+        return re.split(r"^[\w.]*Error: ", str(error), flags=re.MULTILINE)[-1]  # of a process that loads images
+    text = str(error)
     if isinstance(error, OSError) and error.filename is not None:
         text = f"{error.filename}: {error.strerror}"
     return f"{text}; check the path, its permissions, its content and the room on its disk, then give the command again"
 
 
-REPAIR = "; repair it, or give another file"
+REPAIR = "repair it, or give another file"
 
 
 @contextmanager
-def reading(path: object, kind: str, advice: str = REPAIR) -> Iterator[None]:
-    """Turn any error of a file's reader into one line, with the advice, which begins with ``"; "``."""
+def reading(path: object, kind: str, action: str = REPAIR) -> Iterator[None]:
+    """Turn any error of a file's reader into one line with this action."""
     try:
         yield
     except UserError:
         raise
     except Exception as error:  # damaged bytes can lead readers to any error
-        raise UserError(f"{path} cannot be read as {kind} ({_reason(error)}){advice}") from error
+        raise BadFile(f"{path} cannot be read as {kind} ({_reason(error)})", action) from error
 
 
 def _reason(error: Exception) -> str:
     if isinstance(error, UnpicklingError):
-        code = re.search(r"GLOBAL (\S+)", str(error))
-        if code is None:
-            return "it is damaged or of another format"
-        return f"it holds {code[1]}, and reading that would run code of the file"
+        return "it is damaged, or reading it would run code of the file"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return one_line(error) or type(error).__name__

@@ -27,5 +27,6 @@ def require(purpose: str, *packages: str, extra: str | None = None, alternative:
             distribution = packages_distributions().get(package, [package])[0]
             raise UserError(
                 f"{purpose} needs {package}, which is installed but does not import ({type(error).__name__}: "
-                f"{one_line(error)}); reinstall it: pip install --force-reinstall {distribution}{alternative}"
+                f"{one_line(error)})",
+                f"reinstall it: pip install --force-reinstall {distribution}{alternative}",
             ) from error

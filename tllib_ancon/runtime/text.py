@@ -3,9 +3,8 @@
 import csv
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from html import escape
 from typing import Any, TextIO
 
@@ -17,24 +16,6 @@ MARKDOWN_SPECIAL = re.compile(r"[\\`*|~]|\](?=[(\[:])|(?<!\w)_|_(?!\w)")
 
 LONGEST = 3000
 """Characters of one line in a terminal."""
-
-
-_spelling: ContextVar[Callable[[str], str]] = ContextVar("spelling", default=str)
-
-
-@contextmanager
-def spelling_settings(spell: Callable[[str], str]) -> Iterator[None]:
-    """In this context lines to the user name settings as ``spell`` does: as flags on the command line."""
-    token = _spelling.set(spell)
-    try:
-        yield
-    finally:
-        _spelling.reset(token)
-
-
-def spelled_here(line: str) -> str:
-    """A line whose settings, between backticks as in Python, are named as the user's door names them."""
-    return _spelling.get()(line)
 
 
 class Shown:

@@ -8,7 +8,7 @@ from torch import Tensor
 from tllib_ancon.config.types import NotNegative, Number
 from tllib_ancon.methods import register
 from tllib_ancon.runtime import processes
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import UserError, named
 from tllib_ancon.runtime.types import Options
 from tllib_ancon.self_training.checks import validated
 from tllib_ancon.self_training.memory_bank import Neighborhood, NeighborMethod, NeighborVotes
@@ -66,8 +66,9 @@ class AttractingDispersing(Neighborhood):
         super().__init__((num_samples, num_classes, feature_dim), **{"mixing": "normalized", **anchoring})
         if beta and (total_steps is None or total_steps < 1):
             raise UserError(
-                f"AaD's `total_steps={total_steps}`: dispersion decays over the whole training, so pass its number of "
-                "steps, or `beta=0` for no decay"
+                f"AaD's {named('total_steps', total_steps)}: dispersion decays over the whole training, so pass its "
+                f"number of "
+                f"steps, or {named('beta', '0')} for no decay"
             )
         self.beta = beta
         self.neighbors = available_neighbors("neighbors", neighbors, num_samples)

@@ -13,7 +13,7 @@ from tllib_ancon.config.settings import Flag
 from tllib_ancon.config.types import NotNegative, Number, Share
 from tllib_ancon.methods import register
 from tllib_ancon.runtime import processes
-from tllib_ancon.runtime.errors import UserError, reading, unknown_name
+from tllib_ancon.runtime.errors import BadSetting, UserError, named, reading, unknown_name
 from tllib_ancon.self_training.anchored import SmoothedLabels, one_hot_labels
 from tllib_ancon.self_training.checks import check_logits, check_tensor, finite_rows, validated
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
@@ -104,7 +104,7 @@ class AdaptiveSmoothing(SmoothedLabels):
         check_logits(logits)
         prior = estimate_class_prior(logits, self.prior_shrinkage)
         if prior.shape != self.shares.shape:
-            raise UserError(f"logits have shape {tuple(logits.shape)}; expected (N, {len(self.shares)})")
+            raise UserError(f"logits have shape {tuple(logits.shape)}", f"expected (N, {len(self.shares)})")
         self.relative_prior.copy_(prior * len(prior))
         self.shares.copy_(prior)
 
@@ -115,7 +115,7 @@ class AdaptiveSmoothing(SmoothedLabels):
         if not self._known_to_be_estimated and self.relative_prior.isnan().any():
             raise UserError(
                 "the class prior has not been estimated yet: call initialize(indices, features, logits) with one "
-                "evaluation pass before the first step, or pass `class_prior`"
+                f"evaluation pass before the first step, or pass {named('class_prior')}"
             )
         self._known_to_be_estimated = True  # reading the buffer stalls a device: once only
         votes: Tensor = self.ensemble(indices, logits, probabilities)
@@ -147,7 +147,10 @@ def _relative_prior(class_prior: str | Sequence[float] | Tensor, num_classes: in
         return torch.full((num_classes,), 1.0 if class_prior == "uniform" else torch.nan)
     prior = torch.as_tensor(class_prior, dtype=torch.float32)
     if prior.shape != (num_classes,) or not prior.isfinite().all() or (prior < 0).any() or not prior.any():
-        raise UserError(f"`class_prior` must be {num_classes} numbers of at least 0, one a class, not all of them 0")
+        raise BadSetting(
+            f"{named('class_prior')} must be {num_classes} numbers of at least 0, one a class, not all of them 0",
+            setting="class_prior",
+        )
     return num_classes * prior / prior.sum()
 
 
@@ -175,7 +178,7 @@ def estimate_class_prior(probabilities: Tensor, shrinkage: Share = 0.25) -> Tens
     """
     check_tensor("probabilities", probabilities)
     if probabilities.ndim != 2 or not probabilities.numel():
-        raise UserError(f"probabilities have shape {tuple(probabilities.shape)}; expected (N, K) with N at least 1")
+        raise UserError(f"probabilities have shape {tuple(probabilities.shape)}", "expected (N, K) with N at least 1")
     if not probabilities.isfinite().all():
         raise UserError("probabilities must be finite")
     num_samples, num_classes = probabilities.shape
@@ -188,9 +191,9 @@ def _numbers_of(class_prior: Any) -> Any:
     if not isinstance(class_prior, str) or class_prior in CLASS_PRIORS:
         return class_prior
     path = Path(class_prior)
-    expected = f"`class_prior` must be uniform, estimate or a file of numbers, got {class_prior!r}"
+    expected = f"{named('class_prior')} must be uniform, estimate or a file of numbers, got {class_prior!r}"
     if not path.is_file():
-        raise UserError(f"{expected}: no such file; create it")
+        raise UserError(f"{expected}: no such file", "create it")
     with reading(path, "numbers"):
         numbers = tuple(float(word) for word in path.read_text(encoding="utf-8").replace(",", " ").split())
     if not numbers or not all(0 <= number < math.inf for number in numbers):

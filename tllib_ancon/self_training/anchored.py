@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tllib_ancon.config.types import Number, Share
 from tllib_ancon.methods import register
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.self_training.checks import FixedPrecision, validated
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.method import Visit, one_hot, option
@@ -84,8 +84,10 @@ class AnchoredConfidence(SmoothedLabels):
         self.base_smoothing = smoothing
         self.schedule = schedule
         if schedule != "constant" and (total_steps is None or total_steps < 1):
-            raise UserError(
-                f"`schedule={schedule}` needs `total_steps`; pass the number of steps of the whole training"
+            raise BadSetting(
+                f"{named('schedule', schedule)} needs {named('total_steps')}",
+                "pass the number of steps of the whole training",
+                setting="schedule",
             )
         self.total_steps = total_steps
         self.ensemble = TemporalEnsemble(num_samples, num_classes, **ensemble)

@@ -65,26 +65,26 @@ def check_visit(indices: Tensor, logits: Tensor, sizes: Sequence[int], features:
     check_tensor("indices", indices)
     if logits.shape[1] != num_classes or not logits.is_floating_point():
         raise UserError(
-            f"logits have shape {tuple(logits.shape)} and dtype {logits.dtype}; expected (batch, {num_classes}) of a "
-            "floating type"
+            f"logits have shape {tuple(logits.shape)} and dtype {logits.dtype}",
+            f"expected (batch, {num_classes}) of a floating type",
         )
     if indices.shape != logits.shape[:1]:
         raise UserError(
-            f"indices have shape {tuple(indices.shape)}; expected ({logits.shape[0]},), one per row of logits"
+            f"indices have shape {tuple(indices.shape)}", f"expected ({logits.shape[0]},), one per row of logits"
         )
     check_indices(indices, num_samples)
     if features is not None:
         check_tensor("features", features)
         expected = len(logits), *width
         if features.shape != expected:
-            raise UserError(f"features have shape {tuple(features.shape)}; expected {expected}")
+            raise UserError(f"features have shape {tuple(features.shape)}", f"expected {expected}")
 
 
 def check_indices(indices: Tensor, num_samples: int) -> None:
     """Raise :class:`UserError` unless ``indices`` are int64 or int32 in [0, num_samples). The range is checked on the
     CPU alone: on a device that would stall every step."""
     if indices.dtype not in (torch.int64, torch.int32):  # indexing takes uint8 for a mask, and no other integers
-        raise UserError(f"indices have dtype {indices.dtype}; expected int64 or int32")
+        raise UserError(f"indices have dtype {indices.dtype}", "expected int64 or int32")
     if not indices.is_cpu:
         return
     outside = [index for index in indices.tolist() if not 0 <= index < num_samples]
@@ -98,12 +98,14 @@ def check_indices(indices: Tensor, num_samples: int) -> None:
 def check_logits(logits: Tensor) -> None:
     check_tensor("logits", logits)
     if logits.ndim != 2:
-        raise UserError(f"logits have shape {tuple(logits.shape)}; expected (batch, classes)")
+        raise UserError(f"logits have shape {tuple(logits.shape)}", "expected (batch, classes)")
 
 
 def check_tensor(name: str, value: Any) -> None:
     if not isinstance(value, Tensor):
-        raise UserError(f"{name} are a {type(value).__name__}; expected a torch.Tensor, e.g. torch.as_tensor({name})")
+        raise UserError(
+            f"{name} are a {type(value).__name__}", f"expected a torch.Tensor, e.g. torch.as_tensor({name})"
+        )
 
 
 def as_weights(targets: Tensor, logits: Tensor) -> Tensor:
@@ -115,11 +117,11 @@ def as_weights(targets: Tensor, logits: Tensor) -> Tensor:
     batch, num_classes = logits.shape
     if targets.shape != (batch,) or targets.is_floating_point() or targets.is_complex():
         raise UserError(
-            f"targets have shape {tuple(targets.shape)} and dtype {targets.dtype}; "
-            f"expected ({batch}, {num_classes}) weights or ({batch},) integer classes"
+            f"targets have shape {tuple(targets.shape)} and dtype {targets.dtype}",
+            f"expected ({batch}, {num_classes}) weights or ({batch},) integer classes",
         )
     if targets.device.type == "cpu" and batch and not 0 <= int(targets.min()) <= int(targets.max()) < num_classes:
-        raise UserError(f"a target lies outside [0, {num_classes}), the classes of the logits; check the labels")
+        raise UserError(f"a target lies outside [0, {num_classes}), the classes of the logits", "check the labels")
     return torch.nn.functional.one_hot(targets.long(), num_classes).float()
 
 

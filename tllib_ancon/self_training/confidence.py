@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.self_training.method import Method, option
 
 
@@ -18,11 +18,15 @@ class WithConfidence(Method):
         super().check_options(options)
         names = type(options).model_fields
         if options.confidence == "belief-matching" and "belief_coefficient" not in names:
-            raise UserError(
-                "`confidence=belief-matching` is a loss in place of the cross-entropy, and this method has its own; "
-                "use it with self-training, elr, ancon or ancon-auto"
+            raise BadSetting(
+                f"{named('confidence', 'belief-matching')} is a loss in place of the cross-entropy, and this method "
+                f"has its own",
+                "use it with self-training, elr, ancon or ancon-auto",
+                setting="confidence",
             )
         if options.confidence == "mc-dropout" and "dropout_passes" not in names:
-            raise UserError(
-                "`confidence=mc-dropout` decides which predictions vote; choose a method with votes, such as ancon"
+            raise BadSetting(
+                f"{named('confidence', 'mc-dropout')} decides which predictions vote",
+                "choose a method with votes, such as ancon",
+                setting="confidence",
             )

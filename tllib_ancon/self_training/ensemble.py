@@ -123,7 +123,7 @@ class TemporalEnsemble(FixedPrecision):
     def _add(self, rows: Tensor, logits: Tensor, probabilities: Tensor | None) -> None:
         """Add the confident predictions of the samples in these rows."""
         if probabilities is not None and probabilities.shape != logits.shape:
-            raise UserError(f"probabilities have shape {tuple(probabilities.shape)}; expected {tuple(logits.shape)}")
+            raise UserError(f"probabilities have shape {tuple(probabilities.shape)}", f"expected {tuple(logits.shape)}")
         wide_logits = logits.float()
         if not self.has_checked_logits and are_probabilities(wide_logits):
             warnings.warn(PROBABILITIES, stacklevel=4)

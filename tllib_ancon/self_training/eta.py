@@ -65,7 +65,7 @@ class SampleEfficientEntropy(FixedPrecision):
     def forward(self, logits: Tensor) -> Tensor:
         check_logits(logits)
         if logits.shape[1] != len(self.average):
-            raise UserError(f"logits have shape {tuple(logits.shape)}; expected (batch, {len(self.average)})")
+            raise UserError(f"logits have shape {tuple(logits.shape)}", f"expected (batch, {len(self.average)})")
         entropies = softmax_entropy(logits)
         predictions = logits.detach().float().softmax(1)
         similarities = nn.functional.cosine_similarity(predictions, self.average[None])  # 0 before there is an average

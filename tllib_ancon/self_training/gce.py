@@ -5,7 +5,7 @@ from typing import Literal
 from torch import Tensor
 
 from tllib_ancon.methods import COMPOSITIONS, register
-from tllib_ancon.runtime.errors import UserError, unknown_name
+from tllib_ancon.runtime.errors import BadSetting, named, unknown_name
 from tllib_ancon.self_training.checks import as_weights
 from tllib_ancon.self_training.method import Method, Visit, option
 
@@ -42,9 +42,9 @@ def generalized_cross_entropy(
     self-learning", TMLR 2022.
     """
     if not 0 < q <= 1:
-        raise UserError(f"`q` must be above 0 and at most 1, got {q!r}")
+        raise BadSetting(f"{named('q')} must be above 0 and at most 1, got {q!r}", setting="q")
     if reduction not in REDUCTIONS:
-        raise unknown_name("value of `reduction`:", str(reduction), REDUCTIONS)
+        raise unknown_name(f"value of {named('reduction')}:", str(reduction), REDUCTIONS)
     log_weights = as_weights(targets, logits).log().clamp_min(LOG_OF_ZERO)
     log_agreement = (logits.float().log_softmax(1) + log_weights).logsumexp(1)
     losses = (1 - (q * log_agreement).exp()) / q

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadSetting, UserError, named
 
 
 @torch.no_grad()
@@ -28,11 +28,11 @@ def mc_dropout_probabilities(
     ICML 2016; 20 passes with p = 0.2 and 0.5 in AnCon's appendix.
     """
     if passes < 1:
-        raise UserError(f"`passes` must be at least 1, got {passes}")
+        raise BadSetting(f"{named('passes')} must be at least 1, got {passes}", setting="passes")
     if not 0 <= p < 1:
-        raise UserError(f"`p` must be at least 0 and below 1, got {p}")
+        raise BadSetting(f"{named('p')} must be at least 0 and below 1, got {p}", setting="p")
     if features.ndim != 2:
-        raise UserError(f"features have shape {tuple(features.shape)}; expected (batch, features)")
+        raise UserError(f"features have shape {tuple(features.shape)}", "expected (batch, features)")
     drawn_on = features.device if generator is None else generator.device
     probabilities = []
     for _ in range(passes):

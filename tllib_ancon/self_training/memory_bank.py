@@ -34,11 +34,11 @@ class WholePass(FixedPrecision):
         seen = len(torch.unique(indices))
         if seen < self.sizes[0]:
             raise UserError(
-                f"the pass holds {seen} of {self.sizes[0]} samples; make it over the whole target set, with "
-                "drop_last=False"
+                f"the pass holds {seen} of {self.sizes[0]} samples",
+                "make it over the whole target set, with drop_last=False",
             )
         if not (features.isfinite().all() and logits.isfinite().all()):
-            raise NotFinite("the pass holds features or logits that are not finite; the model has probably diverged")
+            raise NotFinite("the pass holds features or logits that are not finite", "the model has probably diverged")
         self.has_pass.fill_(True)
 
     def require_pass(self) -> None:
@@ -120,7 +120,7 @@ class Neighborhood(WholePass):
             return scores
         expected = len(rows), scores.shape[2]
         if anchors.shape != expected:
-            raise UserError(f"anchors have shape {tuple(anchors.shape)}; expected {expected}, votes per sample")
+            raise UserError(f"anchors have shape {tuple(anchors.shape)}", f"expected {expected}, votes per sample")
         weight = self.anchor_weight
         votes = anchors.detach().float().unsqueeze(1)
         mass = votes.sum(2, keepdim=True)

@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from torch import Tensor, nn
 
 from tllib_ancon.config.settings import Settings, settings_class
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadSetting, UserError, named
 from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 
@@ -199,9 +199,10 @@ class Method(nn.Module):
                 if not isinstance(needs, _Needs) or value == field.default:
                     continue
                 if getattr(options, needs.option) != needs.value:
-                    raise UserError(
-                        f"`{name}={value}` has no effect without `{needs.option}={needs.value}`; add it or leave both "
-                        "out"
+                    raise BadSetting(
+                        f"{named(name, value)} has no effect without {named(needs.option, needs.value)}",
+                        "add it or leave both out",
+                        setting=name,
                     )
 
     # What the training loop calls.

@@ -5,7 +5,7 @@ import math
 from torch import Tensor
 
 from tllib_ancon.methods import COMPOSITIONS, register
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.self_training.checks import as_weights
 from tllib_ancon.self_training.confidence import WithConfidence
 from tllib_ancon.self_training.method import Visit, option
@@ -33,7 +33,7 @@ def belief_matching_loss(logits: Tensor, targets: Tensor, coefficient: float = 0
     Source: Joo, Chung & Seo, "Being Bayesian about Categorical Probability", ICML 2020, Eq. 9–11.
     """
     if coefficient < 0:
-        raise UserError(f"`coefficient` must be at least 0, got {coefficient}")
+        raise BadSetting(f"{named('coefficient')} must be at least 0, got {coefficient}", setting="coefficient")
     weights = as_weights(targets, logits)
     alpha = logits.float().clamp(-LARGEST_LOG_CONCENTRATION, LARGEST_LOG_CONCENTRATION).exp()
     expected_logs = alpha.digamma() - alpha.sum(1, keepdim=True).digamma()

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from tllib_ancon.runtime.errors import UserError, unknown_name
+from tllib_ancon.runtime.errors import BadSetting, named, unknown_name
 from tllib_ancon.self_training.checks import check_logits
 from tllib_ancon.self_training.eta import SampleEfficientEntropy
 from tllib_ancon.self_training.tent import softmax_entropy
@@ -111,7 +111,11 @@ def stream(name: str) -> Callable[[type[_StreamMethod]], type[_StreamMethod]]:
 
 def stream_method(name: str) -> _StreamMethod:
     if not isinstance(name, str):
-        raise UserError(f"`method` must be text, got {type(name).__name__}; batches are for the module that comes back")
+        raise BadSetting(
+            f"{named('method')} must be text, got {type(name).__name__}",
+            "batches are for the module that comes back",
+            setting="method",
+        )
     if name not in STREAMS:
         raise unknown_name("method", name, STREAMS)
     return STREAMS[name]()
@@ -122,9 +126,10 @@ def require_class_for_each_sample(name: str, logits: Tensor) -> None:
     if logits.ndim == 2 or STREAMS[name].takes_dense:
         return
     dense = " or ".join(key for key, method in STREAMS.items() if method.takes_dense)
-    raise UserError(
-        f"`method={name}` needs one class for each sample, and the logits have shape {tuple(logits.shape)}; choose "
-        f"{dense}"
+    raise BadSetting(
+        f"{named('method', name)} needs one class for each sample, and the logits have shape {tuple(logits.shape)}",
+        f"choose {dense}",
+        setting="method",
     )
 
 

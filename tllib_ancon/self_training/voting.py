@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.types import Options
 from tllib_ancon.self_training.confidence import WithConfidence
 from tllib_ancon.self_training.ensemble import Convention, VotePrediction, WeightingScheme
@@ -45,8 +45,10 @@ class WithVotes(WithConfidence):
     def __init__(self, **sizes_and_options: Any):
         super().__init__(**sizes_and_options)
         if self.confidence == "mc-dropout" and self.head is None:
-            raise UserError(
-                "`confidence=mc-dropout` needs the model's head: pass it as head, or choose another `confidence`"
+            raise BadSetting(
+                f"{named('confidence', 'mc-dropout')} needs the model's head: pass it as head, or choose another "
+                f"{named('confidence')}",
+                setting="confidence",
             )
 
     def ensemble_options(self) -> Options:

@@ -41,7 +41,7 @@ def run_script(path: str | Path, arguments: Sequence[str]) -> ScriptRun:
     transformers return the class token under ``--no-pool``."""
     script = Path(os.path.realpath(path))
     if script.suffix != ".py" or not script.is_file():
-        raise UserError(f"{script} is not a Python file; give the path of a script, e.g. .../cdan.py")
+        raise UserError(f"{script} is not a Python file", "give the path of a script, e.g. .../cdan.py")
     say(f"tllib-ancon: running the Python file {script}", file=sys.stderr)
     enable()
     with _as_main_script(script, arguments), _class_token(), _errors_about_datasets(), _parsed_arguments() as parsed:
@@ -163,8 +163,8 @@ def _errors_about_datasets() -> Iterator[None]:
             raise _unknown_dataset(name.strip("'"), set(re.findall(r"\w+", choices)))
         if re.match(r"unrecognized arguments:.* (-d|--data)\b", message):
             raise UserError(
-                f"{parser.prog} does not know -d: it chooses its images in another way. Leave -d out; {parser.prog} "
-                "--help lists its arguments"
+                f"{parser.prog} does not know -d: it chooses its images in another way. Leave -d out",
+                f"{parser.prog} --help lists its arguments",
             )
         original(parser, message)
         raise AssertionError  # the original exits
@@ -179,8 +179,8 @@ def _unknown_dataset(name: str, choices: set[str]) -> UserError:
     own = choices.intersection(OWN_IMAGES)
     theirs = sorted(dataset_names(choices) - own)
     return UserError(
-        f"the script has no dataset {name!r}; for your own images pass -d with one of {', '.join(sorted(own))}. "
-        f"Datasets of TLLib: {', '.join(theirs)}"
+        f"the script has no dataset {name!r}",
+        f"for your own images pass -d with one of {', '.join(sorted(own))}. Datasets of TLLib: {', '.join(theirs)}",
     )
 
 

@@ -188,6 +188,6 @@ def find(name: str | None = None) -> Toolkit:
     except Exception as error:  # a file of that name may do anything
         raise UserError(
             f"{installed} ({spec and spec.origin}) does not import as the toolkit ({type(error).__name__}: "
-            f"{one_line(error)}). If it is another program's, rename it; else install what it misses, or reinstall it: "
-            f"{INSTALL[installed]}"
+            f"{one_line(error)}). If it is another program's, rename it",
+            f"else install what it misses, or reinstall it: {INSTALL[installed]}",
         ) from error

@@ -12,7 +12,7 @@ from tllib_ancon.config.settings import settings_of_call
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.runtime import processes
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.types import Options
 from tllib_ancon.training import devices
 from tllib_ancon.training.fit import fit
@@ -124,5 +124,5 @@ def _config_of(
         requested = requested.with_paths(root=images)
     for name in ("save_predictions", "track"):
         if requested.log is None and getattr(requested, name):
-            raise UserError(f"`{name}` needs a run directory; pass `log`")
+            raise BadSetting(f"{named(name)} needs a run directory", f"pass {named('log')}", setting=name)
     return requested

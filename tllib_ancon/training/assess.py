@@ -25,7 +25,7 @@ from tllib_ancon.measures.indicators import FEWEST_ANSWERS, FEWEST_IMAGES, UNREL
 from tllib_ancon.models.batch_norm import HALF, estimated_statistics, has_statistics
 from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.models.copies import copy_of, recording_gradients
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.text import Shown, counted
 from tllib_ancon.runtime.types import Metrics, Record
 from tllib_ancon.training import devices, inputs
@@ -155,7 +155,7 @@ def _assessed_source(
         opened = inputs.open_by_settings(passes.config, passes.config.source, classes=classes)
     images = as_domain(opened, labels=False)
     if len(images) < FEWEST_IMAGES:
-        raise UserError(f"`source` has {len(images)} images. Pass {FEWEST_IMAGES} or more.")
+        raise BadSetting(f"{named('source')} has {len(images)} images. Pass {FEWEST_IMAGES} or more.", setting="source")
     statistics = SourceStatistics.of(passes.predictions(images).features.cpu())
     if isinstance(opened, Domain) and opened.labels is not None:
         return statistics, source_accuracy(predictor, opened)
@@ -233,9 +233,11 @@ def _assessed(
     else:
         count = int(np.argmax(np.append(answers, -1) < 0))
         if count < FEWEST_ANSWERS:
-            raise UserError(
-                f"`answers` has {count} of the images that count, in their order; label {FEWEST_ANSWERS} or more. Pass "
-                "`questions=FILE` to write the images to label, in that order"
+            raise BadSetting(
+                f"{named('answers')} has {count} of the images that count, in their order",
+                f"label {FEWEST_ANSWERS} or more. Pass "
+                f"{named('questions', 'FILE')} to write the images to label, in that order",
+                setting="answers",
             )
         estimates = _estimates_from_labels(answers[:count], outputs, passes.config.delta)
     accuracy = estimates.get("accuracy", 0.5)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.runtime import processes
-from tllib_ancon.runtime.errors import UserError, reading
+from tllib_ancon.runtime.errors import BadFile, reading
 from tllib_ancon.runtime.processes import collect
 from tllib_ancon.runtime.types import State
 from tllib_ancon.training.files import sha256_of, write_whole
@@ -24,7 +24,7 @@ from tllib_ancon.training.inference import Outputs
 
 SEAL = b"sha256:"
 START_AGAIN = "pass `overwrite=True` to start the run again"
-OTHER_VERSION = f"; did another version of this program write it? Finish the run with that one, or {START_AGAIN}"
+OTHER_VERSION = f"did another version of this program write it? Finish the run with that one, or {START_AGAIN}"
 DIFFERING_PARTS = ("method",)
 """Parts that differ from process to process."""
 PREDICTIONS = "predictions.npz"
@@ -109,7 +109,7 @@ def write_sealed(path: Path, state: State) -> None:
 def read_sealed(path: Path) -> State:
     content, seal, digest = path.read_bytes().rpartition(SEAL)
     if not seal or digest != hashlib.sha256(content).hexdigest().encode():
-        raise UserError(f"{path} is damaged: its checksum is wrong; restore it from a copy, or {START_AGAIN}")
+        raise BadFile(f"{path} is damaged: its checksum is wrong", f"restore it from a copy, or {START_AGAIN}")
     state: State = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     return state
 

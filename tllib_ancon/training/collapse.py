@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from tllib_ancon.measures import selection
 from tllib_ancon.models.batch_norm import has_statistics
+from tllib_ancon.runtime.errors import named
 from tllib_ancon.runtime.types import Metrics, State
 from tllib_ancon.training.checkpointing import copy_to_cpu
 
@@ -75,11 +76,12 @@ class Collapse(NamedTuple):
         return {"effective_classes_collapsed": self.after.effective_classes, "infomax_collapsed": self.after.infomax}
 
     def line(self, epoch: int) -> str:
-        advice = "a smaller `lr` may prevent it"
+        advice = f"a smaller {named('lr')} may prevent it"
         if self.mixing_weight > 0:
             advice = (
-                f"`batch_norm=target` in place of statistics mixed with weight {self.mixing_weight:.2f}, or a smaller "
-                "`lr`, may prevent it"
+                f"{named('batch_norm', 'target')} in place of statistics mixed with weight "
+                f"{self.mixing_weight:.2f}, or a smaller "
+                f"{named('lr')}, may prevent it"
             )
         return (
             f"epoch {epoch} collapsed: the effective number of predicted classes fell from "

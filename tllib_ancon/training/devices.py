@@ -14,7 +14,7 @@ import psutil
 import torch
 
 from tllib_ancon.runtime import processes
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadSetting, named
 
 
 def device() -> torch.device:
@@ -66,10 +66,12 @@ def _require_deterministic_products() -> None:
     try:
         matrix @ matrix
     except RuntimeError as error:  # PyTorch read the variable when this process first multiplied matrices
-        raise UserError(
-            f"`deterministic` needs the environment variable {CUBLAS_WORKSPACE}={DETERMINISTIC_WORKSPACE} before the "
-            "first product of matrices on the GPU, and this process computed one without it; set it before Python "
-            "starts, or leave `deterministic` out"
+        raise BadSetting(
+            f"{named('deterministic')} needs the environment variable {CUBLAS_WORKSPACE}={DETERMINISTIC_WORKSPACE} "
+            f"before the "
+            "first product of matrices on the GPU, and this process computed one without it",
+            f"set it before Python starts, or leave {named('deterministic')} out",
+            setting="deterministic",
         ) from error
 
 

@@ -18,7 +18,7 @@ from tllib_ancon.data.open import as_domain
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.measures import evaluation, selection
 from tllib_ancon.models.copies import recording_gradients
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import UserError, named
 from tllib_ancon.runtime.text import Shown, showable
 from tllib_ancon.runtime.types import Metrics
 from tllib_ancon.training import devices, inputs
@@ -128,7 +128,8 @@ def evaluate(
             scores |= evaluation.summarize(logits, torch.from_numpy(domain.labels), domain.num_classes)
         elif labels is None and not isinstance(images, str | os.PathLike | None):
             progress.line(
-                "no accuracy, as labels in the items of a dataset are not read; pass `labels`, such as dataset.targets"
+                f"no accuracy, as labels in the items of a dataset are not read; pass {named('labels')}, such as "
+                f"dataset.targets"
             )
         if source is not None:
             scores["source_accuracy"] = source_accuracy(predictor, source)
@@ -145,8 +146,8 @@ def source_accuracy(predictor: Predictor, source: Any) -> dict[str, float]:
     domain = in_the_models_order(opened, predictor.network, outputs.shape[1], predictor.source, progress.line)
     if domain.labels is None:
         raise UserError(
-            f"the source {domain.name} has no labels, and its accuracy needs them; pass a folder of class folders, or "
-            "images and labels in a pair of arrays"
+            f"the source {domain.name} has no labels, and its accuracy needs them",
+            "pass a folder of class folders, or images and labels in a pair of arrays",
         )
     note_on_labels(domain, progress)
     accuracy = {}

@@ -19,7 +19,7 @@ from tllib_ancon.models.calling import called, output_for
 from tllib_ancon.models.checkpoints import export_state_dict
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.copies import copy_of
-from tllib_ancon.runtime.errors import UserError, one_line
+from tllib_ancon.runtime.errors import BadModel, BadSetting, UserError, named, one_line
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.types import Record
 from tllib_ancon.training.files import new_file, write_bytes
@@ -40,18 +40,20 @@ def export(config: ExportConfig, model: nn.Module | None = None) -> None:
     """Write the selected model of a run; ``model`` is its network if only your program can build it."""
     expected = FORMAT_OF_ENDING.get(Path(config.out).suffix.lower(), config.format)
     if expected != config.format:
-        raise UserError(
-            f"`out={config.out}` has the ending of another format than {config.format}; pass `format={expected}`"
+        raise BadSetting(
+            f"{named('out', config.out)} has the ending of another format than {config.format}",
+            f"pass {named('format', expected)}",
+            setting="out",
         )
     if config.format == "onnx":
-        require("`format=onnx`", "onnx", "onnxscript", extra="onnx")
+        require(named("format", "onnx"), "onnx", "onnxscript", extra="onnx")
     out = new_file(config.out, config.overwrite)
     predictor = Predictor(PredictConfig(checkpoint=config.run, model=config.model, quiet=True), model)
     classifier = predictor.network
     if predictor.source.run is None:
         raise UserError(
             f"{config.run} is not a run directory and does not lie in one: the preprocessing of its images is unknown. "
-            "Adapt it with `log=DIR`, then export DIR"
+            f"Adapt it with {named('log', 'DIR')}, then export DIR"
         )
     preprocessing = _preprocessing_of(predictor, config.run)
     form: str = config.format
@@ -71,14 +73,17 @@ def _preprocessing_of(predictor: Predictor, run: str) -> Preprocessing:
     if "images" in record:  # what the run's own tensors or transforms gave
         channels, side = _image_form(record["images"])
         return Preprocessing((0.0,) * channels, (1.0,) * channels, side)
-    raise UserError(f"{run} does not record how its images are normalised; adapt again with `norm_mean` and `norm_std`")
+    raise UserError(
+        f"{run} does not record how its images are normalised",
+        f"adapt again with {named('norm_mean')} and {named('norm_std')}",
+    )
 
 
 def _image_form(form: Any) -> tuple[int, int]:
     """Channels and side of the images of a recorded :func:`~tllib_ancon.data.batches.form_of`."""
     if isinstance(form, list) and len(form) == 4:
         return form[1], form[3]
-    raise UserError(f"the network takes inputs {form}, and export writes networks of images (C, H, W) alone")
+    raise BadModel(f"the network takes inputs {form}, and export writes networks of images (C, H, W) alone")
 
 
 def _content_of(
@@ -101,8 +106,8 @@ def _content_of(
     except UserError:
         raise
     except Exception as error:  # an exporter's can be of any kind
-        raise UserError(
-            f"the network cannot be exported by {form} ({one_line(error)}); choose another `format`"
+        raise BadModel(
+            f"the network cannot be exported by {form} ({one_line(error)})", f"choose another {named('format')}"
         ) from error
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
-from tllib_ancon.runtime.errors import REPAIR, UserError, one_line, reading
+from tllib_ancon.runtime.errors import REPAIR, BadFile, BadSetting, named, one_line, reading
 from tllib_ancon.runtime.types import Record
 
 try:
@@ -30,9 +30,11 @@ def new_file(out: str | Path, overwrite: bool = True, setting: str = "out") -> P
     """The path of a file that can be written; an error names the setting that asks for it."""
     path = Path(out)
     if not path.parent.is_dir():
-        raise UserError(f"`{setting}={out}`: the folder {path.parent} does not exist; create it first")
+        raise BadSetting(
+            f"{named(setting, out)}: the folder {path.parent} does not exist", "create it first", setting=setting
+        )
     if path.exists() and not overwrite:
-        raise UserError(f"{out} exists; pass `overwrite=True` to replace it, or another `{setting}`")
+        raise BadFile(f"{out} exists", f"pass {named('overwrite', True)} to replace it, or another {named(setting)}")
     return path
 
 
@@ -42,7 +44,7 @@ def read_json(path: Path, line: bytes | None = None, advice: str = REPAIR) -> Re
         text = path.read_bytes() if line is None else line
         content = json.loads(text)
     if not isinstance(content, dict):
-        raise UserError(f"{path} must hold names with values, not {one_line(content)!r}{advice}")
+        raise BadFile(f"{path} must hold names with values, not {one_line(content)!r}", advice)
     return content
 
 
@@ -88,9 +90,10 @@ def _replace_whole(path: Path, create: Callable[[Path], object]) -> None:
         reason: BaseException = error
         if isinstance(error.__context__, OSError):  # torch.save hides a full disk
             reason = error.__context__
-        raise UserError(
-            f"{path} could not be written ({reason}); what it held before is kept. Make room or check the folder's "
-            "permissions, then give the same command again"
+        raise BadFile(
+            f"{path} could not be written ({reason})",
+            "what it held before is kept. Make room or check the folder's "
+            "permissions, then give the same command again",
         ) from error
 
 
@@ -135,8 +138,8 @@ def lock_folder(folder: Path) -> TextIO:
         with file:
             file.seek(0)
             holder = file.read().strip() or "another process"
-        raise UserError(
-            f"{folder} is in use: {holder} is writing there; wait for it, end it, or choose another folder"
+        raise BadFile(
+            f"{folder} is in use: {holder} is writing there", "wait for it, end it, or choose another folder"
         ) from None
     except OSError as error:
         warnings.warn(f"{folder} cannot be locked ({error}): let no two processes write there", stacklevel=2)

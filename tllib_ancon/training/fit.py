@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from tllib_ancon.models.copies import in_the_form_of, without_graphs
-from tllib_ancon.runtime.errors import NotFinite, UserError
+from tllib_ancon.runtime.errors import BadSetting, NotFinite, named
 from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.card import write_card
 from tllib_ancon.training.learning import refuse_training_settings
@@ -22,8 +22,10 @@ def fit(plan: Plan, run: MemoryRun) -> AdaptationResult:
     if not adaptation.method.trains:
         refuse_training_settings(plan.requested)
         if plan.taught is not None:
-            raise UserError(
-                f"`answers` have no effect with `method={config.method}`, which trains nothing; leave them out"
+            raise BadSetting(
+                f"{named('answers')} have no effect with {named('method', config.method)}, which trains nothing",
+                "leave them out",
+                setting="answers",
             )
         config = config.replace(optimizer=None, lr=None)  # the defaults of what it does not read
     elif plan.probe is not None:

@@ -25,7 +25,7 @@ from tllib_ancon.data.transforms import (
 from tllib_ancon.models.classifier import NetworkClassifier
 from tllib_ancon.models.outputs import described
 from tllib_ancon.models.preprocessing import channels_of, is_processor, preprocessing_of, preprocessing_of_processor
-from tllib_ancon.runtime.errors import UserError, one_line
+from tllib_ancon.runtime.errors import BadModel, BadSetting, named, one_line
 from tllib_ancon.runtime.types import Options
 
 StageConfig = AdaptConfig | PretrainConfig | PredictConfig
@@ -58,11 +58,14 @@ class _CheckedAugment:
         try:
             augmented = self.augment(batch)
         except Exception as error:  # it is the user's code
-            raise UserError(f"`augment` raises {type(error).__name__} ({one_line(error)}); repair it") from error
+            raise BadSetting(
+                f"{named('augment')} raises {type(error).__name__} ({one_line(error)})", "repair it", setting="augment"
+            ) from error
         if not isinstance(augmented, type(batch)) or num_rows(augmented) != num_rows(batch):
-            raise UserError(
-                f"`augment` gets {shape_text(batch)} and returns {described(augmented)}; it must return a batch of as "
-                "many rows"
+            raise BadSetting(
+                f"{named('augment')} gets {shape_text(batch)} and returns {described(augmented)}",
+                "it must return a batch of as many rows",
+                setting="augment",
             )
         return augmented
 
@@ -126,7 +129,11 @@ class TransformRule:
             return cls(augment=augment)
         if train is None or evaluation is None:
             missing = "train_transform" if train is None else "evaluation_transform"
-            raise UserError(f"`{missing}` is needed as well; pass one transform for training and one for evaluation")
+            raise BadSetting(
+                f"{named(missing)} is needed as well",
+                "pass one transform for training and one for evaluation",
+                setting=missing,
+            )
         return cls(transforms=Transforms(train, evaluation), augment=augment)
 
     def completed_by(self, network: nn.Module) -> TransformRule:
@@ -159,8 +166,8 @@ class TransformRule:
             if images.holds_tensors:
                 reason = "on tensors of floats, which the model gets unchanged; leave it out, or pass images as bytes"
             else:
-                reason = "beside `evaluation_transform`, which does all preprocessing; leave one of them out"
-            raise UserError(f"`{name}` has no effect {reason}")
+                reason = f"beside {named('evaluation_transform')}, which does all preprocessing; leave one of them out"
+            raise BadSetting(f"{named(name)} has no effect {reason}", setting=name)
 
     def transforms_of(self, config: StageConfig, network: nn.Module, images: Domain) -> Transforms:
         """Transforms of images: the caller's, none for tensors, else by the preprocessing."""
@@ -182,7 +189,11 @@ UNDECIDED = TransformRule()
 def _require_bands(values: PixelValues) -> None:
     """Raise an error for a choice of bands among images that have none to choose from."""
     if values.images and not values.banded:
-        raise UserError("`bands` has no effect on images other than TIFFs of several bands; leave it out")
+        raise BadSetting(
+            f"{named('bands')} has no effect on images other than TIFFs of several bands",
+            "leave it out",
+            setting="bands",
+        )
 
 
 def _require_channels(network: nn.Module, channels: int) -> None:
@@ -191,7 +202,9 @@ def _require_channels(network: nn.Module, channels: int) -> None:
     if expected in (None, channels):
         return
     if expected in (1, 3):
-        advice = f"pass `norm_mean` and `norm_std` of {expected} value{'s' if expected > 1 else ''} each"
+        advice = (
+            f"pass {named('norm_mean')} and {named('norm_std')} of {expected} value{'s' if expected > 1 else ''} each"
+        )
     else:
         advice = "image files have 3, or 1 for grey: pass arrays of floats (N, C, H, W) in Python"
-    raise UserError(f"the network takes images of {expected} channels, and images here get {channels}; {advice}")
+    raise BadModel(f"the network takes images of {expected} channels, and images here get {channels}", advice)

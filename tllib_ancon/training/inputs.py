@@ -19,7 +19,7 @@ from tllib_ancon.data.layouts import layout_of, missing_dataset
 from tllib_ancon.data.open import as_domain, open_domain, refuse_columns
 from tllib_ancon.data.pixels import Decoding
 from tllib_ancon.data.transforms import ImageTransform, mirror
-from tllib_ancon.runtime.errors import UserError, unknown_name
+from tllib_ancon.runtime.errors import BadSetting, named, unknown_name
 from tllib_ancon.runtime.types import Options
 from tllib_ancon.training import devices
 from tllib_ancon.training.facts import facts_of
@@ -104,14 +104,14 @@ def open_target(
 def open_images(config: AdaptConfig | PredictConfig, images: Any, labels: Any, classes: Sequence[str] | None) -> Domain:
     """The images that the caller passes, or that the settings name. ``labels`` False reads none."""
     if images is None and labels is not None and not isinstance(labels, bool):
-        raise UserError("`labels` belong to `images`; pass both, or neither")
+        raise BadSetting(f"{named('labels')} belong to {named('images')}", "pass both, or neither", setting="labels")
     if images is None or isinstance(images, str | os.PathLike):
         if images is None:
-            named = config
+            naming = config
         else:
-            named = config.replace(root=str(images))
+            naming = config.replace(root=str(images))
         split = "train" if isinstance(config, AdaptConfig) else "test"
-        opened = open_by_settings(named, config.target, split, classes, labels)
+        opened = open_by_settings(naming, config.target, split, classes, labels)
     else:
         refuse_columns(config.columns, "images in Python")
         opened = as_domain(images, labels=labels, classes=classes, decoding=Decoding.of(config))
@@ -129,7 +129,7 @@ def open_by_settings(
 ) -> Domain:
     """The domain of these codes, or without codes what ``root`` names. ``classes``: names of the model's classes."""
     if config.root is None:
-        raise UserError("`root` is needed; pass the folder of the dataset")
+        raise BadSetting(f"{named('root')} is needed", "pass the folder of the dataset", setting="root")
     if config.data is None and codes:
         raise missing_dataset(config.root)
     how: Options = {
@@ -139,7 +139,7 @@ def open_by_settings(
         "decoding": Decoding.of(config),
     }
     if config.data is None:
-        refuse_columns(config.columns, "images without `data`")
+        refuse_columns(config.columns, f"images without {named('data')}")
         opened = as_domain(config.root, labels=labels, **how, allow_outside=config.allow_outside_root)
     else:
         opened = open_domain(config.root, config.data, codes, split, **how, **config.opening)

@@ -8,7 +8,7 @@ from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.models.batch_norm import has_statistics
 from tllib_ancon.models.classifier import BATCH_NORMS, Classifier, ParameterGroups, trainable
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadModel, BadSetting, UserError, named
 from tllib_ancon.training.progress import Progress
 
 OF_TRAINING = (
@@ -37,9 +37,12 @@ def parameter_groups(config: AdaptConfig, model: Classifier, trains: bool, progr
         raise _without_effect(config, "views")
     if (not trains or config.batch_norm == "source") and not has_statistics(model):
         name = "batch_norm" if config.batch_norm == "source" else "method"
-        raise UserError(
-            f"`{name}={getattr(config, name)}` is about running statistics of batch-norm, and this network has no "
-            "batch-norm that keeps them; leave it out"
+        raise BadSetting(
+            f"{named(name, f'{getattr(config, name)}')} is about running statistics of batch-norm, and this network "
+            f"has no "
+            "batch-norm that keeps them",
+            "leave it out",
+            setting=name,
         )
     if not trains:
         return [{"params": []}]
@@ -59,9 +62,11 @@ def refuse_training_settings(config: AdaptConfig) -> None:
 
 
 def _without_effect(config: AdaptConfig, name: str) -> UserError:
-    return UserError(
-        f"`{name}={getattr(config, name)}` has no effect with `method={config.method}`, which trains nothing; leave it "
-        "out"
+    return BadSetting(
+        f"{named(name, f'{getattr(config, name)}')} has no effect with {named('method', config.method)}, which "
+        f"trains nothing",
+        "leave it out",
+        setting=name,
     )
 
 
@@ -69,7 +74,9 @@ def _notes_on_parameters(model: Classifier, adapted: Any, learned_before: list[b
     """Lines for the user: what was frozen, and whether a head was found."""
     lines = []
     if num_thawed:
-        lines.append(f"`adapted={adapted}` thaws {num_thawed} of {learned_before.count(False)} frozen parameters")
+        lines.append(
+            f"{named('adapted', adapted)} thaws {num_thawed} of {learned_before.count(False)} frozen parameters"
+        )
     elif not all(learned_before):
         learning = len(trainable(model))
         lines.append(f"what the model has frozen stays so: {learning} of {len(learned_before)} parameters learn")
@@ -98,15 +105,16 @@ def choose_adapted_parameters(model: Classifier, which: str) -> int:
 def _nothing_to_train(model: nn.Module, which: str) -> UserError:
     """The error for a model without a parameter that learns."""
     if not [*model.parameters()]:
-        return UserError("the model has no parameter, so nothing in it can adapt; pass a network that has weights")
+        return BadModel("the model has no parameter, so nothing in it can adapt", "pass a network that has weights")
     if any(hasattr(module, "peft_config") for module in model.modules()):
         advice = "Its adapters are frozen, as PEFT loads them: load them with is_trainable=True"
     elif which == "as-given":
-        advice = "All are frozen: let parameters require gradients, or pass `adapted=all-but-head`"
+        advice = f"All are frozen: let parameters require gradients, or pass {named('adapted', 'all-but-head')}"
     elif which == "all-but-head":
         advice = "The head has all of its parameters"
     else:
         advice = "The model has none of these parameters"
-    return UserError(
-        f"the model has no parameter to train with `adapted={which}`; pass another `adapted`, such as all. {advice}"
+    return BadModel(
+        f"the model has no parameter to train with {named('adapted', which)}",
+        f"pass another {named('adapted')}, such as all. {advice}",
     )

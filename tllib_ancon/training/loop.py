@@ -19,7 +19,7 @@ from tllib_ancon.data.workers import watching_workers
 from tllib_ancon.models.batch_norm import ONE_VALUE
 from tllib_ancon.models.classifier import LogitsAndFeatures, ParameterGroups
 from tllib_ancon.runtime import processes
-from tllib_ancon.runtime.errors import NotFinite, UserError, reading
+from tllib_ancon.runtime.errors import NotFinite, UserError, named, reading
 from tllib_ancon.runtime.interruption import Interruption
 from tllib_ancon.runtime.types import Metrics, Record
 from tllib_ancon.training import devices
@@ -223,7 +223,7 @@ class TrainingLoop(ABC):
         last_good = ""
         if epoch > self.first_epoch:
             last_good = self.run.last_good(epoch - 1)
-        return NotFinite(f"logits or loss are not finite {when}; {last_good}Pass a smaller `lr`")
+        return NotFinite(f"logits or loss are not finite {when}", f"{last_good}Pass a smaller {named('lr')}")
 
     def _continue_from(self, metrics: list[Metrics]) -> None:
         """Continue from the metrics of a run, which another version of this program may have written."""

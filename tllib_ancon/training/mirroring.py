@@ -16,6 +16,7 @@ from tllib_ancon.models.batch_norm import estimated_statistics, has_statistics
 from tllib_ancon.models.calling import evaluating
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.runtime import processes
+from tllib_ancon.runtime.errors import named
 from tllib_ancon.training import devices
 from tllib_ancon.training.inputs import PreparedImages
 from tllib_ancon.training.progress import Progress
@@ -170,8 +171,8 @@ def _mirror_line(disagreement: MirrorDisagreement) -> str:
     mirrored = f"{100 * disagreement.mirror:.0f} % of {disagreement.images} mirrored images"
     return (
         f"a mirror seems to change the class: the source model predicts another one for {mirrored}, and for "
-        f"{100 * disagreement.shift:.0f} % of shifted ones; images are not mirrored, as with `no_hflip`. "
-        "`no_hflip=False` mirrors them"
+        f"{100 * disagreement.shift:.0f} % of shifted ones; images are not mirrored, as with {named('no_hflip')}. "
+        f"{named('no_hflip', False)} mirrors them"
     )
 
 

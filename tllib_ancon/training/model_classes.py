@@ -20,7 +20,7 @@ from tllib_ancon.models.class_names import (
     names_of_checkpoint,
     orders_naturally,
 )
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadSetting, UserError, named
 from tllib_ancon.runtime.text import counted, first_few, showable
 from tllib_ancon.runtime.types import Show
 from tllib_ancon.training.progress import Progress
@@ -56,9 +56,12 @@ class ModelClasses:
     def of(cls, network: nn.Module, num_classes: int, source: Source) -> "ModelClasses":
         """What a user, the model's run, its library or its checkpoint tell, in this order."""
         if source.names is not None and num_classes > 1 and len(source.names) != num_classes:
-            raise UserError(
-                f"`class_names` has {counted(len(source.names), 'name')}, {source.names[0]!r} first, and the model has "
-                f"{num_classes} classes; name each class, in the order of the labels"
+            raise BadSetting(
+                f"{named('class_names')} has {counted(len(source.names), 'name')}, {source.names[0]!r} first, and "
+                f"the model has "
+                f"{num_classes} classes",
+                "name each class, in the order of the labels",
+                setting="class_names",
             )
         names = source.classes
         if names is None or len(names) != num_classes:
@@ -127,7 +130,7 @@ def _labelled_by_folders(target: Domain, classes: ModelClasses, show: Show) -> D
         order = _order(names, classes, show)
         show(
             f"{root}: its subfolders {names[0]} to {names[-1]} are taken as the "
-            "classes of these numbers, and give labels; `data=Folder` reads images without labels"
+            f"classes of these numbers, and give labels; {named('data', 'Folder')} reads images without labels"
         )
         return labelled(target, folders, _numbers_of(order), classes.usable_names or order)
     if {name.lower() for name in names} <= PARTS:
@@ -143,7 +146,7 @@ def _labelled_by_folders(target: Domain, classes: ModelClasses, show: Show) -> D
     elif _hold_classes(target, classes):
         shown = first_few(names, MOST_LISTED, " ")
         reason = "they hold folders with the names of the model's classes"
-        advice = f"; `data=ImageFolder` and each of them as `target` ({shown}) give labels"
+        advice = f"; {named('data', 'ImageFolder')} and each of them as {named('target')} ({shown}) give labels"
     show(_unlabelled_line(target, names, reason, advice))
     return target
 
@@ -278,7 +281,7 @@ def _advice_for_folders(names: Sequence[str], classes: ModelClasses) -> str:
     if classes.orders_by_number(names):
         order = _natural_order(names)
     shown = first_few(order, MOST_LISTED)
-    return f"; {NAME_THEM}. `data=ImageFolder` takes these folders as its classes, in the order {shown}"
+    return f"; {NAME_THEM}. {named('data', 'ImageFolder')} takes these folders as its classes, in the order {shown}"
 
 
 def _unlabelled_line(target: Domain, names: Sequence[str], reason: str, advice: str = "") -> str:
@@ -320,10 +323,10 @@ def _other_number(target: Domain, num_classes: int, source: Source) -> UserError
     model = "the model"
     if source.checkpoint:
         model = f"checkpoint {source.checkpoint}"
-    advice = "pass `class_names=FILE`, the names of the model's classes in the order of its labels"
+    advice = f"pass {named('class_names', 'FILE')}, the names of the model's classes in the order of its labels"
     if target.labels is not None and {*_subfolders(target)} == {*target.classes}:
-        advice += ", or `data=Folder` to read images without labels"
-    return UserError(f"{model} has {num_classes} classes, the dataset has {len(target.classes)}; {advice}")
+        advice += f", or {named('data', 'Folder')} to read images without labels"
+    return UserError(f"{model} has {num_classes} classes, the dataset has {len(target.classes)}", advice)
 
 
 def note_on_labels(target: Domain, progress: Progress) -> None:

@@ -21,7 +21,7 @@ from tllib_ancon.models.moving_statistics import MovingStatistics
 from tllib_ancon.models.observation import observe
 from tllib_ancon.models.outputs import LogitsReader, two_logits
 from tllib_ancon.models.requirements import require_network
-from tllib_ancon.runtime.errors import UserError, unknown_name
+from tllib_ancon.runtime.errors import BadSetting, UserError, named, unknown_name
 from tllib_ancon.runtime.types import Options, State
 from tllib_ancon.self_training.streams import (
     StreamBatch,
@@ -59,8 +59,8 @@ def _recordable(tensor: Any) -> Tensor:
     """The tensor, or a copy of one of inference mode, which autograd cannot record."""
     if not isinstance(tensor, Tensor):
         raise UserError(
-            f"a batch must be a tensor (B, C, H, W), or tensors by name, not of type {type(tensor).__name__}; convert "
-            "it as for the model's training"
+            f"a batch must be a tensor (B, C, H, W), or tensors by name, not of type {type(tensor).__name__}",
+            "convert it as for the model's training",
         )
     if tensor.is_inference():
         return tensor.clone()
@@ -69,7 +69,7 @@ def _recordable(tensor: Any) -> Tensor:
 
 def _finite(tensor: Tensor) -> Tensor:
     if not tensor.isfinite().all():
-        raise UserError("predictions or loss of this batch are not finite; leave out samples with NaN")
+        raise UserError("predictions or loss of this batch are not finite", "leave out samples with NaN")
     return tensor
 
 
@@ -135,7 +135,11 @@ class Online(nn.Module):
             kind = "batch-norm"
         else:
             return
-        raise UserError(f"`method={self.method}` needs {kind} layers, and this model has none; pass a model with them")
+        raise BadSetting(
+            f"{named('method', self.method)} needs {kind} layers, and this model has none",
+            "pass a model with them",
+            setting="method",
+        )
 
     def _statistics_of(self, batch_norm: str) -> MovingStatistics | None:
         """What mixes statistics, or None where each batch is normalised by its statistics alone."""
@@ -162,8 +166,8 @@ class Online(nn.Module):
             if num_rows(normal_batch) < 2 and self.batch_norms:
                 advice = "collect at least two samples"
                 if self.batch_norm == "target":
-                    advice += ", or leave out `batch_norm=target`"
-                raise UserError(f"a batch of one sample has no batch-norm statistics; {advice}")
+                    advice += f", or leave out {named('batch_norm', 'target')}"
+                raise UserError("a batch of one sample has no batch-norm statistics", advice)
             return self._adapt_to(normal_batch)
 
     def _decide_whether_to_mix(self, batch: Batch) -> bool:
@@ -218,7 +222,8 @@ class Online(nn.Module):
         if self.collected and form_of(batch) != form_of(self.collected[0]):
             raise UserError(
                 f"a batch of shape {shape_text(batch)} comes after {shape_text(self.collected[0])}, and batches below "
-                f"{ENOUGH_SAMPLES} samples are learnt from together; convert images to one size"
+                f"{ENOUGH_SAMPLES} samples are learnt from together",
+                "convert images to one size",
             )
         outputs = self._outputs(batch)
         self.collected.append(tree_map(torch.clone, batch))  # the caller may reuse the memory for the next frame
@@ -254,7 +259,11 @@ class Online(nn.Module):
         reader = self._reader_for(batch)
         outputs = reader.raw(output_for(self.model, batch))
         if not isinstance(outputs, Tensor) or outputs.ndim < 2:
-            raise UserError(f"`method={self.method}` needs logits (B, K), and this model has none; choose adabn")
+            raise BadSetting(
+                f"{named('method', self.method)} needs logits (B, K), and this model has none",
+                "choose adabn",
+                setting="method",
+            )
         logits = two_logits(outputs)
         require_class_for_each_sample(self.method, logits)
 
@@ -367,8 +376,10 @@ def online(
     training_settings = {"optimizer": optimizer, "lr": lr, **settings}
     for name, value in training_settings.items():
         if not stream_method(method).trains and value is not None:
-            raise UserError(
-                f"`{name}={value}` has no effect with `method={method}`, which trains nothing; leave it out"
+            raise BadSetting(
+                f"{named(name, value)} has no effect with {named('method', method)}, which trains nothing",
+                "leave it out",
+                setting=name,
             )
     learning_rate = 1e-3 if lr is None else lr
     return Online(model, method, optimizer or "adam", learning_rate, augment, settings, head, batch_norm)

@@ -17,6 +17,7 @@ from tllib_ancon.models.calling import called
 from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.models.copies import apart_from
 from tllib_ancon.models.outputs import OtherOutput
+from tllib_ancon.runtime.errors import named
 from tllib_ancon.runtime.types import Record
 from tllib_ancon.training import devices
 from tllib_ancon.training.files import sha256
@@ -114,7 +115,7 @@ def make_plan(
     target = in_the_models_order(prepared.domain, network, model.num_classes, source, progress.line)
     config = prepared.config
     if head_learns(config, requested, model):
-        progress.line("the head has all parameters of the model; it learns (`adapted=all`)")
+        progress.line(f"the head has all parameters of the model; it learns ({named('adapted', 'all')})")
         config = config.replace(adapted="all")
     note_on_labels(target, progress)
     progress.lines(model.reader.notes)
@@ -142,7 +143,7 @@ def _probe(source: Source, network: nn.Module, prepared: PreparedImages[AdaptCon
 def _warn_about(target: Domain, transforms: Transforms, progress: Progress) -> None:
     """Print a line where a target is hard to adapt to: without augmentation, or with few images."""
     if transforms.augment is None and target.holds_tensors and isinstance(transforms.train, nn.Identity):
-        progress.line("no augmentation is used, and AnCon needs one; pass `augment`, a function of a batch")
+        progress.line(f"no augmentation is used, and AnCon needs one; pass {named('augment')}, a function of a batch")
     if len(target) < FEW:
         progress.line(f"only {len(target)} of at least {FEW} images: adapting may reduce accuracy; add images")
 

@@ -22,7 +22,7 @@ from tllib_ancon.models.logits import find_logits
 from tllib_ancon.models.observation import observe
 from tllib_ancon.models.outputs import LogitsReader
 from tllib_ancon.models.preprocessing import is_processor
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadSetting, UserError, named
 from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.runtime.text import Shown, counted
 from tllib_ancon.self_training.method import mean_prediction
@@ -170,7 +170,7 @@ class Predictor:
         progress.lines(prepared.notes)
         for name in AUGMENTING:
             if getattr(self.requested, name) not in (None, PredictConfig.model_fields[name].default):
-                progress.line(f"`{name}` has no effect on predictions: it augments training images; leave it out")
+                progress.line(f"{named(name)} has no effect on predictions: it augments training images; leave it out")
         return prepared.domain, prepared.transforms.evaluation
 
     def logits(self, images: Domain, dataset: UnlabelledImages | None = None) -> NDArray[np.float32]:
@@ -203,7 +203,11 @@ class Predictor:
         if self.config.views == 2:
             if not are_images(images):
                 shape = shape_text(tree_map(lambda tensor: tensor[0], images))
-                raise UserError(f"`views=2` mirrors images, and these inputs have shape {shape}; leave it out")
+                raise BadSetting(
+                    f"{named('views', '2')} mirrors images, and these inputs have shape {shape}",
+                    "leave it out",
+                    setting="views",
+                )
             logits = mean_prediction(logits, self._logits_of(mirror(images)))
         return logits, logits.new_empty(len(logits), 0)
 

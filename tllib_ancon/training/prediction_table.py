@@ -16,7 +16,7 @@ from tllib_ancon.data.domain import numbered
 from tllib_ancon.data.labels import Labels
 from tllib_ancon.data.loading import UnlabelledImages
 from tllib_ancon.runtime import processes
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadSetting, UserError, named
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import counted, csv_text, showable
 from tllib_ancon.training import devices
@@ -38,11 +38,13 @@ def write_prediction_table(config: PredictionsConfig) -> dict[str, int]:
         out = Path(config.out)
         suffix = out.suffix.lower()
         if suffix not in FORMATS:
-            raise UserError(
-                f"`out={out}`: its ending decides the format; expected {', '.join(FORMATS)}, or - for standard output"
+            raise BadSetting(
+                f"{named('out', out)}: its ending decides the format",
+                f"expected {', '.join(FORMATS)}, or - for standard output",
+                setting="out",
             )
         if suffix == ".parquet":
-            require(f"`out={out}`", "pyarrow", extra="parquet")
+            require(named("out", out), "pyarrow", extra="parquet")
         new_file(out, config.overwrite)
     with devices.restoring_state(config.threads):
         predictor = Predictor(config)
@@ -59,7 +61,7 @@ def write_prediction_table(config: PredictionsConfig) -> dict[str, int]:
         if all(table.errors):
             images_in_words = counted(len(domain), "image")
             raise UserError(
-                f"not one of {images_in_words} has a prediction; repair them or give others: {table.errors[0]}"
+                f"not one of {images_in_words} has a prediction", f"repair them or give others: {table.errors[0]}"
             )
         _write(table, out, config.probabilities)
         return {"rows": len(domain), "errors": len(domain) - table.errors.count("")}
@@ -164,5 +166,5 @@ class _TolerantImages(UnlabelledImages):
         try:
             self.domain.image(key)
         except UserError as error:
-            return str(error).partition("; pass `skip_corrupt")[0]
+            return error.what
         return "the model's output is not finite"

@@ -19,7 +19,7 @@ from tllib_ancon.models.calling import called
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.networks import create_backbone, parse_options
 from tllib_ancon.runtime import processes
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadSetting, UserError, named
 from tllib_ancon.runtime.text import first_few
 from tllib_ancon.runtime.types import Metrics, Record, State
 from tllib_ancon.self_training.pseudo_label import belief_matching_loss
@@ -54,11 +54,15 @@ def pretrain(config: PretrainConfig) -> Record:
         Interrupted: SIGTERM or SIGINT came; the same call continues
     """
     if config.log is None:
-        raise UserError("training a source model needs a run directory; pass `log`")
+        raise UserError("training a source model needs a run directory", f"pass {named('log')}")
     if config.method != "erm" and not config.target:
-        raise UserError(f"`method={config.method}` needs the target's unlabelled images; pass `target`")
+        raise BadSetting(
+            f"{named('method', config.method)} needs the target's unlabelled images",
+            f"pass {named('target')}",
+            setting="method",
+        )
     if not config.source:
-        raise UserError("`source` is needed; pass the domain to train on")
+        raise BadSetting(f"{named('source')} is needed", "pass the domain to train on", setting="source")
     require_extras(config)
     processes.join()
     with devices.restoring_state(config.threads):

@@ -12,7 +12,7 @@ from tllib_ancon.models.calling import evaluating
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.models.logits import ENOUGH
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import UserError, named
 
 OTHER_SIZE = "; pass the `image_size` that the network takes"
 """Advice where a network of a checkpoint cannot be called on images."""
@@ -31,11 +31,14 @@ def require_gradient(model: Classifier, images: Batch, adapted: str | None) -> N
     if _has_gradient(model, images):
         return
     reason = (
-        f"no parameter that learns with `adapted={adapted}` reaches the loss: the model's forward computes it under "
+        f"no parameter that learns with {named('adapted', adapted)} reaches the loss: the model's forward computes "
+        f"it under "
         "torch.no_grad(), torch.inference_mode() or an operation without a gradient, such as argmax"
     )
     if adapted != "all" and _would_have_gradient(model, images):
-        raise UserError(f"{reason}. Pass `adapted=all`, which also trains the parameters outside that context")
+        raise UserError(
+            f"{reason}. Pass {named('adapted', 'all')}, which also trains the parameters outside that context"
+        )
     raise UserError(
         f"{reason}. Remove that context or operation from the forward: adapt needs none and predict sets its own"
     )

@@ -16,7 +16,7 @@ from tqdm import tqdm
 from tllib_ancon.measures import indicators, selection
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.processes import is_main
-from tllib_ancon.runtime.text import spelled_here, terminal
+from tllib_ancon.runtime.text import terminal
 from tllib_ancon.runtime.types import Metrics, Options, Record
 
 
@@ -148,7 +148,7 @@ class Progress:
 
     def line(self, text: str) -> None:
         if not self.quiet:
-            tqdm.write(terminal(spelled_here(text)), file=sys.stderr)
+            tqdm.write(terminal(text), file=sys.stderr)
 
 
 def _row(first: str, cells: Iterable[str]) -> str:

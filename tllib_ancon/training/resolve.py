@@ -23,7 +23,7 @@ from tllib_ancon.data.loading import hold_out
 from tllib_ancon.data.pixels import chosen_range
 from tllib_ancon.data.transforms import second_view
 from tllib_ancon.runtime import processes
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadSetting, UserError, named
 from tllib_ancon.runtime.text import counted
 from tllib_ancon.runtime.types import Options
 from tllib_ancon.training.facts import NOT_OPENED, Facts
@@ -257,12 +257,18 @@ def _require_those_of_the_source(config: StageConfig, facts: Facts) -> None:
     """Raise an error for settings that contradict the source model, or that a whole network does not read."""
     for name, setting in settings_of(ModelConfig).items():
         if facts.is_whole and getattr(config, name) not in (setting.default, facts.checkpoint):
-            raise UserError(f"`{name}` is for checkpoints; a model that is given is taken as it is; leave it out")
+            raise BadSetting(
+                f"{named(name)} is for checkpoints; a model that is given is taken as it is",
+                "leave it out",
+                setting=name,
+            )
     for name, (value, recorded_value) in _differences_from_the_source(config, facts).items():
         if name in USUAL_NETWORK:
-            raise UserError(
-                f"`{name}={value}` contradicts the run that trained {facts.checkpoint}: there it is {recorded_value}; "
-                "leave it out"
+            raise BadSetting(
+                f"{named(name, value)} contradicts the run that trained {facts.checkpoint}: there it is "
+                f"{recorded_value}",
+                "leave it out",
+                setting=name,
             )
 
 
@@ -287,20 +293,30 @@ def _shown(value: Any) -> str:
 def _require_consistent(config: StageConfig, settings: Options, facts: Facts) -> None:
     if _lacks_normalisation(settings, facts):
         raise UserError(
-            "the preprocessing of this network is unknown; pass `image_size`, `norm_mean` and `norm_std` (0 and 1 for "
-            "a model that normalises images itself), or in Python evaluation_transform, to adapt also train_transform"
+            "the preprocessing of this network is unknown",
+            f"pass {named('image_size')}, {named('norm_mean')} and {named('norm_std')} (0 and 1 for "
+            "a model that normalises images itself), or in Python evaluation_transform, to adapt also train_transform",
         )
     if isinstance(config, PredictConfig) and config.views == 2 and settings.get("no_hflip"):
-        raise UserError("`views=2` mirrors the images, and this run was trained with `no_hflip`. Leave `views` out")
+        raise BadSetting(
+            f"{named('views', '2')} mirrors the images, and this run was trained with {named('no_hflip')}. Leave "
+            f"{named('views')} out",
+            setting="views",
+        )
     if not isinstance(config, AdaptConfig):
         return
     if config.views == 2 and not _augments(settings, facts):
-        raise UserError("`views=2` needs an augmentation: this training has none. Leave it out, or let it mirror")
+        raise BadSetting(
+            f"{named('views', '2')} needs an augmentation: this training has none. Leave it out, or let it mirror",
+            setting="views",
+        )
     step_change: float | None = config.step_change
     if step_change is not None and settings["optimizer"] != "sgd":
-        raise UserError(
-            f"`step_change={step_change}` fits the learning rate of SGD, and "
-            f"`optimizer={settings['optimizer']}` trains here; pass `optimizer=sgd`, or leave `step_change` out"
+        raise BadSetting(
+            f"{named('step_change', step_change)} fits the learning rate of SGD, and "
+            f"`optimizer={settings['optimizer']}` trains here",
+            f"pass {named('optimizer', 'sgd')}, or leave {named('step_change')} out",
+            setting="step_change",
         )
 
 
@@ -308,17 +324,17 @@ def _notes(config: StageConfig, settings: Options, facts: Facts) -> list[str]:
     images = facts.images
     notes = []
     for name, (value, recorded_value) in _differences_from_the_source(config, facts).items():
-        notes.append(f"`{name}={value}` is used; the run that trained {facts.checkpoint} had {recorded_value}")
+        notes.append(f"{named(name, value)} is used; the run that trained {facts.checkpoint} had {recorded_value}")
     preprocessing = images.preprocessing
     if preprocessing is not None and preprocessing.assumed and not images.are_fixed and "norm_mean" not in settings:
         notes.append(preprocessing.assumed)
     set_before = defined(dict(config))
     if _geometry_is_unknown({**_source_run(settings, facts), **set_before}, facts):
         size = settings["image_size"]
-        learned = "cropped at random (`train_resizing`)"
+        learned = f"cropped at random ({named('train_resizing')})"
         if size < SMALL:
-            learned = f"shifted by up to {counted(settings['padding'], 'pixel')} (`padding`)"
-        shown = f"resized to {size} × {size} pixels (`image_size`), in training {learned}"
+            learned = f"shifted by up to {counted(settings['padding'], 'pixel')} ({named('padding')})"
+        shown = f"resized to {size} × {size} pixels ({named('image_size')}), in training {learned}"
         notes.append(f"the preprocessing of this network is unknown; images are {shown}")
     if images.tensor_range is not None and images.tensor_range[0] >= 0:
         least, most = images.tensor_range

@@ -14,6 +14,7 @@ from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.data.domain import Domain, checked_classes
 from tllib_ancon.data.transforms import Transform
+from tllib_ancon.runtime.errors import named
 from tllib_ancon.runtime.text import Shown
 from tllib_ancon.runtime.types import Metrics, Options, Record
 from tllib_ancon.training import devices
@@ -79,7 +80,9 @@ class AdaptationResult(Shown):
         answers: Any = labels
         if labels is not None and "taught" in self._recorded:
             names = target.classes
-            checked_labels = checked_classes("`labels`", labels, len(target), len(names), unknown=True, names=names)
+            checked_labels = checked_classes(
+                named("labels"), labels, len(target), len(names), unknown=True, names=names
+            )
             answers = checked_labels[positions]
         if self.config.log is None:
             return self._certify_in_memory(answers, target.subset(positions), settings)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.runtime import processes
-from tllib_ancon.runtime.errors import CONTINUES, UserError, reading
+from tllib_ancon.runtime.errors import CONTINUES, BadFile, BadSetting, UserError, named, reading
 from tllib_ancon.runtime.processes import is_main, on_main
 from tllib_ancon.runtime.types import Metrics, Record, State
 from tllib_ancon.training import files
@@ -38,9 +38,9 @@ OF_AN_EPOCH = (METRICS, f"{CHECKPOINTS}/{LATEST}", f"{CHECKPOINTS}/{BEST}", STAT
 OUTPUTS = (*OF_AN_EPOCH[:-1], f"{CHECKPOINTS}/{SOURCE}", PREDICTIONS, STATISTICS)
 """The files whose checksums a finished run stores, where it has them."""
 
-RESTORE = "; restore it from a copy, or remove it and pass the settings of the model, such as `arch`"
+RESTORE = "restore it from a copy, or remove it and pass the settings of the model, such as `arch`"
 
-_read = partial(files.read_json, advice=f"; {START_AGAIN}")
+_read = partial(files.read_json, advice=START_AGAIN)
 
 
 class MemoryRun:
@@ -143,7 +143,7 @@ class RunDirectory(MemoryRun):
     def config(self) -> Record:
         """The recorded settings, for another stage that reads this run."""
         if not self._has(CONFIG):
-            raise UserError(f"{self.path} is not a run directory: it has no {CONFIG}. Give another folder")
+            raise BadFile(f"{self.path} is not a run directory: it has no {CONFIG}. Give another folder")
         return files.read_json(self.path / CONFIG, advice=RESTORE)
 
     def recorded_settings(self) -> Record:
@@ -151,9 +151,9 @@ class RunDirectory(MemoryRun):
             return {}
         recorded = _read(self.path / CONFIG)
         if "versions" not in recorded:
-            raise UserError(
-                f"{self.path / CONFIG} is no record of a run, and this run would replace it; choose another `log`, "
-                "such as a new folder"
+            raise BadFile(
+                f"{self.path / CONFIG} is no record of a run, and this run would replace it",
+                f"choose another {named('log')}, such as a new folder",
             )
         return recorded
 
@@ -170,7 +170,9 @@ class RunDirectory(MemoryRun):
 
     def refuse_own_checkpoint(self, checkpoint: str) -> None:
         if os.path.realpath(self.checkpoints) == os.path.realpath(Path(checkpoint).parent):
-            raise UserError(f"checkpoint {checkpoint} lies where this run writes its own; choose another `log`")
+            raise BadFile(
+                f"checkpoint {checkpoint} lies where this run writes its own", f"choose another {named('log')}"
+            )
 
     def refuse_images(self, images: Domain) -> None:
         root = getattr(images.images, "root", "")
@@ -180,9 +182,11 @@ class RunDirectory(MemoryRun):
         else:
             inside = [folder for folder in folders if os.path.realpath(folder) == os.path.realpath(self.path)]
         if inside:
-            raise UserError(
-                f"`log={self.path}` holds images (in {sorted(inside)[0]}), and a run directory is no part of a "
-                "dataset; choose another `log`, such as a new folder"
+            raise BadSetting(
+                f"{named('log', self.path)} holds images (in {sorted(inside)[0]}), and a run directory is no part of a "
+                "dataset",
+                f"choose another {named('log')}, such as a new folder",
+                setting="log",
             )
 
     def claim(self) -> None:
@@ -230,9 +234,9 @@ class RunDirectory(MemoryRun):
         """Whether files of an epoch are here; an error if the required one is not beside them."""
         present = [name for name in OF_AN_EPOCH if self._has(name)]
         if present and not self._has(required):
-            raise UserError(
+            raise BadFile(
                 f"run directory {self.path} holds {', '.join(present)} but no {required}: it is a partial copy of a "
-                f"run, or no run of this program. Copy all of it, choose another `log`, or {START_AGAIN}"
+                f"run, or no run of this program. Copy all of it, choose another {named('log')}, or {START_AGAIN}"
             )
         return bool(present)
 
@@ -241,7 +245,7 @@ class RunDirectory(MemoryRun):
         """Snapshot and metrics of the last epoch that :meth:`save_epoch` kept, or None."""
         if not self._has(STATE):
             return None
-        with reading(self.path / STATE, "the state of a run", f"; {START_AGAIN}"):
+        with reading(self.path / STATE, "the state of a run", f"{START_AGAIN}"):
             state = self._read_state()
             self._best_sha256 = state["best"]
             self._write_files_of_epoch(state)
@@ -349,7 +353,7 @@ class RunDirectory(MemoryRun):
             path = self.path / name
             if not path.is_file() or files.sha256(path) != digest:
                 problem = "is not the file that the run wrote: its checksum differs" if path.is_file() else "is missing"
-                raise UserError(f"{path} {problem}; is this a partial copy of a run? Copy all of it, or {START_AGAIN}")
+                raise BadFile(f"{path} {problem}", f"is this a partial copy of a run? Copy all of it, or {START_AGAIN}")
 
 
 def _lies_in(path: str | Path, folder: str | Path) -> bool:

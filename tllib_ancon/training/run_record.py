@@ -18,7 +18,7 @@ from tllib_ancon.data.domain import Domain, require_same_order
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.checkpoints import Weights
 from tllib_ancon.models.recipes import recipe_of
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import UserError, named
 from tllib_ancon.runtime.text import first_few
 from tllib_ancon.runtime.types import Record
 from tllib_ancon.training.checkpointing import START_AGAIN
@@ -84,7 +84,10 @@ def refuse_other_settings(path: Path, recorded: Record, requested: Record) -> No
         return
     texts = [f"{name}: {before!r} there, {value!r} now" for name, (before, value) in differing.items()]
     shown = first_few(texts, MOST_DIFFERENCES, "; ")
-    message = f"run directory {path} holds a run with other settings ({shown}); choose another `log`, or {START_AGAIN}"
+    message = (
+        f"run directory {path} holds a run with other settings ({shown}); choose another {named('log')}, or "
+        f"{START_AGAIN}"
+    )
     if "epochs" in differing:
         message += "; a run cannot be made longer: the learning rate of each step depends on how many there will be"
     raise UserError(message)

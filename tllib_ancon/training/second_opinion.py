@@ -20,7 +20,7 @@ from tllib_ancon.models.calling import evaluating
 from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.models.foundation import load_named
 from tllib_ancon.models.requirements import require_network
-from tllib_ancon.runtime.errors import UserError, one_line
+from tllib_ancon.runtime.errors import BadModel, BadSetting, UserError, named, one_line
 from tllib_ancon.runtime.types import Show
 from tllib_ancon.training import devices
 from tllib_ancon.training.facts import facts_of
@@ -46,12 +46,17 @@ def refuse_unread_teacher(config: AdaptConfig, teacher: Any) -> None:
     """
     if teacher is None and config.teacher is None:
         if config.teacher_weight is not None:
-            raise UserError(f"`teacher_weight={config.teacher_weight}` has no effect without `teacher`; add it")
+            raise BadSetting(
+                f"{named('teacher_weight', config.teacher_weight)} has no effect without {named('teacher')}",
+                "add it",
+                setting="teacher_weight",
+            )
         return
     if not methods.method_class(config.method).makes_labels:
-        raise UserError(
-            f"`teacher` has no effect with `method={config.method}`, which makes no labels; leave it out, or choose a "
-            "method with pseudo-labels, such as ancon-auto"
+        raise BadSetting(
+            f"{named('teacher')} has no effect with {named('method', config.method)}, which makes no labels",
+            "leave it out, or choose a method with pseudo-labels, such as ancon-auto",
+            setting="teacher",
         )
 
 
@@ -97,14 +102,12 @@ def with_teacher(plan: Plan, passed_teacher: Any = None) -> Plan:
 
 @contextmanager
 def _naming_the_teacher() -> Iterator[None]:
-    """In this context errors about the model or its architecture are about the teacher."""
+    """In this context errors about a model are about the teacher."""
     try:
         yield
     except UserError as error:
-        problem, other_network, _ = str(error).partition(". Give the `arch`")
-        if other_network:
-            problem += ". As `teacher` pass a run directory or hf:NAME, or in Python the network itself"
-        raise UserError(problem.replace("`arch`", "`teacher`").replace("`model` must", "`teacher` must")) from error
+        action = "pass a run directory or hf:NAME, or in Python the network itself"
+        raise BadModel(f"{named('teacher')}: {error.what}", action, setting="teacher") from error
 
 
 def _open(teacher: Any, config: AdaptConfig, classes: Sequence[str]) -> Source:
@@ -112,7 +115,7 @@ def _open(teacher: Any, config: AdaptConfig, classes: Sequence[str]) -> Source:
         return Source(module=require_network(teacher))
     library = teacher.partition(":")[0]
     if library not in LIBRARIES:
-        return open_checkpoint(teacher, advice="in Python pass the network itself as `teacher`")
+        return open_checkpoint(teacher, advice=f"in Python pass the network itself as {named('teacher')}")
     names = None
     if library == "open_clip" and [*classes] != numbered(len(classes)):
         names = [*classes]
@@ -126,8 +129,10 @@ def _refuse_the_model_itself(network: nn.Module, model: nn.Module) -> None:
     if len(tensors) != len(tensors_of_model):
         return
     if all(map(_equal, tensors, tensors_of_model)):
-        raise UserError(
-            "`teacher` is the model itself, which has no second opinion; pass another model, or leave it out"
+        raise BadSetting(
+            f"{named('teacher')} is the model itself, which has no second opinion",
+            "pass another model, or leave it out",
+            setting="teacher",
         )
 
 
@@ -159,7 +164,9 @@ def _tried(network: nn.Module, probe: Batch) -> tuple[Classifier, Tensor]:
             logits, _ = model.predict(to_device(probe, next(model.parameters()).device))
     except (RuntimeError, UserError) as error:
         shape = shape_text(probe)
-        raise UserError(f"the `teacher` cannot predict images {shape} ({one_line(error)}); pass another one") from error
+        raise UserError(
+            f"the {named('teacher')} cannot predict images {shape} ({one_line(error)})", "pass another one"
+        ) from error
     return model, logits
 
 
@@ -171,14 +178,16 @@ def _columns(teacher: ModelClasses, classes: Sequence[str], show: Show) -> list[
         return [labels[name] for name in classes]
     if teacher.num_classes != num_classes:
         raise UserError(
-            f"the `teacher` has {teacher.num_classes} classes, the model {num_classes}, and not all of these have a "
-            "name that the teacher knows; pass a teacher with the classes of the model"
+            f"the {named('teacher')} has {teacher.num_classes} classes, the model {num_classes}, and not all of "
+            f"these have a "
+            "name that the teacher knows",
+            "pass a teacher with the classes of the model",
         )
     if labels:
         missing = next(name for name in classes if name not in labels)
         raise UserError(
-            f"the `teacher` has other classes than the model: none is named {missing!r}; pass a teacher with the "
-            "classes of the model"
+            f"the {named('teacher')} has other classes than the model: none is named {missing!r}",
+            "pass a teacher with the classes of the model",
         )
     show(
         f"no class of the model has a name that the teacher knows: their {num_classes} classes are taken to be in the "

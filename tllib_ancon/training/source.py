@@ -28,7 +28,7 @@ from tllib_ancon.models.networks import parse_options
 from tllib_ancon.models.outputs import LogitsReader
 from tllib_ancon.models.recipes import OWN, build, imported
 from tllib_ancon.models.requirements import require_network
-from tllib_ancon.runtime.errors import UserError, reading
+from tllib_ancon.runtime.errors import BadSetting, UserError, named, reading
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import say
 from tllib_ancon.runtime.types import Record, Show
@@ -89,7 +89,7 @@ class Source:
         path = self.run / STATISTICS
         if not path.is_file():
             return None
-        with reading(path, "statistics of a source", "; remove it to continue without them"):
+        with reading(path, "statistics of a source", "remove it to continue without them"):
             stored = json.loads(path.read_bytes())
             return SourceStatistics(*(stored[statistic.name] for statistic in fields(SourceStatistics)))
 
@@ -178,7 +178,7 @@ def require_extras(config: AdaptConfig | PredictConfig | PretrainConfig) -> None
     require_library_of(str(config.arch))
     require_datasets(str(config.data))
     if isinstance(config, RunConfig) and config.track is not None:
-        require(f"`track={config.track}`", config.track, extra="tracking" if config.track == "tensorboard" else None)
+        require(named("track", config.track), config.track, extra="tracking" if config.track == "tensorboard" else None)
 
 
 def open_source(config: AdaptConfig | PredictConfig, model: Any = None) -> Source:
@@ -203,7 +203,10 @@ def open_source(config: AdaptConfig | PredictConfig, model: Any = None) -> Sourc
         return replace(opened, names=names)
     arch = str(config.arch)
     if ":" not in arch:
-        raise UserError("no model to start from: pass `checkpoint`, or an `arch` that begins with hf: or open_clip:")
+        raise UserError(
+            f"no model to start from: pass {named('checkpoint')}, or an {named('arch')} that begins with hf: or "
+            f"open_clip:"
+        )
     network, names = load_named(arch, names, config.allow_download)
     return Source(arch, module=network, names=names)
 
@@ -217,21 +220,25 @@ def _class_names(setting: str | tuple[str, ...] | None) -> list[str] | None:
     if isinstance(setting, str):
         names = [name.strip() for name in setting.split(",")]
         if len(names) == 1 or "/" in setting or "" in names:
-            raise UserError(
-                f"`class_names={setting}` is not a file; give the names in the order of the labels with commas between "
-                "them, such as cat,dog, or a text file with a name on each line"
+            raise BadSetting(
+                f"{named('class_names', setting)} is not a file",
+                "give the names in the order of the labels with commas between "
+                "them, such as cat,dog, or a text file with a name on each line",
+                setting="class_names",
             )
     else:
         names = [*setting]
     if len({*names}) < len(names):
-        raise UserError("`class_names` has a name twice; give each class a name of its own")
+        raise BadSetting(
+            f"{named('class_names')} has a name twice", "give each class a name of its own", setting="class_names"
+        )
     return names
 
 
 def _require_no_other_model(config: AdaptConfig | PredictConfig) -> None:
     for name in ("checkpoint", "model"):
         if getattr(config, name, None) is not None:
-            raise UserError(f"give a model or `{name}`, not both")
+            raise UserError(f"give a model or {named(name)}, not both")
 
 
 def open_checkpoint(checkpoint: str, model: str | nn.Module | None = None, advice: str = PASS_THE_FUNCTION) -> Source:
@@ -242,16 +249,18 @@ def open_checkpoint(checkpoint: str, model: str | nn.Module | None = None, advic
     path: Any = Path(checkpoint)
     if not path.exists():
         raise UserError(
-            f"checkpoint {checkpoint} is not a file; give a checkpoint or a run directory, or as `arch` the name of a "
-            "model that begins with hf: or open_clip:"
+            f"checkpoint {checkpoint} is not a file",
+            f"give a checkpoint or a run directory, or as {named('arch')} the name of a "
+            "model that begins with hf: or open_clip:",
         )
     if path.is_dir():
         stored = [*(path / CHECKPOINTS / name for name in (BEST, LATEST)), path / BEST, path / LATEST]
         path = next((file for file in stored if file.is_file()), None)
         if path is None:
             raise UserError(
-                f"{checkpoint} holds no checkpoint; give a checkpoint or a run directory, or pass a folder of "
-                f"transformers as `arch=hf:{checkpoint}`, in Python the model itself"
+                f"{checkpoint} holds no checkpoint",
+                "give a checkpoint or a run directory, or pass a folder of "
+                f"transformers as {named('arch', f'hf:{checkpoint}')}, in Python the model itself",
             )
     run = path.resolve().parent.parent
     source = Source(str(path), module=imported(model) if isinstance(model, str) else model)
@@ -259,6 +268,7 @@ def open_checkpoint(checkpoint: str, model: str | nn.Module | None = None, advic
         source = replace(source, run=run, recorded_settings=RunDirectory(run).config())
     if source.module is None and source.network_record.get("library") == OWN:
         raise UserError(
-            f"{path} holds the weights of a network that was given in Python, {source.network_record['name']}; {advice}"
+            f"{path} holds the weights of a network that was given in Python, {source.network_record['name']}",
+            f"{advice}",
         )
     return source

@@ -14,7 +14,7 @@ from tllib_ancon.data.transforms import Transform, View, mirror
 from tllib_ancon.data.workers import Workers
 from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
 from tllib_ancon.models.classifier import Classifier
-from tllib_ancon.runtime.errors import NotFinite
+from tllib_ancon.runtime.errors import NotFinite, named
 from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.runtime.types import State
 from tllib_ancon.self_training.method import mean_prediction
@@ -102,7 +102,7 @@ class Teacher:
         return logits.float() + self.weight * evidence.to(logits.device)
 
     def __str__(self) -> str:
-        return f"the teacher counts with the weight {self.weight:.2f}; `teacher_weight` changes it"
+        return f"the teacher counts with the weight {self.weight:.2f}; {named('teacher_weight')} changes it"
 
     def open_loaders(self, loaders: TargetLoaders) -> None:
         """Let the processes of a run load the images for the teacher as well."""
@@ -156,8 +156,10 @@ class Teacher:
         finite = outputs.logits.isfinite().all(1)
         if not finite.all():
             raise NotFinite(
-                f"the `teacher` predicts numbers that are not finite for {int((~finite).sum()):,} of {len(finite):,} "
-                "images; pass another one"
+                f"the {named('teacher')} predicts numbers that are not finite for {int((~finite).sum()):,} of "
+                f"{len(finite):,} "
+                "images",
+                "pass another one",
             )
         return outputs.logits[:, self.opened.columns].log_softmax(1)
 

@@ -15,7 +15,7 @@ from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.answers import COLUMNS, read_answers
 from tllib_ancon.data.domain import Domain, checked_classes
 from tllib_ancon.data.labels import Labels, counted_from_one
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadSetting, UserError, named
 from tllib_ancon.runtime.text import csv_text
 from tllib_ancon.runtime.types import Record
 from tllib_ancon.training.files import write_bytes
@@ -52,7 +52,7 @@ def labels_of_answers(answers: Any, images: Domain, root: str | None) -> Labels:
     """The class of each image, (N,), of a file or an array; -1 without an answer, K if nobody can tell the class."""
     if not isinstance(answers, str | Path):
         return checked_classes(
-            "`answers`", answers, len(images), images.num_classes, unknown=True, names=images.classes
+            named("answers"), answers, len(images), images.num_classes, unknown=True, names=images.classes
         )
     classes = np.full(len(images), -1)
     names = image_names(images, root)
@@ -68,9 +68,10 @@ def write_questions(file: Path, paths: Sequence[str]) -> None:
     rows = [COLUMNS, *([path, ""] for path in paths)]
     content = csv_text(rows).encode()
     if file.exists() and file.read_bytes() != content:
-        raise UserError(
-            f"`questions={file}` exists and may hold labels, which would be lost; read them with `answers={file}`, "
-            "without `questions`, or give another file"
+        raise BadSetting(
+            f"{named('questions', file)} exists and may hold labels, which would be lost",
+            f"read them with {named('answers', file)}, without {named('questions')}, or give another file",
+            setting="questions",
         )
     write_bytes(file, content)
 
@@ -86,8 +87,8 @@ def taught_labels(
     earlier_seed = source_settings.get("taught", {}).get("seed", config.seed)
     if earlier_seed != config.seed:
         raise UserError(
-            f"labels taught this source model with `seed={earlier_seed}`; give the same, so that no image that "
-            "certified teaches"
+            f"labels taught this source model with {named('seed', earlier_seed)}",
+            "give the same, so that no image that certified teaches",
         )
     classes = labels_of_answers(answers, images, config.root)
     has_class = (classes >= 0) & (classes < images.num_classes)
@@ -95,8 +96,10 @@ def taught_labels(
     num_answers = int(has_class.sum())
     num_taught = int(teaches.sum())
     if num_answers < 2 or num_taught == 0:
-        raise UserError(
-            f"`answers` name the class of {num_answers} images, of which {num_taught} may teach; label more"
+        raise BadSetting(
+            f"{named('answers')} name the class of {num_answers} images, of which {num_taught} may teach",
+            "label more",
+            setting="answers",
         )
     line = counted_from_one(classes[has_class], images.num_classes)
     if line is not None and num_answers >= 2 * images.num_classes:

@@ -6,7 +6,7 @@ from pkgutil import iter_modules
 
 from tllib_ancon.data.layout import LAYOUTS, FolderLayout, Layout
 from tllib_ancon.data.transforms import KEEP_RATIO
-from tllib_ancon.runtime.errors import UserError, unknown_name
+from tllib_ancon.runtime.errors import BadSetting, UserError, named, unknown_name
 
 for _module in iter_modules(__path__):
     import_module(f"{__name__}.{_module.name}")
@@ -50,6 +50,8 @@ def missing_dataset(root: str | Path) -> UserError:
     fitting.sort(key=lambda registered: isinstance(registered, FolderLayout))  # any folder fits those
     guess = ""
     if fitting:
-        guess = f"{root} looks like {fitting[0].name}: pass `data` {fitting[0].name}. "
+        guess = f"{root} looks like {fitting[0].name}: pass {named('data')} {fitting[0].name}. "
     names = ", ".join(layout_names())
-    return UserError(f"`data` is missing: which dataset lies in {root}? {guess}Names: {names}")
+    return BadSetting(
+        f"{named('data')} is missing: which dataset lies in {root}? {guess}Names: {names}", setting="data"
+    )

@@ -22,7 +22,7 @@ class Arrays(Layout):
 
 def open_arrays(file: str | Path) -> Domain:
     """The rows of a file, mapped from disk, with the labels beside it."""
-    with reading(file, "an array", "; save an array of float32 with numpy.save"):
+    with reading(file, "an array", "save an array of float32 with numpy.save"):
         rows = np.lib.format.open_memmap(file, mode="r")
     domain = domain_of_object(rows, Path(file).stem)
     label_file = Path(file).with_name("y.npy")

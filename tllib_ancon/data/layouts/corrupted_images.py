@@ -9,7 +9,7 @@ from typing import Any
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.folders import Tree, labelled_domain
 from tllib_ancon.data.layout import Layout, Opening, layout
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadImages, named
 
 
 @layout
@@ -57,9 +57,9 @@ class ImageNetC(CorruptedImages):
         classes = sorted(imagenet.label_names())
         strange = sorted(names - set(classes))
         if strange:
-            raise UserError(
-                f"{tree.root}: {strange[0]} is no WordNet id of ImageNet's 1000 classes; for other classes pass `data` "
-                f"{CorruptedImages.name}"
+            raise BadImages(
+                f"{tree.root}: {strange[0]} is no WordNet id of ImageNet's 1000 classes",
+                f"for other classes pass {named('data')} {CorruptedImages.name}",
             )
         return classes
 
@@ -74,7 +74,7 @@ def _severity_folder(tree: Tree, code: str) -> Path:
     severities = _severities(tree)
     if severities or (tree.root / code).is_dir():
         return tree.domain(code, severities)
-    raise UserError(
-        f"{tree.root} does not hold {code}; the layout of corrupted images is corruption/severity/class/*. "
-        "Name a domain that is there"
+    raise BadImages(
+        f"{tree.root} does not hold {code}",
+        "the layout of corrupted images is corruption/severity/class/*. Name a domain that is there",
     )

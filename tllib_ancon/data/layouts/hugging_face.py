@@ -17,7 +17,7 @@ from tllib_ancon.data.images import IMAGE_NAMES, Encoded, Images, Items, open_fi
 from tllib_ancon.data.labels import Labels
 from tllib_ancon.data.layout import Layout, Opening, layout
 from tllib_ancon.data.transforms import KEEP_RATIO
-from tllib_ancon.runtime.errors import UserError, reading, unknown_name
+from tllib_ancon.runtime.errors import BadImages, named, reading, unknown_name
 from tllib_ancon.runtime.extras import require
 
 HUGGING_FACE = "hf:"
@@ -55,8 +55,9 @@ class _Column(Encoded):
         from datasets import Image as ImageFeature
 
         if not isinstance(dataset.features[column], ImageFeature):
-            raise UserError(
-                f"{name}: column {column!r} holds no images but {dataset.features[column]}; name another in `columns`"
+            raise BadImages(
+                f"{name}: column {column!r} holds no images but {dataset.features[column]}",
+                f"name another in {named('columns')}",
             )
         self.dataset = dataset.select_columns([column]).cast_column(column, ImageFeature(decode=False))
         self.fingerprint = dataset._fingerprint
@@ -71,7 +72,7 @@ class _Column(Encoded):
         where = f"{self.name}, image {position}"
         entry = self.dataset[position][self.column]
         if not isinstance(entry, dict):
-            raise UserError(f"{where}: {entry!r:.80} is no image; expected one")
+            raise BadImages(f"{where}: {entry!r:.80} is no image", "expected one")
         if entry.get("bytes") is not None:
             yield io.BytesIO(entry["bytes"]), where
             return
@@ -109,7 +110,7 @@ def _open_splits(place: str, codes: Sequence[str], allow_download: bool) -> Any:
     import datasets
 
     offline = datasets.config.HF_HUB_OFFLINE or not allow_download
-    advice = "; `allow_download=True` asks the hub for it"
+    advice = f"{named('allow_download', True)} asks the hub for it"
     if allow_download or os.path.isdir(place):
         advice = ""
     splits = []
@@ -119,7 +120,7 @@ def _open_splits(place: str, codes: Sequence[str], allow_download: bool) -> Any:
             loaded = _load(place, configuration)
         splits.append(_split_of(loaded, split, name))
     if any(part.features != splits[0].features for part in splits):
-        raise UserError(f"{name}: the splits {', '.join(codes)} have other columns or classes; name splits that fit")
+        raise BadImages(f"{name}: the splits {', '.join(codes)} have other columns or classes", "name splits that fit")
     if len(splits) == 1:
         return splits[0]
     return datasets.concatenate_datasets(splits)
@@ -155,7 +156,7 @@ def domain_of_dataset(
         dataset = _of_columns(dataset, columns, name)
     of_images = _find_column(dataset, "Image", IMAGE_NAMES, name)
     if of_images is None:
-        raise UserError(f"{name}: no column of images among {', '.join(dataset.features)}; give a dataset with one")
+        raise BadImages(f"{name}: no column of images among {', '.join(dataset.features)}", "give a dataset with one")
     images: Images = _Column(dataset, of_images, name)
     if dataset.format["type"] == "custom":
         images = Items(_Transformed(dataset), name)
@@ -172,18 +173,18 @@ def domain_of_dataset(
 def _require_images(dataset: Any, name: str) -> None:
     """Raise an error for a dataset with splits, one that streams, and an empty one."""
     if hasattr(dataset, "keys") and not hasattr(dataset, "features"):
-        raise UserError(f"{name}: a dataset with splits; choose one of {', '.join(dataset.keys())}")
+        raise BadImages(f"{name}: a dataset with splits", f"choose one of {', '.join(dataset.keys())}")
     if not hasattr(dataset, "__len__"):
-        raise UserError(f"{name}: {type(dataset).__name__} has no length; load it without streaming")
+        raise BadImages(f"{name}: {type(dataset).__name__} has no length", "load it without streaming")
     if not len(dataset):
-        raise UserError(f"{name}: the dataset is empty; give one with images")
+        raise BadImages(f"{name}: the dataset is empty", "give one with images")
 
 
 def _of_columns(dataset: Any, columns: Sequence[str], name: str) -> Any:
     """The dataset with these columns alone."""
     for column in columns:
         if column not in dataset.features:
-            raise unknown_name(f"column (`columns`) of {name}:", column, dataset.features)
+            raise unknown_name(f"column ({named('columns')}) of {name}:", column, dataset.features)
     return dataset.select_columns(list(columns))
 
 
@@ -194,9 +195,9 @@ def _find_column(dataset: Any, kind: str, usual_names: Sequence[str], name: str)
         if usual_name in (of_kind or dataset.features):
             return usual_name
     if len(of_kind) > 1:
-        raise UserError(
-            f"{name}: several columns could be meant, {', '.join(of_kind)}; name those of the images and of the labels "
-            "in `columns`, in Python by dataset.select_columns"
+        raise BadImages(
+            f"{name}: several columns could be meant, {', '.join(of_kind)}",
+            f"name those of the images and of the labels in {named('columns')}, in Python by dataset.select_columns",
         )
     return of_kind[0] if of_kind else None
 
@@ -215,9 +216,10 @@ def _labels(dataset: Any, column: str, classes: Sequence[str] | None, name: str)
     expected = list(classes or label_names)
     strange = [label_name for label_name in label_names if label_name not in expected]
     if strange:
-        raise UserError(
+        raise BadImages(
             f"{name} has other classes, {strange[0]!r} first: {', '.join(label_names)} instead of "
-            f"{', '.join(expected)}; name a split with the same classes"
+            f"{', '.join(expected)}",
+            "name a split with the same classes",
         )
     positions = np.array([expected.index(label_name) for label_name in label_names])
     return expected, positions[values]

@@ -7,7 +7,7 @@ from tllib_ancon.data.class_folders import labels_by_name
 from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.folders import ROOT, SUFFIXES, Tree, labelled_domain
 from tllib_ancon.data.layout import FolderLayout, Opening, layout
-from tllib_ancon.runtime.errors import MOST_SHOWN, UserError
+from tllib_ancon.runtime.errors import MOST_SHOWN, BadImages, UserError, named
 from tllib_ancon.runtime.text import first_few, showable
 
 
@@ -52,7 +52,7 @@ def open_class_folders(tree: Tree, codes: Sequence[str], classes: Sequence[str] 
     for folder in class_folders:
         paths = list(tree.images_below(folder))
         if not paths and names is None:
-            raise UserError(f"class folder {folder} holds no image ({', '.join(SUFFIXES)}); fill or remove it")
+            raise BadImages(f"class folder {folder} holds no image ({', '.join(SUFFIXES)})", "fill or remove it")
         images.append((labels[showable(folder.name)], paths))
     return labelled_domain(tree, codes, expected, images)
 
@@ -85,8 +85,9 @@ def _stand_for_unknown_names(classes: Sequence[str], tree: Tree, domain_folders:
 def _subfolders_in(tree: Tree, folder: Path) -> list[str]:
     names = tree.folders(folder)
     if not names and tree.images(folder):
-        raise UserError(
-            f"{folder} holds images and no folder a class; to read images without labels, pass `data=Folder`"
+        raise BadImages(
+            f"{folder} holds images and no folder a class",
+            f"to read images without labels, pass {named('data', 'Folder')}",
         )
     return names
 
@@ -100,7 +101,7 @@ def _class_folders_in(tree: Tree, folder: Path) -> list[str]:
     hint = ""
     if nested:
         hint = f"; if {nested[0]!r} is a domain, name it in the place of the root"
-    raise UserError(f"{folder}: no folder in it holds an image; expected a folder a class{hint}")
+    raise BadImages(f"{folder}: no folder in it holds an image", f"expected a folder a class{hint}")
 
 
 def require_known_folders(folder: Path, names: Sequence[str], expected: list[str], reference: str) -> None:
@@ -122,7 +123,8 @@ def require_same_folders(folder: Path, names: Sequence[str], expected: list[str]
 
 
 def _other_folders(folder: Path, first: str, names: list[str], expected: list[str], reference: str) -> UserError:
-    return UserError(
+    return BadImages(
         f"{folder} has other class folders than {reference}, {first!r} first: {first_few(names, MOST_SHOWN)} "
-        f"instead of {first_few(expected, MOST_SHOWN)}; rename or remove the folders that differ"
+        f"instead of {first_few(expected, MOST_SHOWN)}",
+        "rename or remove the folders that differ",
     )

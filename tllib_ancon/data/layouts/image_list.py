@@ -7,7 +7,7 @@ from tllib_ancon.data.domain import Domain, class_folders, numbered, require_sam
 from tllib_ancon.data.folders import ROOT, Tree
 from tllib_ancon.data.layout import Layout, Opening, layout
 from tllib_ancon.data.lists import ListedImages, joined_lists, read_class_names, read_image_list
-from tllib_ancon.runtime.errors import UserError, unknown_name
+from tllib_ancon.runtime.errors import BadImages, named, unknown_name
 
 FOLDER = "image_list"
 CLASSES = "classes.txt"
@@ -38,9 +38,11 @@ class ImageList(Layout):
         """The list of each domain."""
         names = sorted(self.named_domains(tree.root))
         if not names:
-            raise UserError(
-                f"{tree.root}: no image_list/*.txt here; TLLib's layout is one `path label` a line in such a file. "
-                "For class folders pass `data=ImageFolder`, for images without labels `data=Folder`"
+            raise BadImages(
+                f"{tree.root}: no image_list/*.txt here",
+                "TLLib's layout is one `path label` a line in such a file. "
+                f"For class folders pass {named('data', 'ImageFolder')}, for images without labels "
+                f"{named('data', 'Folder')}",
             )
         files = [tree.root / self.place.format(code) for code in codes]
         for code, file in zip(codes, files, strict=True):
@@ -66,6 +68,8 @@ def _count_classes(files: Sequence[Path], lists: Sequence[ListedImages]) -> int:
             continue
         largest = int(images.labels.max())
         if largest >= MOST_CLASSES:
-            raise UserError(f"{file}: label {largest} is above {MOST_CLASSES - 1:,}, the largest possible; correct it")
+            raise BadImages(
+                f"{file}: label {largest} is above {MOST_CLASSES - 1:,}, the largest possible", "correct it"
+            )
         count = max(count, largest + 1)
     return count

@@ -10,7 +10,7 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.folders import Tree
 from tllib_ancon.data.layout import Layout, Opening, Part, register
 from tllib_ancon.data.lists import joined_lists, read_image_list
-from tllib_ancon.runtime.errors import UserError, unknown_name
+from tllib_ancon.runtime.errors import BadImages, UserError, unknown_name
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class _TLLibDataset(Layout):
         hint = ""
         if missing:
             hint = f"; missing folders: {', '.join(missing)}"
-        return UserError(
+        return BadImages(
             f"{root} does not hold {self.name}: {file.relative_to(root)} not found{hint}. Give the folder that holds it"
         )
 
