@@ -196,7 +196,7 @@ def test_an_item_that_fails_or_is_unlike_the_first():
             return RED if index == 0 else 1 / 0
 
     fault = "Failing, item 1: cannot be read (ZeroDivisionError: division by zero); repair or remove it"
-    with refused(f"{fault}; pass `skip_corrupt=True` to leave such images out"):
+    with refused(f"{fault}, or pass `skip_corrupt=True` to leave such images out"):
         as_domain(Failing(1, 2)).image(1)
     fault = "it holds NaN or infinity; fill these pixels in, or save it with 8 bits a channel"
     with refused(f"Items, item 0: cannot be decoded ({fault}); remove or repair it"):

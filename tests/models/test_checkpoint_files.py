@@ -25,7 +25,7 @@ def write(path, content):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (nn.Linear(2, 2), "torch.nn.modules.linear.Linear, and reading that would run code of the file); "),
+        (nn.Linear(2, 2), "it is damaged, or reading it would run code of the file); "),
         (nn.Linear(2, 2), f"of another one {ADVICE}"),
         ([torch.zeros(1)], "but a list"),
         (torch.zeros(1), "but a Tensor"),

@@ -96,9 +96,8 @@ class Domain:
         except UserError as error:
             if self.holds_tensors:
                 raise
-            raise BadImages(
-                error.what, f"{error.action}, or pass {named('skip_corrupt', True)} to leave such images out"
-            ) from error
+            actions = [error.action, f"pass {named('skip_corrupt', True)} to leave such images out"]
+            raise BadImages(error.what, ", or ".join(filter(None, actions))) from error
 
     def decoded_by(self, decoding: Decoding | None) -> Domain:
         """The same images, whose files become bytes in this way; what it leaves open stays as it is."""
