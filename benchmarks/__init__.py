@@ -5,7 +5,14 @@ import argparse
 import sys
 from pathlib import Path
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 from tllib_ancon.runtime.errors import UserError
+
+__all__ = ["parser", "run", "tomllib"]
 
 
 def parser(module, description):

@@ -1,0 +1,158 @@
+"""Tables of pages, and the page of claims, from the rows of studies.
+
+A page has them between ``<!-- rows: STUDY TABLE [VIEWS [EPOCHS]] -->`` and ``<!-- end -->``.
+"""
+
+import re
+from pathlib import Path
+
+import pandas as pd
+
+from benchmarks import statistics, tomllib
+from benchmarks.families import NO_SHIFT
+from benchmarks.study import read
+from benchmarks.tables import markdown
+from tllib_ancon.runtime.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[1]
+BLOCK = re.compile(r"(<!-- rows: ([^>]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+CELL = ["family", "source", "target", "kind", "network", "seed"]
+UNIT = ["family", "source", "target", "network"]
+SOURCE_MODEL, ADABN = "source model", "adabn"
+CLAIMS = Path(__file__).parent / "claims.toml"
+CLAIMS_PAGE = ROOT / "docs" / "claims.md"
+
+
+def write(check):
+    """Write the tables of all pages, or with ``check`` raise an error that names the pages that differ."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").rglob("*.md")]
+    stale = []
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        if written(text) != text:
+            stale.append(str(page.relative_to(ROOT)))
+            if not check:
+                page.write_text(written(text), encoding="utf-8")
+    _report(stale, check, "python -m benchmarks page")
+
+
+def write_claims(check):
+    """Write ``docs/claims.md`` in the same way."""
+    text = CLAIMS_PAGE.read_text(encoding="utf-8")
+    start, end = "<!-- claims -->\n", "<!-- end -->"
+    before, _, after = text.partition(start)
+    claims = before + start + claims_table() + end + after.partition(end)[2]
+    if claims != text and not check:
+        CLAIMS_PAGE.write_text(claims, encoding="utf-8")
+    _report(["docs/claims.md"] if claims != text else [], check, "python -m benchmarks claims")
+
+
+def _report(stale, check, command):
+    if check and stale:
+        raise UserError(f"{', '.join(stale)}: differs from the rows. Run {command}")
+    for page in stale:
+        print(f"{page}: written")
+
+
+def written(text):
+    """A page with its tables made again, minus signs as typeset."""
+    return BLOCK.sub(lambda block: block[1] + table(*block[2].split()) + block[4], text)
+
+
+def table(study, name, views="1", epochs=None):
+    rows = read(study)
+    rows = rows[rows.views == int(views)]
+    if epochs is not None:
+        rows = rows[(rows.epochs == int(epochs)) | (rows.method == ADABN)]
+    return TABLES[name](rows).replace(" -", " −")
+
+
+def with_references(rows):
+    """Rows of cells that every method has, with the source model and AdaBN as methods of their own."""
+    methods = rows.method.nunique()
+    complete = rows[rows.groupby(CELL).method.transform("nunique") == methods]
+    cells = complete.drop_duplicates(CELL)
+    source_models = cells.assign(method=SOURCE_MODEL, selected=cells.start, ece=float("nan"))
+    parts = [source_models]
+    if ADABN not in set(rows.method):
+        parts.append(cells.assign(method=ADABN, selected=cells.adabn, ece=float("nan")).dropna(subset="selected"))
+    return pd.concat([*parts, complete])
+
+
+def by_family(rows):
+    """Mean accuracy of each family and the plain mean over the test sets, with a shift; and without one."""
+    rows = with_references(rows)
+    shifted = rows[rows.target != NO_SHIFT]
+    families = shifted.pivot_table("selected", "method", "family", sort=False)
+    means = shifted.groupby("method", sort=False).selected.mean()
+    unshifted = rows[rows.target == NO_SHIFT].groupby("method").selected.mean().reindex(means.index)
+    lines = []
+    for method in means.index:
+        values = (*families.loc[method], means[method], unshifted[method])
+        lines.append([method, *("" if pd.isna(value) else f"{value:.1f}" for value in values)])
+    count = len(shifted.drop_duplicates(CELL))
+    return markdown(["", *families, f"mean of {count}", "no shift"], lines, numbers=True)
+
+
+def differences(rows):
+    """Differences to the source model and to AdaBN over units, and harm over all runs."""
+    rows = with_references(rows)
+    lines = []
+    for method in rows.method.unique():
+        if method == SOURCE_MODEL:
+            continue
+        beside = [difference(rows, method, other) for other in (SOURCE_MODEL, ADABN)]
+        gains = rows[rows.method == method].selected - rows[rows.method == method].start
+        harmed = f"{(gains < -statistics.HARM).sum()} of {len(gains)}, {gains.min():+.1f}"
+        lines.append([method, *(f"{item.mean:+.1f} ± {item.error:.1f}" if item else "" for item in beside), harmed])
+    header = ["", "− source model", "− AdaBN", f"more than {statistics.HARM} points below the source model, worst"]
+    return markdown(header, lines, numbers=True)
+
+
+def difference(rows, method, beside, column="selected"):
+    """The paired difference of two methods over units with a shift: means over kinds of targets and seeds."""
+    shifted = rows[rows.target != NO_SHIFT]
+    cells = shifted.pivot_table(column, CELL, "method")
+    if method == beside or not {method, beside} <= set(cells):
+        return None
+    units = (cells[method] - cells[beside]).dropna().groupby(UNIT).mean().reset_index(name="difference")
+    sources = units.family + units.source + units.network
+    return statistics.estimate(units.difference, sources, units.family + units.target)
+
+
+def matrix(rows):
+    """Accuracy of source models: a row a source and a column a target."""
+    targets = rows.target.where(rows.target != NO_SHIFT, rows.source)
+    means = rows.assign(target=targets).pivot_table("start", "source", "target", sort=False)
+    lines = [[source, *(f"{value:.0f}" for value in values)] for source, values in means[means.index].iterrows()]
+    return markdown(["source → target", *means.index], lines, numbers=True)
+
+
+TABLES = {"accuracy": by_family, "differences": differences, "matrix": matrix}
+
+
+def claims_table():
+    """A row a claim: the verdict by Holm's correction over all claims, and what it rests on."""
+    claims = tomllib.loads(CLAIMS.read_text(encoding="utf-8"))["claim"]
+    estimates = [estimate_of(claim) for claim in claims]
+    corrected = statistics.holm([item.p for item in estimates])
+    lines = []
+    for claim, item, p in zip(claims, estimates, corrected, strict=True):
+        better = -item.mean if claim.get("column") == "ece" else item.mean
+        form = "+.3f" if claim.get("column") == "ece" else "+.1f"
+        number = f"{item.mean:{form}} ± {item.error:{form[1:]}}"
+        evidence = f"[{claim['study']}](../benchmarks/{claim['page']})"
+        lines.append([claim["text"], statistics.verdict(better, p), number, item.units, f"{p:.2g}", evidence])
+    header = ["claim", "holds", "difference", "units", "p after Holm", "study"]
+    return markdown(header, lines).replace("| -", "| −")
+
+
+def estimate_of(claim):
+    rows = read(claim["study"])
+    rows = rows[(rows.views == claim.get("views", 1)) & (rows.epochs == claim.get("epochs", rows.epochs))]
+    if "where" in claim:
+        rows = rows.query(claim["where"])
+    item = difference(with_references(rows), claim["method"], claim["beside"], claim.get("column", "selected"))
+    if item is None:
+        raise UserError(f"{CLAIMS.name}: {claim['text']!r} has no rows of {claim['method']} and {claim['beside']}")
+    return item
