@@ -17,10 +17,8 @@ from tllib_ancon.cli.flags import help_text
 from tllib_ancon.cli.main import COMMANDS, parser_of
 from tllib_ancon.cli.script import second_stage_parser
 from tllib_ancon.config.adapt import AdaptConfig
-from tllib_ancon.config.assess import AssessConfig
 from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.config.check import CheckConfig
-from tllib_ancon.config.export import ExportConfig
 from tllib_ancon.config.predict import PredictConfig, PredictionsConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.settings import Settings, choices_of, defaults_of, described, settings_of
@@ -34,10 +32,8 @@ CONFIGURATIONS: dict[type[Settings], str] = {
     PretrainConfig: "`pretrain(...)` and `tllib-ancon pretrain`",
     PredictConfig: "`tllib-ancon evaluate`",
     PredictionsConfig: "`predict(...)` and `tllib-ancon predict`",
-    AssessConfig: "`assess(...)` and `tllib-ancon assess`",
     CheckConfig: "`check(...)` and `tllib-ancon check`",
     CertifyConfig: "`certify(...)` and `tllib-ancon certify`",
-    ExportConfig: "`tllib-ancon export`",
 }
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.conftest import REFUSED
 from tests.refusals import refused
+from tllib_ancon.certificate.stopping import labels_to_verdict, stopping_times
 from tllib_ancon.measures.disagreement import STAKES, WEIGHTS, DisagreementTest
-from tllib_ancon.measures.stopping import labels_to_verdict, stopping_times
 
 outcome_lists = st.lists(st.sampled_from([-1, 0, 1]), max_size=25)
 margins = st.sampled_from([0.0, 0.01, 0.05, 0.2, 0.5])

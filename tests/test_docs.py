@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 import tllib_ancon
-from tests.domains_on_disk import CLASSES, adapt_arguments, small_arguments
+from tests.domains_on_disk import adapt_arguments, small_arguments
 from tests.json_files import read_json
 from tests.layouts import write_list
 from tllib_ancon import adapt, methods
@@ -59,18 +59,12 @@ def fields_on_the_page(section):
 def finished_runs(domains, tmp_path_factory):
     """A source model of each kind, and adaptations that differ in what they record."""
     folder = tmp_path_factory.mktemp("runs")
-    runs = {name: folder / name for name in ("erm", "cdan", "ancon-auto", "nrc+ancon", "taught")}
+    runs = {name: folder / name for name in ("erm", "cdan", "ancon-auto", "nrc+ancon")}
     cdan = ["-t", "dark", "--method", "cdan", "-i", "2"]
     assert main(["pretrain", *small_arguments(domains), "--epochs", "1", "--log", str(runs["erm"])]) == 0
     assert main(["pretrain", *small_arguments(domains), *cdan, "--epochs", "1", "--log", str(runs["cdan"])]) == 0
     for method in ("ancon-auto", "nrc+ancon"):
         assert main([*adapt_arguments(domains, runs["erm"], runs[method]), "--method", method]) == 0
-    answers = folder / "answers.csv"
-    listed = [line.split() for line in (domains / "image_list" / "dark.txt").read_text().splitlines()]
-    lines = [f"{path},{CLASSES[int(label)]}\n" for path, label in listed]
-    answers.write_text("".join(lines))
-    teach = ["--answers", str(answers)]
-    assert main([*adapt_arguments(domains, runs["erm"], runs["taught"]), *teach]) == 0
     return runs
 
 
@@ -85,7 +79,6 @@ def test_every_field_of_a_run_is_on_its_page(finished_runs):
     for name, fields in written.items():
         assert fields - fields_on_the_page(name) == set(), name
     rare = {
-        "drift_p",  # it takes a hold-out of the source of a hundred images
         "effective_classes_collapsed",  # these two are of an epoch that collapsed
         "infomax_collapsed",
         "teacher_weight",  # of a run with a teacher
@@ -129,10 +122,10 @@ def test_every_line_of_the_tutorial_runs(tmp_path, few_digits, monkeypatch, caps
         if program == "python":
             exec(words[1], {})
             continue
-        quick = ["--quiet"] if words[0] in ("pretrain", "assess", "adapt", "evaluate", "predict", "certify") else []
+        quick = ["--quiet"] if words[0] in ("pretrain", "adapt", "evaluate", "predict", "certify") else []
         assert (program, main([*words, *quick])) == ("tllib-ancon", 0), capsys.readouterr().err
         ran.append(words[0])
-    assert ran == ["pretrain", "assess", "adapt", "evaluate", "predict", "certify", "report"]
+    assert ran == ["pretrain", "adapt", "evaluate", "predict", "certify", "report"]
     assert len((tmp_path / "predictions.csv").read_text().splitlines()) == few_digits + 1
     assert (tmp_path / "report" / "report.html").is_file()
     assert (tmp_path / "runs" / "digits" / "certify.npz").is_file()

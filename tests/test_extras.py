@@ -41,18 +41,6 @@ COMMANDS = {
         "pyarrow",
         "--out out.parquet needs pyarrow: pip install 'tllib-ancon[parquet]'",
     ),
-    "export nothing --format onnx --out model.onnx": (
-        "onnx",
-        "--format onnx needs onnx: pip install 'tllib-ancon[onnx]'",
-    ),
-    "adapt nothing --checkpoint nothing --track tensorboard": (
-        "tensorboard",
-        "--track tensorboard needs tensorboard: pip install 'tllib-ancon[tracking]'",
-    ),
-    "adapt nothing --checkpoint nothing --track wandb": (
-        "wandb",
-        "--track wandb needs wandb: pip install wandb",
-    ),
     "check nothing --checkpoint nothing --out look": (
         "matplotlib",
         "--out look needs matplotlib: pip install 'tllib-ancon[report]'",

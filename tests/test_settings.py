@@ -15,10 +15,8 @@ from tllib_ancon.cli.commands import COMMANDS, EvaluateConfig
 from tllib_ancon.cli.laboratory import DemoConfig, ReportConfig
 from tllib_ancon.cli.main import parser_of
 from tllib_ancon.config.adapt import AdaptConfig
-from tllib_ancon.config.assess import AssessConfig
 from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.config.check import CheckConfig
-from tllib_ancon.config.export import ExportConfig
 from tllib_ancon.config.predict import PredictConfig, PredictionsConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.settings import defaults_of, members_of, parts_of, settings_of
@@ -27,12 +25,11 @@ from tllib_ancon.runtime.errors import UserError
 
 GIVEN = {
     CertifyConfig: {"run": "r"},
-    ExportConfig: {"run": "r", "out": "o"},
     BenchmarkConfig: {"table": "t", "root": "r"},
     ReportConfig: {"folders": ["r"]},
 }
 OWNERS = [
-    *(AdaptConfig, PretrainConfig, PredictionsConfig, CertifyConfig, ExportConfig),
+    *(AdaptConfig, PretrainConfig, PredictionsConfig, CertifyConfig),
     *(BenchmarkConfig, DemoConfig, EvaluateConfig, ReportConfig),
 ]
 
@@ -107,7 +104,7 @@ def test_a_source_configuration_is_its_own_record(method):
     assert PretrainConfig(method=method, lr=0.5, scale=None).lr == 0.5
 
 
-REFUSING = {owner.__name__: owner for owner in (*OWNERS, AssessConfig, CheckConfig, PredictConfig)}
+REFUSING = {owner.__name__: owner for owner in (*OWNERS, CheckConfig, PredictConfig)}
 
 
 @pytest.mark.parametrize(("owner", "settings", "message"), REFUSED["settings"])
@@ -122,7 +119,6 @@ def test_what_is_refused(owner, settings, message):
     [
         (tllib_ancon.adapt, AdaptConfig),
         (tllib_ancon.evaluate, PredictConfig),
-        (tllib_ancon.assess, AssessConfig),
         (tllib_ancon.check, CheckConfig),
     ],
 )

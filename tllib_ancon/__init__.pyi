@@ -2,6 +2,7 @@ from tllib_ancon._version import __version__ as __version__
 from tllib_ancon.certificate.certify import certify as certify
 from tllib_ancon.config.adapt import AdaptConfig as AdaptConfig
 from tllib_ancon.config.pretrain import PretrainConfig as PretrainConfig
+from tllib_ancon.measures.disagreement import DisagreementTest as DisagreementTest
 from tllib_ancon.measures.evaluation import expected_calibration_error as expected_calibration_error
 from tllib_ancon.measures.selection import corr_c as corr_c
 from tllib_ancon.measures.selection import infomax as infomax
@@ -17,8 +18,6 @@ from tllib_ancon.self_training import TemporalEnsemble as TemporalEnsemble
 from tllib_ancon.self_training import generalized_cross_entropy as generalized_cross_entropy
 from tllib_ancon.training.adapt import AdaptationResult as AdaptationResult
 from tllib_ancon.training.adapt import adapt as adapt
-from tllib_ancon.training.assess import Assessment as Assessment
-from tllib_ancon.training.assess import assess as assess
 from tllib_ancon.training.evaluate import Evaluation as Evaluation
 from tllib_ancon.training.evaluate import evaluate as evaluate
 from tllib_ancon.training.online import Online as Online

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.tables import markdown
-from tllib_ancon.measures.stopping import stopping_times
+from tllib_ancon.certificate.stopping import stopping_times
 
 DELTA = 0.05
 Streams = NDArray[np.int8]

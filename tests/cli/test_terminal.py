@@ -38,7 +38,7 @@ def test_ctrl_c_while_a_module_is_imported_ends_the_command_without_a_traceback(
         f"        if name == 'tllib_ancon.{module}':\n"
         "            os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.meta_path.insert(0, Interrupted())\n"
-        "sys.argv = ['tllib-ancon', 'export']\n"
+        "sys.argv = ['tllib-ancon', 'evaluate']\n"
         "runpy.run_module('tllib_ancon', run_name='__main__', alter_sys=True)\n"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

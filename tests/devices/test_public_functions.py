@@ -68,24 +68,12 @@ def predicted(kind, device):
     return [torch.from_numpy(predictions.probabilities)]
 
 
-def taught(kind, device):
-    return adapted(kind, device, answers=torch.from_numpy(LABELS).to(device))
-
-
 def certified(kind, device):
     result = adapt(kind, device, method="ancon", adapted="all", lr=0.1)
     certificate = result.certify(torch.from_numpy(LABELS).to(device)).certificate
     two_models = tllib_ancon.certify(model_on(kind, device), result.model, images(kind, device), labels=LABELS)
     assert certificate["labels"] == two_models.certificate["labels"] > 0
     return [torch.tensor(certificate["difference"])]
-
-
-def assessed(kind, device):
-    model = model_on(kind, device)
-    target = images(kind, device)
-    assessment = tllib_ancon.assess(model, target, source=target, answers=torch.from_numpy(LABELS).to(device))
-    assert {device_of(tensor) for tensor in model.parameters()} == {device}
-    return [torch.tensor(assessment.accuracy), torch.tensor(assessment.indicators["agreement"])]
 
 
 def streamed(kind, device):
@@ -107,9 +95,7 @@ def of_another_output(kind, device):
 CALLS = {
     "adapt": (adapted, ("bytes", "mapping")),
     "predict": (predicted, KINDS),
-    "teach": (taught, ("mapping",)),
     "certify": (certified, ("bytes",)),
-    "assess": (assessed, ("mapping",)),
     "online": (streamed, ("floats",)),
     "adabn without logits": (of_another_output, ("mapping",)),
 }

@@ -65,8 +65,6 @@ def content(path):
     if path.suffix == ".npz":
         with np.load(path, allow_pickle=False) as arrays:
             return list(values(dict(arrays)))
-    if path.name == "README.md":
-        return ["a model card"]
     if path.suffix in (".csv", ".md", ".toml"):
         return path.read_text().splitlines()
     return ["a file"] if path.stat().st_size else ["an empty file"]

@@ -9,7 +9,5 @@ from tests.doors.telling import differences
 
 @pytest.mark.parametrize("name", SCENES)
 def test_the_package_does_what_it_did(name, world):
-    if name == "export":
-        pytest.importorskip("onnxscript", reason="onnxscript is not installed: pip install '.[onnx]'")
     found = differences(path(name).read_text().splitlines(), told(name, world))
     assert not found, "\n".join(found[:40]) + "\nif this is meant: python -m tests.doors.record, and read the diff"

@@ -1,6 +1,5 @@
 """Bad images, models and outputs that a command meets are one line; bad words of a command are in ``tests/doors``."""
 
-import resource
 import shutil
 from pathlib import Path
 
@@ -65,20 +64,6 @@ def test_runs_of_a_plan_lie_in_its_folder_whatever_its_variants_are_called(domai
     Path("p.toml").write_text(PLAN)
     assert main(["benchmark", "p.toml", str(domains), "--out", "out", "--print-commands"]) == 0
     assert "--log out/erm/bright-dark/ancon,class_prior=.._.._.._.._evil-seed0" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("form", ["torch-export", "state-dict"])
-def test_an_export_without_room_keeps_what_was_there(source_checkpoint, tmp_path, refused, form):
-    (tmp_path / "model.pt").write_bytes(b"before")
-    words = ["export", str(source_checkpoint), "--format", form, "--out", str(tmp_path / "model.pt")]
-    assert "pass --overwrite" in refused(words)
-    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, most))
-    try:
-        assert "model.pt could not be written" in refused([*words, "--overwrite"])
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
-    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("model.pt", b"before")]
 
 
 def test_the_source_of_an_adaptation_is_a_domain_but_needs_no_image(copied, adapt, refused):

@@ -20,19 +20,16 @@ READ_FLAGS = {
 }
 """Flags with a file that is loaded."""
 OTHER_FLAGS = {
-    *((command, "--class-names") for command in ("adapt", "assess", "check", "evaluate", "predict")),  # a text
+    *((command, "--class-names") for command in ("adapt", "check", "evaluate", "predict")),  # a text
     *((command, "--config") for command in set(COMMANDS) - {"benchmark", "script"}),
     ("adapt", "--class-prior"),  # numbers, a text
-    ("assess", "--json"),  # written
-    ("assess", "--questions"),
-    *((command, "--answers") for command in ("adapt", "assess", "certify")),  # texts
+    ("certify", "--answers"),  # a text
     ("certify", "--checkpoint"),  # of the run that is certified, by the function that reads adapt's
     ("certify", "--labels"),  # a text
     ("certify", "--questions"),  # written
-    ("check", "--json"),
+    ("check", "--json"),  # written
     ("evaluate", "--json"),
     ("evaluate", "--out"),
-    ("export", "--out"),
     ("predict", "--out"),
 }
 PASS_ON = {"benchmark"}
@@ -172,7 +169,6 @@ def test_a_damaged_file_is_one_line_or_an_answer(file, kept, copied, source_chec
         adapt_arguments(copied, source_checkpoint, run, *KEPT),
         ["evaluate", *without_epochs, *selected],
         ["predict", *without_epochs, *selected, "--overwrite", "--out", str(tmp_path / "out.csv")],
-        ["export", str(run), "--format", "state-dict", "--overwrite", "--out", str(tmp_path / "out.pth")],
     ]
     shutil.copytree(kept, run)
     whole = (tmp_path / file).read_bytes()

@@ -16,7 +16,6 @@ from tests.networks import CLASSES, PIXELS, PREPROCESSING, QUICK, Net, Returns
 from tests.refusals import one_line
 from tllib_ancon import (
     adapt,
-    assess,
     certify,
     corr_c,
     evaluate,
@@ -28,7 +27,7 @@ from tllib_ancon import (
 )
 from tllib_ancon.cli.main import main
 
-DOORS = [adapt, predict, evaluate, assess]
+DOORS = [adapt, predict, evaluate]
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def test_settings_without_effect_on_tensors_are_errors(name, images):
     settings = {name: {**SETTINGS, "padding": 4}[name]}
     calls = [tllib_ancon.adapt, tllib_ancon.check]
     if name != "padding":
-        calls += [tllib_ancon.predict, tllib_ancon.assess, lambda *inputs, **given: certify(*inputs, **given)]
+        calls += [tllib_ancon.predict, lambda *inputs, **given: certify(*inputs, **given)]
     for call in calls:
         with one_line(f"`{name}` has no effect on tensors of floats"):
             call(Net(), images, **settings)
@@ -201,11 +201,8 @@ def test_the_error_of_an_adaptation_without_any_finite_output_is_about_the_weigh
         tllib_ancon.adapt(Dividing(), np.zeros_like(PIXELS), method="ancon", **QUICK)
 
 
-def test_assess_and_certify_name_the_image():
-    message = "logits are not finite on 1 of 24 images: image 7"
-    with one_line(message):
-        tllib_ancon.assess(Dividing(), WITH_A_BLACK_IMAGE, **HOW)
-    with one_line(f"the adapted model's {message}"):
+def test_certify_names_the_image():
+    with one_line("the adapted model's logits are not finite on 1 of 24 images: image 7"):
         certify(Net(), WITH_A_BLACK_IMAGE, Dividing(), **HOW)
 
 
@@ -244,7 +241,6 @@ def test_labels_that_count_from_one_are_told(capfd):
     calls = (
         ({"labels": from_one}, True),
         ({"labels": LABELS}, False),
-        ({"answers": from_one}, True),
     )
     for given, is_told in calls:
         tllib_ancon.adapt(Net(), PIXELS, **settings, **given)

@@ -310,9 +310,6 @@ def test_names_in_another_form_never_name_predictions(content, tmp_path, capfd):
     assert main(["predict", str(photos), *words, *names, "--out", str(out)]) == 2
     assert "--class-names has " in lines(capfd)
     assert not out.exists()
-    model = [*words[:2], *words[-2:]]
-    assert main(["assess", words[-3], str(photos), *model, *names]) == 2
-    assert "--class-names has " in lines(capfd)
 
 
 def test_names_that_are_given_twice_are_refused(tmp_path):

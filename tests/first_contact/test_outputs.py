@@ -11,7 +11,7 @@ from tests.end_to_end.killable import differences
 from tests.first_contact.test_every_model import FORMS
 from tests.networks import PIXELS, PREPROCESSING, QUICK, VIT, Net, Returns, normalised, state_of, transformer
 from tests.refusals import one_line
-from tllib_ancon import adapt, assess, certify, online, predict
+from tllib_ancon import adapt, certify, online, predict
 from tllib_ancon.models.classifier import as_classifier
 from tllib_ancon.models.outputs import two_logits
 
@@ -29,7 +29,6 @@ EVERYWHERE = {
     "adapt": lambda model: adapt(model, PIXELS, **FAST),
     "tent": lambda model: adapt(model, PIXELS, method="tent", **FAST),
     "predict": probabilities,
-    "assess": lambda model: assess(model, PIXELS, **HOW),
     "certify": lambda model: certify(model, model, PIXELS, **HOW),
     "online": lambda model: online(model, method="tent")(BATCH),
 }
@@ -205,8 +204,6 @@ def test_probabilities_are_used_as_such_in_every_command(kind, capsys):
     assert all(line in text for text in shown)
     of_logits = adapt(plain, PIXELS, method="shot+ancon-auto", **FAST).model
     np.testing.assert_allclose(probabilities(result), probabilities(of_logits), atol=0.02)
-    priors = [assess(network, PIXELS, **HOW).class_prior for network in (plain, model)]
-    np.testing.assert_allclose(*priors)
     with one_line(BOTH_ARE_READ):
         certify(plain, model, PIXELS, **HOW)
 
@@ -302,8 +299,7 @@ def test_logits_of_one_pixel_and_percentages_are_read(form, capfd):
     adapted = adapt(Returns(form), PIXELS, method="ancon", **FAST)
     expected = adapt(Net(), PIXELS, method="ancon", **FAST)
     np.testing.assert_allclose(adapted.metrics[1]["loss"], expected.metrics[1]["loss"], rtol=1e-4)
-    for door in ("assess", "online"):
-        EVERYWHERE[door](Returns(form))
+    EVERYWHERE["online"](Returns(form))
 
 
 @pytest.mark.parametrize(

@@ -175,11 +175,10 @@ def test_files_of_several_pages_or_frames_say_that_the_first_is_used(tmp_path, c
     assert line not in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("call", [tllib_ancon.evaluate, tllib_ancon.assess])
-def test_python_states_what_is_assumed_of_images(call, tmp_path, capfd):
+def test_python_states_what_is_assumed_of_images(tmp_path, capfd):
     folder_of(tmp_path, ".png", write_grey, [flat(level, "uint16") for level in (0, 1000, 4000)])
     (tmp_path / "notes.txt").write_text("")
-    call(Brightness(), tmp_path, **HOW)
+    tllib_ancon.evaluate(Brightness(), tmp_path, **HOW)
     said = capfd.readouterr().err
     assert "pixels are integers from 0 to 4000 in 3 of 3 sampled images: 0 becomes black and 4095 white" in said
     assert "1 file ignored (.txt)" in said

@@ -127,8 +127,6 @@ def test_the_advice_about_class_folders_leads_on_for_a_run_without_names(run, tm
     [
         (["predict", "--root", "photos"], "--root", "predict IMAGES"),
         (["adapt", "--images=photos"], "--images", "adapt ROOT"),
-        (["assess", "photos", "--checkpoint", "run"], "--checkpoint", "assess MODEL_OR_RUN ROOT"),
-        (["export", "--checkpoint", "run", "--out", "m.onnx"], "--checkpoint", "export RUN"),
         (["certify", "--log", "run"], "--log", "certify RUN"),
     ],
 )

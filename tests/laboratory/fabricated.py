@@ -46,9 +46,8 @@ def write_run(
         criteria = {"infomax": epoch, "corr_c": epoch, "mean_entropy": -epoch}
         metrics.append({"epoch": epoch, **(scores if labelled else {}), **voting, **criteria})
     models = {"start": metrics[0], "selected": metrics[-1], "last": metrics[-1]}
-    indicators = {"agreement": 0.7, "drift_p": 0.5, "class_frequencies": [0.25, 0.75]}
-    before = {"held_out": 0, "assessment": {"indicators": indicators, "labels_needed": 400}}
-    _write(run, "adapt", config, changed, {"method": method, "criterion": "infomax", **models, **before})
+    result = {"method": method, "criterion": "infomax", "held_out": 0, **models}
+    _write(run, "adapt", config, changed, result)
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in metrics))
     return run
 

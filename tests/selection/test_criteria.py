@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.refusals import refused
-from tests.selection.naive import ORACLES, naive_aetta
+from tests.selection.naive import ORACLES
 from tllib_ancon.measures.evaluation import summarize
-from tllib_ancon.measures.selection import CRITERIA, aetta, corr_c, infomax, mean_entropy, score_all
+from tllib_ancon.measures.selection import CRITERIA, corr_c, infomax, mean_entropy, score_all
 
 EYE = torch.eye(4)
 UNIFORM = torch.full((2, 3), 1 / 3)
@@ -62,16 +62,6 @@ def test_memory_grows_with_samples_times_classes_and_not_with_classes_squared():
     summarize(probabilities.log(), labels, num_classes)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start
     assert grown < 300_000  # kilobytes
-
-
-@given(problem=st.tuples(st.integers(1, 5), st.integers(2, 12), st.integers(2, 6), st.integers(0, 10**6)))
-def test_aetta_equals_its_definition(problem):
-    logits = random_logits(problem[0] + 1, *problem[1:])
-    probabilities = logits[0].softmax(1)
-    passes = logits[1:].softmax(2)
-    rows = probabilities.tolist()
-    dropped = passes.tolist()
-    assert aetta(probabilities, passes) == pytest.approx(naive_aetta(rows, dropped), rel=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -125,18 +115,3 @@ def test_bad_probabilities_are_named(probabilities, message):
     for score in (infomax, corr_c, mean_entropy, score_all):
         with refused(message):
             score(probabilities)
-    with refused(message):
-        aetta(probabilities, probabilities[None])
-
-
-@pytest.mark.parametrize(
-    ("dropout", "message"),
-    [
-        (UNIFORM, "dropout has shape (2, 3); give (T, N, K) for probabilities (2, 3)"),
-        (torch.zeros(0, 2, 3), "dropout has shape (0, 2, 3); give (T, N, K) for probabilities (2, 3)"),
-        (2 * UNIFORM[None], f"row 0 of the probabilities (2 of 2 rows) does not sum to 1; {SOFTMAX}"),
-    ],
-)
-def test_what_aetta_cannot_take(dropout, message):
-    with refused(message):
-        aetta(UNIFORM, dropout)

@@ -11,10 +11,9 @@ from torch import nn
 import tllib_ancon
 from tests.first_contact.test_every_model import Masked, Tokens
 from tests.json_files import read_json
-from tests.networks import HALVES, QUICK, fit
+from tests.networks import QUICK, fit
 from tests.refusals import one_line
 from tllib_ancon.cli.main import main
-from tllib_ancon.data.open import as_domain
 
 LONGER = {**QUICK, "epochs": 3, "batch_size": 64}
 DIGITS = load_digits()
@@ -63,7 +62,7 @@ def test_arrays_by_name_keep_their_types_in_augmentation_labels_that_teach_and_s
         return {**batch, "hidden": batch["hidden"] | (torch.rand(batch["hidden"].shape) < 0.1)}
 
     labels = np.arange(60) % 3
-    settings = {"answers": labels, "epochs": 1, "batch_size": 16, "augment": hide, "lr": 0.5}
+    settings = {"epochs": 1, "batch_size": 16, "augment": hide, "lr": 0.5}
     result = tllib_ancon.adapt(model, arrays, log=tmp_path, **settings)
     assert {*augmented} == {torch.bool}
     assert tllib_ancon.adapt(model, arrays, log=tmp_path, **settings).metrics == result.metrics
@@ -117,33 +116,6 @@ def test_a_file_of_arrays_on_the_command_line(folder, capsys):
     assert source_accuracy["before"] > 95 > source_accuracy["after"]
     line = "accuracy on the source: {before:.2f} % before adaptation, {after:.2f} % after".format(**source_accuracy)
     assert line in capsys.readouterr().out
-    source = as_domain(FEATURES, labels=LABELS)
-    assessment = tllib_ancon.assess(build(), SHIFTED, checkpoint="run", source=source, batch_size=64)
-    assert assessment.source_accuracy == source_accuracy
-    assert line in str(assessment)
-
-
-def test_class_frequencies_come_with_an_interval_once_there_are_labels():
-    rows = np.flatnonzero((LABELS < 3) | (np.arange(len(LABELS)) % 4 == 0))
-    features = SHIFTED[rows]
-    labels = LABELS[rows]
-    assessment = tllib_ancon.assess(trained(), features, batch_size=64)
-    predicted = tllib_ancon.predict(trained(), features).class_prior
-    np.testing.assert_allclose(assessment.class_prior, predicted, atol=1e-6)
-    assert assessment.class_prior_interval is None
-    answered = tllib_ancon.assess(trained(), features, answers=labels, batch_size=64)
-    truth = np.bincount(labels, minlength=10) / len(labels)
-    np.testing.assert_allclose(answered.class_prior, truth, atol=1e-9)
-    np.testing.assert_allclose(answered.class_prior_interval, np.stack([truth, truth], 1), atol=1e-9)
-
-
-def test_agreement_without_batch_norm_is_of_two_views():
-    normalised = nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4)
-    network = nn.Sequential(*normalised, nn.Flatten(), nn.Linear(4 * 36, 3))
-    assessment = tllib_ancon.assess(network, PIXELS, image_size=8, **HALVES)
-    labels = tllib_ancon.predict(network, PIXELS, image_size=8, **HALVES).labels
-    of_mirrors = tllib_ancon.predict(network, PIXELS[:, :, ::-1], image_size=8, **HALVES).labels
-    assert assessment.indicators["agreement"] == pytest.approx(np.mean(labels == of_mirrors))
 
 
 # Arrays that no model takes

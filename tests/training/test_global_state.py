@@ -49,7 +49,6 @@ CALLS = {
     "adapt in one thread": lambda root: adapt(threads=1, deterministic=True, seed=3),
     "adapt with a run directory": lambda root: adapt(log=root / "run"),
     "predict": lambda root: tllib_ancon.predict(network(), IMAGES, workers=0),
-    "assess": lambda root: tllib_ancon.assess(network(), IMAGES, source=IMAGES, workers=0),
     "certify": lambda root: adapt(lr=1.0, epochs=9, method="ancon", adapted="all").certify(workers=0),
     "pretrain": pretrain,
 }

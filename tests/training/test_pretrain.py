@@ -40,13 +40,6 @@ def test_the_flags_reach_the_loss(domains, tmp_path):
     assert len(losses) == len(flags)
 
 
-def test_a_tracker_gets_the_numbers_of_a_source_model(domains, tmp_path):
-    pytest.importorskip("tensorboard", reason="tensorboard is not installed: pip install '.[tracking]'")
-    flags = ["--epochs", "1", "--log", str(tmp_path / "run"), "--track", "tensorboard"]
-    assert main(["pretrain", *small_arguments(domains), *flags]) == 0
-    assert [*(tmp_path / "run" / "track" / "run").glob("events*")]
-
-
 def test_a_digit_network_has_its_size_by_default_and_another_is_one_line(domains, tmp_path, refused):
     words = f"pretrain {domains} -d ImageList -s bright -a shot_lenet --epochs 1 -b 8".split()
     assert main([*words, "--log", str(tmp_path / "run")]) == 0

@@ -1,4 +1,4 @@
-"""A user is told of an adaptation what its result holds, and a tracker gets every number."""
+"""A user is told of an adaptation what its result holds."""
 
 import pytest
 import torch
@@ -16,25 +16,11 @@ def result(criterion, *scores, better=True, held_out=49, **labelled):
     """Start, selected and last epoch with these scores."""
     epochs = [{"epoch": epoch, criterion: score, **labelled} for epoch, score in enumerate(scores)]
     named = dict(zip(("start", "selected", "last"), epochs, strict=True))
-    assessment = {"indicators": {"class_frequencies": [0.5, 0.5]}, "labels_needed": 30}
-    return {
-        "criterion": criterion,
-        "held_out": held_out,
-        "better_than_start": better,
-        "assessment": assessment,
-        **named,
-    }
+    return {"criterion": criterion, "held_out": held_out, "better_than_start": better, **named}
 
 
 def summary_lines(result):
-    """The lines after those about the source model."""
-    lines = result_summary(result).splitlines()
-    assert lines[:3] == [
-        "before adapting: no reliable estimate of the accuracy without labels",
-        "indicators: 2 of 2 classes predicted, the most frequent for 50.0 % of images",
-        "to know the accuracy to ± 5 points, label about 30 random images",
-    ]
-    return lines[3:]
+    return result_summary(result).splitlines()
 
 
 def test_start_selected_and_last_are_shown():
@@ -86,17 +72,3 @@ def test_no_epoch_above_the_source_model_is_said(tmp_path, capsys, lr, better):
     assert (result["selected"]["infomax"] > result["start"]["infomax"]) == better
     assert (remark in said) != better
     assert (f"{remark} in 1 adaptation ({run})" in write_report([run], out=tmp_path / "report")) != better
-
-
-def test_tensorboard_has_the_numbers_of_every_epoch(tmp_path):
-    pytest.importorskip("tensorboard", reason="tensorboard is not installed: pip install '.[tracking]'")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    metrics = adapt(tmp_path / "run", track="tensorboard").metrics
-    (file,) = (tmp_path / "run" / "track" / "run").glob("events*")
-    events = EventAccumulator(str(file.parent))
-    events.Reload()
-    for name in ("infomax", "changed", "mean_entropy", "accuracy"):
-        logged = {event.step: event.value for event in events.Scalars(name)}
-        assert logged == pytest.approx({line["epoch"]: line[name] for line in metrics}, rel=1e-5)
-    assert {"votes", "threshold", "loss"} <= set(events.Tags()["scalars"])

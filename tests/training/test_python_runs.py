@@ -112,7 +112,6 @@ def test_every_command_goes_on_from_its_directory(made, flags, folder, tmp_path,
         ["evaluate", ".", *photos, "-j", "0"],
         ["certify", name, "--root", "photos", "-j", "0"],
         ["adapt", ".", *photos, "--epochs", "1", "--log", f"{name}-again", "-j", "0"],
-        ["export", name, "--format", "state-dict", "--out", str(tmp_path / "model.safetensors")],
     ):
         assert main([*words, *flags]) == 0, capsys.readouterr().err
     expected = tllib_ancon.predict(result.model, "photos", workers=0, **NETWORKS[name][1])
@@ -137,7 +136,6 @@ def test_every_command_goes_on_from_its_directory(made, flags, folder, tmp_path,
         ["predict", "nowhere", "--checkpoint", "own"],
         ["evaluate", "nowhere", "-d", "Folder", "-t", "photos", "--checkpoint", "own"],
         ["certify", "own", "--root", "nowhere"],
-        ["export", "own", "--out", "model.onnx"],
     ],
 )
 @pytest.mark.parametrize(

@@ -17,10 +17,6 @@ def with_teacher(log):
     return adapt_with(teacher=Colours(), log=log)
 
 
-def taught(log):
-    return small.adapt(labels=False, answers=[0, 1, 2] * 8, method="ancon-auto", lr=0.1, log=log)
-
-
 def collapsed(log):
     return collapsing(log=log)
 
@@ -40,7 +36,6 @@ AT_THE_RESULT = RunDirectory, "finish", lambda result: True
     ("run", "moments"),
     [
         (with_teacher, [in_epoch(1), in_epoch(2), AT_THE_RESULT]),
-        (taught, [in_epoch(2)]),
         (collapsed, [AT_THE_RESULT]),
     ],
 )

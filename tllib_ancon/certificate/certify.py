@@ -14,7 +14,7 @@ from tllib_ancon.certificate.model_pair import ModelPair
 from tllib_ancon.certificate.session import Comparison, Session
 from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.config.predict import PredictConfig
-from tllib_ancon.data.answers import Answer, opaque, read_answers
+from tllib_ancon.data.answers import COLUMNS, Answer, opaque, read_answers
 from tllib_ancon.data.domain import Domain, checked_classes, numbered
 from tllib_ancon.data.images import jpeg
 from tllib_ancon.data.labels import counted_from_one
@@ -26,7 +26,7 @@ from tllib_ancon.measures.disagreement import Side
 from tllib_ancon.models.class_names import class_names_of
 from tllib_ancon.runtime.errors import BadSetting, UserError, named
 from tllib_ancon.runtime.extras import require
-from tllib_ancon.runtime.text import say
+from tllib_ancon.runtime.text import csv_text, say
 from tllib_ancon.runtime.types import Options
 from tllib_ancon.training.devices import restoring_state
 from tllib_ancon.training.files import write_bytes
@@ -34,7 +34,6 @@ from tllib_ancon.training.not_finite import require_predictions
 from tllib_ancon.training.predict import predict
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.source import Model
-from tllib_ancon.training.teaching import image_names, write_questions
 
 
 def certify_run(config: CertifyConfig) -> None:
@@ -68,10 +67,23 @@ def _write_questions(session: Session, file: Path) -> None:
     folder = file.with_name(f"{file.stem}-images")
     questions = {number: session.asked(number) for number in range(len(session.answers), len(session))}
     names = {number: f"{number + 1:06}-{opaque(question.name)}" for number, question in questions.items()}
-    write_questions(file, [f"{folder.name}/{name}" for name in names.values()])
+    _write_table(file, [f"{folder.name}/{name}" for name in names.values()])
     folder.mkdir(exist_ok=True)
     for number, question in questions.items():
         write_bytes(folder / names[number], jpeg(session.image(question.position)))
+
+
+def _write_table(file: Path, paths: Sequence[str]) -> None:
+    """Write the images to label as a table; a file of the same name that may hold labels is an error."""
+    rows = [COLUMNS, *([path, ""] for path in paths)]
+    content = csv_text(rows).encode()
+    if file.exists() and file.read_bytes() != content:
+        raise BadSetting(
+            f"{named('questions', file)} exists and may hold labels, which would be lost",
+            f"read them with {named('answers', file)}, without {named('questions')}, or give another file",
+            setting="questions",
+        )
+    write_bytes(file, content)
 
 
 def certify(  # noqa: PLR0913
@@ -183,20 +195,7 @@ def _answers_of(config: CertifyConfig, pair: ModelPair, comparison: Comparison) 
     if config.answers is None:
         return {}
     file = Path(config.answers)
-    if "taught" not in pair.recorded:
-        return read_answers(file, comparison.names, comparison.classes, pair.settings.root, comparison.disagreements)
-    names = image_names(pair.all_images, pair.settings.root)
-    answers = read_answers(file, names, pair.all_images.classes, pair.settings.root)
-    certifying_answers = {}
-    for place in comparison.disagreements.tolist():
-        position = int(pair.certifying_positions[place])
-        if position in answers:
-            certifying_answers[place] = answers[position]
-    say(
-        f"the {len(pair.certifying_positions):,} images that may not teach certify: of {len(answers):,} answers "
-        f"{len(answers) - len(certifying_answers):,} are of others, or of images on which both models agree"
-    )
-    return certifying_answers
+    return read_answers(file, comparison.names, comparison.classes, pair.settings.root, comparison.disagreements)
 
 
 def _answers_in_list(file: Path, pair: ModelPair, comparison: Comparison) -> dict[int, Answer]:

@@ -17,14 +17,12 @@ from tllib_ancon.config.model import ModelConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.settings import settings_of
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.labels import Labels
 from tllib_ancon.data.layouts.hugging_face import HUGGING_FACE
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.loading import IMAGENET
 from tllib_ancon.runtime.errors import BadImages, UserError, named
 from tllib_ancon.runtime.types import Record
 from tllib_ancon.training import inputs
-from tllib_ancon.training.card import write_card
 from tllib_ancon.training.checkpointing import read_arrays, write_arrays, write_weights
 from tllib_ancon.training.files import sha256
 from tllib_ancon.training.image_transforms import PREPARING, READING
@@ -33,7 +31,6 @@ from tllib_ancon.training.not_finite import predicted_classes, require_predictio
 from tllib_ancon.training.predict import AUGMENTING, Predictor
 from tllib_ancon.training.run import BEST, CERTIFICATE, CERTIFIED, CONFIG, SOURCE, RunDirectory
 from tllib_ancon.training.source import Source, open_checkpoint
-from tllib_ancon.training.teaching import certifying_positions, image_names
 
 OVERRIDING = ("root", "batch_size", "workers", "threads", "quiet")
 """Settings that stand for those of the run."""
@@ -92,24 +89,19 @@ class ModelPair:
         return PredictConfig(**settings)
 
     @cached_property
-    def all_images(self) -> Domain:
+    def images(self) -> Domain:
         if self._passed_images is not None:
             return self._passed_images
         target = inputs.open_by_settings(self.settings, self.settings.target, classes=self.start.classes)
         return with_classes(target, len(self.recorded["inputs"]["classes"]), Source())
 
     @cached_property
-    def certifying_positions(self) -> Labels:
-        """Positions of the images that certify: all, or all but the ones that may train."""
-        return certifying_positions(self.recorded, len(self.all_images))
-
-    @cached_property
-    def images(self) -> Domain:
-        return self.all_images.subset(self.certifying_positions)
-
-    @cached_property
     def names(self) -> list[str]:
-        return image_names(self.images, self.settings.root)
+        """Paths of the images below the folder of the data, or their positions where they are no files."""
+        if self.images.paths is None:
+            return [str(position) for position in self.images.positions]
+        folder = str(self.settings.root).rstrip("/") + "/"
+        return [path.removeprefix(folder) for path in self.images.paths]
 
     def __enter__(self) -> ModelPair:
         self.directory.claim()
@@ -123,20 +115,9 @@ class ModelPair:
         start, adapted = self.classes()
         comparison = Comparison(start, adapted, self.names, self.images.classes)
         log = self.directory.path / ANSWERS
-        session = Session(
-            comparison, config.delta, config.margin, config.seed, log, config.side, ranks=self._ranks_of_images()
-        )
+        session = Session(comparison, config.delta, config.margin, config.seed, log, config.side)
         session.image = self.images.image
         return session
-
-    def _ranks_of_images(self) -> Labels | None:
-        """Ranks in one order of all images, so that answers about the first of them certify every run that labels
-        taught; None of another run."""
-        if "taught" not in self.recorded:
-            return None
-        order = np.random.default_rng(self.config.seed).permutation(len(self.all_images))
-        ranks: Labels = np.argsort(order)[self.certifying_positions]
-        return ranks
 
     def conclude(self, session: Session) -> Certificate:
         certificate = session.certificate
@@ -144,7 +125,6 @@ class ModelPair:
         path = self.directory.checkpoints / CERTIFIED
         write_weights(path, self.predictor(certificate["returned"]).network.state_dict())
         certificate["checkpoint"] = str(path)
-        write_card(self.directory, self.directory.result(), certificate)
         self.directory.write_json(CERTIFICATE, certificate)
         return certificate
 
@@ -176,7 +156,7 @@ class ModelPair:
     def predictor(self, which: str) -> Predictor:
         """The predictor of the model ``"start"`` or ``"adapted"``."""
         settings = self.settings.replace(checkpoint=self.checkpoints[which], model=self.config.model, class_names=None)
-        if self.all_images.holds_tensors or self.transform is not None:
+        if self.images.holds_tensors or self.transform is not None:
             fields = PredictConfig.model_fields  # a run records them even where they had no effect
             names = [name for name in (*PREPARING, *READING) if name in fields]
             settings = settings.replace(**{name: fields[name].default for name in names})

@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tllib_ancon.certificate.answer_log import AnswerLog
+from tllib_ancon.certificate.stopping import labels_to_verdict
 from tllib_ancon.data.answers import ANOTHER, CANNOT_TELL, Answer
 from tllib_ancon.data.domain import checked_classes
 from tllib_ancon.data.images import load_image
 from tllib_ancon.measures.disagreement import DisagreementTest, Side, Verdict
-from tllib_ancon.measures.stopping import labels_to_verdict
 from tllib_ancon.runtime.errors import UserError, named
 from tllib_ancon.runtime.text import Shown, showable
 from tllib_ancon.runtime.types import Record
@@ -80,8 +80,7 @@ class Session(Shown):
 
     A :class:`~tllib_ancon.measures.disagreement.DisagreementTest` takes the labels in one random order. ``delta``,
     ``margin`` (a fraction of all images) and ``side`` are its arguments. ``seed`` decides the order of the
-    questions, unless ``ranks``, a random rank of each image, do. A session on the same file ``log`` resumes; without
-    one nothing is stored.
+    questions. A session on the same file ``log`` resumes; without one nothing is stored.
     """
 
     def __init__(
@@ -92,8 +91,6 @@ class Session(Shown):
         seed: int = 0,
         log: str | Path | None = None,
         side: Side = "better",
-        *,
-        ranks: npt.ArrayLike | None = None,
     ):
         self.comparison = comparison
         self.delta = delta
@@ -102,9 +99,6 @@ class Session(Shown):
         self.side = side
         self._generator = np.random.default_rng(seed)
         self._order = self._generator.permutation(comparison.disagreements)
-        if ranks is not None:
-            ranks_of_disagreements = np.asarray(ranks)[comparison.disagreements]
-            self._order = comparison.disagreements[np.argsort(ranks_of_disagreements)]
         self._shuffles = self._generator.random(len(self._order))
         self.image: Callable[[int], Any] = lambda position: load_image(comparison.names[position])
         self.answers: list[Answer] = []

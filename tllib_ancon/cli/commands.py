@@ -14,10 +14,8 @@ from tllib_ancon import methods
 from tllib_ancon.cli.flags import Flags
 from tllib_ancon.cli.parser import Parser, spelled
 from tllib_ancon.config.adapt import AdaptConfig
-from tllib_ancon.config.assess import AssessConfig
 from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.config.check import CheckConfig
-from tllib_ancon.config.export import ExportConfig
 from tllib_ancon.config.predict import STANDARD_OUTPUT, PredictConfig, PredictionsConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.run import JsonConfig
@@ -161,32 +159,6 @@ def _predict(config: PredictionsConfig) -> None:
         say(f"{counted(counts['rows'], 'image')}{errors}; predictions in {config.out}", file=sys.stderr)
 
 
-def _export(config: ExportConfig) -> None:
-    from tllib_ancon.training.export import export
-
-    export(config)
-    say(f"{config.format} of {config.run} in {config.out}; it predicts from one view of an image")
-
-
-def _assess(config: AssessConfig) -> None:
-    from tllib_ancon.training.assess import assess
-
-    if config.questions:
-        new_file(config.questions, setting="questions")
-    assessment = assess(config=config)
-    print(assessment)
-    if config.questions:
-        say(
-            f"next: write labels into {config.questions}, then repeat the command with --answers {config.questions} in "
-            "place of --questions"
-        )
-    elif not config.answers:
-        say("next: repeat the command with --questions FILE, which lists images to label")
-    if config.json_file:
-        written = {name: value for name, value in vars(assessment).items() if name != "source"}
-        write_json(Path(config.json_file), written, default=list)
-
-
 def _certify(config: CertifyConfig) -> None:
     from tllib_ancon.certificate.certify import certify_run
 
@@ -300,7 +272,7 @@ def _show(lines: Sequence[str], scores: Metrics, file: str | None) -> None:
 ROOT = ("root",)
 IMAGES = ("root", "data")
 UNCHECKED = (
-    *("log", "overwrite", "track", "print_freq", "save_predictions", "answers"),
+    *("log", "overwrite", "print_freq", "save_predictions"),
     *("cache", "teacher", "teacher_weight"),
 )
 """Settings of an adaptation that ``check`` cannot show the effect of."""
@@ -310,8 +282,6 @@ COMMANDS = {
     "adapt": Command(AdaptConfig, _adapt, ROOT, ("root", "checkpoint"), further=methods.settings, log="runs/adapted"),
     "evaluate": Command(EvaluateConfig, _evaluate, ROOT, ("root", "checkpoint"), hidden=("source",)),
     "predict": Command(PredictionsConfig, _predict, ROOT, ("root", "checkpoint"), hidden=("source",)),
-    "export": Command(ExportConfig, _export, ("run",), ("run", "out")),
-    "assess": Command(AssessConfig, _assess, ("checkpoint", "root"), ("checkpoint", "root")),
     "certify": Command(CertifyConfig, _certify, ("run",), ("run",)),
     "check": Command(
         CheckConfig,

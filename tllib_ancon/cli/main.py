@@ -36,8 +36,6 @@ COMMANDS = {
     "script": "run an example script of TLLib unmodified, and adapt the model that it trains",
     "evaluate": "measure the accuracy and the calibration of a checkpoint",
     "predict": "write the predictions for images to a CSV, Parquet or NPZ file, one row for each image",
-    "export": "write the model of a run as ONNX, a torch.export program, or weights in their first layout",
-    "assess": "estimate a model's accuracy on images from a few labels, or compute indicators of it without labels",
     "certify": "compare a run's two models by labels of a few images on which they disagree",
     "check": "check a model with images before adapting, or the folder of a dataset",
     "benchmark": "make the runs of a table of the paper",

@@ -66,9 +66,6 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     teacher_weight: Annotated[float | None, Flag(group="second opinion")] = Field(None, ge=0)
     """Weight of the teacher's log-probabilities beside the model's; 1 counts both alike. Default: chosen without
     labels, at most 1."""
-    answers: Annotated[str | None, Flag(metavar="FILE", group="labels that teach", decides=False)] = None
-    """CSV file with path,class on each line: labels of some target images. Those of half of the images, drawn by the
-    seed, train the model. The others certify it."""
     save_predictions: bool = False
     """Store logits, features and votes of every image in predictions.npz."""
     batch_norm: Annotated[BatchNorm, Flag(group="stabilisation", metavar="target|source|mixed|X")] = "target"

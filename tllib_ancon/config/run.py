@@ -1,6 +1,6 @@
 """The run directory, its seed, its processes and its output."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
@@ -25,12 +25,9 @@ class RunConfig(Settings):
     threads: Annotated[Threads | None, Flag(decides=False)] = None
     """threads of PyTorch on the CPU; by default PyTorch's choice; results repeat exactly with the same number"""
     workers: Annotated[Count, Flag("-j", decides=False)] = 2
-    """processes that load images; CDAN, MDD and training on answers read two sets of images at once and start as many
-    for each"""
+    """processes that load images; CDAN and MDD read two sets of images at once and start as many for each"""
     print_freq: Annotated[int, Flag("-p", decides=False)] = Field(20, ge=1)
     """steps between two readings of the loss for the progress line"""
-    track: Annotated[Literal["tensorboard", "wandb", "mlflow"] | None, Flag(decides=False)] = None
-    """log every epoch's numbers to this tracker too"""
     quiet: Annotated[bool, Flag(decides=False)] = False
     """show only errors and results"""
 

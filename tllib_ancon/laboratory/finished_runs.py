@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from tllib_ancon import methods
-from tllib_ancon.measures import indicators
 from tllib_ancon.runtime.errors import UserError, reading
 from tllib_ancon.runtime.text import csv_text, first_few, showable
 from tllib_ancon.runtime.types import Metrics, Options, Record
@@ -114,7 +113,6 @@ def _read(path: Path, config: Record) -> Record:
             "machine": showable("torch {torch} on {device}".format(**config["versions"])),
             "labelled": "accuracy" in result["start"],  # whether the target had labels
             "method_defaults": _method_defaults(method, config),  # in these, runs of one table may differ
-            "before": "; ".join(indicators.before_adapting(result)),
             "never_above_start": result.get("better_than_start") is False,
             **_domains(config),
             **_numbers(result),

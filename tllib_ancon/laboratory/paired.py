@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
 import pandas as pd
+from scipy import stats
 
 from tllib_ancon.laboratory.finished_runs import ROW, label
 from tllib_ancon.laboratory.tables import ACCURACY, ECE, SOURCE_ONLY, RowKey, Table, as_text, measured
-from tllib_ancon.measures.indicators import student_p
 
 REFINERS = ("elr", "ancon", "ancon-auto")
 """What is added to a base method, and stands alone for self-training's."""
@@ -151,8 +150,7 @@ def _t_test(values: pd.Series[float]) -> float:
         p = 2 F_{n - 1}(-|t|),   t = \bar x \sqrt n / s
     """
     error = max(values.sem(), 1e-9)  # points: rounding alone leaves less
-    statistics = np.array([values.mean() / error])
-    return float(student_p(statistics, len(values) - 1)[0])
+    return float(2 * stats.t.sf(abs(values.mean() / error), len(values) - 1))
 
 
 def _holm(p_values: pd.Series[float]) -> pd.Series[float]:

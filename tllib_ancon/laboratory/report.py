@@ -148,9 +148,6 @@ def _remarks(runs: pd.DataFrame) -> Iterator[str]:
             f"no epoch scores above the source model in {adaptations}: a smaller learning rate often helps, and some "
             "labels tell which model is better (tllib-ancon certify RUN)"
         )
-    assessed = runs[runs.before != ""]
-    if len(assessed):
-        yield first_few([*dict.fromkeys(assessed.pair + ": " + assessed.before)], MOST_LISTED, ". ")
 
 
 def _remarks_on_plan(runs: pd.DataFrame, plan: BenchmarkPlan | None) -> Iterator[str]:

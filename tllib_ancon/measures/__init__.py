@@ -1,1 +1,1 @@
-"""Pure functions of tensors: accuracy and calibration, criteria without labels, indicators, the certificate's test."""
+"""Pure functions of tensors: accuracy and calibration, criteria without labels, the certificate's test."""

@@ -69,46 +69,6 @@ def mean_entropy(probabilities: ArrayLike | Tensor) -> float:
     return float(_entropy(checked_probabilities(probabilities)).mean())
 
 
-def aetta(probabilities: Tensor, dropout: Tensor) -> float:
-    r"""AETTA's estimate of the accuracy; higher is better.
-
-    .. math:: 1 - \min\Bigl(1 - \tfrac{1}{K}, \; d \Bigl(\frac{H(\bar f)}{\log K}\Bigr)^{-3}\Bigr), \qquad
-        \bar f = \frac{1}{NT} \sum_{it} f^{(t)}(x_i),
-
-    where :math:`d` is the share of predictions under dropout that differ from the prediction without it: the
-    disagreement counts more if few classes are predicted.
-    AETTA also averages over the batches of a stream (0.6 of the last estimate); here all samples are one batch.
-
-    Shape: probabilities (N, K) float, without dropout; dropout (T, N, K) float, of T passes with dropout; output in
-    :math:`[1/K, 1]`.
-
-    Raises:
-        UserError: other shapes, or what is no probability vector
-
-    Source: Lee, Chottananurak, Gong and Lee, "AETTA: Label-Free Accuracy Estimation for Test-Time Adaptation", CVPR
-    2024, Equations 3 and 10; as in its code, 1e-6 is added inside the entropy's logarithm.
-    """
-    checked = checked_probabilities(probabilities)
-    if dropout.ndim != 3 or not len(dropout) or dropout.shape[1:] != checked.shape:
-        raise UserError(
-            f"dropout has shape {tuple(dropout.shape)}", f"give (T, N, K) for probabilities {tuple(checked.shape)}"
-        )
-    checked_dropout = checked_probabilities(dropout.flatten(0, 1)).view(dropout.shape)
-    num_classes = checked.shape[1]
-    is_changed = checked_dropout.argmax(dim=2).ne(checked.argmax(dim=1))
-    disagreement = float(is_changed.double().mean())
-    if disagreement == 0:
-        return 1.0
-    mean = checked_dropout.mean(dim=(0, 1))
-    entropy = -float((mean * (mean + 1e-6).log()).sum())
-    relative_entropy = max(entropy / math.log(num_classes), 0.0)
-    weight: float = relative_entropy**3
-    largest_error = 1 - 1 / num_classes
-    if weight == 0:
-        return 1 - largest_error
-    return 1 - min(largest_error, disagreement / weight)
-
-
 class _Criterion(NamedTuple):
     """A scorer with a sign: ``sign * function(...)`` is the higher the better the model."""
 

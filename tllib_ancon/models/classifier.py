@@ -272,7 +272,7 @@ def _require_logits(logits: Any, number: int) -> None:
     raise OtherOutput(
         f"{no_logits(logits, number)}. In Python {named('method', 'adabn')} takes any output, and "
         f"{named('method', 'tent')} logits "
-        f"(B, K, H, W), without {named('log')} or {named('answers')}"
+        f"(B, K, H, W), without {named('log')}"
     )
 
 

@@ -144,22 +144,6 @@ def _timm_recipes(network: Any, num_classes: int, channels: int) -> Iterator[Rec
         yield {"library": "timm", "name": name, "options": options}
 
 
-def unrecorded_arguments(network: Any) -> Recipe | None:
-    """Arguments by which timm before 1.0.31, which records none, builds a network of these shapes; None of newer ones,
-    which record them, and where nothing visible builds it."""
-    import timm
-
-    if hasattr(timm.models, "get_model_args"):
-        return None
-    name = network.pretrained_cfg["architecture"]
-    for options in _visible_options(network)[1:]:
-        with suppress(TypeError), torch.random.fork_rng(devices=()):
-            twin = timm.create_model(name, **{**options, "num_classes": network.num_classes})
-            if _shapes(twin) == _shapes(network):
-                return options
-    return None
-
-
 def _visible_options(network: Any) -> list[Recipe]:
     """Options that may have made a network of a timm that does not record them, from the fewest to all that its
     attributes show. Rates of dropout are left out, as newer versions leave them out."""

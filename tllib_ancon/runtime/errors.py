@@ -17,7 +17,6 @@ USUAL_WORDS = {
     "learningrate": "lr",
     "verbose": "quiet",
     "silent": "quiet",
-    "labels": "answers",
     **dict.fromkeys(("output", "outputdir", "outdir", "savedir", "savepath", "logdir", "rundir"), "log"),
     **dict.fromkeys(("modelname", "backbone", "architecture", "network"), "arch"),
     **dict.fromkeys(("weights", "weight", "ckpt", "modelpath", "pretrained"), "checkpoint"),

@@ -1,10 +1,8 @@
 """The one way to adapt: from files or from Python objects, in memory or in a run directory."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
-from numpy.typing import ArrayLike
 from torch import Tensor
 
 from tllib_ancon.config.adapt import AdaptConfig
@@ -34,7 +32,6 @@ def adapt(  # noqa: PLR0913
     images: Any = None,
     *,
     labels: Sequence[int] | bool | None = None,
-    answers: ArrayLike | str | Path | None = None,
     teacher: Model | None = None,
     head: str | None = None,
     train_transform: Transform | None = None,
@@ -60,8 +57,6 @@ def adapt(  # noqa: PLR0913
         labels: (N,) true classes in [0, K), scored for the record in ``metrics``; they reach neither training nor
             selection. Labels in the dataset's items are dropped. True takes each subfolder of a folder as a class,
             False none. Default: the subfolders of a folder, if they have the names of the model's classes
-        answers: (N,) classes of some images, -1 if unknown, or a CSV file of ``path,class``. Those of half of the
-            images, drawn by the seed, train the model, beside the method's loss. The others are left to certify it
         teacher: another model, whose predictions for the images enter the pseudo-labels of every method that makes
             some: a module, a checkpoint, a run directory, ``hf:FOLDER`` or ``open_clip:NAME/WEIGHTS``. It has its own
             preprocessing. Its classes are matched by name, else by their order. See
@@ -92,7 +87,7 @@ def adapt(  # noqa: PLR0913
         >>> result = tllib_ancon.adapt(model, "photos/", method="ancon-auto", epochs=10)
         >>> predictions = tllib_ancon.predict(result.model, "photos/")
     """
-    config = _config_of(model, images, answers, teacher, config, settings)
+    config = _config_of(model, images, teacher, config, settings)
     refuse_unread_teacher(config, teacher)
     user_transforms = TransformRule.of_call(train_transform, evaluation_transform, augment)
     processes.join()
@@ -103,7 +98,7 @@ def adapt(  # noqa: PLR0913
         target = open_target(config, source, images, labels, user_transforms)
         run.refuse_images(target)
         recorded = {} if config.overwrite else run.recorded_settings()
-        plan = make_plan(config, source, target, recorded, user_transforms, head=head, answers=answers)
+        plan = make_plan(config, source, target, recorded, user_transforms, head=head)
         if isinstance(plan, PlanWithoutLogits):
             return plan.fit()
         plan = with_teacher(plan, teacher)
@@ -112,17 +107,15 @@ def adapt(  # noqa: PLR0913
         return fit(plan, run)
 
 
-def _config_of(
-    model: Any, images: Any, answers: Any, teacher: Any, config: AdaptConfig | None, settings: Options
-) -> AdaptConfig:
+def _config_of(model: Any, images: Any, teacher: Any, config: AdaptConfig | None, settings: Options) -> AdaptConfig:
     """The settings of a call, with the paths that its other arguments name."""
     if isinstance(model, AdaptConfig) and config is None:
         config = model
     requested = settings_of_call(AdaptConfig, config, settings)
-    requested = requested.with_paths(checkpoint=model, answers=answers, teacher=teacher)
+    requested = requested.with_paths(checkpoint=model, teacher=teacher)
     if requested.root is None:
         requested = requested.with_paths(root=images)
-    for name in ("save_predictions", "track"):
-        if requested.log is None and getattr(requested, name):
-            raise BadSetting(f"{named(name)} needs a run directory", f"pass {named('log')}", setting=name)
+    if requested.log is None and requested.save_predictions:
+        name = "save_predictions"
+        raise BadSetting(f"{named(name)} needs a run directory", f"pass {named('log')}", setting=name)
     return requested

@@ -5,7 +5,7 @@ from typing import Any
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.transforms import mirror
-from tllib_ancon.measures import indicators, selection
+from tllib_ancon.measures import selection
 from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics, require_batch_statistics
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.runtime.processes import Shard
@@ -32,8 +32,7 @@ class Adaptation(TrainingLoop):
     AaD hold all images in each process. Predictions on a domain are divided and put together.
 
     Epoch 0 scores the source model, which is changed in place. Labels of the target are used only for the record of
-    every epoch. Only the labels in ``taught``, (N,) with -1 for none, add a cross-entropy to the loss, a batch in every
-    step.
+    every epoch.
     """
 
     options: AdaptConfig
@@ -41,7 +40,7 @@ class Adaptation(TrainingLoop):
 
     def __init__(self, plan: Plan, run: MemoryRun):
         options = plan.config
-        loaders = TargetLoaders(plan.target.without_labels(), plan.taught, options, plan.transforms)
+        loaders = TargetLoaders(plan.target.without_labels(), options, plan.transforms)
         self.target = plan.target
         self.target_loaders = loaders
         self.method = _create_method(plan.model, options, loaders)
@@ -54,7 +53,7 @@ class Adaptation(TrainingLoop):
             state["teacher"] = self.teacher
         groups = parameter_groups(options, plan.model, self.method.trains, plan.progress)
         require_batch_statistics(plan.model, loaders.training.batch_size)
-        super().__init__(options, run, plan.progress, plan.model, loaders.of_a_step, groups, state)
+        super().__init__(options, run, plan.progress, plan.model, [loaders.training], groups, state)
         self.method.to(self.device)
         self.step = AdaptationStep(self.method, self._outputs, plan.transforms, options.views, self.device)
         self.passes = Passes(loaders, self._predict, mirrors=self.step.second_view is mirror)
@@ -73,7 +72,7 @@ class Adaptation(TrainingLoop):
         selected_epoch = self._selected_epoch()
         selected = self.metrics[selected_epoch]
         criterion = self.options.criterion
-        result = {
+        return {
             "method": self.options.method,
             "criterion": criterion,
             "held_out": self.target_loaders.num_held_out,
@@ -83,13 +82,6 @@ class Adaptation(TrainingLoop):
             "better_than_start": selection.better_than_start(start, selected, criterion),
             "last": self.metrics[-1],
         }
-        if self.target_loaders.num_taught:
-            result["taught"] = self.target_loaders.num_taught
-        source_scores = {**self.metrics[1], **start}
-        values = {name: source_scores[name] for name in indicators.INDICATORS if name in source_scores}
-        labels_needed = indicators.labels_to_estimate_accuracy(0.5, len(self.target))
-        result["assessment"] = {"indicators": values, "labels_needed": labels_needed}
-        return result
 
     # Epochs and steps.
 

@@ -1,24 +1,16 @@
 """The scores of an epoch: without labels, and for the record by the labels of the target, where it has some."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.measures import evaluation, indicators, selection
+from tllib_ancon.measures import evaluation, selection
 from tllib_ancon.runtime.types import Metrics, State
 from tllib_ancon.self_training.checks import PROBABILITIES, are_probabilities
-from tllib_ancon.self_training.mc_dropout import mc_dropout_probabilities
 from tllib_ancon.training.collapse import Diversity
 from tllib_ancon.training.inference import Outputs
 from tllib_ancon.training.passes import Passes
 from tllib_ancon.training.plan import Plan
-
-DROPOUT_PASSES = 10
-DROPOUT_PROBABILITY = 0.5
-
-MOST_SAMPLES = 4096
-"""Largest number of samples for dropout passes, as T N K probabilities are held at once. Of more, always the same are
-drawn."""
 
 
 class EpochScores:
@@ -40,17 +32,10 @@ class EpochScores:
         scores["effective_classes"] = Diversity.of(scored.logits).effective_classes
         if epoch == 0:
             self.first_labels = labels
-            scores |= self._of_the_source_model(scored)
+            if are_probabilities(scored.logits):
+                self.plan.progress.line(PROBABILITIES)
         scores["changed"] = float((labels != self.first_labels).float().mean())
         return scores
-
-    def _of_the_source_model(self, scored: Outputs) -> Metrics:
-        if are_probabilities(scored.logits):
-            self.plan.progress.line(PROBABILITIES)
-        model = self.plan.model
-        statistics = self.plan.source.statistics
-        scores = indicators.indicators(self.first_labels, model.num_classes, scored.features.cpu(), statistics)
-        return scores | scores_under_dropout(scored, model.head)
 
     def by_labels(self, passes: Passes) -> Metrics:
         """Scores of the predictions on a target that has labels."""
@@ -73,19 +58,3 @@ def scores_by_labels(predictions: Outputs, target: Domain) -> Metrics:
         return {}
     labels = torch.from_numpy(target.labels)[predictions.indices]
     return evaluation.summarize(predictions.logits.cpu(), labels, target.num_classes)
-
-
-def scores_under_dropout(predictions: Outputs, head: nn.Module | None) -> dict[str, float]:
-    """AETTA of a model (:func:`tllib_ancon.measures.selection.aetta`), by ten passes through its head with dropout of
-    0.5, by fixed masks."""
-    if head is None:
-        return {}
-    _, features, logits = predictions
-    if len(features) > MOST_SAMPLES:
-        order = torch.randperm(len(features), generator=torch.Generator().manual_seed(0))[:MOST_SAMPLES]
-        features, logits = features[order.to(features.device)], logits[order.to(logits.device)]
-    generator = torch.Generator().manual_seed(0)
-    passes = [
-        mc_dropout_probabilities(features, head, 1, DROPOUT_PROBABILITY, generator) for _ in range(DROPOUT_PASSES)
-    ]
-    return {"aetta": selection.aetta(logits.softmax(1), torch.stack(passes))}

@@ -4,15 +4,14 @@ import torch
 from torch import nn
 
 from tllib_ancon.models.copies import in_the_form_of, without_graphs
-from tllib_ancon.runtime.errors import BadSetting, NotFinite, named
+from tllib_ancon.runtime.errors import NotFinite
 from tllib_ancon.training.adaptation import Adaptation
-from tllib_ancon.training.card import write_card
 from tllib_ancon.training.learning import refuse_training_settings
 from tllib_ancon.training.not_finite import explained
 from tllib_ancon.training.plan import Plan
 from tllib_ancon.training.probing import require_gradient
 from tllib_ancon.training.result import AdaptationResult, Origin
-from tllib_ancon.training.run import MemoryRun, RunDirectory
+from tllib_ancon.training.run import MemoryRun
 
 
 def fit(plan: Plan, run: MemoryRun) -> AdaptationResult:
@@ -21,12 +20,6 @@ def fit(plan: Plan, run: MemoryRun) -> AdaptationResult:
     config = plan.config
     if not adaptation.method.trains:
         refuse_training_settings(plan.requested)
-        if plan.taught is not None:
-            raise BadSetting(
-                f"{named('answers')} have no effect with {named('method', config.method)}, which trains nothing",
-                "leave them out",
-                setting="answers",
-            )
         config = config.replace(optimizer=None, lr=None)  # the defaults of what it does not read
     elif plan.probe is not None:
         require_gradient(plan.model, plan.probe, config.adapted)
@@ -38,15 +31,12 @@ def fit(plan: Plan, run: MemoryRun) -> AdaptationResult:
         raise explained(error, plan.source_model, plan.target, evaluation, config.batch_size) from None
     module = plan.source.callers_module
     adapted = _released(adaptation, run, module)
-    if isinstance(run, RunDirectory):
-        write_card(run, summary)
     return AdaptationResult(
         adapted,
         adaptation.metrics,
         summary["selected_epoch"],
         summary,
         config,
-        _recorded=settings,
         _origin=Origin(module, plan.target, plan.transforms.evaluation, plan.head),
     )
 

@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -26,7 +25,7 @@ from tllib_ancon.training import devices
 from tllib_ancon.training.checkpointing import OTHER_VERSION, Stateful, restore_snapshot, take_snapshot
 from tllib_ancon.training.inference import Outputs, predict_domain
 from tllib_ancon.training.optimizer import create_optimizer, power_decay
-from tllib_ancon.training.progress import Meters, Progress, tracker
+from tllib_ancon.training.progress import Meters, Progress
 from tllib_ancon.training.run import MemoryRun
 
 MANY_CONVOLUTIONS = 8
@@ -96,8 +95,6 @@ class TrainingLoop(ABC):
                 self.progress.line(f"{self.run} holds this run already, finished")
                 self._continue_from(self.run.metrics())
                 return self.result()
-            if self.options.track is not None and processes.is_main():
-                self.progress.tracker = tracker(self.options.track, Path(str(self.options.log)), settings)
             with watching_workers(), self.interruption:
                 self._run_epochs()
                 self.run.wait()

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.batches import Batch
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.labels import Labels
 from tllib_ancon.models.calling import called
 from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.models.copies import apart_from
@@ -30,7 +27,6 @@ from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run_record import images_record, network_record, sha256_of_tensors
 from tllib_ancon.training.source import Source
 from tllib_ancon.training.teacher import Teacher
-from tllib_ancon.training.teaching import taught_labels
 from tllib_ancon.training.without_logits import PlanWithoutLogits
 
 FEW = 16
@@ -52,7 +48,6 @@ class Plan:
         record: what ``config.json`` holds beside the settings
         head: the name of the model's head that the user passes
         probe: a few images as a network gets them, of a whole network
-        taught: (N,) labels that train the model, -1 for none; None where no label does
         teacher: another model whose predictions enter the pseudo-labels
     """
 
@@ -66,7 +61,6 @@ class Plan:
     record: Record
     head: str | None = None
     probe: Batch | None = None
-    taught: Labels | None = None
     teacher: Teacher | None = None
 
     def source_model(self) -> Classifier:
@@ -82,7 +76,6 @@ def make_plan(
     user_transforms: TransformRule,
     *,
     head: str | None = None,
-    answers: Any = None,
 ) -> Plan | PlanWithoutLogits:
     """Decide all that is known before the first step.
 
@@ -92,7 +85,7 @@ def make_plan(
         images: the target, as it was opened
         recorded: ``config.json`` of the run that continues; empty for a new one
         user_transforms: transforms of the caller
-        head, answers: as for :func:`tllib_ancon.adapt`
+        head: as for :func:`tllib_ancon.adapt`
     """
     progress = Progress(requested.quiet)
     devices.make_reproducible(requested.seed, requested.deterministic)
@@ -105,7 +98,7 @@ def make_plan(
             model = as_classifier(network, head, probe)
     except OtherOutput as error:
         module = source.callers_module
-        if module is None or not _reads_no_logits(requested, answers, error):
+        if module is None or not _reads_no_logits(requested, error):
             raise
         return PlanWithoutLogits(requested, module, prepared, head)
     if prepared.mirrors_by_default(requested) and "no_hflip" not in recorded:
@@ -119,16 +112,14 @@ def make_plan(
         config = config.replace(adapted="all")
     note_on_labels(target, progress)
     progress.lines(model.reader.notes)
-    taught = taught_labels(config, target, answers, source.recorded_settings)
     _warn_about(target, transforms, progress)
-    plan = Plan(config, requested, source, model, target, transforms, progress, {}, head, probe, taught)
+    plan = Plan(config, requested, source, model, target, transforms, progress, {}, head, probe)
     return replace(plan, record=_record_of(plan, network, user_transforms))
 
 
-def _reads_no_logits(requested: AdaptConfig, answers: Any, error: OtherOutput) -> bool:
-    """Whether the method adapts a model with this output, and neither a run directory nor answers read its logits."""
-    has_answers = answers is not None or requested.answers is not None
-    return requested.method in error.methods and requested.log is None and not has_answers
+def _reads_no_logits(requested: AdaptConfig, error: OtherOutput) -> bool:
+    """Whether the method adapts a model with this output, and no run directory reads its logits."""
+    return requested.method in error.methods and requested.log is None
 
 
 def _probe(source: Source, network: nn.Module, prepared: PreparedImages[AdaptConfig]) -> Batch | None:
@@ -157,7 +148,7 @@ def head_learns(config: AdaptConfig, requested: AdaptConfig, model: Classifier) 
 
 
 def _record_of(plan: Plan, network: nn.Module, user_transforms: TransformRule) -> Record:
-    """What ``config.json`` holds of the images, of the source model, of its network and of labels that train."""
+    """What ``config.json`` holds of the images, of the source model and of its network."""
     recorded_inputs = images_record(plan.target)
     checkpoint = Path(str(plan.config.checkpoint))
     if not plan.source.checkpoint:
@@ -166,18 +157,11 @@ def _record_of(plan: Plan, network: nn.Module, user_transforms: TransformRule) -
     elif checkpoint.is_file():
         recorded_inputs["checkpoint_sha256"] = sha256(checkpoint)
     record: Record = {"inputs": recorded_inputs}
-    for name in ("taught", "bottleneck_dropout"):
-        if plan.source.recorded_settings.get(name):
-            record[name] = plan.source.recorded_settings[name]
+    if plan.source.recorded_settings.get("bottleneck_dropout"):
+        record["bottleneck_dropout"] = plan.source.recorded_settings["bottleneck_dropout"]
     if plan.requested.log is not None and plan.probe is not None:
         preprocessing = None
         if user_transforms.transforms is None:
             preprocessing = plan.transforms.preprocessing
         record["network"] = network_record(plan.model, plan.probe, preprocessing)
-    if plan.taught is not None:
-        record["taught"] = {
-            "seed": plan.config.seed,
-            "labels": int((plan.taught >= 0).sum()),
-            "labels_sha256": hashlib.sha256(plan.taught.tobytes()).hexdigest(),
-        }
     return record

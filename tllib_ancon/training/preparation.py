@@ -100,7 +100,7 @@ class Preparation:
         views = 1 if step.second_view is None else 2
         state_of_network = copy.deepcopy(self.network.state_dict())
         state_of_method = copy.deepcopy(step.method.state_dict())
-        batches = zip(*self.passes.loaders.of_a_step, strict=False)
+        batches = zip(self.passes.loaders.training)
         fitted = fitted_rate(
             step.method.step_multiple(views) * self.options.step_change,
             [*islice(batches, PAIRS + 1)],

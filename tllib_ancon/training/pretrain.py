@@ -1,7 +1,6 @@
 """Train a source model on labelled images: by ERM, or by CDAN or MDD with the target's images."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -12,7 +11,6 @@ from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.loading import LabelledImages, UnlabelledImages, evaluation_loader, hold_out, training_loader
 from tllib_ancon.measures import selection
-from tllib_ancon.measures.indicators import FEWEST_IMAGES, SourceStatistics
 from tllib_ancon.models.batch_norm import require_batch_statistics
 from tllib_ancon.models.bottleneck import create_pool_layer, shot_classifier
 from tllib_ancon.models.calling import called
@@ -28,13 +26,12 @@ from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.epoch_scores import scores_by_labels
 from tllib_ancon.training.facts import facts_of
 from tllib_ancon.training.image_transforms import UNDECIDED
-from tllib_ancon.training.inference import Outputs
 from tllib_ancon.training.loop import Step, TrainingLoop
 from tllib_ancon.training.model_classes import MOST_LISTED
 from tllib_ancon.training.probing import OTHER_SIZE, probe_of
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import resolve
-from tllib_ancon.training.run import BEST, LATEST, STATISTICS, RunDirectory
+from tllib_ancon.training.run import BEST, LATEST, RunDirectory
 from tllib_ancon.training.run_record import images_record
 from tllib_ancon.training.source import Source, require_extras
 
@@ -138,8 +135,6 @@ class _SourceOnly(TrainingLoop):
         loader = training_loader(images, options.batch_size, options.workers, options.iters_per_epoch)
         self.held_out = evaluation_loader(held_out, transforms.evaluation, options.batch_size, loader.workers)
         self.held_out_labels = torch.as_tensor(held_out.labels)
-        self.keeps_statistics = len(held_out_indices) >= FEWEST_IMAGES
-        self.predictions: Outputs | None = None  # of the last epoch; none where a run resumes after it
         self.source_loss = _source_loss(options)
         groups = model.get_parameters(options.lr)
         super().__init__(options, run, Progress(options.quiet), model, [loader], groups)
@@ -150,16 +145,10 @@ class _SourceOnly(TrainingLoop):
         return self.source_loss(logits, labels.to(logits.device, non_blocking=True)), logits, {}
 
     def _score(self, metrics: Metrics) -> None:
-        self.predictions = self._predict(self.held_out)
-        logits = self.predictions.logits
+        logits = self._predict(self.held_out).logits
         self._require_finite(logits)
         is_right = logits.argmax(1).cpu() == self.held_out_labels
         metrics["accuracy"] = 100 * float(is_right.float().mean())
-
-    def _keep(self) -> None:
-        if self.keeps_statistics and self._is_best():
-            predictions = self.predictions or self._predict(self.held_out)
-            processes.on_main(self.run.write_json)(STATISTICS, asdict(SourceStatistics.of(predictions.features.cpu())))
 
     def _is_best(self) -> bool:
         *earlier, last = (line["accuracy"] for line in self.metrics)

@@ -1,4 +1,4 @@
-"""What a training loop measures, and where users see it: a bar, a line for each epoch, a tracker."""
+"""What a training loop measures, and where users see it: a bar and a line for each epoch."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from tllib_ancon.measures import indicators, selection
+from tllib_ancon.measures import selection
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.processes import is_main
 from tllib_ancon.runtime.text import terminal
-from tllib_ancon.runtime.types import Metrics, Options, Record
+from tllib_ancon.runtime.types import Metrics, Record
 
 
 class Meters:
@@ -87,11 +86,10 @@ MEASURES = {
 
 
 class Progress:
-    """A bar and a line an epoch on standard error, and a tracker."""
+    """A bar and a line an epoch on standard error."""
 
     def __init__(self, quiet: bool = False):
         self.quiet = quiet or not is_main()
-        self.tracker: Any = None
         self.columns: list[_Column] = []
 
     def bar(self, title: str, steps: int, batches: Iterable[Any] | None = None) -> tqdm[Any]:
@@ -105,14 +103,8 @@ class Progress:
         bar.set_postfix_str(text, refresh=False)
 
     def epoch(self, title: str, metrics: Metrics, total: int) -> None:
-        """A row of the table of epochs, after its head before the first one, and the metrics for the tracker."""
+        """A row of the table of epochs, and its head before the first one."""
         number = metrics["epoch"]
-        if self.tracker is not None:
-            numbers = {}
-            for name, value in metrics.items():
-                if name != "epoch" and isinstance(value, int | float):
-                    numbers[name] = value
-            self.tracker.log(numbers, step=number)
         if not self.columns:
             self._begin_table(title, metrics)
         cells = [column.cell(metrics) for column in self.columns]
@@ -139,8 +131,6 @@ class Progress:
                 f"no epoch scores above the source model ({scores}), and adapting may have done harm: a smaller "
                 "learning rate often helps, and some labels tell which model is better (tllib-ancon certify)"
             )
-        if self.tracker is not None:
-            self.tracker.finish()
 
     def lines(self, texts: Iterable[str]) -> None:
         for text in texts:
@@ -157,7 +147,7 @@ def _row(first: str, cells: Iterable[str]) -> str:
 
 def result_summary(result: Record) -> str:
     """The lines that an adaptation ends with, from its ``result.json``."""
-    lines = indicators.before_adapting(result)
+    lines: list[str] = []
     criterion = result["criterion"]
     chosen = "last"
     measures = MEASURES
@@ -178,8 +168,6 @@ def result_summary(result: Record) -> str:
         lines.append(f"{100 * selected['changed']:.1f} % of the predicted classes changed")
     if result["better_than_start"] is False:
         lines.append(f"no epoch has a better {criterion} than the source model")
-    if "taught" in result:
-        lines.append(f"{result['taught']} labelled images trained the model and do not certify it")
     return "\n".join(lines)
 
 
@@ -195,24 +183,3 @@ def _end(criterion: str) -> str:
     if selection.CRITERIA[criterion].sign > 0:
         return "higher is better"
     return "lower is better"
-
-
-def tracker(name: str, run: Path, settings: Options) -> Any:
-    """A tracker of Accelerate, such as TensorBoard's, that writes into the run directory and has its settings."""
-    from accelerate import tracking
-
-    folder = run / "track"
-    folder.mkdir(parents=True, exist_ok=True)
-    folder_argument = "dir" if name == "wandb" else "logging_dir"
-    opened = tracking.LOGGER_TYPE_TO_CLASS[name](run.name, **{folder_argument: str(folder)})
-    if hasattr(opened, "start"):  # older versions of Accelerate start it at once
-        opened.start()
-    opened.store_init_configuration({setting: _plain(value) for setting, value in settings.items()})
-    return opened
-
-
-def _plain(value: Any) -> Any:
-    """A number or text as a tracker takes it."""
-    if isinstance(value, int | float | str | bool):
-        return value
-    return str(value)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from numpy.typing import ArrayLike
@@ -12,17 +10,13 @@ from torch import nn
 
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.certify import CertifyConfig
-from tllib_ancon.data.domain import Domain, checked_classes
+from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.transforms import Transform
-from tllib_ancon.runtime.errors import named
 from tllib_ancon.runtime.text import Shown
 from tllib_ancon.runtime.types import Metrics, Options, Record
 from tllib_ancon.training import devices
-from tllib_ancon.training.card import card_of, save
 from tllib_ancon.training.progress import result_summary
-from tllib_ancon.training.run import CARD
 from tllib_ancon.training.source import open_source
-from tllib_ancon.training.teaching import certifying_positions
 
 if TYPE_CHECKING:
     from tllib_ancon.certificate.session import Session
@@ -56,7 +50,6 @@ class AdaptationResult(Shown):
     selected_epoch: int
     summary: Record
     config: AdaptConfig
-    _recorded: Record = field(kw_only=True)  # what ``config.json`` holds
     _origin: Origin = field(kw_only=True)
 
     def __repr__(self) -> str:
@@ -75,22 +68,14 @@ class AdaptationResult(Shown):
 
         Returns: a session, as :func:`tllib_ancon.certify` does
         """
-        target = self._origin.target
-        positions = certifying_positions(self._recorded, len(target))
-        answers: Any = labels
-        if labels is not None and "taught" in self._recorded:
-            names = target.classes
-            checked_labels = checked_classes(
-                named("labels"), labels, len(target), len(names), unknown=True, names=names
-            )
-            answers = checked_labels[positions]
         if self.config.log is None:
-            return self._certify_in_memory(answers, target.subset(positions), settings)
-        return self._certify_in_its_run(answers, settings)
+            return self._certify_in_memory(labels, settings)
+        return self._certify_in_its_run(labels, settings)
 
-    def _certify_in_memory(self, answers: Any, images: Domain, settings: Options) -> Session:
+    def _certify_in_memory(self, labels: ArrayLike | None, settings: Options) -> Session:
         from tllib_ancon.certificate.certify import certify  # which few who adapt need
 
+        images = self._origin.target
         source_model = self._origin.module
         if source_model is None:
             source_model = open_source(self.config).load(self.config).to(devices.device())
@@ -100,9 +85,9 @@ class AdaptationResult(Shown):
             "evaluation_transform": self._origin.evaluation_transform,
             "views": 1 if self.config.no_hflip else self.config.views,
         }
-        return certify(source_model, self.model, images, labels=answers, **{**usual, **settings})
+        return certify(source_model, self.model, images, labels=labels, **{**usual, **settings})
 
-    def _certify_in_its_run(self, answers: Any, settings: Options) -> Session:
+    def _certify_in_its_run(self, labels: ArrayLike | None, settings: Options) -> Session:
         from tllib_ancon.certificate.certify import answers_of_labels
         from tllib_ancon.certificate.model_pair import ModelPair
 
@@ -112,30 +97,6 @@ class AdaptationResult(Shown):
             adapted = self.model
         with ModelPair(config, adapted, self._origin.target, self._origin.evaluation_transform) as pair:
             session = pair.session()
-            session.answer_all(answers_of_labels(answers, session.comparison))
+            session.answer_all(answers_of_labels(labels, session.comparison))
             pair.conclude(session)
         return session
-
-    def save_pretrained(self, folder: str | Path) -> None:
-        """Write the model as its own library does, by ``save_pretrained`` of transformers or PyTorchModelHubMixin or by
-        timm, with a model card: the run's ``README.md``, or one made of the numbers here."""
-        if self.config.log is None:
-            card = card_of(self._recorded, self.summary, None)
-        else:
-            card = Path(self.config.log, CARD).read_bytes().decode()
-        save(self.model, card, Path(folder))
-
-    def push_to_hub(
-        self, repo_id: str, *, private: bool | None = None, token: str | None = None, endpoint: str | None = None
-    ) -> str:
-        """Upload what :meth:`save_pretrained` writes to a repository of Hugging Face's hub, which is made where there
-        is none; returns the address of the commit. ``token`` and ``endpoint`` are by default those of huggingface_hub.
-        """
-        from huggingface_hub import HfApi  # for an upload alone
-
-        with TemporaryDirectory() as folder:
-            self.save_pretrained(folder)
-            hub = HfApi(endpoint, token)
-            repository = hub.create_repo(repo_id, private=private, exist_ok=True).repo_id
-            message = f"Adapted by tllib-ancon, {self.config.method}"
-            return str(hub.upload_folder(repo_id=repository, folder_path=folder, commit_message=message))

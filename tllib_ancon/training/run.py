@@ -33,9 +33,9 @@ from tllib_ancon.training.run_record import differences, refuse_other_settings, 
 CONFIG, METRICS, RESULT = "config.json", "metrics.jsonl", "result.json"
 CHECKPOINTS = "checkpoints"
 LATEST, BEST, SOURCE, STATE = "latest.pth", "best.pth", "source.pth", f"{CHECKPOINTS}/state.pth"
-CERTIFICATE, CERTIFIED, CARD, STATISTICS = "certificate.json", "certified.pth", "README.md", "source.json"
+CERTIFICATE, CERTIFIED = "certificate.json", "certified.pth"
 OF_AN_EPOCH = (METRICS, f"{CHECKPOINTS}/{LATEST}", f"{CHECKPOINTS}/{BEST}", STATE)
-OUTPUTS = (*OF_AN_EPOCH[:-1], f"{CHECKPOINTS}/{SOURCE}", PREDICTIONS, STATISTICS)
+OUTPUTS = (*OF_AN_EPOCH[:-1], f"{CHECKPOINTS}/{SOURCE}", PREDICTIONS)
 """The files whose checksums a finished run stores, where it has them."""
 
 RESTORE = "restore it from a copy, or remove it and pass the settings of the model, such as `arch`"
@@ -312,7 +312,7 @@ class RunDirectory(MemoryRun):
         if not self.path.is_dir():
             return
         self.claim()
-        for name in (RESULT, CERTIFICATE, CARD, f"{CHECKPOINTS}/{CERTIFIED}", *OUTPUTS):
+        for name in (RESULT, CERTIFICATE, f"{CHECKPOINTS}/{CERTIFIED}", *OUTPUTS):
             (self.path / name).unlink(missing_ok=True)
         self.discard_state()
 

@@ -1,8 +1,7 @@
 """A trained model that a stage starts from: where it lies, the run that trained it, and its network."""
 
-import json
 import sys
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,12 @@ from torch import nn
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.pretrain import PretrainConfig
-from tllib_ancon.config.run import RunConfig
 from tllib_ancon.config.settings import Settings, as_tuple
 from tllib_ancon.data.batches import Batch, form_of, zeros_of
 from tllib_ancon.data.layouts.arrays import Arrays, open_arrays
 from tllib_ancon.data.layouts.hugging_face import require_datasets
 from tllib_ancon.data.lists import read_class_names
 from tllib_ancon.data.transforms import Preprocessing
-from tllib_ancon.measures.indicators import SourceStatistics
 from tllib_ancon.models.checkpoints import load_into, load_state_dict, without_prefix
 from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.models.copies import copy_of
@@ -28,14 +25,13 @@ from tllib_ancon.models.networks import parse_options
 from tllib_ancon.models.outputs import LogitsReader
 from tllib_ancon.models.recipes import OWN, build, imported
 from tllib_ancon.models.requirements import require_network
-from tllib_ancon.runtime.errors import BadSetting, UserError, named, reading
-from tllib_ancon.runtime.extras import require
+from tllib_ancon.runtime.errors import BadSetting, UserError, named
 from tllib_ancon.runtime.text import say
 from tllib_ancon.runtime.types import Record, Show
 from tllib_ancon.training.facts import facts_of
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import USUAL_IMAGES, USUAL_NETWORK, resolve
-from tllib_ancon.training.run import BEST, CHECKPOINTS, CONFIG, LATEST, STATISTICS, RunDirectory
+from tllib_ancon.training.run import BEST, CHECKPOINTS, CONFIG, LATEST, RunDirectory
 
 PASS_THE_FUNCTION = (
     "pass `model=MODULE:FUNCTION`, the function that returns such a network (in Python: the network itself)"
@@ -80,18 +76,6 @@ class Source:
         """The :func:`~tllib_ancon.training.run_record.network_record` of a run of a whole network; else empty."""
         recorded: Record = self.recorded_settings.get("network") or {}
         return recorded
-
-    @property
-    def statistics(self) -> SourceStatistics | None:
-        """Statistics of the features of its source images, which its run stores beside the best model."""
-        if self.run is None or Path(self.checkpoint).name != BEST:
-            return None
-        path = self.run / STATISTICS
-        if not path.is_file():
-            return None
-        with reading(path, "statistics of a source", "remove it to continue without them"):
-            stored = json.loads(path.read_bytes())
-            return SourceStatistics(*(stored[statistic.name] for statistic in fields(SourceStatistics)))
 
     @property
     def callers_module(self) -> nn.Module | None:
@@ -177,8 +161,6 @@ def require_extras(config: AdaptConfig | PredictConfig | PretrainConfig) -> None
     """Raise an error where settings need packages of an extra that are missing, before anything is read or written."""
     require_library_of(str(config.arch))
     require_datasets(str(config.data))
-    if isinstance(config, RunConfig) and config.track is not None:
-        require(named("track", config.track), config.track, extra="tracking" if config.track == "tensorboard" else None)
 
 
 def open_source(config: AdaptConfig | PredictConfig, model: Any = None) -> Source:

@@ -1,11 +1,10 @@
-"""The loss of a step: that of the method on one or two views of each image, and of the labels that teach."""
+"""The loss of a step: that of the method on one or two views of each image."""
 
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from tllib_ancon.data.batches import Batch, concatenated, to_device
 from tllib_ancon.data.transforms import View
@@ -16,12 +15,10 @@ from tllib_ancon.training.loop import Step
 
 Target = tuple[Tensor, Batch]
 """Positions (B,) among the images to adapt on, and their images."""
-Labelled = tuple[Batch, Tensor]
-"""Images whose labels teach, and these labels (L,)."""
 
 
 class AdaptationStep:
-    """The loss of a batch. All images of a step go through the network together.
+    """The loss of a batch. Both views go through the network together.
 
     Args:
         method: from positions, logits (B, K) and features (B, D) of the first view, and of the second, to the loss
@@ -45,25 +42,18 @@ class AdaptationStep:
         self.second_view: View | None = transforms.second_view if views == 2 else None
         self.device = device
 
-    def __call__(self, target: Target, labelled: Labelled | None = None) -> Step:
+    def __call__(self, target: Target) -> Step:
         indices, images = target
         count = len(indices)
         views = self._views(images)
-        if labelled is None:
-            inputs = views
-        else:
-            inputs = [*views, labelled[0]]
-        logits, features = self.outputs(concatenated(inputs))
+        logits, features = self.outputs(concatenated(views))
         second_view = None
         if len(views) == 2:
-            second_view = (logits[count : 2 * count], features[count : 2 * count])
+            second_view = (logits[count:], features[count:])
         loss = self.method(indices, logits[:count], features[:count], second_view)
-        if labelled is not None:
-            labels = labelled[1].to(logits.device)
-            loss = loss + cross_entropy(logits[len(views) * count :].float(), labels)
         return loss, logits[:count], self.method.diagnostics()
 
-    def probabilities(self, target: Target, labelled: Labelled | None = None) -> Tensor:
+    def probabilities(self, target: Target) -> Tensor:
         """(V, B, K) of each view."""
         _, images = target
         probabilities = []

@@ -1,23 +1,12 @@
 """The loaders of an adaptation: the target divided into images to adapt on, a hold-out and a sample."""
 
-from dataclasses import replace
-
-import numpy as np
 import torch
 from torch import Tensor
 
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.labels import Labels
-from tllib_ancon.data.loading import (
-    ImageLoader,
-    LabelledImages,
-    UnlabelledImages,
-    evaluation_loader,
-    hold_out,
-    training_loader,
-)
+from tllib_ancon.data.loading import ImageLoader, UnlabelledImages, evaluation_loader, hold_out, training_loader
 from tllib_ancon.data.workers import Workers
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.processes import Shard
@@ -40,14 +29,13 @@ class TargetLoaders:
         shard: which of these this process visits
         num_held_out: images that select the epoch; with none those adapted on do
         training: what the steps see; the other loaders are for evaluation
-        teaching: images whose labels teach; None without any
         adapted, held_out, target: the images of these parts
         sampled: positions of a sample among the images to adapt on; all, where the method does not train or a hold-out
             selects the epoch
         sample, first_of_sample: its images, and the first 256 of them
     """
 
-    def __init__(self, target: Domain, taught: Labels | None, config: AdaptConfig, transforms: Transforms):
+    def __init__(self, target: Domain, config: AdaptConfig, transforms: Transforms):
         self.adapted_indices, held_out_indices = hold_out(len(target), config.held_out_share, config.seed)
         self.num_held_out = len(held_out_indices)
         self.evaluation = transforms.evaluation
@@ -56,7 +44,6 @@ class TargetLoaders:
         self.shard = Shard.of_this_process(len(adapted))
         images = UnlabelledImages(adapted, transforms.train, config.seed)
         self.training = training_loader(images, config.batch_size, self.workers)
-        self.teaching = None if taught is None else _teaching_loader(target, taught, config, transforms, self.training)
         self.adapted = self._evaluating(adapted, config.batch_size)
         self.held_out = self._evaluating(target.subset(held_out_indices), config.batch_size)
         self.target = self._evaluating(target, config.batch_size)
@@ -67,20 +54,6 @@ class TargetLoaders:
         sample_batch = max(self.training.batch_size, USUAL_BATCH)
         self.sample = self._evaluating(adapted.subset(self.sampled), sample_batch)
         self.first_of_sample = self._evaluating(adapted.subset(self.sampled[:AGREEMENT_SAMPLE]), sample_batch)
-
-    @property
-    def of_a_step(self) -> list[ImageLoader]:
-        """Each gives a part of a step's batch."""
-        if self.teaching is None:
-            return [self.training]
-        return [self.training, self.teaching]
-
-    @property
-    def num_taught(self) -> int:
-        """Images whose labels teach."""
-        if self.teaching is None:
-            return 0
-        return len(self.teaching.dataset)
 
     def votes_of_the_target(self, method: Method) -> Tensor | None:
         """f̄ of every image of the target, (N, K); zeros for one that was held out. None for a method without votes."""
@@ -93,15 +66,3 @@ class TargetLoaders:
 
     def _evaluating(self, domain: Domain, batch_size: int) -> ImageLoader:
         return evaluation_loader(domain, self.evaluation, batch_size, self.workers)
-
-
-def _teaching_loader(
-    target: Domain, taught: Labels, config: AdaptConfig, transforms: Transforms, training: ImageLoader
-) -> ImageLoader:
-    """The images whose labels teach, a quarter as many a step as the others or all, in as many steps. They are read at
-    the same time as the others, so that their loader has its own workers."""
-    positions = np.flatnonzero(taught >= 0)
-    labelled = replace(target.subset(positions), labels=taught[positions])
-    images = LabelledImages(labelled, transforms.train, config.seed)
-    size = max(1, min(training.batch_size // 4, len(positions) // processes.world_size()))
-    return training_loader(images, size, Workers(config.workers), len(training))

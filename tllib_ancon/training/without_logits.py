@@ -65,7 +65,7 @@ class PlanWithoutLogits:
             "last": metrics[1],
         }
         origin = Origin(self.module, domain, transforms.evaluation, self.head)
-        return AdaptationResult(adapted, metrics, 1, summary, config, _recorded={}, _origin=origin)
+        return AdaptationResult(adapted, metrics, 1, summary, config, _origin=origin)
 
 
 def _estimate_statistics(model: nn.Module, loader: ImageLoader) -> None:
