@@ -10,14 +10,21 @@ from __future__ import annotations
 import functools
 import math
 import os
+import sys
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from threading import Thread
 from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
 
 from tllib_ancon.runtime.errors import BAD_INPUT, UserError, in_words
+from tllib_ancon.runtime.text import say
+
+PATIENCE = 5.0
+"""Seconds after which a process says that it waits for the others."""
 
 Arguments = ParamSpec("Arguments")
 Outcome = TypeVar("Outcome")
@@ -43,14 +50,38 @@ def launched() -> int:
 
 
 def join() -> None:
-    """Connect to the other processes of the launch, if there are any: tensors on a CPU by gloo, on a GPU by NCCL."""
+    """Connect to the other processes of the launch, if there are any: tensors on a CPU by gloo, on a GPU by NCCL.
+
+    PyTorch waits for them where no signal reaches it. Here a thread waits, so that SIGTERM and Ctrl-C end the process.
+    """
     if launched() == 1 or world_size() > 1:
         return
+    backend = "gloo"
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
-        distributed.init_process_group("cpu:gloo,cuda:nccl")
+        backend = "cpu:gloo,cuda:nccl"
+    connection: Future[None] = Future()
+    Thread(target=_connect, args=(backend, connection), daemon=True).start()
+    if wait([connection], PATIENCE).not_done:
+        say(_who_is_missing(), file=sys.stderr)
+    connection.result()
+
+
+def _connect(backend: str, connection: Future[None]) -> None:
+    try:
+        distributed.init_process_group(backend)
+    except Exception as error:  # which the main thread raises
+        connection.set_exception(error)
     else:
-        distributed.init_process_group("gloo")
+        connection.set_result(None)
+
+
+def _who_is_missing() -> str:
+    address = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+    return (
+        f"process {os.environ['RANK']} of {launched()} still waits for the others at {address}; start them with the "
+        "same MASTER_ADDR, MASTER_PORT and WORLD_SIZE. For a run in one process unset RANK"
+    )
 
 
 def leave() -> None:
