@@ -19,8 +19,8 @@ from tllib_ancon.training.online import Online, online
 
 BATCH = 200
 SEVERITY = 5
-METHODS = ("source", "adabn", "tent", "eta", "roid", "roid, stack", "ancon-auto")
-MIXING = ("adabn", "tent", "eta", "roid", "ancon-auto")
+METHODS = ("source", "adabn", "tent", "eta", "roid", "roid, stack", "stream-auto")
+MIXING = ("adabn", "tent", "eta", "roid", "stream-auto")
 STACK = v2.Compose(
     [
         v2.ColorJitter((0.6, 1.4), (0.7, 1.3), (0.5, 1.5), 0.06),

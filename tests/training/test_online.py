@@ -13,7 +13,7 @@ from tests.networks import fit
 from tests.refusals import one_line
 from tllib_ancon.self_training import streams
 
-METHODS = ("tent", "adabn", "eta", "roid", "ancon-auto")
+METHODS = ("tent", "adabn", "eta", "roid", "stream-auto")
 
 
 def network():
@@ -88,7 +88,7 @@ def test_dense_outputs_take_tent_and_adabn_and_others_say_so():
         tllib_ancon.online(model, method="roid")(batch)
 
 
-LEARNING = ["tent", "eta", "roid", "ancon-auto"]
+LEARNING = ["tent", "eta", "roid", "stream-auto"]
 
 
 @pytest.mark.parametrize("method", LEARNING)

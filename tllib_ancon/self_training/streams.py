@@ -15,7 +15,7 @@ from tllib_ancon.self_training.tent import softmax_entropy
 DECAY = 0.9
 """Of the moving average of predictions."""
 LARGEST_WEIGHT = 3.0
-"""Of a class in the loss of ``ancon-auto``."""
+"""Of a class in the loss of ``stream-auto``."""
 
 FAR = 0.2
 """Relative squared distance of a batch's predicted classes from those of the stream, from which they are far."""
@@ -188,7 +188,7 @@ class _ROIDStream(_StreamMethod):
         return _corrected(logits)
 
 
-@stream("ancon-auto")
+@stream("stream-auto")
 class _ClassWeightedStream(_StreamMethod):
     r"""Cross-entropy of two views with the pseudo-labels ŷ of their mean, weighted by class:
 

@@ -36,6 +36,8 @@ OPTIMIZERS = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
 STATISTICS = ("mixed", "target")
 ENOUGH_SAMPLES = 64
 """From which a batch has batch-norm statistics that can be used, and can be learnt from."""
+FAR_BATCHES = 5
+"""First batches after which a note says that nothing was learnt."""
 NORMS = (BATCH_NORMS, nn.LayerNorm, nn.GroupNorm)
 
 
@@ -117,6 +119,7 @@ class Online(nn.Module):
             raise unknown_name("optimizer", optimizer, OPTIMIZERS)
         _require_known(settings, optimizer)
         self.optimizer = OPTIMIZERS[optimizer](self.parameters_adapted, lr=lr, **settings)
+        self.far_batches_until_a_note = FAR_BATCHES
         self.average: Tensor | None = None  # of the predictions, (K,)
         self.class_frequencies: Tensor | None = None  # of the predicted classes, (K,)
         self.collected: list[Batch] = []
@@ -199,13 +202,26 @@ class Online(nn.Module):
         if self.class_frequencies is not None:
             frequencies = self.class_frequencies.to(logits.device)
         if are_far(classes, frequencies):
+            self._note_that_nothing_is_learnt()
             with self.statistics.moving(num_rows(batch), self._source_weight_for(batch)):
                 predictions = self._predict(batch)
         else:
+            self.far_batches_until_a_note = 0
             with self.statistics.of_batch():
                 predictions = self._adapt_to(batch)
         self.class_frequencies = moved_frequencies(frequencies, classes)
         return predictions
+
+    def _note_that_nothing_is_learnt(self) -> None:
+        """Warn once if the stream's first batches were all far, as of a sorted stream or a source model that fails."""
+        self.far_batches_until_a_note -= 1
+        if self.far_batches_until_a_note == 0:
+            warnings.warn(
+                f"nothing was learnt from the first {FAR_BATCHES} batches, which were predicted by mixed batch-norm "
+                "statistics: their predicted classes are far from equally frequent; unless the stream is sorted by "
+                f"class, pass {named('batch_norm', 'target')}",
+                stacklevel=6,
+            )
 
     def _source_weight_for(self, batch: Batch) -> float:
         """Weight of the source's statistics by which this batch is normalised, chosen as ``adapt`` chooses it."""
@@ -343,12 +359,12 @@ def online(
     Args:
         model: any module from a batch to logits (B, K). With ``tent`` also (B, K, H, W), with ``adabn`` any output. A
             copy is adapted
-        method: ``tent``, ``adabn``, ``eta``, ``roid`` or ``ancon-auto``. A stream shows each sample once, so that
-            ``ancon-auto`` has no votes here: it weights pseudo-labels of two views by class. Default: ``roid``
+        method: ``tent``, ``adabn``, ``eta``, ``roid`` or ``stream-auto``: pseudo-labels of two views, weighted by
+            class. A stream shows each sample once, so that no method has votes. Default: ``roid``
         optimizer: of scale and shift of the normalisation layers, which are trained. Default: ``adam``. ``adabn``
             trains nothing and takes no setting of an optimiser
         lr (float): learning rate. Default: 0.001
-        augment: batch -> batch, the second view of ``roid`` and ``ancon-auto``. Default: the mirror image of images
+        augment: batch -> batch, the second view of ``roid`` and ``stream-auto``. Default: the mirror image of images
         head: dotted name of the model's head, for a model that returns several tensors
         batch_norm: statistics of batch-norm layers. ``"target"``: of each batch, as the papers define the methods.
             ``"mixed"``: also for sorted streams and for batches of any size, see below. Default: ``"mixed"``
@@ -358,8 +374,9 @@ def online(
     mixed with the source model's. If these predicted classes are like those of the stream so far, the batch is then
     predicted and learnt from as with ``"target"``. If they are far, as in a stream that is sorted by class, the batch
     is not learnt from. Batch-norm then uses a moving estimate over the stream, mixed with the source model's
-    statistics by the weight that ``adapt`` would choose. Smaller batches, down to one sample, are predicted by the
-    moving estimate, and are such a batch once 64 samples are collected. This part is ours and in none of the papers.
+    statistics by the weight that ``adapt`` would choose. A warning says if the first five batches are all far. Smaller
+    batches, down to one sample, are predicted by the moving estimate, and are such a batch once 64 samples are
+    collected. This part is ours and in none of the papers.
 
     Returns: a module; calling it with a batch returns the predictions
 

@@ -1,0 +1,91 @@
+"""A stream inside a program of one's own: modes, reused buffers, frames of any size, and a source model that fails."""
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from tests.networks import normalised
+from tests.refusals import one_line
+from tests.support.falls import CLASSES, striped_source_model, stripes
+from tllib_ancon import online
+
+METHODS = ("tent", "adabn", "eta", "roid", "stream-auto")
+
+
+def dense():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(), nn.Conv2d(8, 4, 1)).eval()
+
+
+def classifier():
+    return nn.Sequential(*dense(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 4)).eval()
+
+
+def batches(size, count=12):
+    return torch.randn(size * count, 3, 8, 8).add(0.5).split(size)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("size", [8, 80])
+def test_the_mode_that_a_program_sets_changes_no_prediction(method, size):
+    stream = batches(size)
+    expected = [*map(online(classifier(), method), stream)]
+    for mode in ("train", "eval"):
+        adapting = online(classifier(), method)
+        program = nn.ModuleList([adapting])
+        for batch, outputs in zip(stream, expected, strict=True):
+            getattr(program, mode)()
+            assert adapting.training == (mode == "train")
+            assert torch.equal(adapting(batch), outputs)
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+def test_a_program_that_records_no_gradients_gets_the_same_predictions(context):
+    stream = batches(80, 4)
+    expected = [*map(online(classifier()), stream)]
+    with context():
+        adapting = online(classifier())
+        for batch, outputs in zip(stream, expected, strict=True):
+            assert torch.equal(adapting(batch.clone()), outputs)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_frames_in_a_buffer_that_is_used_again(method):
+    adapting = online(classifier(), method)
+    with_buffer = online(classifier(), method)
+    buffer = torch.empty(1, 3, 8, 8)
+    for frame in batches(1, 80):
+        assert torch.equal(with_buffer(buffer.copy_(frame)), adapting(frame))
+    estimate = "statistics.estimates.0.mean"
+    assert torch.equal(with_buffer.state_dict()[estimate], adapting.state_dict()[estimate])
+
+
+def test_small_batches_of_several_sizes_get_a_line_and_its_advice_leads_on():
+    adapting = online(classifier())
+    frames = [torch.randn(1, 3, 8 + number % 2, 8) for number in range(80)]
+    adapting(frames[0])
+    with one_line(r"shape \(1, 3, 9, 8\) comes after \(1, 3, 8, 8\).*; convert images to one size"):
+        adapting(frames[1])
+    for frame in frames:
+        adapting(nn.functional.interpolate(frame, (8, 8)))
+
+
+def accuracy(brightness, **settings):
+    """Of a shuffled stream of stripes, in percent."""
+    images = normalised(stripes(640, brightness, 1)).split(64)
+    labels = (torch.arange(640) % CLASSES).split(64)
+    adapting = online(striped_source_model(), **settings)
+    is_right = [adapting(batch).argmax(1) == classes for batch, classes in zip(images, labels, strict=True)]
+    return 100 * torch.cat(is_right).float().mean().item()
+
+
+def test_a_source_model_that_fails_on_a_stream_gets_one_warning_whose_advice_helps():
+    with pytest.warns(UserWarning, match="nothing was learnt.*`batch_norm=target`") as caught:
+        by_default = accuracy(brightness=0.15)
+    assert len(caught) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert accuracy(brightness=0.15, batch_norm="target") > by_default + 10
+        accuracy(brightness=0.8)
