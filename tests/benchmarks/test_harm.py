@@ -5,14 +5,14 @@ import pandas as pd
 
 from benchmarks.left_out import harm
 from benchmarks.left_out.families import Cell, Task
-from tests.training.test_statistics import source_model, stripes
+from tests.support.falls import striped_source_model, stripes
 
 
 def test_one_run_gives_the_accuracies_of_each_epoch():
     settings = {"epochs": 2, "seed": 0, "threads": 1, "workers": 0, "batch_size": 32, "quiet": True}
     images = {"norm_mean": (0.5,) * 3, "norm_std": (0.5,) * 3, "image_size": 32}
     labels = np.arange(288) % 4
-    task = Task(source_model(), stripes(288, 0.3, 1), labels, {})
+    task = Task(striped_source_model(), stripes(288, 0.3, 1), labels, {})
     row = harm.scored_by_both(task, {**settings, **images})
     assert row["start"] < 30
     moving, estimated, chosen = ([*map(float, row[name].split())] for name in ("moving", "estimated", "chosen"))

@@ -15,6 +15,8 @@ from tllib_ancon.models.calling import evaluating
 from tllib_ancon.models.classifier import BATCH_NORMS
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import BadModel, UserError, named
+from tllib_ancon.runtime.notes import Note
+from tllib_ancon.runtime.text import counted
 
 Statistics = Literal["target", "source", "mixed"] | float
 ONE_VALUE = "batch-norm needs the statistics of more than one image; pass more images, and a `batch_size` of 2 or more"
@@ -22,6 +24,9 @@ HALF = 0.5
 EVEN = 0.08
 """Total variation between predicted class frequencies and equal ones, up to which classes count as balanced in a sample
 of any size."""
+
+LAGGING = 0.1
+"""Weight of the source's statistics in a moving average from which it lags."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,28 @@ class BatchNormPolicy:
 
     def estimated(self, model: nn.Module, source_weight: float = 0.0) -> AbstractContextManager[None]:
         return estimated_statistics(model, source_weight, self.num_images)
+
+    def note_on_lag(self, model: nn.Module, steps: int) -> Note | None:
+        r"""Say if the running statistics of a model lag behind its training.
+
+        A layer with momentum m keeps the source's statistics with the weight :math:`(1 - m)^{steps}`. Mixed statistics
+        are estimated after each epoch, and do not lag.
+        """
+        if self.statistics != "target":
+            return None
+        momenta = [layer.momentum or 0.0 for layer in _layers_with_statistics(model)]
+        slowest = min(momenta, default=1.0)
+        source_weight = (1 - slowest) ** steps
+        if source_weight < LAGGING:
+            return None
+        return Note(
+            "statistics-lag",
+            f"after {counted(steps, 'step')} with momentum {slowest:g} the running batch-norm statistics still hold "
+            f"those of the source model with weight {source_weight:.2f}, so that predictions lag behind the training",
+            setting="batch_norm",
+            action=f"pass {named('batch_norm', 'mixed')}, whose statistics are estimated after each epoch",
+            level="warning",
+        )
 
     def set_mode(self, model: nn.Module, dropout: bool = False) -> None:
         """Put a classifier into the mode of a training step: batch-norm by this policy, the rest in evaluation mode

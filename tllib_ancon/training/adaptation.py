@@ -51,6 +51,8 @@ class Adaptation(TrainingLoop):
             self.teacher.open_loaders(loaders)
             self.method.teacher = self.teacher
             state["teacher"] = self.teacher
+        self.guard = CollapseGuard(plan.model, self.method.trains, options.batch_norm)
+        state["guard"] = self.guard
         groups = parameter_groups(options, plan.model, self.method.trains, plan.progress)
         require_batch_statistics(plan.model, loaders.training.batch_size)
         super().__init__(options, run, plan.progress, plan.model, [loaders.training], groups, state)
@@ -65,7 +67,6 @@ class Adaptation(TrainingLoop):
         self.running_statistics = RunningStatistics(
             self.network, self.passes, loaders.training, self.step, self.accelerator.autocast, self.interruption
         )
-        self.guard = CollapseGuard(self.network, self.method.trains, options.batch_norm)
 
     def result(self) -> Record:
         start = self.metrics[0]
@@ -85,6 +86,13 @@ class Adaptation(TrainingLoop):
 
     # Epochs and steps.
 
+    def _run_epochs(self) -> None:
+        if self.method.trains:
+            lag = self.batch_norm_policy.note_on_lag(self.network, self._steps_of_the_schedule())
+            if lag is not None:
+                self.progress.line(str(lag))
+        super()._run_epochs()
+
     def _train_epoch(self, epoch: int) -> dict[str, float]:
         prepared: dict[str, float] = {}
         if epoch == 1:
@@ -94,7 +102,7 @@ class Adaptation(TrainingLoop):
         self._begin_epoch_of_method(epoch - 1)
         if epoch == 1:
             prepared |= self.preparation.fit_rate()
-        self.guard.remember()
+            self.guard.remember(0, prepared.get("infomax_before", self.metrics[0]["infomax"]))
         trained = super()._train_epoch(epoch)
         if self.preparation.mixes_statistics:
             self.running_statistics.renew(epoch)
@@ -124,14 +132,14 @@ class Adaptation(TrainingLoop):
     # Scores.
 
     def _score(self, metrics: Metrics) -> None:
-        """Score an epoch. If it has collapsed, training ends, and the model before it is scored in its place."""
+        """Score an epoch. If it has collapsed, training ends, and the best model is scored in its place."""
         self._score_model(metrics)
-        collapse = self.guard.undo_collapse(self.metrics)
-        if collapse is None:
+        collapsed = self.guard.undo_collapse(self.metrics)
+        if collapsed is None:
             return
         self.last_epoch = metrics["epoch"]
-        metrics |= collapse.recorded()
-        self.progress.line(collapse.line(self.last_epoch))
+        self.progress.line(str(self.guard.note(collapsed, self.metrics, self.options.padding)))
+        metrics |= {f"{name}_collapsed": value for name, value in collapsed._asdict().items()}
         self._score_model(metrics)
 
     def _continue_from(self, metrics: list[Metrics]) -> None:

@@ -1,0 +1,84 @@
+"""A training that collapses ends with its best model, and no adaptation falls far below batch-norm statistics alone."""
+
+import copy
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import tllib_ancon
+from tests.support.falls import CLASSES, IMAGES, LABELS, LOADED, collapsing, striped_source_model, stripes
+from tests.training.small import EPOCHS
+
+
+def test_the_model_with_the_highest_infomax_is_handed_out_after_a_collapse(capsys):
+    result = collapsing(quiet=False)
+    last = result.metrics[-1]
+    assert last["epoch"] < EPOCHS
+    assert last["infomax_collapsed"] < 0.5 * result.metrics[0]["infomax"]
+    best = max(result.metrics[:-1], key=lambda epoch: epoch["infomax"])
+    assert (last["infomax"], last["accuracy"]) == (best["infomax"], best["accuracy"])
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if "collapsed" in line)
+    assert "`lr`" in line
+    is_right = result.model(IMAGES).argmax(1) == LABELS
+    assert 100 * is_right.float().mean().item() == pytest.approx(last["accuracy"])
+
+
+def test_labels_decide_nothing_of_a_collapse():
+    labelled = collapsing()
+    unlabelled = collapsing(labels=False)
+    assert len(labelled.metrics) == len(unlabelled.metrics)
+    for name, tensor in labelled.model.state_dict().items():
+        torch.testing.assert_close(tensor, unlabelled.model.state_dict()[name])
+
+
+def test_training_that_does_not_collapse_goes_on():
+    assert len(collapsing(lr=0.01).metrics) == 1 + EPOCHS
+
+
+def test_a_source_model_that_is_lost_on_the_target_does_not_collapse():
+    """Batch-norm statistics alone give 96 %. The moving average of training gave 81 %, then 25."""
+    target = stripes(288, 0.3, 1)
+    labels = np.arange(288) % CLASSES
+    adaptation = tllib_ancon.adapt(striped_source_model(), target, labels=labels, epochs=2, seed=0, threads=1, **LOADED)
+    accuracies = [metrics["accuracy"] for metrics in adaptation.metrics]
+    assert accuracies[0] < 30
+    assert min(accuracies[1:]) > 90
+
+
+def test_without_batch_norm_training_follows_no_shares_that_the_shift_spoilt():
+    """From 67 % it fell to 57, 49 and 43."""
+    target = stripes(288, 0.35, 1)
+    labels = np.arange(288) % CLASSES
+    network = striped_source_model(partial(nn.GroupNorm, 4))
+    adaptation = tllib_ancon.adapt(network, target, labels=labels, epochs=3, seed=0, **LOADED)
+    accuracies = [metrics["accuracy"] for metrics in adaptation.metrics]
+    assert accuracies[0] < 70
+    assert accuracies[-1] > accuracies[0] + 2
+
+
+def slow_source_model():
+    """Its running statistics follow slowly, as those of torchvision's MobileNetV3."""
+    model = copy.deepcopy(striped_source_model())
+    for layer in model.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            layer.momentum = 0.01
+    return model
+
+
+def lines_about_statistics(capsys):
+    return [line for line in capsys.readouterr().err.splitlines() if "statistics" in line]
+
+
+def test_statistics_that_lag_behind_the_training_get_a_line_whose_advice_helps(capsys):
+    target = stripes(288, 0.3, 1)
+    labels = np.arange(288) % CLASSES
+    settings = {**LOADED, "quiet": False, "method": "self-training", "epochs": 2, "seed": 0, "threads": 1}
+    slow = tllib_ancon.adapt(slow_source_model(), target, labels=labels, **settings)
+    (line,) = lines_about_statistics(capsys)
+    assert "`batch_norm=mixed`" in line
+    mixed = tllib_ancon.adapt(slow_source_model(), target, labels=labels, batch_norm="mixed", **settings)
+    assert not lines_about_statistics(capsys)
+    assert slow.metrics[-1]["accuracy"] < 50 < 90 < mixed.metrics[-1]["accuracy"]
