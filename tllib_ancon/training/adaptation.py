@@ -11,7 +11,7 @@ from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.runtime.types import Metrics, Record
 from tllib_ancon.training.checkpointing import Stateful
-from tllib_ancon.training.collapse import CollapseGuard
+from tllib_ancon.training.collapse import CollapseGuard, diversity_before_training
 from tllib_ancon.training.epoch_scores import EpochScores
 from tllib_ancon.training.learning import parameter_groups
 from tllib_ancon.training.loop import Step, TrainingLoop
@@ -102,7 +102,7 @@ class Adaptation(TrainingLoop):
         self._begin_epoch_of_method(epoch - 1)
         if epoch == 1:
             prepared |= self.preparation.fit_rate()
-            self.guard.remember(0, prepared.get("infomax_before", self.metrics[0]["infomax"]))
+            self.guard.remember(0, diversity_before_training([*self.metrics, prepared]).infomax)
         trained = super()._train_epoch(epoch)
         if self.preparation.mixes_statistics:
             self.running_statistics.renew(epoch)
