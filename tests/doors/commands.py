@@ -16,8 +16,8 @@ from tests.domains_on_disk import write_domain
 from tests.doors.scenes import SCENES, scene  # noqa: F401 - of both files
 from tests.doors.telling import content, folder, values
 from tests.doors.world import FILES, Said, command, finished
-from tests.in_this_process import runs_here
 from tests.networks import Net
+from tests.support.in_this_process import runs_here
 from tllib_ancon import AdaptConfig, PretrainConfig, methods
 from tllib_ancon.measures.disagreement import DisagreementTest
 

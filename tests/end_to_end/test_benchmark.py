@@ -4,11 +4,11 @@ import multiprocessing
 
 import pytest
 
-from tests.in_this_process import runs_here
 from tests.json_files import read_json
 from tests.layouts import write_classes, write_list
+from tests.support.in_this_process import runs_here
 from tllib_ancon.cli.main import main
-from tllib_ancon.laboratory import local
+from tllib_ancon.laboratory.plan import PlannedRun
 from tllib_ancon.training.files import lock_folder
 
 TINY = """
@@ -69,14 +69,14 @@ def test_a_run_fails_the_others_are_made_and_the_same_command_makes_it_alone(
     out = tmp_path / "runs"
     few = ["--pairs", "Ar-Cl", "--methods", "ancon", "gce", "--seeds", "0", "--out", str(out)]
     command = ["benchmark", tiny(tmp_path, "officehome"), str(office_home), *few]
-    start = local.subprocess.Popen
+    words_of = PlannedRun.words.fget
 
-    def without_a_start(words, **streams):
-        more = ["--checkpoint", "none.pth"] if "gce" in words else []
-        return start([*words, *more], **streams)
+    def without_a_start(run):
+        start = ["--checkpoint", "none.pth"] if "gce" in run.name else []
+        return [*words_of(run), *start]
 
     with monkeypatch.context() as patch:
-        patch.setattr(local.subprocess, "Popen", without_a_start)
+        patch.setattr(PlannedRun, "words", property(without_a_start))
         assert main(command) == 1
     shown = capsys.readouterr()
     assert "2 of 3 runs are finished" in shown.out

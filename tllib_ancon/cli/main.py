@@ -198,7 +198,7 @@ def command() -> int:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    _keep_freed_memory()
+    keep_freed_memory()
     ended: list[int] = []
     atexit.register(_end_process, ended)
     try:
@@ -224,7 +224,7 @@ RETURNED_FROM = -1
 shrinks."""
 
 
-def _keep_freed_memory() -> None:
+def keep_freed_memory() -> None:
     """Let glibc keep freed memory for later tensors. Without this, an epoch of a ResNet-18 on 96 images of 224 pixels
     took 80 seconds of a CPU in place of 69 (one run each). A process cannot undo it, so that only the command does it,
     not a call from Python."""

@@ -14,7 +14,8 @@ from pydantic import Field
 from tllib_ancon import methods
 from tllib_ancon.config.settings import Flag
 from tllib_ancon.config.types import Seed
-from tllib_ancon.laboratory.local import RECORD, Engine, EngineConfig, Local, environments, finished, visible_gpus
+from tllib_ancon.laboratory.engine import RECORD, Engine, EngineConfig, finished, make_all
+from tllib_ancon.laboratory.local import LocalEngine, gpus_of_runs, visible_gpus
 from tllib_ancon.laboratory.plan import BenchmarkPlan, PlannedRun, load, tables
 from tllib_ancon.runtime.errors import named
 from tllib_ancon.runtime.extras import require
@@ -70,12 +71,13 @@ def benchmark(config: BenchmarkConfig) -> int:
     return 0
 
 
-def _engine(config: EngineConfig) -> AbstractContextManager[Engine]:
+def _engine(config: BenchmarkConfig) -> AbstractContextManager[Engine]:
     if config.engine == "local":
-        return nullcontext(Local(environments(config, visible_gpus(), os.cpu_count() or 1)))
+        gpus = gpus_of_runs(config, visible_gpus(), os.cpu_count() or 1)
+        return nullcontext(LocalEngine(gpus, config.cpus_per_run))
     from tllib_ancon.laboratory.ray import connected
 
-    return connected(config)
+    return connected(config, config.root)
 
 
 def _summary(plan: BenchmarkPlan, runs: Sequence[PlannedRun], out: Path) -> list[str]:
@@ -102,7 +104,8 @@ def _execute(plan: BenchmarkPlan, root: str, runs: Sequence[PlannedRun], out: Pa
     with lock_folder(out):
         say(*_summary(plan, runs, out), file=sys.stderr)
         write_json(out / RECORD, {**record, "failures": []})
-        failures = engine.execute(_unfinished(runs, out), root, out, partial(say, file=sys.stderr))
+        engine.check_shared(out)
+        failures = make_all(_unfinished(runs, out), engine, out, partial(say, file=sys.stderr))
         entries = [{"run": run, "reason": reason} for run, reason in failures.items()]
         write_json(out / RECORD, {**record, "failures": entries})
     num_finished = len(runs) - len(_unfinished(runs, out))

@@ -1,6 +1,5 @@
 """The demo: which runs it makes, and what comes out over its seeds."""
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -14,7 +13,8 @@ from numpy.typing import NDArray
 
 from tllib_ancon.laboratory import digits
 from tllib_ancon.laboratory.curves import draw_curves
-from tllib_ancon.laboratory.local import EngineConfig, Local, environments, visible_gpus
+from tllib_ancon.laboratory.engine import EngineConfig, finished, make_all
+from tllib_ancon.laboratory.local import LocalEngine, gpus_of_runs, visible_gpus
 from tllib_ancon.laboratory.plan import PlannedRun
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import counted
@@ -101,8 +101,9 @@ class Demo:
         digits.write_demo_domains(self.out / "data")
         runs = self.runs()
         say(f"{len(runs)} runs on digits that come with the packages, about ten seconds of a core each")
-        engine = Local(environments(EngineConfig(jobs=self.jobs), visible_gpus(), os.cpu_count() or 1))
-        for run, reason in engine.execute(runs, str(self.out / "data"), self.out, say).items():
+        unfinished = [run for run in runs if not finished(run, self.out)]
+        gpus = gpus_of_runs(EngineConfig(jobs=self.jobs), visible_gpus(), self.jobs)
+        for run, reason in make_all(unfinished, LocalEngine(gpus, threads=1), self.out, say).items():
             raise UserError(f"{run}: {reason}", "give the same command again to try it once more")
 
     def results(self, block: str) -> dict[str, list[Metrics]]:

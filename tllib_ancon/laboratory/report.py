@@ -9,6 +9,7 @@ import pandas as pd
 
 from tllib_ancon.data.layouts.corrupted_images import ImageNetC
 from tllib_ancon.laboratory import published
+from tllib_ancon.laboratory.engine import RECORD
 from tllib_ancon.laboratory.figures import figures
 from tllib_ancon.laboratory.finished_runs import (
     MOST_LISTED,
@@ -19,7 +20,6 @@ from tllib_ancon.laboratory.finished_runs import (
     with_variants,
 )
 from tllib_ancon.laboratory.formats import rendered
-from tllib_ancon.laboratory.local import RECORD
 from tllib_ancon.laboratory.paired import paired_table
 from tllib_ancon.laboratory.plan import BenchmarkPlan, PlannedRun, load
 from tllib_ancon.laboratory.tables import (

@@ -61,17 +61,20 @@ def test_a_demo_with_overwrite_makes_every_run_again(tmp_path, monkeypatch):
         assert set(made) == {anew}
 
 
-def test_its_processes_end_with_it(tmp_path):
+@pytest.mark.parametrize(("end", "status"), [("terminate", 128 + signal.SIGTERM), ("kill", -signal.SIGKILL)])
+def test_its_processes_end_with_it(tmp_path, end, status):
     for seed, name in enumerate(("rendered", "handwritten")):
         write_domain(tmp_path / "data", name, 96, seed=seed, side=32)
     words = ["demo", "--out", str(tmp_path), "--jobs", "1", "--source-epochs", "100000"]
     demo = start(words, errors=tmp_path / "errors.txt")
     wait_for(lambda: (tmp_path / "source-seed0" / "config.json").is_file() or demo.exitcode is not None)
     started = psutil.Process(demo.pid).children(recursive=True)
-    demo.terminate()
+    getattr(demo, end)()
     demo.join()
-    assert demo.exitcode == 128 + signal.SIGTERM
+    assert demo.exitcode == status
     psutil.wait_procs(started)
+    if end == "kill":
+        return
     *_, first, second = (tmp_path / "errors.txt").read_text().splitlines()
-    assert first == "SIGTERM: the running commands end their step; once more ends them at once"
+    assert first == "the running commands end their step; once more ends them at once"
     assert "stopped by SIGTERM while runs were made; the same command continues" in second

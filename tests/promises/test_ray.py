@@ -1,6 +1,5 @@
 """Runs on a real Ray cluster of two nodes equal those of one machine, also where a node is lost."""
 
-import contextlib
 import os
 import re
 import shutil
@@ -10,18 +9,17 @@ import subprocess
 import sys
 import threading
 
-import psutil
 import pytest
 
 from tests.domains_on_disk import small_arguments
 from tests.end_to_end.killable import wait_for
 from tests.faults.outcomes import differences, outcome
-from tests.in_this_process import runs_here
 from tests.json_files import read_json
 from tests.refusals import one_line
+from tests.support.in_this_process import Here
 from tllib_ancon.cli.commands import COMMANDS
 from tllib_ancon.cli.main import main, parser_of
-from tllib_ancon.laboratory.local import LOG, EngineConfig, Local, finished
+from tllib_ancon.laboratory.engine import LOG, EngineConfig, finished, make_all
 from tllib_ancon.laboratory.plan import PlannedRun
 from tllib_ancon.runtime.errors import Interrupted
 
@@ -63,7 +61,7 @@ def cluster():
 @pytest.fixture(scope="module")
 def engine(cluster):
     """One connection for all tests."""
-    with ray_engine.connected(EngineConfig(engine="ray", address=cluster.address)) as connected:
+    with ray_engine.connected(EngineConfig(engine="ray", address=cluster.address), "/") as connected:
         yield connected
 
 
@@ -95,40 +93,27 @@ def table(domains, out):
 def test_a_node_is_lost_and_all_runs_finish_as_on_one_machine(cluster, engine, domains, tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "2")  # of this process; a run has one thread, whichever engine makes it
     second = cluster.add_node(num_cpus=1, node_name="second")
-    runs, said = table(domains, tmp_path / "ray"), []
-    lost = threading.Thread(target=cluster.remove_node, args=(second,), kwargs={"allow_graceful": False})
+    runs = table(domains, tmp_path / "ray")
+    logs = [tmp_path / "ray" / run.name / LOG for run in runs[1:]]
 
-    def lose_the_second_node(line):
-        said.append(line)
-        if len(said) > 1 and line.endswith("on second") and not lost.ident:
-            lost.start()
+    def lose_the_second_node():
+        """When both adaptations have begun: each node has one CPU and makes one of them."""
+        wait_for(lambda: all(log.is_file() for log in logs))
+        cluster.remove_node(second, allow_graceful=False)
 
-    assert engine.execute(runs, str(domains), tmp_path / "ray", lose_the_second_node) == {}
+    lost = threading.Thread(target=lose_the_second_node)
+    lost.start()
+    assert make_all(runs, engine, tmp_path / "ray", print) == {}
     lost.join()
     assert all(finished(run, tmp_path / "ray") for run in runs)
-    cut = next(line for line in said[1:] if line.endswith("on second")).removesuffix(" on second")
-    assert f"{cut} on first" in said, "the run of the lost node began again"
-    begun = [re.match(r"\[(\d+)/3\] (\S+) on (first|second)$", line).groups() for line in said]
-    assert {name for _, name, _ in begun} == {run.name for run in runs}
-    assert {number for number, _, _ in begun} == {str(number) for number in range(1, 4)}
 
-    with runs_here():
-        assert Local([{}]).execute(table(domains, tmp_path / "local"), str(domains), tmp_path / "local", print) == {}
+    assert make_all(table(domains, tmp_path / "local"), Here(), tmp_path / "local", print) == {}
     for run in runs:
         here, there = (tmp_path / engine / run.name for engine in ("local", "ray"))
         expected, found = (outcome(folder, "checkpoints/*.pth", "metrics.jsonl") for folder in (here, there))
         assert {"checkpoints/best.pth", "checkpoints/latest.pth", "metrics.jsonl"} == found.keys()
         assert differences(expected, found) == []
         assert read_json(there / "config.json")["threads"] == 1
-
-
-def commands_in(folder):
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if str(folder) in " ".join(process.cmdline()) and "tllib_ancon.laboratory.orphan" in process.cmdline():
-                found.append(process)
-    return found
 
 
 def test_sigterm_reaches_the_commands(engine, domains, tmp_path):
@@ -143,20 +128,17 @@ def test_sigterm_reaches_the_commands(engine, domains, tmp_path):
 
     threading.Thread(target=terminate_in_the_middle).start()
     with pytest.raises(Interrupted):
-        engine.execute([run], str(domains), tmp_path, print)
-    assert commands_in(tmp_path) == []
-    assert "stopped by SIGTERM" in (tmp_path / run.name / LOG).read_text()
+        make_all([run], engine, tmp_path, print)
+    assert "stopped by SIGINT in epoch" in (tmp_path / run.name / LOG).read_text()
     assert len(metrics.read_text().splitlines()) > 2
 
 
 def test_more_than_the_nodes_have(engine):
-    with one_line("`gpus_per_run` 2: no node of the cluster has as many; give at most 0"):
-        ray_engine._OnRay(EngineConfig(engine="ray", gpus_per_run=2))
-    with one_line("`cpus_per_run` 64: no node of the cluster has as many for a run"):
-        ray_engine._OnRay(EngineConfig(engine="ray", cpus_per_run=64))
+    with one_line("`cpus_per_run` 64: no node of the cluster has as many for a run; give at most 1"):
+        ray_engine.RayEngine(EngineConfig(engine="ray", cpus_per_run=64), "/")
 
 
-def test_a_folder_that_a_node_does_not_share(cluster, engine, domains, tmp_path):
+def test_a_folder_that_a_node_does_not_share(cluster, engine, tmp_path):
     own = f"mount -t tmpfs none {tmp_path} && exec {sys.executable} -m ray.scripts.scripts start"
     command = f"{own} --address {cluster.address} --num-cpus 1 --node-name apart --block"
     if shutil.which("unshare") is None or subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
@@ -165,10 +147,10 @@ def test_a_folder_that_a_node_does_not_share(cluster, engine, domains, tmp_path)
         ["unshare", "-m", "sh", "-c", command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        wait_for(lambda: any(found["NodeName"] == "apart" for found in ray_engine._nodes(alive=True)))
+        wait_for(lambda: any(found["NodeName"] == "apart" for found in ray_engine._nodes()))
         message = f"node apart does not share the folder {tmp_path}: every node needs the same one"
         with one_line(re.escape(message)):
-            engine.execute([source(domains, tmp_path, 0)], str(domains), tmp_path, print)
+            engine.check_shared(tmp_path)
         assert list(tmp_path.iterdir()) == []
     finally:
         node.terminate()

@@ -1,0 +1,92 @@
+"""A plan makes source models first and each run once; a failure stops only what starts from it."""
+
+from concurrent.futures import Future
+
+import pytest
+
+from tests.conftest import REFUSED
+from tests.refusals import one_line
+from tllib_ancon.laboratory.engine import EngineConfig, make_all
+from tllib_ancon.laboratory.local import gpus_of_runs, visible_gpus
+from tllib_ancon.laboratory.plan import PlannedRun
+
+SOURCES = [PlannedRun(f"source/{name}", "pretrain", {"root": name}) for name in "ab"]
+ADAPTATIONS = [
+    PlannedRun(f"erm/{number}", "adapt", {"root": str(number)}, f"source/{source}")
+    for number, source in enumerate("abab")
+]
+RUNS = [*ADAPTATIONS, *SOURCES]
+EIGHT = [str(number) for number in range(8)]
+
+
+class Recorder:
+    """An engine whose runs end at once; those whose root is in ``broken`` fail."""
+
+    def __init__(self, most_running, broken=()):
+        self.most_running = most_running
+        self.broken = broken
+        self.made = []
+
+    def submit(self, run, out):
+        self.made.append(run.name)
+        future = Future()
+        if run.settings["root"] in self.broken:
+            future.set_exception(OSError("the disk is full"))
+        else:
+            future.set_result(None)
+        return future
+
+    def end(self):
+        self.has_ended = True
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_sources_come_first_and_everything_is_made_once(tmp_path, jobs):
+    engine = Recorder(jobs)
+    shown = []
+    assert make_all(RUNS, engine, tmp_path, shown.append) == {}
+    assert sorted(engine.made) == sorted(run.name for run in RUNS)
+    for run in ADAPTATIONS:
+        assert engine.made.index(run.needs) < engine.made.index(run.name)
+    assert sorted(shown)[0].startswith("[1/6] source/")
+    assert engine.has_ended
+
+
+def test_a_failed_run_stops_only_what_starts_from_it(tmp_path):
+    engine = Recorder(2, broken="a1")
+    failures = make_all(RUNS, engine, tmp_path, print)
+    assert failures.keys() == {"source/a", "erm/0", "erm/1", "erm/2"}
+    assert failures["source/a"].startswith("the disk is full")
+    assert failures["erm/0"] == "needs source/a, which failed"
+    assert sorted(engine.made) == ["erm/1", "erm/3", "source/a", "source/b"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "visible", "expected"),
+    [
+        ({}, EIGHT, EIGHT),
+        ({"jobs": 3}, EIGHT, EIGHT[:3]),
+        ({"gpus_per_run": 0.5}, ["0", "GPU-b"], ["0", "GPU-b", "0", "GPU-b"]),
+        ({"jobs": 3}, ["0", "1"], ["0", "1", "0"]),
+        ({"gpus_per_run": 0, "jobs": 2}, EIGHT, ["", ""]),
+        ({}, [], [""] * 16),
+        ({"cpus_per_run": 5}, [], [""] * 3),
+        ({"cpus_per_run": 17}, [], [""]),
+    ],
+)
+def test_each_run_has_a_gpu_or_cores(settings, visible, expected):
+    assert gpus_of_runs(EngineConfig(**settings), visible, cores=16) == expected
+
+
+@pytest.mark.parametrize(("settings", "message"), REFUSED["engines"])
+def test_settings_that_are_refused(settings, message):
+    with one_line(message):
+        EngineConfig(**settings)
+
+
+def test_the_gpus_of_this_process_have_the_names_that_it_sees(monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert visible_gpus() == ["0", "1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,GPU-b,9")
+    assert visible_gpus() == ["5", "GPU-b"]
