@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import REFUSED
-from tests.refusals import refused
+from tests.support.refusals import refused
 from tllib_ancon.certificate.stopping import labels_to_verdict, stopping_times
 from tllib_ancon.measures.disagreement import STAKES, WEIGHTS, DisagreementTest
 

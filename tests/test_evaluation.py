@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.refusals import refused
+from tests.support.refusals import refused
 from tllib_ancon.measures.evaluation import (
     accuracy,
     accuracy_by_votes,

@@ -8,7 +8,7 @@ import sys
 import pytest
 from packaging.requirements import Requirement
 
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tests.test_package import names_of_imports, packages
 from tests.test_release import PROJECT, ROOT
 from tllib_ancon.cli.main import main

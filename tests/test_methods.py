@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.conftest import REFUSED
-from tests.refusals import one_line, refused
+from tests.support.refusals import one_line, refused
 from tllib_ancon import methods
 
 SIZES = {"num_samples": 9, "num_classes": 3, "feature_dim": 4, "total_steps": 5}

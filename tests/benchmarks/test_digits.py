@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.tables.digits import lists, table, to_tllib
 from tests.benchmarks import recorded
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tllib_ancon.cli.main import parse
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.training.facts import facts_of

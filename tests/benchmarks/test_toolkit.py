@@ -5,7 +5,7 @@ import json
 import pandas as pd
 
 from benchmarks.toolkit import table
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 
 
 def test_a_row_for_each_script_and_pair_with_the_differences(tmp_path, capsys):

@@ -13,7 +13,7 @@ from PIL import Image
 
 from tests.certify.examples import CLASSES, comparison, disk_is_full
 from tests.certify.serving import Visitor, served
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tllib_ancon.certificate.page import serve
 from tllib_ancon.certificate.session import Comparison, Session
 from tllib_ancon.data.answers import ANOTHER

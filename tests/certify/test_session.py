@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.certify.examples import CLASSES, answer_as_adapted, answers, comparison, disk_is_full
 from tests.conftest import REFUSED
 from tests.json_files import read_json
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tllib_ancon.certificate.answer_log import AnswerLog
 from tllib_ancon.certificate.session import Comparison, Session, in_words
 from tllib_ancon.data.answers import ANOTHER, CANNOT_TELL, opaque, read_answers

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from tests.data.conftest import epoch_of
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tllib_ancon.data.cache import cached, cached_in_memory
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import load_image

@@ -8,7 +8,7 @@ from torchvision.datasets import ImageFolder
 from tests.conftest import REFUSED
 from tests.data.conftest import touch
 from tests.layouts import write_classes
-from tests.refusals import refused
+from tests.support.refusals import refused
 from tllib_ancon.data.open import as_domain, open_domain
 
 pytestmark = pytest.mark.posix

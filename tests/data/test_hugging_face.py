@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tllib_ancon.data.images import load_image
 from tllib_ancon.data.open import as_domain, open_domain
 
@@ -52,21 +52,11 @@ def test_a_folder_of_files_that_the_library_reads(tmp_path, monkeypatch):
     assert len(open_domain(tmp_path, "hf:data", ["train"])) == 6
 
 
-def test_given_classes_decide_the_labels(saved):
-    domain = open_domain(saved, "hf:saved", ["test"], classes=["car", "bus", "bike", "mug"])
-    assert domain.classes == ["car", "bus", "bike", "mug"]
-    assert domain.labels.tolist() == [1, 1]
-    with one_line("other classes, 'car' first: bike, bus, car instead of bike, bus, mug"):
-        open_domain(saved, "hf:saved", ["test"], classes=["bike", "bus", "mug"])
-
-
 @pytest.mark.parametrize(
     ("labels", "classes", "expected"),
     [
         ([2, 0], None, (["0", "1", "2"], [2, 0])),
-        ([2, 0], NAMES, (NAMES, [2, 0])),
         (["bus", "bike"], None, (["bike", "bus"], [1, 0])),
-        (["bus", "bike"], NAMES, (NAMES, [1, 0])),
         ([-1, 0], NAMES, (NAMES, None)),
         ([None, 0], None, ([], None)),
     ],

@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tllib_ancon.data.cache import cached
 from tllib_ancon.data.open import as_domain, open_domain
 from tllib_ancon.data.transforms import Resizing

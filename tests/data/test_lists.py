@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import REFUSED, SHARED
 from tests.data.conftest import touch
-from tests.refusals import one_line, refused
+from tests.support.refusals import one_line, refused
 from tllib_ancon.data.domain import Domain, class_folders
 from tllib_ancon.data.layouts import default_resizing, missing_dataset
 from tllib_ancon.data.layouts.tllib import TABLES

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from tests.data.conftest import epoch_of, finished
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import Images
 from tllib_ancon.data.loading import EpochSampler, ImageLoader, UnlabelledImages, _item_seed, _seeded, hold_out

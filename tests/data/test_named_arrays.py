@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.refusals import refused
+from tests.support.refusals import refused
 from tllib_ancon.data.named_arrays import separated
 
 PIXELS = np.arange(4 * 2 * 3 * 3, dtype=np.uint8).reshape(4, 2, 3, 3)

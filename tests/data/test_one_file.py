@@ -10,7 +10,7 @@ from torch import nn
 
 import tllib_ancon
 from tests.networks import Net
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 
 PREPROCESSING = {"image_size": 8, "norm_mean": (0, 0, 0), "norm_std": (1, 1, 1), "quiet": True}
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.refusals import refused
+from tests.support.refusals import refused
 from tllib_ancon.data import image_files
 from tllib_ancon.data.image_files import read_samples
 from tllib_ancon.data.open import as_domain

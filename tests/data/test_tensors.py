@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.utils.data import Subset, TensorDataset
 
-from tests.refusals import one_line, refused
+from tests.support.refusals import one_line, refused
 from tllib_ancon.data.open import as_domain
 from tllib_ancon.data.tensors import on_cpu, rows_of
 

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torchvision import transforms as T
 
-from tests.refusals import refused
+from tests.support.refusals import refused
 from tests.toolkit.conftest import requires_tllib
 from tllib_ancon.data.transforms import (
     Preprocessing,

@@ -12,7 +12,7 @@ from torch.utils.data import TensorDataset
 import tllib_ancon
 from tests.devices.stand_in import CPU, DEVICE, StandIn, device_of
 from tests.first_contact.test_every_model import Tokens
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tests.test_defaults import IMAGES, LABELS, PIXELS, network
 
 ROUNDING = 1e-3

@@ -13,7 +13,7 @@ from torchvision.datasets import FakeData
 from torchvision.transforms import ToTensor
 
 from tests.networks import CLASSES, PIXELS, PREPROCESSING, QUICK, Net, Returns
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tllib_ancon import (
     adapt,
     certify,

@@ -13,7 +13,7 @@ from torchvision.transforms import Compose, Resize, ToTensor
 import tllib_ancon
 from tests.networks import CLASSES, HALVES, Net, Returns
 from tests.networks import PIXELS as ALL_PIXELS
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tllib_ancon.cli.main import main
 from tllib_ancon.data.open import as_domain
 
@@ -249,44 +249,6 @@ def test_labels_that_count_from_one_are_told(capfd):
     assert line in capfd.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        (
-            np.eye(CLASSES)[LABELS],
-            r"labels are float64 of shape \(24, 4\); pass the number .* one-hot rows, labels\.argmax\(1\)",
-        ),
-        (torch.eye(CLASSES, dtype=torch.int64)[LABELS], r"pass the number .* one-hot rows, labels\.argmax\(1\)"),
-        (LABELS.astype(float), r"labels are float64 of shape \(24,\); pass whole numbers, labels\.astype\(int\)"),
-        (LABELS > 1, r"labels are bool of shape \(24,\); pass the number of each class, labels\.astype\(int\)"),
-        (LABELS[:, None], r"pass one number for each image, labels\[:, 0\]"),
-        (["cat"] * NUMBER, "labels are text, 'cat' first, and the names of the classes are not known; pass numbers"),
-        (dict(enumerate(LABELS)), r"labels are object of shape \(\); pass a whole number from 0 for each of 24 images"),
-        (np.where(LABELS, LABELS, np.nan), "pass images whose label is known, as some are NaN"),
-        (LABELS + 1, r"labels range from 1 to 4; .* if they count from 1, subtract 1"),
-        (LABELS - 1, r"labels range from -1 to 2; .* leave out the images whose label is unknown"),
-    ],
-)
-def test_labels_in_other_forms_get_a_message_about_labels(labels, message):
-    with one_line(message):
-        tllib_ancon.adapt(Net(), PIXELS, labels=labels, **QUICK)
-    if "range" not in message and not isinstance(labels, dict):
-        with one_line(message.replace("labels are", "are")):
-            certify(Net(), PIXELS, labels=labels, **HOW)
-
-
-def test_whole_numbers_as_objects_are_labels():
-    labels = np.array(LABELS.tolist(), dtype=object)
-    assert as_domain(PIXELS, labels=labels).labels.tolist() == LABELS.tolist()
-
-
-def test_text_labels_are_matched_to_names_of_classes():
-    domain = as_domain(PIXELS[:3], labels=["dog", "cat", "dog"], classes=["cat", "dog"])
-    assert domain.labels.tolist() == [1, 0, 1]
-    with one_line(r"unknown class in .*labels: 'dgo'; did you mean 'dog'"):
-        as_domain(PIXELS[:1], labels=["dgo"], classes=["cat", "dog"])
-
-
 def test_settings_of_other_data_are_errors(tmp_path):
     for number, pixels in enumerate(PIXELS):
         Image.fromarray(pixels).save(tmp_path / f"{number:02}.png")
@@ -371,21 +333,3 @@ def test_a_dataset_of_hugging_face_is_transformed_as_its_user_set(keeps_images):
     expected = tllib_ancon.predict(Net(), PIXELS, **HOW).probabilities
     assert tllib_ancon.predict(Net(), dataset, workers=0).probabilities == pytest.approx(expected, abs=1e-5)
     assert tllib_ancon.evaluate(Net(), dataset, workers=0).accuracy is not None
-
-
-def test_labels_of_classes_with_other_names_are_told(capfd):
-    datasets = pytest.importorskip("datasets", reason="the extra huggingface is not installed")
-    names = ["pig", "owl", "dog", "cat"]
-    model = Net()
-    model.class_names = names
-    columns = {"image": [Image.fromarray(image) for image in PIXELS], "label": LABELS}
-
-    def told(names_of_dataset):
-        label = datasets.ClassLabel(names=names_of_dataset)
-        features = datasets.Features({"image": datasets.Image(), "label": label})
-        tllib_ancon.evaluate(model, datasets.Dataset.from_dict(columns, features=features), **HOW)
-        return capfd.readouterr().err
-
-    line = "class 1 is 'wolf' there and 'owl' in the model; the labels are taken by their numbers"
-    assert line in told(["pig", "wolf", "dog", "cat"])
-    assert "by their numbers" not in told(sorted(names))

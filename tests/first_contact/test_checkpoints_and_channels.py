@@ -13,7 +13,7 @@ from torchvision import transforms
 
 import tllib_ancon
 from tests.networks import PIXELS
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tllib_ancon.cli.main import main
 from tllib_ancon.models.bottleneck import shot_classifier
 from tllib_ancon.models.loading import load

@@ -7,7 +7,7 @@ import torch
 
 from tests.first_contact.test_every_model import NETWORKS, PREPROCESSING, adapted
 from tests.networks import PIXELS, Net, normalised
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tllib_ancon import online, predict
 
 

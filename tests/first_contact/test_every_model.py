@@ -31,7 +31,7 @@ from tests.networks import (
     state_of,
     transformer,
 )
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tllib_ancon import adapt, online, predict
 from tllib_ancon.models.bottleneck import shot_classifier
 from tllib_ancon.models.networks import create_backbone

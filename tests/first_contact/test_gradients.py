@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from tests.networks import PIXELS, PREPROCESSING, QUICK, Net, normalised, state_of
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tllib_ancon import adapt, online, predict
 from tllib_ancon.models.classifier import as_classifier
 

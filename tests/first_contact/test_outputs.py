@@ -10,7 +10,7 @@ from torch import nn
 from tests.end_to_end.killable import differences
 from tests.first_contact.test_every_model import FORMS
 from tests.networks import PIXELS, PREPROCESSING, QUICK, VIT, Net, Returns, normalised, state_of, transformer
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tllib_ancon import adapt, certify, online, predict
 from tllib_ancon.models.classifier import as_classifier
 from tllib_ancon.models.outputs import two_logits

@@ -10,7 +10,7 @@ import tllib_ancon
 from tests.data.test_pixels import png16, tiff
 from tests.json_files import read_json
 from tests.networks import Net
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tllib_ancon.cli.main import main
 from tllib_ancon.data.open import as_domain
 

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from tests.networks import CLASSES, PIXELS, PREPROCESSING, QUICK, Net
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tllib_ancon import adapt, evaluate, predict
 from tllib_ancon.cli.main import main
 from tllib_ancon.data.answers import read_answers
@@ -108,18 +108,6 @@ def test_a_wrong_label_in_a_list_of_the_source_is_told(tmp_path, capfd):
     assert main([*words, *SMALL, "--log", str(tmp_path / "run")]) == 0
     line = "16 classes: the largest label is 15, and no image has label 10, 11, 12, 13, 14; correct the list"
     assert line in capfd.readouterr().err
-
-
-def test_the_advice_about_class_folders_leads_on_for_a_run_without_names(run, tmp_path, capfd):
-    for name in "abcd":
-        write(tmp_path / name, number=3)
-    words = ["evaluate", str(tmp_path), "--checkpoint", str(run / "run"), "--workers", "0"]
-    assert main(words) == 0
-    told = capfd.readouterr()
-    assert "--data ImageFolder takes these folders as its classes, in the order a, b, c, d" in told.err
-    assert "accuracy" not in told.out
-    assert main([*words, "--data", "ImageFolder"]) == 0
-    assert "accuracy" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 import tllib_ancon.laboratory.published as numbers
 from tests.conftest import SHARED
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 
 FOLDER = files("tllib_ancon.laboratory") / "paper"
 LABELS = {"method", "start", "seed", "source"}

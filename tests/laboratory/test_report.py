@@ -9,7 +9,7 @@ import shutil
 import pytest
 
 from tests.laboratory.fabricated import frame_of, write_run, write_source
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tllib_ancon.cli.main import main
 from tllib_ancon.laboratory.finished_runs import read_runs, refuse_mixed_settings, runs_csv
 from tllib_ancon.laboratory.report import write_report

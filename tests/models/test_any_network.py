@@ -10,7 +10,7 @@ from torch import nn
 from torchvision import models
 
 from tests.networks import Returns, transformer
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tllib_ancon.models import CosineHead
 from tllib_ancon.models.batch_norm import BatchNormPolicy
 from tllib_ancon.models.classifier import NetworkClassifier, as_classifier

@@ -11,7 +11,7 @@ from timm.layers import BatchNormAct2d, DropPath
 from torch import nn
 from torchvision.ops import StochasticDepth
 
-from tests.refusals import refused
+from tests.support.refusals import refused
 from tllib_ancon.models.batch_norm import BatchNormPolicy, estimated_statistics, has_statistics, mixing_weight
 
 

@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from tests.models.test_checkpoints import Backbone, cdan
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tllib_ancon.models.checkpoints import load_state_dict
 from tllib_ancon.runtime.errors import UserError
 

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tests.toolkit.conftest import requires_tllib
 from tllib_ancon.models.bottleneck import BottleneckClassifier, _AveragePool, shot_classifier
 from tllib_ancon.models.checkpoints import load_state_dict

@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 from torch.nn import functional
 
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tllib_ancon.data.transforms import KEEP_RATIO, evaluation_transform
 from tllib_ancon.models.foundation import CosineHead
 from tllib_ancon.models.preprocessing import preprocessing_of_processor

@@ -9,7 +9,7 @@ import timm
 import torch
 from torchvision import models
 
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tllib_ancon.models.bottleneck import BottleneckClassifier, shot_classifier
 from tllib_ancon.models.checkpoints import export_state_dict, load_into
 from tllib_ancon.models.loading import load

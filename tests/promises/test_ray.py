@@ -15,8 +15,8 @@ from tests.domains_on_disk import small_arguments
 from tests.end_to_end.killable import wait_for
 from tests.faults.outcomes import differences, outcome
 from tests.json_files import read_json
-from tests.refusals import one_line
 from tests.support.in_this_process import Here
+from tests.support.refusals import one_line
 from tllib_ancon.cli.commands import COMMANDS
 from tllib_ancon.cli.main import main, parser_of
 from tllib_ancon.laboratory.engine import LOG, EngineConfig, finished, make_all

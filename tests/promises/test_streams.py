@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from tests.networks import normalised
-from tests.refusals import one_line
 from tests.support.falls import CLASSES, striped_source_model, stripes
+from tests.support.refusals import one_line
 from tllib_ancon import online
 
 METHODS = ("tent", "adabn", "eta", "roid", "stream-auto")

@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 
 from tests.conftest import REFUSED
-from tests.refusals import refused
+from tests.support.refusals import refused
 from tllib_ancon.config.adapt import Criterion
 from tllib_ancon.measures import selection
 from tllib_ancon.measures.selection import CRITERIA, best_epoch, better_than_start, selected_epoch

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.refusals import refused
 from tests.selection.naive import ORACLES
+from tests.support.refusals import refused
 from tllib_ancon.measures.evaluation import summarize
 from tllib_ancon.measures.selection import CRITERIA, corr_c, infomax, mean_entropy, score_all
 

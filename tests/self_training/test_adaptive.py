@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import REFUSED
-from tests.refusals import one_line, refused
 from tests.self_training.naive import NaiveAnCon
+from tests.support.refusals import one_line, refused
 from tllib_ancon import methods
 from tllib_ancon.self_training import AdaptiveSmoothing, estimate_class_prior
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from tests.refusals import one_line
 from tests.self_training.naive import dot, softmax
+from tests.support.refusals import one_line
 from tllib_ancon import methods
 from tllib_ancon.self_training import (
     EarlyLearningRegularization,

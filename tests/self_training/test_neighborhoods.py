@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from tests.refusals import one_line
 from tests.self_training.naive import dot, softmax
 from tests.self_training.neighborhoods import MIXINGS, D, K, N, NaiveMemory, losses, mixed, random_visits
+from tests.support.refusals import one_line
 from tllib_ancon.self_training import AttractingDispersing, NeighborhoodReciprocity, neighbors
 from tllib_ancon.self_training.neighbors import nearest, nearest_two_fold
 

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from tests.conftest import REFUSED
-from tests.refusals import one_line, refused
 from tests.self_training.neighborhoods import D, K, N, losses, random_visits
+from tests.support.refusals import one_line, refused
 from tllib_ancon import self_training
 from tllib_ancon.self_training import (
     AdaptiveSmoothing,

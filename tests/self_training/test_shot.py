@@ -2,8 +2,8 @@
 
 import torch
 
-from tests.refusals import refused
 from tests.self_training.naive import argmax, dot, softmax, unit
+from tests.support.refusals import refused
 from tllib_ancon.self_training import CentroidPseudoLabels
 
 N = 60

@@ -9,7 +9,7 @@ import textwrap
 import pytest
 
 from tests.layouts import write_classes, write_list
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tllib_ancon.cli.main import main
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.toolkit import compat

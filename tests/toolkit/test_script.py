@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REFUSED
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tests.toolkit.conftest import requires_tllib
 from tllib_ancon.toolkit import script
 from tllib_ancon.toolkit.script import ScriptRun, run_script

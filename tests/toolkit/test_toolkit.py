@@ -6,7 +6,7 @@ from importlib import import_module
 
 import pytest
 
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tllib_ancon.data.layouts.tllib import TABLES
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.toolkit import toolkit as toolkits

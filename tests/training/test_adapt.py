@@ -10,7 +10,7 @@ import tllib_ancon
 from tests.conftest import REFUSED
 from tests.end_to_end.killable import differences
 from tests.networks import HALVES, SIDE, Net, state_of
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tllib_ancon.cli.main import main
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.runtime.errors import UserError

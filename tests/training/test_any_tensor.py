@@ -12,7 +12,7 @@ import tllib_ancon
 from tests.first_contact.test_every_model import Masked, Tokens
 from tests.json_files import read_json
 from tests.networks import QUICK, fit
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tllib_ancon.cli.main import main
 
 LONGER = {**QUICK, "epochs": 3, "batch_size": 64}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tests.end_to_end.killable import differences
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.training.checkpointing import (
     SEAL,

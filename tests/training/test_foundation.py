@@ -10,7 +10,7 @@ import tllib_ancon
 from tests.domains_on_disk import write_domain
 from tests.end_to_end.killable import differences
 from tests.networks import TINY, TRANSFORMERS, VIT, transformer
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tllib_ancon.models import CosineHead
 from tllib_ancon.models.preprocessing import preprocessing_of
 

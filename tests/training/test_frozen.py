@@ -10,7 +10,7 @@ from torch.utils.data import TensorDataset
 
 import tllib_ancon
 from tests.networks import transformer as any_transformer
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tests.training.small import adapt, network
 
 IMAGES = torch.randn(8, 3, 16, 16, generator=torch.Generator().manual_seed(0))

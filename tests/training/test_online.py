@@ -10,7 +10,7 @@ from torch import nn
 import tllib_ancon
 from tests.end_to_end.killable import differences
 from tests.networks import fit
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tllib_ancon.self_training import streams
 
 METHODS = ("tent", "adabn", "eta", "roid", "stream-auto")

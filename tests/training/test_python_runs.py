@@ -14,7 +14,7 @@ from torchvision import models
 import tllib_ancon
 from tests.end_to_end.killable import differences
 from tests.networks import HALVES, transformer
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tllib_ancon.cli.main import main
 
 IMAGES = 24

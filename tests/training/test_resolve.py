@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.pretrain import PretrainConfig

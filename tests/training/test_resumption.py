@@ -3,8 +3,8 @@
 import pytest
 
 from tests.end_to_end.killable import differences
-from tests.refusals import one_line
 from tests.support.falls import collapsing
+from tests.support.refusals import one_line
 from tests.training import small
 from tests.training.test_teacher import Colours
 from tests.training.test_teacher import adapt as adapt_with

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.json_files import read_json_lines
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training import files
 from tllib_ancon.training.run import BEST, LATEST, STATE, RunDirectory

@@ -10,7 +10,7 @@ from torch import nn
 import tllib_ancon
 from tests.conftest import REFUSED
 from tests.end_to_end.killable import differences
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tests.training.small import adapt, network
 from tests.training.test_frozen import transformer
 from tllib_ancon.config.pretrain import PretrainConfig

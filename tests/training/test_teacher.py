@@ -12,8 +12,8 @@ import tllib_ancon
 from tests.domains_on_disk import adapt_arguments, small_arguments
 from tests.end_to_end.killable import differences
 from tests.networks import normalised
-from tests.refusals import one_line
 from tests.self_training.neighborhoods import few_neighbors
+from tests.support.refusals import one_line
 from tllib_ancon import methods
 from tllib_ancon.cli.main import main
 from tllib_ancon.data.transforms import Preprocessing
@@ -134,7 +134,7 @@ def test_a_teacher_of_a_method_without_labels_is_an_error(method):
     ("teacher", "line"),
     [
         (Colours((2, 0, 1), ["BLUE", "RED", "GREEN"]), ""),
-        (Colours(), "their 3 classes are taken to be in the same order"),
+        (Colours(), "those of the teacher are taken to be in the order"),
     ],
 )
 def test_classes_are_matched_by_name_or_by_order_and_a_line_says_so(teacher, line, capsys):

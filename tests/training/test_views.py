@@ -7,8 +7,8 @@ from torch import nn
 
 import tllib_ancon
 from tests.networks import HALVES
-from tests.refusals import one_line
 from tests.self_training.neighborhoods import few_neighbors
+from tests.support.refusals import one_line
 from tllib_ancon import methods
 from tllib_ancon.training.rate import fitted_rate
 

@@ -15,15 +15,16 @@ from tllib_ancon.certificate.session import Comparison, Session
 from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.answers import COLUMNS, Answer, opaque, read_answers
-from tllib_ancon.data.domain import Domain, checked_classes, numbered
+from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.images import jpeg
-from tllib_ancon.data.labels import counted_from_one
+from tllib_ancon.data.labels import checked_labels
 from tllib_ancon.data.lists import read_image_list
 from tllib_ancon.data.open import as_domain
 from tllib_ancon.data.pixels import Decoding
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.measures.disagreement import Side
 from tllib_ancon.models.class_names import class_names_of
+from tllib_ancon.opening.classes import note_on_first_label
 from tllib_ancon.runtime.errors import BadSetting, UserError, named
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import csv_text, say
@@ -137,9 +138,9 @@ def certify(  # noqa: PLR0913
     session = Session(comparison, delta, margin, seed, log, side)
     session.image = target.image
     answers = answers_of_labels(labels, comparison)
-    line = counted_from_one(np.array(list(answers.values())), len(comparison.classes))
-    if line is not None:
-        Progress(bool(settings.get("quiet"))).line(line)
+    note = note_on_first_label(np.array(list(answers.values())), len(comparison.classes))
+    if note is not None:
+        Progress(bool(settings.get("quiet"))).line(str(note))
     session.answer_all(answers)
     return session
 
@@ -183,9 +184,8 @@ def answers_of_labels(labels: npt.ArrayLike | None, comparison: Comparison) -> d
     """Position of an image -> its label, of labels (N,) with -1 where none is known."""
     if labels is None:
         return {}
-    names = comparison.classes
-    checked_labels = checked_classes(named("labels"), labels, len(comparison), len(names), unknown=True, names=names)
-    return {position: label for position, label in enumerate(checked_labels.tolist()) if label >= 0}
+    labels_or_none = checked_labels(named("labels"), labels, len(comparison), len(comparison.classes), unknown=True)
+    return {position: label for position, label in enumerate(labels_or_none.tolist()) if label >= 0}
 
 
 def _answers_of(config: CertifyConfig, pair: ModelPair, comparison: Comparison) -> dict[int, Answer]:

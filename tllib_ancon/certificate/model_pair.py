@@ -20,17 +20,17 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.layouts.hugging_face import HUGGING_FACE
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.loading import IMAGENET
+from tllib_ancon.opening.classes import ClassMap
 from tllib_ancon.runtime.errors import BadImages, UserError, named
 from tllib_ancon.runtime.types import Record
 from tllib_ancon.training import inputs
 from tllib_ancon.training.checkpointing import read_arrays, write_arrays, write_weights
 from tllib_ancon.training.files import sha256
 from tllib_ancon.training.image_transforms import PREPARING, READING
-from tllib_ancon.training.model_classes import with_classes
 from tllib_ancon.training.not_finite import predicted_classes, require_predictions
 from tllib_ancon.training.predict import AUGMENTING, Predictor
 from tllib_ancon.training.run import BEST, CERTIFICATE, CERTIFIED, CONFIG, SOURCE, RunDirectory
-from tllib_ancon.training.source import Source, open_checkpoint
+from tllib_ancon.training.source import open_checkpoint
 
 OVERRIDING = ("root", "batch_size", "workers", "threads", "quiet")
 """Settings that stand for those of the run."""
@@ -93,7 +93,8 @@ class ModelPair:
         if self._passed_images is not None:
             return self._passed_images
         target = inputs.open_by_settings(self.settings, self.settings.target, classes=self.start.classes)
-        return with_classes(target, len(self.recorded["inputs"]["classes"]), Source())
+        classes = self.recorded["inputs"]["classes"]
+        return ClassMap(len(classes), classes).label(target).domain
 
     @cached_property
     def names(self) -> list[str]:

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from tllib_ancon.certificate.answer_log import AnswerLog
 from tllib_ancon.certificate.stopping import labels_to_verdict
 from tllib_ancon.data.answers import ANOTHER, CANNOT_TELL, Answer
-from tllib_ancon.data.domain import checked_classes
 from tllib_ancon.data.images import load_image
+from tllib_ancon.data.labels import checked_labels
 from tllib_ancon.measures.disagreement import DisagreementTest, Side, Verdict
 from tllib_ancon.runtime.errors import UserError, named
 from tllib_ancon.runtime.text import Shown, showable
@@ -46,8 +46,8 @@ class Comparison:
     def __init__(self, start: npt.ArrayLike, adapted: npt.ArrayLike, names: Sequence[str], classes: Sequence[str]):
         self.names = names
         self.classes = [showable(name) for name in classes]
-        self.start = checked_classes("the source model's predictions", start, len(names), len(classes))
-        self.adapted = checked_classes("the adapted model's predictions", adapted, len(names), len(classes))
+        self.start = checked_labels("the source model's predictions", start, len(names), len(classes))
+        self.adapted = checked_labels("the adapted model's predictions", adapted, len(names), len(classes))
         self.disagreements: Classes = np.flatnonzero(self.start != self.adapted)
         if not len(self.disagreements):
             raise UserError(

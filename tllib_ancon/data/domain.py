@@ -16,9 +16,8 @@ from PIL import Image
 
 from tllib_ancon.data.batches import Batch
 from tllib_ancon.data.images import Bytes, Files, Images, Positions
-from tllib_ancon.data.labels import Labels, as_numbers
+from tllib_ancon.data.labels import Labels, checked_labels
 from tllib_ancon.data.pixels import Decoding, PixelValues
-from tllib_ancon.data.tensors import on_cpu
 from tllib_ancon.runtime.errors import BadImages, UserError, named
 
 PURITY = 0.9
@@ -56,7 +55,7 @@ class Domain:
         if self.positions is None:
             object.__setattr__(self, "positions", np.arange(len(self.images)))
         if self.labels is not None:
-            labels = checked_classes(f"domain {self.name}: labels", self.labels, len(self), len(self.classes))
+            labels = checked_labels(f"domain {self.name}: labels", self.labels, len(self), len(self.classes))
             object.__setattr__(self, "labels", labels)
 
     @classmethod
@@ -142,32 +141,6 @@ class Domain:
         for key, label in zip(self.images.keys(self.positions), labels, strict=True):
             digest.update(b"%s %d\n" % (key, label))
         return digest.hexdigest()
-
-
-def checked_classes(
-    title: str,
-    labels: ArrayLike,
-    count: int,
-    num_classes: int,
-    unknown: bool = False,
-    names: Sequence[str] = (),
-) -> Labels:
-    """These classes of ``count`` images; a negative one counts as ``unknown`` or is an error."""
-    classes = as_numbers(title, on_cpu(labels), names)
-    expected = f"expected for each of {count:,} images a class from 0 to {num_classes - 1}"
-    if unknown:
-        expected += ", or -1"
-    if classes.shape != (count,) or classes.dtype.kind not in "iu":
-        raise BadImages(f"{title} are {classes.dtype} of shape {classes.shape}", expected)
-    too_small = not unknown and bool((classes < 0).any())
-    if too_small or (classes >= num_classes).any():
-        hint = ""
-        if classes.min() == 1 and classes.max() == num_classes:
-            hint = "; if they count from 1, subtract 1"
-        elif classes.min() < 0:
-            hint = "; leave out the images whose label is unknown, or pass no labels"
-        raise BadImages(f"{title} range from {classes.min()} to {classes.max()}", f"{expected}{hint}")
-    return classes.astype(np.int64)
 
 
 def numbered(num_classes: int) -> list[str]:

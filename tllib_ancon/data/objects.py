@@ -8,9 +8,8 @@ from numpy.typing import ArrayLike
 
 from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.images import Items
-from tllib_ancon.data.labels import as_numbers
+from tllib_ancon.data.labels import checked_labels
 from tllib_ancon.data.tensors import on_cpu, rows_of
-from tllib_ancon.runtime.errors import BadImages
 
 
 def domain_of_object(data: Any, name: str, classes: Sequence[str] | None = None) -> Domain:
@@ -20,16 +19,7 @@ def domain_of_object(data: Any, name: str, classes: Sequence[str] | None = None)
     return Domain(name, images, list(classes or ()))
 
 
-def with_labels(domain: Domain, labels: ArrayLike, classes: Sequence[str] | None = None) -> Domain:
-    """The domain with these labels. Classes without names are named by numbers."""
-    title = f"domain {domain.name}: labels"
-    names = list(classes or domain.classes)
-    numbers = as_numbers(title, on_cpu(labels), names)
-    if not names:
-        if numbers.dtype.kind not in "iu":
-            raise BadImages(
-                f"{title} are {numbers.dtype} of shape {numbers.shape}",
-                f"pass a whole number from 0 for each of {len(domain):,} images",
-            )
-        names = numbered(int(numbers.max(initial=0)) + 1)
-    return replace(domain, classes=names, labels=numbers)
+def with_labels(domain: Domain, labels: ArrayLike) -> Domain:
+    """The domain with these labels, which are numbers of a model's outputs."""
+    numbers = checked_labels(f"domain {domain.name}: labels", labels, len(domain))
+    return replace(domain, classes=numbered(int(numbers.max(initial=0)) + 1), labels=numbers)

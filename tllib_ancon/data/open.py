@@ -100,9 +100,9 @@ def as_domain(
     if labels is False:
         return domain.without_labels()
     if labels is not None and labels is not True:
-        return with_labels(domain, labels, classes)
+        return with_labels(domain, labels)
     if labels_beside is not None:
-        return with_labels(domain, labels_beside, classes)
+        return with_labels(domain, labels_beside)
     return domain
 
 

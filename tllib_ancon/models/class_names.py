@@ -29,8 +29,9 @@ def class_names_of(network: nn.Module, num_classes: int) -> list[str] | None:
         names = _names_in(getattr(config, "id2label", None), num_classes)
         if names is not None and are_placeholders(names):
             names = None
+        timm_metadata = getattr(module, "pretrained_cfg", None) or {}
         if names is None:
-            names = _names_in(_timm_metadata(module).get("label_names"), num_classes)
+            names = _names_in(timm_metadata.get("label_names"), num_classes)
         if names is None:
             names = _names_among(vars(module), num_classes)
         if names is not None:
@@ -54,56 +55,20 @@ def names_of_checkpoint(path: str | Path, num_classes: int) -> list[str] | None:
     return None
 
 
-def aliases_of(network: nn.Module, num_classes: int, names: Sequence[str] | None) -> list[list[str]]:
-    """Every name that each of the K classes may have; empty lists if nothing is known. These are its name, the parts of
-    one with commas, and timm's descriptions. A model with a thousand classes also has ImageNet's names."""
-    vocabularies = []
-    if names is not None:
-        vocabularies.append([*names])
-    for module in network.modules():
-        vocabularies.append(_timm_descriptions(module, num_classes))
-    if num_classes == IMAGENET_CLASSES and (names is None or "tench" in names[0].lower()):
-        vocabularies += _imagenet()
-    aliases: list[list[str]] = [[] for _ in range(num_classes)]
-    for vocabulary in vocabularies:
-        for label, name in enumerate(vocabulary[:num_classes]):
-            aliases[label].append(name)
-            if "," in name:
-                aliases[label] += [part.strip() for part in name.split(",")]
-    return aliases
+def imagenet_names(num_classes: int, names: Sequence[str] | None) -> list[list[str]]:
+    """Lists of ImageNet's names for a model with its thousand classes; none for any other model."""
+    if num_classes != IMAGENET_CLASSES or (names is not None and "tench" not in names[0].lower()):
+        return []
+    from timm.data.imagenet_info import ImageNetInfo  # timm starts slowly
+    from torchvision.models import ResNet18_Weights
 
-
-def orders_naturally(network: nn.Module) -> bool | None:
-    """Whether class folders are in the order of their numbers, as timm's, or of their characters, as torchvision's and
-    TLLib's; None of a network of another library."""
-    python_modules = {type(module).__module__ for module in network.modules()}
-    if any(name.partition(".")[0] == "timm" for name in python_modules):
-        return True
-    if any(name.startswith(("torchvision.models.", "tllib.")) for name in python_modules):
-        return False
-    return None
+    imagenet: Any = ImageNetInfo("imagenet-1k")
+    return [imagenet.label_names(), imagenet.label_descriptions(), ResNet18_Weights.DEFAULT.meta["categories"]]
 
 
 def are_placeholders(names: Sequence[str]) -> bool:
     """Whether transformers made the names up, for classes without names."""
     return all(name == f"LABEL_{label}" for label, name in enumerate(names))
-
-
-def _timm_metadata(module: nn.Module) -> Options:
-    return getattr(module, "pretrained_cfg", None) or {}
-
-
-def _timm_descriptions(module: nn.Module, num_classes: int) -> list[str]:
-    """timm's descriptions of the K classes in the order of the labels, by label or by the label's name; else none."""
-    metadata = _timm_metadata(module)
-    descriptions = metadata.get("label_descriptions")
-    by_label = _names_in(descriptions, num_classes)
-    if by_label is not None:
-        return by_label
-    names = _names_in(metadata.get("label_names"), num_classes)
-    if names is None or not isinstance(descriptions, Mapping):
-        return []
-    return [str(descriptions.get(name, name)) for name in names]
 
 
 def _names_among(entries: Options, num_classes: int) -> list[str] | None:
@@ -120,11 +85,3 @@ def _names_in(names: Any, num_classes: int) -> list[str] | None:
     if listed is None or len(listed) != num_classes:
         return None
     return listed
-
-
-def _imagenet() -> list[list[str]]:
-    from timm.data.imagenet_info import ImageNetInfo  # timm starts slowly
-    from torchvision.models import ResNet18_Weights
-
-    imagenet: Any = ImageNetInfo("imagenet-1k")
-    return [imagenet.label_names(), imagenet.label_descriptions(), ResNet18_Weights.DEFAULT.meta["categories"]]

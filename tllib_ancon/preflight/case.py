@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -11,18 +10,19 @@ from torch import nn
 
 from tllib_ancon.config.check import CheckConfig
 from tllib_ancon.data.batches import Batch, are_images, to_device
-from tllib_ancon.data.domain import Domain, numbered
+from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import spread
 from tllib_ancon.data.pixels import PixelValues
 from tllib_ancon.models.calling import called
 from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.models.outputs import OtherOutput
+from tllib_ancon.opening.classes import ClassMap
 from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.notes import Note
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.image_transforms import TransformRule, Transforms
 from tllib_ancon.training.inputs import PreparedImages
 from tllib_ancon.training.mirroring import MirrorDisagreement, mirror_disagreement
-from tllib_ancon.training.model_classes import ModelClasses, in_the_models_order
 from tllib_ancon.training.plan import head_learns
 from tllib_ancon.training.probing import probe_of
 from tllib_ancon.training.resolve import ASSUMED_NORMALISATION
@@ -50,7 +50,8 @@ class Case:
         output: what the network returns for ``probe``
         target: all images
         labelled: whether the images have labels
-        folder_lines: what is assumed about class folders
+        classes: classes of the classifier
+        class_notes: what was decided about labels
         user_transforms: transforms or processor of the user
         mirrors: how often a mirror changes the predicted class; None if the inputs are no images
     """
@@ -65,7 +66,8 @@ class Case:
     output: Any
     target: Domain
     labelled: bool
-    folder_lines: list[str]
+    classes: ClassMap | None
+    class_notes: list[Note]
     user_transforms: TransformRule
     mirrors: MirrorDisagreement | None
 
@@ -105,22 +107,14 @@ class Case:
         """What the files of some images hold, before they are decoded."""
         return self.target.pixel_values()
 
-    @cached_property
-    def classes(self) -> ModelClasses | None:
-        """The classes of the classifier."""
-        if self.classifier is None:
-            return None
-        return ModelClasses.of(self.network, self.classifier.num_classes, self.source)
-
     @property
     def class_names(self) -> list[str]:
         """Names of the model's classes, else of the images', else numbers."""
         if self.classes is None:
             return []
-        names = self.classes.usable_names or list(self.target.classes)
-        if len(names) == self.classes.num_classes:
-            return names
-        return numbered(self.classes.num_classes)
+        if not self.classes.are_named and len(self.target.classes) == self.classes.num_classes:
+            return list(self.target.classes)
+        return self.classes.distinct_names
 
 
 def open_case(
@@ -137,14 +131,18 @@ def open_case(
     probe = to_device(probe_of(prepared.domain, prepared.transforms.evaluation), devices.device())
     output = called(network, probe)
     classifier, output_error = _classifier_of(network, head, probe)
-    folder_lines: list[str] = []
+    class_notes: list[Note] = []
     ordered = domain
+    class_map = None
     mirrors = None
     if classifier is not None:
         if head_learns(config, requested, classifier):
             prepared = replace(prepared, config=config.replace(adapted="all"))
-        with suppress(UserError):  # the fact about classes describes the contradiction
-            ordered = in_the_models_order(domain, network, classifier.num_classes, source, folder_lines.append)
+        class_map = source.classes_of(network, classifier.num_classes)
+        try:
+            ordered, class_notes = class_map.label(domain, source.recorded_folders)
+        except UserError as error:  # check shows it beside the other facts
+            class_notes = [Note("other-classes", error.what, error.setting, error.action, "warning")]
     if classifier is not None and are_images(probe):
         mirrors = mirror_disagreement(config, classifier, prepared.domain, prepared.transforms.evaluation)
         if mirrors.changes_class and prepared.mirrors_by_default(requested):
@@ -160,7 +158,8 @@ def open_case(
         output=output,
         target=replace(prepared.domain.without_labels(), classes=ordered.classes),
         labelled=ordered.labels is not None,
-        folder_lines=folder_lines,
+        classes=class_map,
+        class_notes=class_notes,
         user_transforms=user_transforms,
         mirrors=mirrors,
     )

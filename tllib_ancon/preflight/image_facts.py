@@ -57,7 +57,7 @@ def classes(case: Case) -> Fact:
     if case.classes is None:
         return Fact("not known: the model returns no logits", settings=settings, mark=LOOK)
     number = case.classes.num_classes
-    model_names = list(case.source.classes or case.classes.usable_names)
+    model_names = case.classes.distinct_names if case.classes.are_named else []
     image_names = _names_of_labels(case)
     values = {"number": number, "model": model_names, "images": image_names}
     parts = [counted(number, "class", "classes")]
@@ -67,18 +67,14 @@ def classes(case: Case) -> Fact:
         parts.append("the model has no names for them")
     if image_names:
         parts.append(f"those of the images in order: {_first_names(image_names)}")
-    mark = FINE
-    mismatch = _class_mismatch(number, model_names, image_names)
-    if mismatch:
-        parts.append(mismatch)
-        mark = WRONG
-    elif case.folder_lines:
-        parts += case.folder_lines
-        mark = LOOK
-    elif image_names and not model_names:
+    parts += map(str, case.class_notes)
+    if any(note.code == "other-classes" for note in case.class_notes):
+        return Fact("; ".join(parts), values, settings, WRONG)
+    if image_names and not model_names:
         parts.append("compare the order with the model's training")
-        mark = LOOK
-    return Fact("; ".join(parts), values, settings, mark)
+    if case.class_notes or (image_names and not model_names):
+        return Fact("; ".join(parts), values, settings, LOOK)
+    return Fact("; ".join(parts), values, settings)
 
 
 def _names_of_labels(case: Case) -> list[str]:
@@ -87,23 +83,6 @@ def _names_of_labels(case: Case) -> list[str]:
     if not case.labelled or names == numbered(len(names)):
         return []
     return names
-
-
-def _class_mismatch(number: int, model_names: Sequence[str], image_names: Sequence[str]) -> str:
-    """How classes contradict each other; empty if they do not."""
-    if model_names and len(model_names) != number:
-        return f"{len(model_names)} names for {number} outputs"
-    if not image_names:
-        return ""
-    if len(image_names) != number:
-        return f"the images have {counted(len(image_names), 'class', 'classes')}"
-    if not set(image_names) & set(model_names):
-        return ""
-    differing = [label for label, name in enumerate(model_names) if name != image_names[label]]
-    if not differing:
-        return ""
-    label = differing[0]
-    return f"class {label} is {model_names[label]} of the model and {image_names[label]} of the images"
 
 
 def pixels(case: Case) -> Fact:

@@ -10,7 +10,6 @@ from weakref import WeakValueDictionary
 from torchvision.datasets import VisionDataset
 from torchvision.datasets.folder import default_loader
 
-from tllib_ancon.data.class_folders import labels_by_name
 from tllib_ancon.data.folders import Tree
 from tllib_ancon.data.layouts import layout_of
 from tllib_ancon.data.layouts.image_folder import require_known_folders, require_same_folders
@@ -198,7 +197,7 @@ def _opened_too_early(dataset: Any) -> UserError:
 
 def _set_samples(dataset: Any, images: _LabelledImages, classes: list[str]) -> None:
     """Label each image by the name of its class among ``classes``; other names have the last label."""
-    labels = labels_by_name(images.classes, [[name] for name in classes])
+    labels = {name: label for label, name in enumerate(classes)}
     label_of = [labels.get(name, len(classes) - 1) for name in images.classes]
     dataset.targets = [label_of[label] for label in images.labels]
     dataset.samples = list(zip(images.paths, dataset.targets, strict=True))

@@ -22,7 +22,6 @@ from tllib_ancon.runtime.errors import UserError, named
 from tllib_ancon.runtime.text import Shown, showable
 from tllib_ancon.runtime.types import Metrics
 from tllib_ancon.training import devices, inputs
-from tllib_ancon.training.model_classes import in_the_models_order, note_on_labels
 from tllib_ancon.training.not_finite import predicted_classes, require_predictions
 from tllib_ancon.training.predict import Predictor
 from tllib_ancon.training.progress import Progress
@@ -120,8 +119,7 @@ def evaluate(
         opened = predictor.open_labelled(images, labels)
         outputs = predictor.logits(opened)
         require_predictions(predicted_classes(outputs), opened)
-        domain = in_the_models_order(opened, predictor.network, outputs.shape[1], predictor.source, progress.line)
-        note_on_labels(domain, progress)
+        domain = labelled_images(predictor, opened, outputs.shape[1])
         logits = torch.from_numpy(outputs)
         scores: Metrics = {"images": len(domain), **selection.score_all(logits.softmax(1))}
         if domain.labels is not None:
@@ -136,20 +134,27 @@ def evaluate(
         return Evaluation(scores, domain.classes)
 
 
+def labelled_images(predictor: Predictor, images: Domain, num_classes: int) -> Domain:
+    """The images with their labels in the order of the model's classes."""
+    source = predictor.source
+    classes = source.classes_of(predictor.network, num_classes)
+    labelled, notes = classes.label(images, source.recorded_folders)
+    Progress(predictor.config.quiet).lines(map(str, notes))
+    return labelled
+
+
 def source_accuracy(predictor: Predictor, source: Any) -> dict[str, float]:
     """Accuracy in % on labelled images of the source ``after`` adaptation and, of the run's source model, ``before``. A
     path is a folder of class folders or a file of arrays; with ``data`` in the settings it is a domain of that dataset.
     Other sources are images and labels in one object, as for :func:`tllib_ancon.adapt`."""
-    progress = Progress(predictor.config.quiet)
     opened = _open_source_domain(predictor, source)
     outputs = predictor.logits(opened)
-    domain = in_the_models_order(opened, predictor.network, outputs.shape[1], predictor.source, progress.line)
+    domain = labelled_images(predictor, opened, outputs.shape[1])
     if domain.labels is None:
         raise UserError(
             f"the source {domain.name} has no labels, and its accuracy needs them",
             "pass a folder of class folders, or images and labels in a pair of arrays",
         )
-    note_on_labels(domain, progress)
     accuracy = {}
     source_model = _source_model_of_the_run(predictor)
     if source_model is not None:

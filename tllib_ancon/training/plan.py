@@ -21,7 +21,6 @@ from tllib_ancon.training.files import sha256
 from tllib_ancon.training.image_transforms import TransformRule, Transforms
 from tllib_ancon.training.inputs import PreparedImages, prepare
 from tllib_ancon.training.mirroring import decide_mirrors
-from tllib_ancon.training.model_classes import in_the_models_order, note_on_labels
 from tllib_ancon.training.probing import OTHER_SIZE, probe_of
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run_record import images_record, network_record, sha256_of_tensors
@@ -105,12 +104,13 @@ def make_plan(
         prepared = decide_mirrors(prepared, model)
     transforms = prepared.transforms
     model.preprocessing = transforms.preprocessing
-    target = in_the_models_order(prepared.domain, network, model.num_classes, source, progress.line)
+    classes = source.classes_of(network, model.num_classes)
+    target, notes = classes.label(prepared.domain, source.recorded_folders)
+    progress.lines(map(str, notes))
     config = prepared.config
     if head_learns(config, requested, model):
         progress.line(f"the head has all parameters of the model; it learns ({named('adapted', 'all')})")
         config = config.replace(adapted="all")
-    note_on_labels(target, progress)
     progress.lines(model.reader.notes)
     _warn_about(target, transforms, progress)
     plan = Plan(config, requested, source, model, target, transforms, progress, {}, head, probe)

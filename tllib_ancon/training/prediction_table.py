@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from tllib_ancon.config.predict import STANDARD_OUTPUT, PredictionsConfig
-from tllib_ancon.data.domain import numbered
 from tllib_ancon.data.labels import Labels
 from tllib_ancon.data.loading import UnlabelledImages
 from tllib_ancon.runtime import processes
@@ -21,7 +20,6 @@ from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import counted, csv_text, showable
 from tllib_ancon.training import devices
 from tllib_ancon.training.files import new_file, write_bytes, write_whole
-from tllib_ancon.training.model_classes import ModelClasses
 from tllib_ancon.training.predict import Predictor
 
 TEXTS = ("path", "class", "error")
@@ -54,7 +52,7 @@ def write_prediction_table(config: PredictionsConfig) -> dict[str, int]:
         paths = domain.positions if domain.paths is None else domain.paths
         table = _Table(
             paths=[str(path) for path in paths],
-            classes=_class_names(predictor, probabilities.shape[1]),
+            classes=predictor.source.classes_of(predictor.network, probabilities.shape[1]).distinct_names,
             probabilities=probabilities,
             errors=images.errors(probabilities),
         )
@@ -65,11 +63,6 @@ def write_prediction_table(config: PredictionsConfig) -> dict[str, int]:
             )
         _write(table, out, config.probabilities)
         return {"rows": len(domain), "errors": len(domain) - table.errors.count("")}
-
-
-def _class_names(predictor: Predictor, num_classes: int) -> Sequence[str]:
-    names = ModelClasses.of(predictor.network, num_classes, predictor.source).usable_names
-    return names or numbered(num_classes)
 
 
 @dataclass(frozen=True)

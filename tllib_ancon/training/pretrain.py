@@ -16,6 +16,7 @@ from tllib_ancon.models.bottleneck import create_pool_layer, shot_classifier
 from tllib_ancon.models.calling import called
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.networks import create_backbone, parse_options
+from tllib_ancon.opening.classes import MOST_LISTED, ClassMap
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import BadSetting, UserError, named
 from tllib_ancon.runtime.text import first_few
@@ -27,7 +28,6 @@ from tllib_ancon.training.epoch_scores import scores_by_labels
 from tllib_ancon.training.facts import facts_of
 from tllib_ancon.training.image_transforms import UNDECIDED
 from tllib_ancon.training.loop import Step, TrainingLoop
-from tllib_ancon.training.model_classes import MOST_LISTED
 from tllib_ancon.training.probing import OTHER_SIZE, probe_of
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import resolve
@@ -68,7 +68,8 @@ def pretrain(config: PretrainConfig) -> Record:
         toolkit = None
         if config.method != "erm":
             toolkit = find()
-            domains.append(inputs.open_by_settings(config, config.target, classes=domains[0].classes))
+            target = inputs.open_by_settings(config, config.target, classes=domains[0].classes)
+            domains.append(ClassMap(domains[0].num_classes, domains[0].classes).label(target).domain)
         for domain in domains:
             run.refuse_images(domain)
         classes = domains[0].classes

@@ -13,20 +13,20 @@ from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.batches import Batch, are_images, shape_text, to_device
-from tllib_ancon.data.class_folders import labels_by_name
 from tllib_ancon.data.domain import numbered
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.models.calling import evaluating
 from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.models.foundation import load_named
 from tllib_ancon.models.requirements import require_network
+from tllib_ancon.opening.classes import ClassMap
 from tllib_ancon.runtime.errors import BadModel, BadSetting, UserError, named, one_line
+from tllib_ancon.runtime.text import first_few
 from tllib_ancon.runtime.types import Show
 from tllib_ancon.training import devices
 from tllib_ancon.training.facts import facts_of
 from tllib_ancon.training.image_transforms import UNDECIDED, TransformRule, Transforms, preprocessing_by
 from tllib_ancon.training.inputs import PreparedImages, prepare
-from tllib_ancon.training.model_classes import ModelClasses
 from tllib_ancon.training.plan import Plan
 from tllib_ancon.training.probing import probe_of
 from tllib_ancon.training.resolve import USUAL_BATCH, resolve
@@ -75,10 +75,11 @@ def with_teacher(plan: Plan, passed_teacher: Any = None) -> Plan:
         teacher = config.teacher
     if teacher is None:
         return plan
-    of_model = ModelClasses.of(plan.model, plan.model.num_classes, plan.source)
-    classes = of_model.usable_names or plan.target.classes
+    classes = plan.source.classes_of(plan.model, plan.model.num_classes)
+    if not classes.are_named:
+        classes = ClassMap(classes.num_classes, plan.target.classes)
     with _naming_the_teacher():
-        source = _open(teacher, config, classes)
+        source = _open(teacher, config, classes.distinct_names)
         network = source.load(PredictConfig(quiet=config.quiet))
     _refuse_the_model_itself(network, plan.model)
     recorded_inputs = {**plan.record["inputs"], "teacher_sha256": sha256_of_tensors(network.state_dict())}
@@ -86,7 +87,7 @@ def with_teacher(plan: Plan, passed_teacher: Any = None) -> Plan:
     transform = prepared.transforms.evaluation
     probe = probe_of(prepared.domain, transform)
     model, logits = _tried(network, probe)
-    columns = _columns(ModelClasses.of(network, logits.shape[1], source), classes, plan.progress.line)
+    columns = _columns(source.classes_of(network, logits.shape[1]), classes, plan.progress.line)
     opened = OpenTeacher(
         source.checkpoint,
         model.to(devices.device()),
@@ -170,27 +171,20 @@ def _tried(network: nn.Module, probe: Batch) -> tuple[Classifier, Tensor]:
     return model, logits
 
 
-def _columns(teacher: ModelClasses, classes: Sequence[str], show: Show) -> list[int]:
-    """For each class of the model the class of the teacher with this name, or with this number."""
-    num_classes = len(classes)
-    labels = labels_by_name(classes, teacher.aliases)
-    if len({*labels.values()}) == num_classes:
-        return [labels[name] for name in classes]
-    if teacher.num_classes != num_classes:
-        raise UserError(
-            f"the {named('teacher')} has {teacher.num_classes} classes, the model {num_classes}, and not all of "
-            f"these have a "
-            "name that the teacher knows",
+def _columns(teacher: ClassMap, classes: ClassMap, show: Show) -> list[int]:
+    """For each class of the model the class of the teacher with this name; without names, with this number."""
+    if classes.are_named and teacher.are_named:
+        columns = teacher.match(classes.distinct_names)
+    elif classes.num_classes == teacher.num_classes:
+        columns = [*range(teacher.num_classes)]
+        show("names of classes are unknown: those of the teacher are taken to be in the order of the model's")
+    else:
+        columns = None
+    if columns is None:
+        raise BadModel(
+            f"the {named('teacher')} has {teacher.num_classes} classes ({first_few(teacher.distinct_names, 3)}), and "
+            f"not each of the model's {classes.num_classes} ({first_few(classes.distinct_names, 3)}) is one of them",
             "pass a teacher with the classes of the model",
+            setting="teacher",
         )
-    if labels:
-        missing = next(name for name in classes if name not in labels)
-        raise UserError(
-            f"the {named('teacher')} has other classes than the model: none is named {missing!r}",
-            "pass a teacher with the classes of the model",
-        )
-    show(
-        f"no class of the model has a name that the teacher knows: their {num_classes} classes are taken to be in the "
-        "same order"
-    )
-    return [*range(num_classes)]
+    return columns

@@ -25,6 +25,7 @@ from tllib_ancon.models.networks import parse_options
 from tllib_ancon.models.outputs import LogitsReader
 from tllib_ancon.models.recipes import OWN, build, imported
 from tllib_ancon.models.requirements import require_network
+from tllib_ancon.opening.classes import ClassMap
 from tllib_ancon.runtime.errors import BadSetting, UserError, named
 from tllib_ancon.runtime.text import say
 from tllib_ancon.runtime.types import Record, Show
@@ -60,9 +61,25 @@ class Source:
     names: list[str] | None = None
 
     @property
-    def classes(self) -> list[str] | None:
-        names: list[str] | None = self.names or self.recorded_settings.get("inputs", {}).get("classes")
+    def recorded_classes(self) -> list[str] | None:
+        """Names of the classes in the record of its run."""
+        names: list[str] | None = self.recorded_settings.get("inputs", {}).get("classes")
         return names
+
+    @property
+    def classes(self) -> list[str] | None:
+        """Names of the classes that the user or the run gives."""
+        return self.names or self.recorded_classes
+
+    @property
+    def recorded_folders(self) -> dict[str, int]:
+        """Class folder -> label of the images of its run."""
+        folders: dict[str, int] = self.recorded_settings.get("inputs", {}).get("class_folders", {})
+        return folders
+
+    def classes_of(self, network: nn.Module, num_classes: int) -> ClassMap:
+        """The K classes of its network."""
+        return ClassMap.of(network, num_classes, self.names, self.recorded_classes, self.checkpoint)
 
     @property
     def lacks_its_best_model(self) -> bool:
@@ -123,11 +140,10 @@ class Source:
 
     def _rebuilt(self, config: AdaptConfig | PredictConfig, show: Show) -> Classifier:
         settings = dict(resolve(config, facts_of(config, self))[0])
-        recorded_classes = self.recorded_settings.get("inputs", {}).get("classes", ())
         model = load(
             self.checkpoint,
             settings["arch"],
-            len(recorded_classes) or None,
+            len(self.recorded_classes or ()) or None,
             arch_options=parse_options(settings["arch_option"]),
             pool=not settings["no_pool"],
             scratch=config.scratch,

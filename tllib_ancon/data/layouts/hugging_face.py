@@ -211,15 +211,5 @@ def _labels(dataset: Any, column: str, classes: Sequence[str] | None, name: str)
     if values.dtype.kind not in "iu" or values.min() < 0:
         return classes or names or (), None
     if names is None:  # numbers alone: they count the classes
-        return classes or numbered(int(values.max()) + 1), values
-    label_names = [str(label_name) for label_name in names]
-    expected = list(classes or label_names)
-    strange = [label_name for label_name in label_names if label_name not in expected]
-    if strange:
-        raise BadImages(
-            f"{name} has other classes, {strange[0]!r} first: {', '.join(label_names)} instead of "
-            f"{', '.join(expected)}",
-            "name a split with the same classes",
-        )
-    positions = np.array([expected.index(label_name) for label_name in label_names])
-    return expected, positions[values]
+        return numbered(int(values.max()) + 1), values
+    return [str(label_name) for label_name in names], values

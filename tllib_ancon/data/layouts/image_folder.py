@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from tllib_ancon.data.class_folders import labels_by_name
-from tllib_ancon.data.domain import Domain, numbered
+from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.folders import ROOT, SUFFIXES, Tree, labelled_domain
 from tllib_ancon.data.layout import FolderLayout, Opening, layout
 from tllib_ancon.runtime.errors import MOST_SHOWN, BadImages, UserError, named
@@ -32,29 +31,22 @@ class ImageFolder(FolderLayout):
 
 
 def open_class_folders(tree: Tree, codes: Sequence[str], classes: Sequence[str] | None) -> Domain:
-    """``root/domain/class/*``. Of the names in ``classes`` some may have no folder; without them all domains have the
-    same folders."""
+    """``root/domain/class/*``, in the order of torchvision. All domains have the same folders; with ``classes`` of a
+    model, which some may lack, each has some."""
     domain_folders = [tree.domain(code) for code in codes]
-    names = classes
-    if classes is not None and _stand_for_unknown_names(classes, tree, domain_folders):
-        names = None
-    if names is None:
+    if classes is None:
         names_of = _equal_class_folders(tree, domain_folders)
-        expected = [showable(name) for name in names_of[domain_folders[0]]]
     else:
-        expected = [showable(name) for name in names]
-        names_of = _known_class_folders(tree, domain_folders, expected)
-    class_folders: list[Path] = []
-    for folder in domain_folders:
-        class_folders.extend(folder / name for name in names_of[folder])
-    labels = labels_by_name((showable(folder.name) for folder in class_folders), [[name] for name in expected])
+        names_of = {folder: _subfolders_in(tree, folder) for folder in domain_folders}
+    class_names = sorted({name for names in names_of.values() for name in names})
     images = []
-    for folder in class_folders:
-        paths = list(tree.images_below(folder))
-        if not paths and names is None:
-            raise BadImages(f"class folder {folder} holds no image ({', '.join(SUFFIXES)})", "fill or remove it")
-        images.append((labels[showable(folder.name)], paths))
-    return labelled_domain(tree, codes, expected, images)
+    for folder in domain_folders:
+        for name in names_of[folder]:
+            paths = list(tree.images_below(folder / name))
+            if not paths and classes is None:
+                raise BadImages(f"class folder {folder / name} holds no image ({', '.join(SUFFIXES)})", "fill it")
+            images.append((class_names.index(name), paths))
+    return labelled_domain(tree, codes, [showable(name) for name in class_names], images)
 
 
 def _equal_class_folders(tree: Tree, domain_folders: Sequence[Path]) -> dict[Path, list[str]]:
@@ -65,21 +57,6 @@ def _equal_class_folders(tree: Tree, domain_folders: Sequence[Path]) -> dict[Pat
     for folder in domain_folders:
         require_same_folders(folder, names_of[folder], expected, str(first))
     return names_of
-
-
-def _known_class_folders(tree: Tree, domain_folders: Sequence[Path], expected: list[str]) -> dict[Path, list[str]]:
-    """The names of the class folders of each domain; an error for a folder that is none of the expected classes."""
-    names_of = {folder: _subfolders_in(tree, folder) for folder in domain_folders}
-    for folder in domain_folders:
-        require_known_folders(folder, names_of[folder], expected, "the classes")
-    return names_of
-
-
-def _stand_for_unknown_names(classes: Sequence[str], tree: Tree, domain_folders: Sequence[Path]) -> bool:
-    """Whether classes are numbered, as in the record of a run without names, and folders have names."""
-    if [*classes] != numbered(len(classes)):
-        return False
-    return not any(name.isdecimal() for folder in domain_folders for name in tree.folders(folder))
 
 
 def _subfolders_in(tree: Tree, folder: Path) -> list[str]:
@@ -107,8 +84,7 @@ def _class_folders_in(tree: Tree, folder: Path) -> list[str]:
 def require_known_folders(folder: Path, names: Sequence[str], expected: list[str], reference: str) -> None:
     """Raise an error for a class folder whose name is none of the expected ones."""
     shown_names = [showable(name) for name in names]
-    recognized = labels_by_name(shown_names, [[name] for name in expected])
-    strange = sorted(set(shown_names) - set(recognized))
+    strange = sorted(set(shown_names) - set(expected))
     if strange:
         raise _other_folders(folder, strange[0], shown_names, expected, reference)
 

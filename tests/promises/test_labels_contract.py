@@ -1,0 +1,150 @@
+"""Labels: numbers from 0 to K - 1, or folders that all have names of the model's classes; else none, and one note."""
+
+import unicodedata
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+import tllib_ancon
+from tests.networks import transformer
+from tests.support.levels import levels, write
+from tests.support.refusals import one_line
+from tllib_ancon.cli.main import main
+
+HOW = {"norm_mean": (0.0,) * 3, "norm_std": (1.0,) * 3, "image_size": 8, "workers": 0}
+NAMES = ["pig", "snowy owl", "dog", "cat"]
+
+
+def accuracy(model, images, **settings):
+    return tllib_ancon.evaluate(model, images, **HOW, **settings).accuracy
+
+
+@given(order=st.permutations(range(4)), some=st.sets(st.integers(0, 3), min_size=1))
+def test_folders_with_names_of_the_model_are_labels_in_any_order(order, some, tmp_path_factory):
+    folders = [NAMES[label] if label in some else None for label in order]
+    photos = write(tmp_path_factory.mktemp("photos"), folders, 4, inside="deep")
+    assert accuracy(levels(4, class_names=[NAMES[label] for label in order]), photos) == 100
+    assert accuracy(levels(4), photos, class_names=tuple(NAMES[label] for label in order)) == 100
+
+
+@given(num_classes=st.integers(3, 14))
+def test_numbers_are_names_in_their_own_order(num_classes, tmp_path_factory):
+    photos = write(tmp_path_factory.mktemp("photos"), map(str, range(num_classes)), num_classes)
+    assert accuracy(levels(num_classes), photos) == 100
+    assert accuracy(levels(num_classes), photos, data="ImageFolder") == 100
+
+
+@pytest.mark.parametrize(
+    "folders", [["pig", "kitten"], ["2022", "2023"], ["camera 0", "camera 1"], ["pig", "1"], ["pig", "pig/inside", "4"]]
+)
+@pytest.mark.parametrize("class_names", [None, NAMES])
+def test_other_folders_give_no_labels_and_one_note(folders, class_names, tmp_path, capfd):
+    photos = write(tmp_path, folders, 4)
+    assert accuracy(levels(4, class_names=class_names), photos) is None
+    assert capfd.readouterr().err.count("images without labels") == 1
+
+
+def test_images_beside_folders_give_no_labels(tmp_path, capfd):
+    photos = write(tmp_path, ["pig", "dog", ".thumbs"], 4)
+    Image.new("RGB", (8, 8)).save(photos / "first.png")
+    evaluation = tllib_ancon.evaluate(levels(4, class_names=NAMES), photos, **HOW)
+    assert evaluation.accuracy is None
+    assert evaluation.scores["images"] == 5
+    assert "images without labels" in capfd.readouterr().err
+
+
+def test_names_differ_in_case_spaces_and_accents(tmp_path):
+    folders = [unicodedata.normalize("NFD", name) for name in ("BÄR", "snowy_owl", "Möwe")]
+    assert accuracy(levels(3, class_names=["Bär", "Snowy Owl", "Möwe"]), write(tmp_path, folders, 3)) == 100
+
+
+def test_names_of_a_model_of_transformers(tmp_path):
+    network = transformer("ResNet", num_labels=3, id2label={0: "pig", 1: "owl", 2: "dog"})
+    photos = write(tmp_path, ["dog", "owl", "pig"], 3)
+    evaluation = tllib_ancon.evaluate(network, photos, **{**HOW, "image_size": 32})
+    assert [*evaluation.classes] == ["pig", "owl", "dog"]
+    assert evaluation.accuracy is not None
+
+
+def test_a_dataset_that_names_other_classes_is_one_line(tmp_path):
+    photos = write(tmp_path, ["pig", "kitten"], 4)
+    with one_line("not all of which are among the 4 of the model .*; pass `class_names`"):
+        accuracy(levels(4, class_names=NAMES), photos, data="ImageFolder")
+    with one_line("not all of which are among the 4 of the model"):
+        accuracy(levels(4), photos, data="ImageFolder")
+
+
+def test_domains_of_class_folders_may_lack_classes(tmp_path):
+    write(tmp_path, ["mary/cat", "john/dog", "john/owl"], 3)
+    model = levels(3)
+    how = {"data": "ImageFolder", "target": ("john", "mary"), "class_names": ("cat", "dog", "owl")}
+    assert accuracy(model, tmp_path, **how) == 100
+
+
+PIXELS = np.zeros((6, 8, 8, 3), np.uint8)
+
+
+@given(labels=st.lists(st.integers(-2, 5), min_size=6, max_size=6))
+def test_numbers_outside_are_one_line(labels):
+    if min(labels) >= 0 and max(labels) < 4:
+        assert accuracy(levels(4), PIXELS, labels=labels) is not None
+        return
+    with one_line("labels range from .* to .*; pass for each of 6 images the whole number of its class, from 0 to "):
+        accuracy(levels(4), PIXELS, labels=labels)
+
+
+@pytest.mark.parametrize(
+    "labels", [np.eye(4)[[0] * 6], [0.0] * 6, ["pig"] * 6, [True] * 6, [[0]] * 6, [0] * 5, {0: 1}, [None] * 6]
+)
+def test_labels_of_another_form_are_one_line(labels):
+    with one_line(r"labels are .* of shape .*; pass for each of 6 images the whole number of its class"):
+        accuracy(levels(4), PIXELS, labels=labels)
+
+
+def test_labels_that_count_from_one(capfd):
+    with one_line("if they count from 1, subtract 1"):
+        accuracy(levels(4), PIXELS, labels=[1, 2, 3, 4, 1, 2])
+    assert accuracy(levels(4), PIXELS, labels=[1, 2, 3, 1, 2, 3]) is not None
+    assert "no label is 0" in capfd.readouterr().err
+
+
+FILES = {
+    "names.txt": "pig\r\ncat\r\nsnowy owl\r\n",
+    "from_one.txt": "1: pig\n2: cat\n3: snowy owl\n",
+    "list.json": '["pig", "cat", "snowy owl"]',
+    "names.json": '{"cat": 1, "pig": 0, "snowy owl": 2}',
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_names_of_classes_come_from_usual_files(name, tmp_path):
+    photos = write(tmp_path / "photos", ["pig", "cat", "snowy owl"], 3)
+    (tmp_path / name).write_text(FILES[name])
+    assert accuracy(levels(3), photos, class_names=tmp_path / name) == 100
+
+
+def test_names_that_do_not_fit_are_one_line(tmp_path):
+    photos = write(tmp_path / "photos", ["pig", "cat"], 2)
+    with one_line("`class_names` has a name twice"):
+        accuracy(levels(2), photos, class_names=["pig", "pig"])
+    with one_line(r"`class_names` has 2 names, 'pig' first, and the model has 3 classes"):
+        accuracy(levels(3), photos, class_names=["pig", "cat"])
+
+
+def test_names_in_a_checkpoint_name_folders_and_predictions(tmp_path, capfd):
+    import timm
+
+    network = timm.create_model("test_resnet", num_classes=3)
+    content = {"state_dict": network.state_dict(), "class_to_idx": {"may": 1, "2024": 0, "2023": 2}}
+    torch.save(content, tmp_path / "model.pth")
+    photos = write(tmp_path / "photos", ["2023", "2024", "may"], 3)
+    words = ["--checkpoint", str(tmp_path / "model.pth"), "-a", "timm/test_resnet", "--image-size", "32"]
+    assert main(["evaluate", str(photos), *words]) == 0
+    assert "accuracy" in capfd.readouterr().out
+    assert main(["predict", str(photos), *words, "--out", "-"]) == 0
+    _, *rows = capfd.readouterr().out.split()
+    assert {row.split(",")[1] for row in rows} <= {"2024", "may", "2023"}

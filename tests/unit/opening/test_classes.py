@@ -1,0 +1,63 @@
+"""Names and numbers of classes meet in one place."""
+
+import pytest
+import timm
+from torch import nn
+
+from tests.networks import transformer
+from tllib_ancon.models.class_names import class_names_of
+from tllib_ancon.opening.classes import ClassMap, note_on_first_label
+
+
+@pytest.mark.parametrize(
+    ("names", "labels"),
+    [
+        (["pig", "snowy owl"], [0, 1]),
+        (["Snowy_Owl", "PIG"], [1, 0]),
+        (["2", "0"], [2, 0]),
+        (["02", "0"], [2, 0]),
+        (["3"], None),
+        (["pig", "kitten"], None),
+        (["pig", "1"], None),
+        (["pig", "PIG"], None),
+        (["-1"], None),
+    ],
+)
+def test_all_names_match_or_none_does(names, labels):
+    assert ClassMap(3, ["pig", "snowy owl", "dog"]).match(names) == labels
+
+
+def test_names_go_before_numbers():
+    assert ClassMap(3, ["1", "2", "3"]).match(["3", "2", "1"]) == [2, 1, 0]
+    assert ClassMap(3, ["1", "2", "3"]).match(["0", "2"]) == [0, 2]
+
+
+def test_a_name_that_two_classes_have_matches_none():
+    classes = ClassMap(3, ["crane", "crane", "goldfish"])
+    assert classes.match(["crane"]) is None
+    assert classes.match(["goldfish"]) == [2]
+    assert classes.distinct_names == ["0", "1", "2"]
+
+
+def test_names_of_libraries():
+    names = ["pig", "owl", "dog"]
+    with_names = transformer("ResNet", num_labels=3, id2label=dict(enumerate(names)))
+    assert class_names_of(nn.Sequential(nn.Identity(), with_names), 3) == names
+    assert class_names_of(transformer("ResNet"), 3) is None
+    labelled = timm.create_model("test_resnet", num_classes=2, pretrained_cfg_overlay={"label_names": ["b", "a"]})
+    assert class_names_of(labelled, 2) == ["b", "a"]
+
+
+def test_a_model_with_a_thousand_classes_has_the_names_of_imagenet():
+    classes = ClassMap.of(timm.create_model("test_resnet", num_classes=1000), 1000)
+    assert classes.match(["n01440764", "goldfish", "great_white_shark", "n15075141"]) == [0, 1, 2, 999]
+    assert classes.match(["crane"]) is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "is_noted"), [([1, 2, 3], True), ([1, 2], True), ([0, 3], False), ([2], False), ([], False)]
+)
+def test_labels_that_may_count_from_one_are_noted(labels, is_noted):
+    import numpy as np
+
+    assert (note_on_first_label(np.array(labels, dtype=np.int64), 5) is not None) == is_noted

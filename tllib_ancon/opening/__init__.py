@@ -1,0 +1,1 @@
+"""Opening: a user's model and images, and how they fit together."""

@@ -1,0 +1,251 @@
+"""The classes of a model, and the labels of images in their order: the only place where names or numbers meet."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from torch import nn
+
+from tllib_ancon.data.domain import Domain, numbered, require_same_order
+from tllib_ancon.data.labels import Labels, checked_labels
+from tllib_ancon.models.class_names import class_names_of, imagenet_names, names_of_checkpoint
+from tllib_ancon.runtime.errors import BadImages, BadSetting, UserError, named
+from tllib_ancon.runtime.notes import Note
+from tllib_ancon.runtime.text import counted, first_few, showable
+from tllib_ancon.runtime.types import Options
+
+MOST_LISTED = 5
+"""Names at most that a note lists."""
+
+
+class LabelledImages(NamedTuple):
+    """Images with labels in the order of the model's classes, or without, and what was decided."""
+
+    domain: Domain
+    notes: list[Note]
+
+
+@dataclass(frozen=True)
+class ClassMap:
+    """The K classes of a model.
+
+    Attributes:
+        num_classes: K
+        names: (K,) in the order of the model's outputs; None if unknown
+        vocabularies: further lists of K names for the same classes
+    """
+
+    num_classes: int
+    names: Sequence[str] | None = None
+    vocabularies: Sequence[Sequence[str]] = ()
+
+    @classmethod
+    def of(
+        cls,
+        network: nn.Module,
+        num_classes: int,
+        user_names: Sequence[str] | None = None,
+        recorded_names: Sequence[str] | None = None,
+        checkpoint: str = "",
+    ) -> ClassMap:
+        """The classes of a network: by the user, its run, itself or its checkpoint, in this order.
+
+        Args:
+            network: it may hold names, as models of transformers and timm do
+            num_classes: K
+            user_names: those of the user
+            recorded_names: those of the run that trained it
+            checkpoint: a file that may hold names beside the weights
+
+        Raises:
+            BadSetting: names of the user that are not K
+        """
+        if user_names is not None and len(user_names) != num_classes:
+            raise BadSetting(
+                f"{named('class_names')} has {counted(len(user_names), 'name')}, {user_names[0]!r} first, and the "
+                f"model has {num_classes} classes",
+                "name each class, in the order of the model's outputs",
+                setting="class_names",
+            )
+        names = user_names or recorded_names
+        if names is None or len(names) != num_classes:
+            names = class_names_of(network, num_classes)
+        if names is None and Path(checkpoint).is_file():
+            names = names_of_checkpoint(checkpoint, num_classes)
+        return cls(num_classes, names, imagenet_names(num_classes, names))
+
+    @property
+    def are_named(self) -> bool:
+        if self.names is not None:
+            return [*self.names] != numbered(self.num_classes)
+        return bool(self.vocabularies)
+
+    @property
+    def distinct_names(self) -> list[str]:
+        """The names, or numbers where names are unknown or do not tell the classes apart."""
+        if self.names is None or len({*self.names}) < self.num_classes:
+            return numbered(self.num_classes)
+        return [*self.names]
+
+    def match(self, names: Sequence[str]) -> list[int] | None:
+        """The class of each name: all are names of different classes, or all are numbers from 0 to K - 1.
+
+        Returns: one label for each name; None if a name is no class, or two are the same
+        """
+        for labels in (self._labels_by_name(names), _labels_by_number(names, self.num_classes)):
+            if None not in labels and len({*labels}) == len(names):
+                return [label for label in labels if label is not None]
+        return None
+
+    def _labels_by_name(self, names: Iterable[str]) -> list[int | None]:
+        """The label of each name as it is, else without regard to case, spaces, dashes and underscores."""
+        exact = self._labels_of_names(showable)
+        alike = self._labels_of_names(_same_name)
+        return [exact.get(showable(name), alike.get(_same_name(name))) for name in names]
+
+    def _labels_of_names(self, form: Callable[[str], str]) -> dict[str, int]:
+        """The label of each name, in this form, that one class alone has."""
+        labels: dict[str, int] = {}
+        counts: Counter[str] = Counter()
+        for label in range(self.num_classes):
+            forms = {form(name) for name in self._aliases(label)}
+            counts.update(forms)
+            labels.update(dict.fromkeys(forms, label))
+        return {name: label for name, label in labels.items() if counts[name] == 1}
+
+    def _aliases(self, label: int) -> list[str]:
+        """Every name of a class; a name with commas lists several, as those of transformers for ImageNet."""
+        names = [vocabulary[label] for vocabulary in (self.names, *self.vocabularies) if vocabulary]
+        return [*names, *(part.strip() for name in names if "," in name for part in name.split(","))]
+
+    def label(self, images: Domain, recorded_folders: Options | None = None) -> LabelledImages:
+        """The images with labels in the order of these classes.
+
+        Subfolders of a plain folder are labels if they :meth:`match`; else the images have none. Labels of a dataset
+        that names its classes get the order of the model; labels without names are numbers of the model's outputs.
+
+        Args:
+            images: as they were opened
+            recorded_folders: folder -> label of the images that trained the model, whose order must be the same
+
+        Raises:
+            BadImages: classes of a dataset that the model does not have, labels outside 0 to K - 1, another order
+        """
+        notes: list[Note] = []
+        ordered = images
+        if images.plain_folder:
+            ordered, notes = self._label_by_folders(images)
+        elif images.labels is not None:
+            ordered = self._relabel(images, images.labels)
+        if ordered.labels is None and (self.are_named or len(ordered.classes) != self.num_classes):
+            ordered = replace(ordered, classes=self.distinct_names)
+        require_same_order(ordered.class_folders, recorded_folders or {}, ordered.name, "the run of the model")
+        if ordered.labels is not None and not self.are_named:
+            note = note_on_first_label(ordered.labels, self.num_classes)
+            notes += [note] if note else []
+        return LabelledImages(replace(ordered, plain_folder=False), notes)
+
+    def _label_by_folders(self, images: Domain) -> tuple[Domain, list[Note]]:
+        folders = _subfolders(images)
+        names = sorted({*folders})
+        if names in ([], [""]):
+            return images, []
+        labels = None if "" in names else self.match(names)
+        if labels is None:
+            return images, [self._unlabelled_note(images, [name for name in names if name])]
+        label_of = dict(zip(names, labels, strict=True))
+        domain = replace(
+            images,
+            classes=self._names_beside(names, labels),
+            labels=np.array([label_of[folder] for folder in folders]),
+        )
+        if all(name.isdecimal() for name in names):
+            return domain, [_note_on_numbers(images, names)]
+        return domain, []
+
+    def _names_beside(self, names: Sequence[str], labels: Sequence[int]) -> list[str]:
+        """The names of the model; where it has none, those of the images."""
+        class_names = self.distinct_names
+        if class_names == numbered(self.num_classes):
+            for name, label in zip(names, labels, strict=True):
+                class_names[label] = name
+        return class_names
+
+    def _unlabelled_note(self, images: Domain, names: Sequence[str]) -> Note:
+        shown = first_few(names, MOST_LISTED)
+        text = f"{images.name}: images without labels, as not all lie in folders with names of classes ({shown})"
+        action = f"the model's classes are {first_few(self.distinct_names, MOST_LISTED)}"
+        if not self.are_named:
+            action = f"for labels pass {named('class_names')}, the names in the order of the model's outputs"
+        return Note("no-labels", text, "class_names", action)
+
+    def _relabel(self, images: Domain, labels: Labels) -> Domain:
+        """Images with their labels in the order of the model's classes."""
+        names = list(images.classes)
+        if names == numbered(len(names)):
+            numbers = checked_labels(f"domain {images.name}: labels", labels, len(images), self.num_classes)
+            return replace(images, classes=self.distinct_names, labels=numbers)
+        matched = self.match(names)
+        if matched is not None:
+            return replace(images, classes=self._names_beside(names, matched), labels=np.array(matched)[labels])
+        if not self.are_named and len(names) == self.num_classes:
+            return images
+        raise self._other_classes(images)
+
+    def _other_classes(self, images: Domain) -> UserError:
+        names = first_few(list(images.classes), MOST_LISTED)
+        return BadImages(
+            f"{images.name} has {counted(len(images.classes), 'class', 'classes')} ({names}), not all of which are "
+            f"among the {self.num_classes} of the model ({first_few(self.distinct_names, MOST_LISTED)})",
+            f"pass {named('class_names')}, the names in the order of the model's outputs, or images without labels",
+            setting="class_names",
+        )
+
+
+def _same_name(name: str) -> str:
+    """What two names have in common that differ in case, in spaces, dashes and underscores, or in how accents
+    are coded, on macOS as characters of their own."""
+    composed = unicodedata.normalize("NFC", name)
+    return re.sub(r"[\s_-]+", " ", showable(composed)).strip().casefold()
+
+
+def _labels_by_number(names: Iterable[str], num_classes: int) -> list[int | None]:
+    """The number that each name is, from 0 to K - 1; None for any other name."""
+    numbers = [int(name) if name.isdecimal() else num_classes for name in names]
+    return [number if number < num_classes else None for number in numbers]
+
+
+def _subfolders(images: Domain) -> list[str]:
+    """The first folder below the root of each of the N images; empty text for an image in the root itself."""
+    root = Path(getattr(images.images, "root", ""))
+    parts = (Path(path).relative_to(root).parts for path in images.paths or ())
+    return [showable(part[0]) if len(part) > 1 else "" for part in parts]
+
+
+def _note_on_numbers(images: Domain, names: Sequence[str]) -> Note:
+    return Note(
+        "labels-by-number",
+        f"{images.name}: folders {names[0]} to {names[-1]} give labels, the numbers of the model's outputs",
+        "data",
+        f"{named('data', 'Folder')} reads images without labels",
+    )
+
+
+def note_on_first_label(labels: Labels, num_classes: int) -> Note | None:
+    """A note where no label is 0, so that they may count from 1."""
+    if not len(labels) or labels.min() == 0:
+        return None
+    if labels.min() > 1 and labels.max() < num_classes - 1:
+        return None
+    text = (
+        f"no label is 0: they range from {labels.min()} to {labels.max()}, and the model has the classes 0 to "
+        f"{num_classes - 1}"
+    )
+    return Note("labels-from-one", text, "", "if the labels count from 1, subtract 1", "warning")
