@@ -5,7 +5,6 @@ import os
 import re
 from contextlib import suppress
 
-import numpy as np
 import pytest
 import torch
 from PIL import EpsImagePlugin, Image
@@ -14,14 +13,14 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from tests.data.conftest import touch
 from tests.support.refusals import one_line, refused
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.images import jpeg, load_image
+from tllib_ancon.data.image_files import jpeg
+from tllib_ancon.data.images import load_image
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.open import _checked, as_domain
 from tllib_ancon.data.transforms import Preprocessing, evaluation_transform
 from tllib_ancon.runtime.errors import UserError
 
 RED = Image.new("RGB", (4, 4), (255, 0, 0))
-BYTES = torch.zeros(3, 4, 4, dtype=torch.uint8).index_fill(0, torch.tensor([0]), 255)
 
 
 def turned():
@@ -30,9 +29,9 @@ def turned():
     return exif
 
 
-@pytest.mark.parametrize("mode", ["RGB", "L", "P", "CMYK", "RGBA", "LA", "1", "F"])
+@pytest.mark.parametrize("mode", ["RGB", "L", "P", "CMYK", "RGBA", "LA", "1"])
 def test_every_kind_of_image_becomes_rgb(tmp_path, mode):
-    path = str(tmp_path / ("image.tif" if mode in ("F", "CMYK") else "image.png"))
+    path = str(tmp_path / ("image.tif" if mode == "CMYK" else "image.png"))
     Image.new("RGB", (8, 8), (200, 100, 50)).convert(mode).save(path)
     assert load_image(path).mode == "RGB"
 
@@ -67,31 +66,22 @@ def half(path):
     path.write_bytes(path.read_bytes()[:-200])
 
 
-NO_FORMAT = "it is no JPEG, PNG, BMP, GIF, TIFF, WEBP, PPM, JPEG2000"
+NO_FORMAT = (
+    ": cannot be decoded (it is no JPEG, PNG, BMP, GIF, TIFF, WEBP, PPM, JPEG2000 that Pillow reads); remove it, or "
+    "pass `loader`, a function of its path that does"
+)
 
 
 @pytest.mark.parametrize(
     ("name", "make", "reason"),
     [
-        ("a.png", lambda path: path.touch(), f": cannot be decoded ({NO_FORMAT}); remove or convert it"),
-        ("a.png", lambda path: path.write_text("text"), f": cannot be decoded ({NO_FORMAT}); remove or convert it"),
+        ("a.png", lambda path: path.touch(), NO_FORMAT),
+        ("a.png", lambda path: path.write_text("text"), NO_FORMAT),
         ("a.jpg", half, ": cannot be decoded (image file is truncated (N bytes not processed)); remove or repair it"),
         (
             "a.png",
             lambda path: None,
             " cannot be read as an image (No such file or directory); repair it, or give another file",
-        ),
-        (
-            "a.tif",
-            Image.new("F", (4, 4), float("nan")).save,
-            ": cannot be decoded (it holds NaN or infinity; fill these pixels in, or save it with 8 bits a channel); "
-            "remove or repair it",
-        ),
-        (
-            "a.png",
-            lambda path: Image.new("1", (17_000, 17_000)).save(path),
-            ": cannot be decoded (17000 x 17000 pixels are 289 megapixels, above the limit of 256; shrink the image); "
-            "remove or repair it",
         ),
         ("a.png", os.mkdir, " cannot be read as an image (Is a directory); repair it, or give another file"),
     ],
@@ -138,22 +128,6 @@ class Items:
         return self.items[index]
 
 
-@pytest.mark.parametrize(
-    "item",
-    [
-        *(RED, RED.convert("P"), (RED, 3), [RED, "name"], {"label": 3, "image": RED}, {"label": 3, "img": RED}),
-        *({"picture": RED, "label": 3}, BYTES, (BYTES, torch.tensor(1)), np.asarray(RED), np.asarray(RED) / 255),
-        *({"label": 3, "pixel_values": BYTES}, BYTES.permute(1, 2, 0), BYTES.numpy()),
-    ],
-)
-def test_items_that_hold_an_image(item):
-    domain = as_domain(Items(item, item))
-    assert not domain.holds_tensors
-    assert domain.labels is None
-    assert list(domain.classes) == []
-    assert np.array_equal(np.asarray(domain.image(1)), np.asarray(RED))
-
-
 @pytest.mark.parametrize(("channels", "workers"), [(1, 0), (6, 1)])
 def test_tensors_reach_the_model_as_they_are(channels, workers):
     images = torch.randn(5, channels, 6, 7)
@@ -166,29 +140,6 @@ def test_tensors_reach_the_model_as_they_are(channels, workers):
     assert torch.equal(torch.cat([batch.cpu() for _, batch in halved]), images / 2)
 
 
-@pytest.mark.parametrize(
-    ("item", "shown"),
-    [
-        (3, "3"),
-        (("name", RED), "'name'"),
-        ({"label": 3}, "3"),
-        ({}, "None"),
-        ((), "None"),
-        ((("a", "b"), 0), "('a', 'b')"),
-        (torch.zeros(3, 4, 4, dtype=torch.int64), "Tensor (3, 4, 4) torch.int64"),
-        (torch.zeros(4, 4, 4, dtype=torch.uint8), "Tensor (4, 4, 4) torch.uint8"),
-        (np.full((4, 4, 3), 255.0), "ndarray (4, 4, 3) float64"),
-    ],
-)
-def test_items_that_are_no_image(item, shown):
-    kinds = (
-        "a PIL image, an array (H, W, 3) or (3, H, W) of bytes or of numbers from 0 to 1, a float tensor, or a tuple "
-        "or dict with one first"
-    )
-    with refused(f"Items, item 0: {shown} is no image; expected {kinds}"):
-        as_domain(Items(item))
-
-
 def test_an_item_that_fails_or_is_unlike_the_first():
     class Failing(Items):
         def __getitem__(self, index):
@@ -197,13 +148,15 @@ def test_an_item_that_fails_or_is_unlike_the_first():
     fault = "Failing, item 1: cannot be read (ZeroDivisionError: division by zero); repair or remove it"
     with refused(f"{fault}, or pass `skip_corrupt=True` to leave such images out"):
         as_domain(Failing(1, 2)).image(1)
-    fault = "it holds NaN or infinity; fill these pixels in, or save it with 8 bits a channel"
-    with refused(f"Items, item 0: cannot be decoded ({fault}); remove or repair it"):
-        as_domain(Items(Image.new("F", (2, 2), float("nan"))))
+    with refused(
+        "Items, item 0 is a PIL image with more than 8 bits a channel; scale it to bytes by one range for all images, "
+        "as uint8"
+    ):
+        as_domain(Items(Image.new("F", (2, 2))))
     domain = as_domain(Items(torch.zeros(3, 4, 4), torch.zeros(3, 5, 4), RED))
-    with refused("Items, item 1: (3, 5, 4) but expected (3, 4, 4) as item 0"):
+    with refused("Items, item 1: (3, 5, 4) but expected (3, 4, 4) as in the first; return images of one kind"):
         domain.image(1)
-    with refused("Items, item 2: an image but expected (3, 4, 4) as item 0"):
+    with refused("Items, item 2: an image but expected (3, 4, 4) as in the first; return images of one kind"):
         domain.image(2)
 
 

@@ -1,8 +1,7 @@
-"""An epoch visits each image once in an order of the seed, whatever the workers; a lost worker is one line."""
+"""An epoch visits each image once in an order of the seed, whatever the workers."""
 
 import multiprocessing
 import time
-from multiprocessing.process import BaseProcess
 
 import pytest
 import torch
@@ -14,7 +13,6 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import Images
 from tllib_ancon.data.loading import EpochSampler, ImageLoader, UnlabelledImages, _item_seed, _seeded, hold_out
 from tllib_ancon.data.transforms import Preprocessing, evaluation_transform, train_transform
-from tllib_ancon.data.workers import Workers, _WorkersLost, watching_workers
 from tllib_ancon.runtime.errors import UserError
 
 pytestmark = pytest.mark.posix
@@ -116,108 +114,34 @@ def loading_processes():
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_loaders_read_through_the_same_workers_and_an_epoch_may_be_left(workers):
-    pool = Workers(workers)
+def test_the_processes_of_a_loader_read_every_pass_and_an_epoch_may_be_left(workers):
     before = loading_processes()
-
-    def as_floats(image):
-        number, _, _ = image.getpixel((0, 0))
-        return torch.full((3, 2, 2), number)
-
-    floats = UnlabelledImages(Domain("numbers", Numbers()), as_floats)
-    sizes = (numbers(), 4), (numbers(11), 7), (floats, 3)
-    loaders = [ImageLoader(images, size, pool) for images, size in sizes]
+    loader = ImageLoader(numbers(), 4, workers)
     for _ in range(2):
-        assert all(read(loader, pause=0.003) == list(range(90)) for loader in loaders)
-        next(iter(loaders[0]))
+        assert read(loader, pause=0.003) == list(range(90))
+        next(iter(loader))
     assert len(loading_processes() - before) == workers
-    later = ImageLoader(numbers(20), 5, pool)
-    assert read(later) == read(loaders[0]) == list(range(90))
-
-
-def test_workers_end_with_their_pass_or_when_they_are_closed(monkeypatch):
-    killed = []
-    monkeypatch.setattr(BaseProcess, "terminate", lambda self: killed.append(self) or self.kill())
-    before = loading_processes()
-    assert len(read(ImageLoader(numbers(), 4, 2))) == 90
+    assert read(loader) == list(range(90))
+    del loader
     assert loading_processes() == before
-    workers = Workers(2)
-    assert len(read(ImageLoader(numbers(), 4, workers))) == 90
-    assert len(loading_processes() - before) == 2
-    workers.close()
-    assert loading_processes() - before == set()
-    assert killed == []
-
-
-def test_two_loaders_at_once():
-    for workers in (0, 1):
-        pool = Workers(workers)
-        first, second = (ImageLoader(numbers(), 4, pool) for _ in range(2))
-        begun = iter(first)
-        next(begun)
-        next(iter(second))
-        if workers == 0:
-            assert next(begun)[0].tolist() == [4, 5, 6, 7]
-    with pytest.raises(RuntimeError, match="two loaders read through the same workers at once"):
-        next(begun)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_an_image_that_cannot_be_read_is_named_and_other_errors_stay(workers):
     with one_line(r"^mine; pass `skip_corrupt=True` to leave such images out$"):
         read(ImageLoader(numbers(fail=UserError("mine")), 4, workers))
-    with pytest.raises(RuntimeError, match="yours") as error:
+    with pytest.raises(RuntimeError, match="yours"):
         read(ImageLoader(numbers(fail=RuntimeError("yours")), 4, workers))
-    assert not isinstance(error.value, _WorkersLost)
-
-
-def test_too_little_shared_memory_is_one_line():
-    full = RuntimeError("unable to allocate shared memory(shm) for file: No space left on device (28)")
-    with pytest.raises(_WorkersLost, match=r"No space left on device .*make /dev/shm larger.*fewer `workers`") as error:
-        read(ImageLoader(numbers(fail=full), 4, 1))
-    assert "\n" not in str(error.value)
-
-
-def test_a_worker_that_is_killed_is_one_line_and_the_next_pass_starts_others():
-    before = loading_processes()
-    loader = ImageLoader(numbers(), 4, Workers(2))
-    batches = iter(loader)
-    next(batches)
-
-    def lose_a_worker():
-        with watching_workers():
-            for worker in loading_processes() - before:
-                worker.kill()
-            list(batches)
-
-    with pytest.raises(_WorkersLost, match=r"ended without a word .*pass fewer `workers`") as error:
-        lose_a_worker()
-    assert isinstance(error.value, UserError)
-    assert read(loader) == list(range(90))
-    loader.workers.close()
-
-
-def test_workers_lost_after_a_pass_that_was_left_are_one_line_too():
-    before = loading_processes()
-    loader = ImageLoader(numbers(), 4, Workers(2))
-    next(iter(loader))  # the processes have gone ahead, so that their batches wait in the queue
-    for worker in loading_processes() - before:
-        worker.terminate()
-        worker.join()
-    with pytest.raises(_WorkersLost, match="ended without a word"):
-        read(loader)
-    assert read(loader) == list(range(90))
-    loader.workers.close()
 
 
 def test_a_worker_that_is_told_to_end_twice_ends_without_an_error():
     before = loading_processes()
     for _ in range(3):
-        loader = ImageLoader(numbers(), 4, Workers(2))
+        loader = ImageLoader(numbers(), 4, 2)
         read(loader)  # until then a process may have its handler of signals still to set
         started = loading_processes() - before
         while any(worker.is_alive() for worker in started):
             for worker in started:
                 worker.terminate()
         assert [worker.exitcode for worker in started] == [0, 0]
-        loader.workers.close()
+        del loader

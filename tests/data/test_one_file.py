@@ -85,7 +85,7 @@ def test_a_model_of_another_side_follows_the_advice():
 
 def test_pixels_in_wide_integers_follow_the_advice():
     pixels = torch.randint(0, 255, (4, 3, 8, 8))
-    with one_line("images are int64; convert pixels from 0 to 255 to uint8"):
+    with one_line("of int64; pass images as uint8"):
         tllib_ancon.predict(Net(2), pixels, quiet=True)
     assert len(tllib_ancon.predict(Net(2), pixels.to(torch.uint8), **PREPROCESSING).labels) == 4
 
@@ -110,7 +110,7 @@ def test_paths_in_other_forms_than_a_list(photos, as_people_have_them):
 
 def test_a_table_follows_the_advice(photos):
     table = pytest.importorskip("pandas").DataFrame({"path": map(str, photos.glob("*.png")), "label": 0})
-    with one_line(r"pass the column of paths alone, such as table\['path'\]$"):
+    with one_line(r"its column of paths alone, such as table\['path'\]"):
         tllib_ancon.predict(Net(2), table, **PREPROCESSING)
 
 

@@ -13,13 +13,11 @@ import timm  # noqa: F401
 import torch
 import torchmetrics  # noqa: F401
 import torchvision.transforms  # noqa: F401
-from torch.utils.data._utils import pin_memory
 
 from tests.faults import outcomes
 from tests.faults.outcomes import differences as differences
 from tllib_ancon.cli import commands  # noqa: F401
 from tllib_ancon.cli.main import main
-from tllib_ancon.data import workers
 from tllib_ancon.runtime.processes import join, leave
 from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.run import RunDirectory
@@ -39,16 +37,14 @@ def start(
     events_until_kill=None,
     errors=None,
     launch=None,
-    pinned=False,
 ):
     """Start ``tllib-ancon ARGUMENTS``; it kills itself when so many steps and file operations have begun.
 
     Args:
         errors: gets what it writes to standard error; it is in a group of processes of its own then
         launch: variables that a launcher of many processes sets
-        pinned: batches pass through PyTorch's thread of pinned memory, as they do with a GPU
     """
-    process = server().Process(target=run, args=(arguments, events_until_kill, errors, launch, pinned))
+    process = server().Process(target=run, args=(arguments, events_until_kill, errors, launch))
     process.start()
     return process
 
@@ -107,11 +103,8 @@ def run(
     events_until_kill,
     errors,
     launch,
-    pinned,
 ):
     os.environ.update(launch or {})
-    if pinned and not torch.cuda.is_available():
-        _pass_batches_through_a_thread()
     if errors is not None:
         os.setsid()
         os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
@@ -128,23 +121,6 @@ def run(
         os.fsync = _before(event, os.fsync)
         os.replace = _before(event, os.replace)
     sys.exit(main(arguments))
-
-
-def _pass_batches_through_a_thread():
-    """The thread is slow, so that batches of a worker that dies still wait for it."""
-
-    def pin(batch, device):
-        time.sleep(0.02)
-        return batch
-
-    accelerator = torch.accelerator
-    accelerator.is_available = lambda: True
-    accelerator.current_accelerator = lambda: torch.device("cpu")
-    accelerator.current_device_index = lambda: 0
-    accelerator.set_device_index = lambda index: None
-    pin_memory.pin_memory = pin
-    loader = workers.DataLoader
-    workers.DataLoader = lambda *data, **settings: loader(*data, **{**settings, "pin_memory": True})
 
 
 def _before(event, function):

@@ -32,11 +32,6 @@ def test_a_bug_still_shows_its_traceback(monkeypatch):
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        (
-            'Caught UserError in DataLoader worker process 0.\n  File "images.py", line 31, in load_image\n'
-            "tllib_ancon.runtime.errors.UserError: image x.jpg: cannot be decoded (two\n  lines)\n",
-            "image x.jpg: cannot be decoded (two lines)",
-        ),
         ("checkpoint x.pth cannot be read (first\n\n\tsecond)\n", "checkpoint x.pth cannot be read (first second)"),
     ],
 )

@@ -104,22 +104,6 @@ def test_another_process_that_writes_there_is_refused_until_it_is_dead(adapt, tm
     assert_resumes(command, tmp_path / "run")
 
 
-@pytest.mark.parametrize("pinned", [False, True])
-def test_a_lost_worker_is_one_line_that_says_what_to_do(adapt, tmp_path, pinned):
-    command = adapt("run", *ENDLESS, "-j", "2")
-    process = start(command, errors=tmp_path / "errors.txt", pinned=pinned)
-    wait_for(lambda: last_epoch(tmp_path / "run") > 0)
-    children = psutil.Process(process.pid).children()
-    workers = [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
-    workers[-1].kill()
-    process.join()
-    assert process.exitcode == 2
-    (line,) = (tmp_path / "errors.txt").read_text().splitlines()
-    assert line.startswith("tllib-ancon: error: a process that loads images ended without a word (")
-    assert line.endswith("; where memory is short, pass fewer --workers or a smaller --batch-size")
-    assert_resumes(command, tmp_path / "run")
-
-
 # Stopped by a signal
 
 

@@ -166,16 +166,6 @@ def test_evaluate_says_that_labels_in_items_are_not_read(capfd):
     assert "pass `labels`" not in capfd.readouterr().err
 
 
-def test_the_source_of_an_evaluation_may_be_any_labelled_images(tmp_path):
-    labels = predict(Net(), PIXELS, **PREPROCESSING, workers=0).labels
-    np.savez(tmp_path / "source.npz", images=PIXELS, labels=labels)
-    for source in ((PIXELS, labels), {"images": PIXELS, "labels": labels}, tmp_path / "source.npz"):
-        scores = evaluate(Net(), PIXELS, source=source, **PREPROCESSING, workers=0).scores
-        assert scores["source_accuracy"] == {"after": 100.0}
-    with one_line("the source .* has no labels, .* images and labels in a pair of arrays"):
-        evaluate(Net(), PIXELS, source=[*PIXELS], **PREPROCESSING, workers=0)
-
-
 @pytest.mark.parametrize("form", [np.array, torch.tensor, pd.Series])
 def test_settings_may_be_arrays(form):
     expected = predict(Net(), PIXELS, **PREPROCESSING, workers=0).probabilities

@@ -1,7 +1,6 @@
 """Arrays, labels and outputs are taken in the forms in which people have them; a form that is unclear is one line."""
 
 import csv
-import multiprocessing
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from tests.networks import CLASSES, HALVES, Net, Returns
 from tests.networks import PIXELS as ALL_PIXELS
 from tests.support.refusals import one_line
 from tllib_ancon.cli.main import main
-from tllib_ancon.data.open import as_domain
 
 NUMBER = 24
 SETTINGS = {**HALVES, "image_size": 16}
@@ -31,52 +29,6 @@ def negated():
 
 
 # Forms of arrays
-
-
-def write_npz(folder, **arrays):
-    np.savez(folder / "a.npz", **arrays)
-    return folder / "a.npz"
-
-
-def written(folder):
-    """Paths of the images as files."""
-    paths = [folder / f"{number}.png" for number in range(NUMBER)]
-    for path, image in zip(paths, PIXELS, strict=True):
-        Image.fromarray(image).save(path)
-    return paths
-
-
-def write_pt(folder, content):
-    torch.save(content, folder / "a.pt")
-    return folder / "a.pt"
-
-
-@pytest.mark.parametrize(
-    "pack",
-    [
-        lambda folder: write_npz(folder, images=PIXELS, labels=LABELS),
-        lambda folder: {"image": PIXELS, "label": LABELS},
-        lambda folder: {"image": PIXELS, "label": LABELS.tolist()},
-        lambda folder: (PIXELS, LABELS.tolist()),
-        lambda folder: ([Image.fromarray(image) for image in PIXELS], LABELS),
-        lambda folder: (written(folder), LABELS.tolist()),
-        lambda folder: write_pt(folder, (torch.from_numpy(PIXELS).movedim(3, 1), torch.from_numpy(LABELS))),
-    ],
-)
-def test_images_and_labels_in_one_object(tmp_path, pack):
-    images = pack(tmp_path)
-    expected = tllib_ancon.predict(Net(), PIXELS, **HOW).probabilities
-    assert tllib_ancon.predict(Net(), images, **HOW).probabilities == pytest.approx(expected, abs=1e-6)
-    assert as_domain(images).labels.tolist() == LABELS.tolist()
-    assert as_domain(images, labels=False).labels is None
-
-
-@pytest.mark.parametrize("channels_first", [False, True])
-def test_channels_are_first_or_last_in_bytes(channels_first):
-    expected = tllib_ancon.predict(Net(), PIXELS, **HOW).probabilities
-    pixels = np.moveaxis(PIXELS, 3, 1) if channels_first else PIXELS
-    for images in (pixels, torch.from_numpy(pixels), [*pixels], [*torch.from_numpy(pixels)]):
-        assert tllib_ancon.predict(Net(), images, **HOW).probabilities == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("function", [tllib_ancon.adapt, tllib_ancon.predict])
@@ -99,21 +51,6 @@ def test_a_mean_of_bytes_follows_the_advice():
             function(Net(), PIXELS, **of_bytes)
     divided = {name: tuple(value / 255 for value in values) for name, values in of_bytes.items()}
     assert divided == HALVES
-
-
-def test_a_dataset_that_no_process_can_be_sent_gets_a_line():
-    class Local(list):
-        """Of a function, which pickle does not find."""
-
-    images = Local(Image.fromarray(pixels) for pixels in PIXELS)
-    method = multiprocessing.get_start_method()
-    multiprocessing.set_start_method("spawn", force=True)
-    try:
-        with one_line(r"Can't pickle.*; define it at the top level .*, or pass `workers=0`"):
-            tllib_ancon.predict(Net(), images, **SETTINGS)
-    finally:
-        multiprocessing.set_start_method(method, force=True)
-    assert len(tllib_ancon.predict(Net(), images, **HOW).labels) == NUMBER
 
 
 def test_what_stands_around_a_network_says_what_to_pass():
@@ -308,15 +245,6 @@ def test_a_transform_of_another_precision_adapts(form):
     expected = tllib_ancon.predict(result.model, PIXELS, evaluation_transform=ToTensor(), workers=0).probabilities
     shown = tllib_ancon.predict(result.model, PIXELS, evaluation_transform=transform, workers=0).probabilities
     assert shown == pytest.approx(expected, abs=1e-3)
-
-
-def test_floats_from_0_to_255_get_a_line_and_its_advice_leads_on():
-    pixels = PIXELS.astype(np.float32)
-    pixels[0] = 0
-    with one_line("pixels are float32, 0 to 25.; convert them to uint8, or divide by 255"):
-        tllib_ancon.predict(Net(), pixels, **HOW)
-    expected = tllib_ancon.predict(Net(), pixels.astype(np.uint8), **HOW).probabilities
-    assert tllib_ancon.predict(Net(), pixels / 255, **HOW).probabilities == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("keeps_images", [False, True])

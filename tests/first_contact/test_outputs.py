@@ -141,15 +141,6 @@ class Named(nn.Module):
         return self.last(self.norm(both)).unflatten(1, (3, 4))
 
 
-def test_adabn_of_another_output_takes_a_mapping_of_arrays():
-    arrays = {"left": torch.randn(64, 2) + 3, "right": torch.randn(64, 3)}
-    result = adapt(Named(), arrays, method="adabn", batch_size=32, quiet=True).model
-    both = torch.cat([*arrays.values()], 1)
-    torch.testing.assert_close(result.norm.running_mean, both.mean(0))
-    two = {name: rows[:2] for name, rows in arrays.items()}
-    assert result(**two).shape == (2, 3, 4)
-
-
 def test_a_network_of_another_output_takes_adabn_and_tent_alone():
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).double()
     images = torch.randn(40, 3, 8, 8) + 1

@@ -203,29 +203,6 @@ def test_unknown_normalisation_is_a_fact_with_a_way_out():
     assert "pass `norm_std` of its training (1 if it normalises images itself)" in half.text
 
 
-def test_files_of_16_bits(tmp_path):
-    for number in range(6):
-        grey = np.random.default_rng(number).integers(0, 4096, (32, 32)).astype(np.uint16)
-        Image.fromarray(grey).save(tmp_path / f"{number}.png")
-    result = checked(images=tmp_path)
-    assert "; the files hold 0 to 4095 in 6 of 6 images, of which 0 becomes black and 4095 white" in result.pixels.text
-    assert result.pixels.mark == "?"
-    assert result.pixels.settings == ("pixel_range",)
-    assert result.channels.text == "files of 6 × uint16; the network gets 3 (RGB)"
-    assert checked(images=tmp_path, pixel_range=(0.0, 4095.0)).pixels.mark == ""
-
-
-def test_a_tiff_of_many_bands(tmp_path):
-    tifffile = pytest.importorskip("tifffile")
-    for number in range(3):
-        pixels = np.full((32, 32, 13), 20 * number, np.uint8)
-        tifffile.imwrite(tmp_path / f"{number}.tif", pixels, photometric="minisblack", planarconfig="contig")
-    found = checked(images=tmp_path).channels
-    assert found.text == "files of 3 × RGB of 13 bands; the network gets 3 (RGB); bands 1, 2, 3 are used"
-    assert found.mark == "?"
-    assert found.settings[0] == "bands"
-
-
 def test_classes_that_a_mirror_exchanges():
     model = network(sides=True)
     images, _ = pictures_of_sides(sides=True)

@@ -10,7 +10,6 @@ from tests.support.refusals import one_line
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.pretrain import PretrainConfig
-from tllib_ancon.data.pixels import PixelValues
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training.facts import NOT_OPENED, Facts, ImageFacts, facts_of
@@ -25,9 +24,7 @@ IMAGES = ImageFacts(
     preprocessing=Preprocessing(),
     are_fixed=False,
     resizing="default",
-    pixel_values=PixelValues(images=64),
     tensor_range=None,
-    pixel_range=None,
 )
 USUAL_NETWORK = {
     "arch": "resnet18",
@@ -154,29 +151,6 @@ def test_what_is_assumed_about_the_images_is_said(side, note):
     assert resolve(AdaptConfig(), facts_about(images=replace(assumed, are_fixed=True)))[1] == []
 
 
-@pytest.mark.parametrize(
-    ("settings", "recorded_range", "expected_range", "expected_notes"),
-    [
-        ({}, None, [0.0, 4095.0], ["0 becomes black and 4095 white", "of which 1, 2, 3 are used"]),
-        ({}, (0.0, 8191.0), [0.0, 8191.0], ["8191 white", "1, 2, 3 are used"]),
-        ({}, (0.0, 2000.0), [0.0, 2000.0], ["2000 white", "1, 2, 3 are used"]),
-        ({}, (0.0, 1999.0), [0.0, 4095.0], ["on another scale", "4095 white", "1, 2, 3 are used"]),
-        ({}, (1.0, 4000.0), [0.0, 4095.0], ["on another scale", "4095 white", "1, 2, 3 are used"]),
-        ({}, (0.0, 10.0), [0.0, 4095.0], ["on another scale", "4095 white", "1, 2, 3 are used"]),
-        ({"pixel_range": (5.0, 10.0)}, (0.0, 8191.0), None, ["5 becomes black and 10 white", "1, 2, 3 are used"]),
-        ({"bands": (2,)}, None, [0.0, 4095.0], ["4095 white", "of which 2 are used"]),
-    ],
-)
-def test_the_range_of_deep_pixels(settings, recorded_range, expected_range, expected_notes):
-    deep = PixelValues(images=64, deep=64, most=4000.0, bands=5)
-    facts = facts_about(images=replace(IMAGES, pixel_values=deep, pixel_range=recorded_range))
-    values, notes = filled_in(AdaptConfig(**settings), facts)
-    assert values.get("pixel_range") == expected_range
-    assert len(notes) == len(expected_notes)
-    for note, part in zip(notes, expected_notes, strict=True):
-        assert part in note
-
-
 def test_a_source_model_is_trained_with_the_usual_network_and_images():
     usual = {"arch": "resnet18", "arch_option": [], "no_pool": False, "mixed_precision": "no", **USUAL_IMAGES}
     config = PretrainConfig(source=["A"])
@@ -192,7 +166,7 @@ def test_predictions_use_the_images_of_the_source_run():
     facts = facts_about(checkpoint="best.pth")
     values, _ = filled_in(PredictConfig(), facts)
     assert values == {**USUAL_NETWORK, **USUAL_IMAGES, "views": 1}
-    source = {"arch": "resnet50", "bands": [2], "train_resizing": "res.", "image_size": 96, "views": 2}
+    source = {"arch": "resnet50", "train_resizing": "res.", "image_size": 96, "views": 2}
     values, _ = filled_in(PredictConfig(), replace(facts, source_settings=source))
     assert values == {**USUAL_NETWORK, **USUAL_IMAGES, **source}
     unmirrored = {"no_hflip": True, "views": 2}

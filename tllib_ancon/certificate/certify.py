@@ -16,11 +16,11 @@ from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.answers import COLUMNS, Answer, opaque, read_answers
 from tllib_ancon.data.domain import Domain, numbered
-from tllib_ancon.data.images import jpeg
+from tllib_ancon.data.image_files import jpeg
+from tllib_ancon.data.images import Loader
 from tllib_ancon.data.labels import checked_labels
 from tllib_ancon.data.lists import read_image_list
 from tllib_ancon.data.open import as_domain
-from tllib_ancon.data.pixels import Decoding
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.measures.disagreement import Side
 from tllib_ancon.models.class_names import class_names_of
@@ -31,6 +31,7 @@ from tllib_ancon.runtime.text import csv_text, say
 from tllib_ancon.runtime.types import Options
 from tllib_ancon.training.devices import restoring_state
 from tllib_ancon.training.files import write_bytes
+from tllib_ancon.training.inputs import chosen_loader
 from tllib_ancon.training.not_finite import require_predictions
 from tllib_ancon.training.predict import predict
 from tllib_ancon.training.progress import Progress
@@ -96,6 +97,7 @@ def certify(  # noqa: PLR0913
     classes: Sequence[str] | None = None,
     evaluation_transform: Transform | None = None,
     head: str | None = None,
+    loader: Loader | None = None,
     delta: float = 0.05,
     margin: float = 0.0,
     seed: int = 0,
@@ -111,7 +113,7 @@ def certify(  # noqa: PLR0913
         labels: (N,) true classes, -1 where none is known; they answer the questions in their order up to the first
             image without one, in place of a user
         classes: names of the K classes. Default: the names of the source model, else numbers
-        evaluation_transform, head: as for :func:`tllib_ancon.predict`
+        evaluation_transform, head, loader: as for :func:`tllib_ancon.predict`
         delta: largest probability of a false verdict, for the verdicts of ``side``
         margin: difference of accuracy that does not matter, as a share of all images
         seed: of the order of the questions
@@ -132,7 +134,7 @@ def certify(  # noqa: PLR0913
         ...     session.answer(int(input(f"{question.name}, {question.options}: ")))
         >>> print(session)
     """
-    target = as_domain(images, labels=False, decoding=Decoding.of(PredictConfig(**settings)))
+    target = as_domain(images, labels=False, loader=chosen_loader(PredictConfig(**settings), loader))
     prediction_settings = {"evaluation_transform": evaluation_transform, "head": head, **settings}
     comparison = _comparison(source, adapted, target, classes, prediction_settings)
     session = Session(comparison, delta, margin, seed, log, side)

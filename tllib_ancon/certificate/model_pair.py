@@ -26,7 +26,7 @@ from tllib_ancon.runtime.types import Record
 from tllib_ancon.training import inputs
 from tllib_ancon.training.checkpointing import read_arrays, write_arrays, write_weights
 from tllib_ancon.training.files import sha256
-from tllib_ancon.training.image_transforms import PREPARING, READING
+from tllib_ancon.training.image_transforms import PREPARING
 from tllib_ancon.training.not_finite import predicted_classes, require_predictions
 from tllib_ancon.training.predict import AUGMENTING, Predictor
 from tllib_ancon.training.run import BEST, CERTIFICATE, CERTIFIED, CONFIG, SOURCE, RunDirectory
@@ -86,6 +86,7 @@ class ModelPair:
                 settings[name] = value
         settings["views"] = 1 if self.recorded.get("no_hflip") else self.recorded.get("views")
         settings["checkpoint"] = self.start.checkpoint
+        settings["loader"] = self.config.loader  # what the run records is not imported
         return PredictConfig(**settings)
 
     @cached_property
@@ -93,6 +94,7 @@ class ModelPair:
         if self._passed_images is not None:
             return self._passed_images
         target = inputs.open_by_settings(self.settings, self.settings.target, classes=self.start.classes)
+        inputs.require_loader_of(self.recorded, target)
         classes = self.recorded["inputs"]["classes"]
         return ClassMap(len(classes), classes).label(target).domain
 
@@ -159,7 +161,7 @@ class ModelPair:
         settings = self.settings.replace(checkpoint=self.checkpoints[which], model=self.config.model, class_names=None)
         if self.images.holds_tensors or self.transform is not None:
             fields = PredictConfig.model_fields  # a run records them even where they had no effect
-            names = [name for name in (*PREPARING, *READING) if name in fields]
+            names = [name for name in PREPARING if name in fields]
             settings = settings.replace(**{name: fields[name].default for name in names})
         network = None
         if not isinstance(self.model, str):

@@ -167,7 +167,7 @@ def _certify(config: CertifyConfig) -> None:
 
 OF_DATASETS = (
     *("root", "data", "target", "allow_outside_root", "columns"),
-    *("allow_download", "bands", "workers", "no_decode", "json_file", "quiet"),
+    *("allow_download", "loader", "workers", "no_decode", "json_file", "quiet"),
 )
 """Settings of ``check`` without a model."""
 
@@ -195,7 +195,7 @@ def _check(config: CheckConfig) -> int:
 def _check_dataset(config: CheckConfig) -> int:
     from tllib_ancon.data.completeness import check_dataset
     from tllib_ancon.data.layouts import missing_dataset
-    from tllib_ancon.data.pixels import Decoding
+    from tllib_ancon.training.inputs import chosen_loader
 
     usual = CheckConfig()
     for name in settings_of(CheckConfig):
@@ -207,7 +207,7 @@ def _check_dataset(config: CheckConfig) -> int:
             )
     if config.data is None:
         raise missing_dataset(str(config.root))
-    reading = {"skip_corrupt": not config.no_decode, "workers": config.workers, "decoding": Decoding.of(config)}
+    reading = {"skip_corrupt": not config.no_decode, "workers": config.workers, "loader": chosen_loader(config, None)}
     checked = check_dataset(str(config.root), config.data, config.target, **reading, **config.opening)
     for line in _lines_of_dataset(config, checked):
         say(line)

@@ -20,6 +20,8 @@ class CertifyConfig(InferenceConfig, NetworkConfig):
     """folder of the dataset or of the images; by default the one that the run names"""
     checkpoint: Annotated[str | None, Flag(metavar="FILE", group="run")] = None
     """the source model; by default the one that the run names or keeps"""
+    loader: Annotated[str | None, Flag(metavar="MODULE:FUNCTION", group="run")] = None
+    """function that reads an image file, where the run was given one"""
     page: Annotated[bool, Flag(group="labels", common=True)] = False
     """ask for labels on a web page that only this machine can open"""
     port: Annotated[int, Flag(group="labels")] = Field(8765, ge=0, le=65_535)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from tllib_ancon.config.settings import DECIDED_LATER, Flag, Settings
-from tllib_ancon.config.types import Area, Band, Fraction, Pixels, Positive
+from tllib_ancon.config.types import Area, Fraction, Pixels, Positive
 from tllib_ancon.runtime.errors import BadSetting, named
 
 
@@ -46,22 +46,16 @@ class ImageConfig(Settings):
     training"""
     norm_std: Annotated[tuple[Positive, ...] | None, Flag(metavar="X")] = None
     """standard deviation of each channel for the normalisation, of pixels from 0 to 1; by default as for the mean"""
-
-    pixel_range: Annotated[tuple[float, float] | None, Flag(metavar=("MIN", "MAX"))] = None
-    """Values of pixels that become black and white, of images with more than 8 bits a channel. Default: as in the
-    model's run, else from a sample of the images, such as 0 4095 for 12 bits in files of 16."""
-    bands: Annotated[tuple[Band, ...] | None, Flag(metavar="N")] = None
-    """Bands of a TIFF that become red, green and blue, or one for grey, counted from 1. Default: as in the model's run,
-    else the first three."""
+    loader: Annotated[str | None, Flag(metavar="MODULE:FUNCTION", decides=False)] = None
+    """Function that reads an image file: path -> PIL image or uint8 tensor (1 or 3, H, W), or a float tensor, which the
+    model gets unchanged. Its module may lie in the current folder. Default: Pillow, as RGB with 8 bits."""
 
     def check(self) -> None:
         super().check()
-        if self.pixel_range is not None:
-            _require_order("pixel_range", self.pixel_range, may_be_equal=False)
         if self.scale is not None:
             _require_order("scale", self.scale)
         _require_order("ratio", self.ratio)
-        for name in ("bands", "norm_mean", "norm_std"):
+        for name in ("norm_mean", "norm_std"):
             values = getattr(self, name)
             if values is not None and len(values) not in (1, 3):
                 raise BadSetting(f"{named(name)} must have 3 values, or 1 for grey, got {len(values)}", setting=name)
@@ -74,10 +68,7 @@ class ImageConfig(Settings):
             )
 
 
-def _require_order(name: str, pair: tuple[float, float], may_be_equal: bool = True) -> None:
+def _require_order(name: str, pair: tuple[float, float]) -> None:
     least, most = pair
-    if least > most or (least == most and not may_be_equal):
-        relation = "<=" if may_be_equal else "<"
-        raise BadSetting(
-            f"{named(name)} must be MIN and MAX with MIN {relation} MAX, got {least:g} {most:g}", setting=name
-        )
+    if least > most:
+        raise BadSetting(f"{named(name)} must be MIN and MAX with MIN <= MAX, got {least:g} {most:g}", setting=name)

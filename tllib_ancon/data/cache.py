@@ -16,7 +16,7 @@ import numpy as np
 import PIL
 
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.images import Bytes, Items
+from tllib_ancon.data.images import Bytes
 from tllib_ancon.data.transforms import Resizing
 from tllib_ancon.runtime.errors import BadImages, named
 from tllib_ancon.runtime.types import Show
@@ -85,9 +85,6 @@ def cached(domain: Domain, folder: str | Path, resizings: Iterable[Resizing]) ->
     positions = np.unique(domain.positions)
     for resizing in set(resizings):
         digest = hashlib.sha256(json.dumps([FORMAT, "bicubic", *astuple(resizing), PIL.__version__]).encode())
-        decoding = domain.images.decoding
-        if decoding.pixel_range or decoding.bands:
-            digest.update(repr((decoding.pixel_range, decoding.bands)).encode())
         for key in domain.images.cache_keys(positions):
             digest.update(key + b"\n")
         file = Path(folder, f"{resizing.side}px-{digest.hexdigest()[:24]}")
@@ -112,7 +109,7 @@ def cached_in_memory(domain: Domain, resizings: Iterable[Resizing], room: int, s
     """The same domain with its resized images cached in memory, if they fit into ``room`` bytes."""
     sizes = {resizing: len(domain) * _row(resizing).itemsize for resizing in resizings}
     size = sum(sizes.values())
-    if not sizes or isinstance(domain.images, Items):
+    if not sizes or domain.images.is_in_memory:
         return domain
     if size > room:
         say(

@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from PIL import Image
+from torch import Tensor
 
-from tllib_ancon.data.batches import Batch
-from tllib_ancon.data.images import Bytes, Files, Images, Positions
+from tllib_ancon.data.images import Bytes, Files, Images, Loader, Positions
 from tllib_ancon.data.labels import Labels, checked_labels
-from tllib_ancon.data.pixels import Decoding, PixelValues
 from tllib_ancon.runtime.errors import BadImages, UserError, named
 
 PURITY = 0.9
@@ -75,45 +74,36 @@ class Domain:
     @property
     def paths(self) -> Sequence[str] | None:
         """The paths of the images; none where they do not come from files."""
-        if not isinstance(self.images, Files):
+        paths = [self.images.path(position) for position in self.positions.tolist()]
+        files = [path for path in paths if path is not None]
+        if len(files) < len(paths):
             return None
-        return [self.images.path(position) for position in self.positions]
+        return files
 
     @property
     def holds_tensors(self) -> bool:
         """Whether images are float tensors, which are neither resized nor normalised."""
-        return self.images.holds_tensors
+        return self.images.is_raw
 
-    def image(self, index: int, resizing: Hashable = None) -> Image.Image | Bytes | Batch:
+    def image(self, index: int, resizing: Hashable = None) -> Image.Image | Bytes | Tensor:
         """One image: a PIL image in RGB, the cached bytes (H, W, 3) of this resizing, or of a domain that
-        :attr:`holds_tensors` the tensor (C, H, W), or several tensors by name."""
+        :attr:`holds_tensors` its tensor."""
         position = int(self.positions[index])
         if resizing in self.images.cached:
             return self.images.cached[resizing](position)
         try:
             return self.images.image(position)
         except UserError as error:
-            if self.holds_tensors:
+            if self.holds_tensors or error.setting == "loader":
                 raise
             actions = [error.action, f"pass {named('skip_corrupt', True)} to leave such images out"]
             raise BadImages(error.what, ", or ".join(filter(None, actions))) from error
 
-    def decoded_by(self, decoding: Decoding | None) -> Domain:
-        """The same images, whose files become bytes in this way; what it leaves open stays as it is."""
-        if decoding is None:
+    def read_by(self, loader: Loader | None) -> Domain:
+        """The same images, whose files this function reads; None: Pillow."""
+        if loader is None:
             return self
-        before = self.images.decoding
-        merged = replace(
-            decoding,
-            pixel_range=decoding.pixel_range or before.pixel_range,
-            bands=decoding.bands or before.bands,
-        )
-        return replace(self, images=self.images.decoded_by(merged))
-
-    def pixel_values(self) -> PixelValues:
-        """What a sample of the images holds: depth, smallest and largest value, bands. ``pixel_range`` of it are the
-        values that become black and white."""
-        return self.images.pixel_values(self.positions)
+        return replace(self, images=self.images.read_by(loader))
 
     def subset(self, indices: ArrayLike) -> Domain:
         """The images at these places, in this order."""
@@ -141,6 +131,12 @@ class Domain:
         for key, label in zip(self.images.keys(self.positions), labels, strict=True):
             digest.update(b"%s %d\n" % (key, label))
         return digest.hexdigest()
+
+
+def with_labels(domain: Domain, labels: ArrayLike) -> Domain:
+    """The domain with these labels, which are numbers of a model's outputs."""
+    numbers = checked_labels(f"domain {domain.name}: labels", labels, len(domain))
+    return replace(domain, classes=numbered(int(numbers.max(initial=0)) + 1), labels=numbers)
 
 
 def numbered(num_classes: int) -> list[str]:

@@ -1,41 +1,43 @@
-"""Where images come from, decoded to RGB: files, the items of a dataset, a column of Hugging Face."""
+"""Where images come from: files, the items of a dataset, the rows of an array of floats."""
 
 from __future__ import annotations
 
 import hashlib
-import io
+import inspect
 import os
+import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from copy import copy
-from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, BinaryIO
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor
-from torch.utils.data import IterableDataset
+from torch.utils.data import IterableDataset, Subset, TensorDataset
 
-from tllib_ancon.data.batches import Batch
-from tllib_ancon.data.image_files import FORMATS, read_samples, samples_of
-from tllib_ancon.data.pixels import MOST_SAMPLED, Decoding, PixelRange, PixelValues, Samples
-from tllib_ancon.runtime.errors import BadImages, UserError, named, one_line, reading
+from tllib_ancon.data.image_files import decoded, described, image_of, kind_of
+from tllib_ancon.runtime.errors import BadImages, BadSetting, UserError, named, one_line, reading
+from tllib_ancon.runtime.text import first_few
 
 Positions = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
+Array = np.ndarray[Any, Any] | Tensor
 
-IMAGE_NAMES = ("images", "image", "imgs", "img", "pixel_values", "data", "x", "arr_0")
-"""Usual keys of images, in a dataset's item or a mapping of arrays. Of an item the first that is there is taken."""
+Loader = Callable[[str], Any]
+"""Path of a file -> PIL image or uint8 tensor (1 or 3, H, W), or a float tensor that the model gets unchanged."""
 
-CHANNELS = (1, 3)
-"""Numbers of channels of an array that is an image."""
+TRIED = 64
+"""Images at most that a loader reads until one shows what it returns."""
 
-DEEP_KINDS = ("uint16", "int16", "int32", "uint32")
-"""Types of arrays that hold images of more than 8 bits."""
+CHECKED = 2**27
+"""Largest array, in bytes, that is checked before anything is written. A larger one is checked while it is read."""
+
+MOST_NAMED = 5
+"""Bad rows that an error names."""
 
 
 def spread(count: int, most: int) -> Positions:
@@ -43,27 +45,10 @@ def spread(count: int, most: int) -> Positions:
     return np.unique(np.linspace(0, count - 1, most).astype(np.int64))
 
 
-def kind_of(array: Any) -> str:
-    """The type of the numbers in an array or tensor by NumPy's name; empty for everything else."""
-    return str(getattr(array, "dtype", "")).removeprefix("torch.")
-
-
-def jpeg(image: Image.Image) -> bytes:
-    """JPEG for people: rotated by its EXIF entry, no side above 1,600 pixels, without metadata."""
-    upright = image
-    with suppress(Exception):  # Pillow's reader of EXIF raises many types; then it lies as models see it
-        upright = ImageOps.exif_transpose(image)
-    shown = upright.convert("RGB")
-    shown.thumbnail((1600, 1600))
-    shown.info.clear()
-    content = io.BytesIO()
-    shown.save(content, "JPEG", quality=95, subsampling=0)
-    return content.getvalue()
-
-
 def load_image(path: str) -> Image.Image:
-    """Decode one file. The range of deep pixels is decided by this file alone."""
-    return Files([path], "").image(0)
+    """Decode one file."""
+    with open_file(path) as (file, name):
+        return decoded(file, name)
 
 
 @contextmanager
@@ -74,77 +59,37 @@ def open_file(path: str) -> Iterator[tuple[BinaryIO, str]]:
         yield file, name
 
 
-@contextmanager
-def _naming(image: str) -> Iterator[None]:
-    """Turn any error of a decoder into one line that names the image."""
-    try:
-        yield
-    except UnidentifiedImageError:
-        raise BadImages(f"{image}: cannot be decoded (it is no {', '.join(FORMATS)})", "remove or convert it") from None
-    except Exception as error:  # Pillow's decoders raise many types
-        if isinstance(error, UserError):
-            reason = str(error)
-        else:
-            reason = one_line(error)
-        raise BadImages(f"{image}: cannot be decoded ({reason})", "remove or repair it") from error
-
-
 class Images(ABC):
-    """N images by their position."""
+    """N images by their position.
 
-    side: int | None = None  # in pixels, of images in memory, if the first is a square
-    holds_tensors = False  # whether they are float tensors that a model takes as they are
-    cached: Mapping[Hashable, Callable[[int], Bytes]] = {}  # resizing -> bytes (H, W, 3) of a resized image, if cached
-    decoding = Decoding()  # how files become bytes
+    Attributes:
+        side: in pixels, of images in memory, if the first is a square
+        is_raw: whether they are float tensors, which a model gets unchanged
+        is_in_memory: whether nothing is decoded
+        loader: name of the user's function that reads their files; empty for Pillow
+        cached: resizing -> bytes (H, W, 3) of a resized image, if cached
+    """
+
+    side: int | None = None
+    is_raw: bool = False
+    is_in_memory: bool = False
+    loader: str = ""
+    cached: Mapping[Hashable, Callable[[int], Bytes]] = {}
 
     @abstractmethod
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def image(self, position: int) -> Image.Image | Batch:
-        """One image, RGB; a :class:`UserError` names the one that cannot be read, and why."""
+    def image(self, position: int) -> Image.Image | Tensor:
+        """One image, RGB or a float tensor; a :class:`UserError` names the one that cannot be read, and why."""
 
-    def read(self, position: int) -> Image.Image | Batch:
-        """One image as its source holds it."""
-        return self.image(position)
-
-    def samples(self, position: int) -> Samples | None:
-        """The samples of one image before they are bytes; None where the source holds no files."""
+    def path(self, position: int) -> str | None:
+        """The file of an image; None where it comes from none."""
         return None
 
-    def pixel_values(self, positions: Positions | None = None) -> PixelValues:
-        """What at most 64 images spread over these positions hold; unreadable ones are left out. An image in memory has
-        8 bits unless its :meth:`samples` say otherwise."""
-        if positions is None:
-            among = np.arange(len(self))
-        else:
-            among = positions
-        return PixelValues.of(self._readable(among[spread(len(among), MOST_SAMPLED)]))
-
-    def _readable(self, positions: Positions) -> Iterator[Samples]:
-        for position in positions.tolist():
-            with suppress(UserError):
-                yield self.samples(position) or Samples()
-
-    @cached_property
-    def decided_range(self) -> PixelRange | None:
-        """The range of values of this data set: the setting, else by its images."""
-        return self.decoding.pixel_range or self.pixel_values().pixel_range
-
-    def decoded_by(self, decoding: Decoding) -> Images:
-        """The same images, decoded in this way."""
-        if decoding == self.decoding:
-            return self
-        images = copy(self)
-        images.decoding = decoding
-        for decoded in ("decided_range", "cached"):
-            vars(images).pop(decoded, None)
-        return images
-
-    def to_rgb(self, samples: Samples) -> Image.Image:
-        if samples.values is None:
-            return samples.to_rgb(None)
-        return samples.to_rgb(self.decided_range)
+    def read_by(self, loader: Loader) -> Images:
+        """The same images, whose files this function reads."""
+        raise BadSetting(f"{named('loader')} reads files, and these images are none", "leave it out", setting="loader")
 
     def identity(self) -> bytes:
         """What tells them from others that have the same keys: checksums of at most eight whose second reading is
@@ -157,7 +102,7 @@ class Images(ABC):
         return b"".join(checksums)
 
     def _checksum(self, position: int) -> bytes:
-        return hashlib.sha256(np.asarray(self.read(position)).tobytes()).digest()
+        return hashlib.sha256(np.asarray(self.image(position)).tobytes()).digest()
 
     def keys(self, positions: Positions) -> Iterator[bytes]:
         """The path of each file; else the number of each image."""
@@ -170,20 +115,15 @@ class Images(ABC):
 
 
 class Encoded(Images):
-    """Images in files or in bytes, which :func:`~tllib_ancon.data.image_files.read_samples` decodes."""
+    """Images in files or in bytes, which :func:`~tllib_ancon.data.image_files.decoded` decodes."""
 
     @abstractmethod
     def opened(self, position: int) -> AbstractContextManager[tuple[BinaryIO, str]]:
         """The bytes of one image, and its name in messages."""
 
-    def image(self, position: int) -> Image.Image:
-        with self.opened(position) as (file, name), _naming(name):
-            return self.to_rgb(read_samples(file, self.decoding))
-
-    def samples(self, position: int) -> Samples:
-        with self.opened(position) as (file, name), _naming(name):
-            samples = read_samples(file, self.decoding)
-            return replace(samples, hides_colours=samples.has_transparent_pixels())
+    def image(self, position: int) -> Image.Image | Tensor:
+        with self.opened(position) as (file, name):
+            return decoded(file, name)
 
 
 class Files(Encoded):
@@ -203,6 +143,9 @@ class Files(Encoded):
     def opened(self, position: int) -> AbstractContextManager[tuple[BinaryIO, str]]:
         return open_file(self.path(position))
 
+    def read_by(self, loader: Loader) -> Images:
+        return _Loaded(self, loader)
+
     def identity(self) -> bytes:
         """Nothing: the names of files are enough."""
         return b""
@@ -219,8 +162,54 @@ class Files(Encoded):
             yield self.stored[position] + state.encode()
 
 
+class _Loaded(Files):
+    """Files that a function of the user reads. All images are of one kind: RGB, or float tensors of one shape."""
+
+    def __init__(self, files: Files, function: Loader):
+        self.root = files.root
+        self.stored = files.stored
+        self.function = function
+        self.loader = name_of(function)
+
+    def image(self, position: int) -> Image.Image | Tensor:
+        image = self._read(position)
+        return _of_one_shape(image, self.shape, f"image {self.path(position)}, by {named('loader')} {self.loader}")
+
+    def _read(self, position: int) -> Image.Image | Tensor:
+        path = self.path(position)
+        where = f"{named('loader')} {self.loader} gets {path}"
+        try:
+            value = self.function(path)
+        except Exception as error:  # it is the user's code
+            raise BadImages(
+                f"{where} and raises {type(error).__name__} ({one_line(error)})", "repair it", setting="loader"
+            ) from error
+        try:
+            return image_of(value, where)
+        except UserError as error:
+            raise BadImages(f"{where} and returns {described(value)}", error.action, setting="loader") from error
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of its float tensors, by the first image that can be read; empty for RGB."""
+        for position in spread(len(self), TRIED).tolist():
+            with suppress(UserError):
+                return shape_of(self._read(position))
+        return shape_of(self._read(0))
+
+    @property
+    def is_raw(self) -> bool:  # type: ignore[override]
+        return bool(self.shape)
+
+    def cache_keys(self, positions: Positions) -> Iterator[bytes]:
+        yield _content_of(self.function)
+        yield from super().cache_keys(positions)
+
+
 class Items(Images):
-    """Items of a map-style dataset: an image, or a tuple or dict that holds one. Float tensors stay unchanged."""
+    """Items of a map-style dataset: an image, or a tuple with one first. Float tensors stay unchanged."""
+
+    is_in_memory = True
 
     def __init__(self, dataset: Any, name: str):
         has_items = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
@@ -238,26 +227,17 @@ class Items(Images):
             raise BadImages(f"{name}: the dataset is empty", "give one with images")
         self.dataset = dataset
         self.name = name
-        self.is_deep = self._deep(0) is not None
-        first = self.read(0)
-        self.shape = tuple(getattr(first, "shape", ()))  # of a tensor; images have none
+        first = self._read(0)
+        self.shape = shape_of(first)
+        self.is_raw = bool(self.shape)
         if isinstance(first, Image.Image) and first.width == first.height:
             self.side = first.width
-        self.holds_tensors = bool(self.shape)
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def image(self, position: int) -> Image.Image | Tensor:
-        image = self.read(position)
-        shape = tuple(getattr(image, "shape", ()))
-        if shape != self.shape:
-            raise BadImages(
-                f"{self.name}, item {position}: {shape or 'an image'} but expected {self.shape or 'an image'} as item 0"
-            )
-        if isinstance(image, Image.Image):
-            return image
-        return image.float()
+        return _of_one_shape(self._read(position), self.shape, self._where(position))
 
     def cache_keys(self, positions: Positions) -> Iterator[bytes]:
         raise BadImages(
@@ -265,51 +245,136 @@ class Items(Images):
             "leave it out",
         )
 
-    def read(self, position: int) -> Image.Image | Tensor:
-        where = f"{self.name}, item {position}"
-        value = _image_in(self._item(position))
-        samples = _samples_in(value)
-        if samples is not None:
-            with _naming(where):
-                return self.to_rgb(samples)
-        features = _as_features(value, where)
-        if features is not None:
-            return features
-        image = _image_of_array(value)
-        if image is not None:
-            return image
-        described = one_line(repr(value))
-        if hasattr(value, "shape"):
-            described = f"{type(value).__name__} {tuple(value.shape)} {value.dtype}"
-        raise BadImages(
-            f"{where}: {described[:80]} is no image",
-            "expected a PIL image, an array (H, W, 3) or (3, H, W) of bytes or "
-            "of numbers from 0 to 1, a float tensor, or a tuple or dict with one first",
-        )
-
-    def samples(self, position: int) -> Samples | None:
-        if not self.is_deep:
-            return None
-        return self._deep(position)
-
-    def _deep(self, position: int) -> Samples | None:
-        """The samples of an item with more than 8 bits; None for every other item."""
-        value = _image_in(self._item(position))
-        samples = _samples_in(value)
-        if samples is None or samples.values is None:
-            return None
-        return samples
-
-    def _item(self, position: int) -> Any:
+    def _read(self, position: int) -> Image.Image | Tensor:
+        where = self._where(position)
         try:
-            return self.dataset[position]
+            item = self.dataset[position]
         except UserError:
             raise
         except Exception as error:  # it is the user's code
-            where = f"{self.name}, item {position}"
             raise BadImages(
                 f"{where}: cannot be read ({type(error).__name__}: {one_line(error)})", "repair or remove it"
             ) from error
+        if isinstance(item, tuple | list) and len(item):
+            return image_of(item[0], where)
+        return image_of(item, where)
+
+    def _where(self, position: int) -> str:
+        return f"{self.name}, item {position}"
+
+
+class Rows(Images):
+    """The rows of an array or tensor (N, ...) of floats; those of a small one are checked at once."""
+
+    is_raw = True
+
+    def __init__(self, rows: Array, name: str):
+        self.rows = rows
+        self.name = name
+        if rows.nbytes <= CHECKED:
+            self.at(np.arange(len(rows)))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def image(self, position: int) -> Tensor:
+        return self.at(np.array([position]))[0]
+
+    def at(self, positions: Positions) -> Tensor:
+        """The images at these positions as one batch."""
+        if isinstance(self.rows, Tensor):
+            chosen = self.rows[torch.from_numpy(positions)].float()
+        else:
+            chosen = torch.from_numpy(np.array(self.rows[positions], dtype=np.float32))
+        is_finite = chosen.reshape(len(chosen), -1).isfinite().all(1).numpy()
+        if not is_finite.all():
+            bad_rows = positions[~is_finite].tolist()
+            shown = first_few([str(row) for row in bad_rows], MOST_NAMED)
+            raise BadImages(
+                f"{self.name}: NaN or infinity in {len(bad_rows)} rows ({shown})", "remove them or fill them in"
+            )
+        return chosen
+
+
+def images_in_memory(data: Any, name: str) -> Images:
+    """The images of an array, a tensor or a map-style dataset."""
+    on_host = on_cpu(data)
+    if not isinstance(on_host, np.ndarray | Tensor):
+        return Items(on_host, name)
+    where = getattr(on_host, "filename", None) or name
+    kind = kind_of(on_host)
+    shape = tuple(on_host.shape)
+    if "float" in kind and shape and len(on_host):
+        return Rows(on_host, where)
+    if kind != "uint8" or len(shape) not in (3, 4):
+        raise BadImages(
+            f"{where}: an array {shape} of {kind}",
+            "pass images as uint8 (N, H, W) or (N, H, W, 3), in a tensor (N, 1 or 3, H, W); the model gets arrays of "
+            "float32 (N, ...) unchanged",
+        )
+    if len(shape) == 3 and shape[0 if isinstance(on_host, Tensor) else 2] == 3:
+        raise BadImages(f"{where}: {shape} is the shape of one image", "pass a list of images, such as [image]")
+    return Items(on_host, name)
+
+
+def on_cpu(data: Any) -> Any:
+    """The same data with tensors on the CPU: worker processes cannot read from a GPU."""
+    if isinstance(data, Tensor):
+        return data.detach().cpu().to_dense()
+    if isinstance(data, TensorDataset):
+        return TensorDataset(*map(on_cpu, data.tensors))
+    if isinstance(data, Subset):
+        return Subset(on_cpu(data.dataset), data.indices)
+    if type(data) is list:
+        return list(map(on_cpu, data))
+    return data
+
+
+def shape_of(image: Image.Image | Tensor) -> tuple[int, ...]:
+    """The shape of a float tensor; empty for an image."""
+    if isinstance(image, Tensor):
+        return tuple(image.shape)
+    return ()
+
+
+def name_of(loader: Loader) -> str:
+    """The qualified name of a loader, for records and messages."""
+    function = _function_in(loader)
+    owner = function if hasattr(function, "__qualname__") else type(function)
+    return f"{owner.__module__}:{owner.__qualname__}"
+
+
+def _function_in(loader: Any) -> Any:
+    """The function in a partial one."""
+    while isinstance(loader, partial):
+        loader = loader.func
+    return loader
+
+
+def _content_of(loader: Loader) -> bytes:
+    """What decides the images that a loader makes: it with its arguments, and the source of its module."""
+    function = _function_in(loader)
+    source = ""
+    with suppress(OSError, TypeError):  # of a function without a file
+        source = inspect.getsource(inspect.getmodule(function) or inspect.getmodule(type(function)))  # type: ignore[arg-type]
+    try:
+        return pickle.dumps(loader) + source.encode()
+    except Exception as error:  # pickle raises many types
+        raise BadSetting(
+            f"{named('cache')} needs to know {named('loader')} again, and {name_of(loader)} cannot be pickled",
+            "define it at the top level of a module",
+            setting="loader",
+        ) from error
+
+
+def _of_one_shape(image: Image.Image | Tensor, expected: tuple[int, ...], where: str) -> Image.Image | Tensor:
+    shape = shape_of(image)
+    if shape != expected:
+        raise BadImages(
+            f"{where}: {shape or 'an image'} but expected {expected or 'an image'} as in the first",
+            "return images of one kind",
+        )
+    return image
 
 
 def _dataset_of(loader: Any) -> str:
@@ -318,77 +383,3 @@ def _dataset_of(loader: Any) -> str:
         if len(loader.sampler) < len(loader.dataset):
             return "torch.utils.data.Subset(loader.dataset, [*loader.sampler])"
     return f"{named('loader.dataset')}"
-
-
-def _image_in(item: Any) -> Any:
-    """What an item of a dataset holds as its image: under a usual name, or first; None in an empty item."""
-    if isinstance(item, Mapping):
-        for name in IMAGE_NAMES:
-            if name in item:
-                return item[name]
-        return next(iter(item.values()), None)
-    if isinstance(item, tuple | list):
-        return next(iter(item), None)
-    return item
-
-
-def _samples_in(value: Any) -> Samples | None:
-    """The samples of a PIL image, or of an array of more than 8 bits."""
-    if isinstance(value, Image.Image):
-        return samples_of(value)
-    if kind_of(value) not in DEEP_KINDS:
-        return None
-    pixels = _channels_last(value)
-    if not _is_picture(pixels):
-        return None
-    return Samples(values=pixels)
-
-
-def _channels_last(value: NDArray[Any] | Tensor) -> NDArray[Any]:
-    """An array (H, W, C) or (C, H, W) of one or three channels as (H, W, C); one channel becomes (H, W)."""
-    if isinstance(value, Tensor):
-        pixels = value.cpu().numpy()
-    else:
-        pixels = np.asarray(value)
-    if pixels.ndim == 3 and _channels_are_first(pixels.shape, usually=isinstance(value, Tensor)):
-        pixels = np.moveaxis(pixels, 0, -1)
-    if pixels.shape[2:] == (1,):
-        return pixels[..., 0]
-    return pixels
-
-
-def _channels_are_first(shape: tuple[int, ...], usually: bool) -> bool:
-    """Whether the first of three dimensions are the channels; ``usually`` decides where the last could be, too."""
-    if shape[0] in CHANNELS and shape[2] in CHANNELS:
-        return usually
-    return shape[0] in CHANNELS
-
-
-def _is_picture(pixels: NDArray[Any]) -> bool:
-    """Whether an array is (H, W) or (H, W, 3)."""
-    return bool(pixels.size) and (pixels.ndim == 2 or pixels.shape[2:] == (3,))
-
-
-def _as_features(value: Any, where: str) -> Tensor | None:
-    """A float tensor, or a vector of floats, which a model takes unchanged; None for everything else."""
-    if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind == "f":
-        return _as_features(torch.from_numpy(value), where)
-    if not (isinstance(value, Tensor) and value.is_floating_point() and value.ndim and value.numel()):
-        return None
-    if not value.isfinite().all():
-        raise BadImages(f"{where}: it has NaN or infinity", "remove it or fill it in")
-    return value.detach().cpu()
-
-
-def _image_of_array(value: Any) -> Image.Image | None:
-    """The image of an array of bytes, or of numbers from 0 to 1; None for everything else."""
-    if not isinstance(value, np.ndarray | Tensor):
-        return None
-    pixels = _channels_last(value)
-    if not _is_picture(pixels):
-        return None
-    if pixels.dtype == np.uint8:
-        return Image.fromarray(pixels).convert("RGB")
-    if pixels.dtype.kind == "f" and pixels.min() >= 0 and pixels.max() <= 1:
-        return Image.fromarray(np.rint(pixels * 255).astype(np.uint8)).convert("RGB")
-    return None

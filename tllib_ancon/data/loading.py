@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import BatchSampler, Dataset, Sampler, default_collate
+from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, default_collate
 
 from tllib_ancon.data.batches import Batch, to_device
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.tensors import Mapped, Rows
+from tllib_ancon.data.images import Rows
 from tllib_ancon.data.transforms import ImageTransform, Transform
-from tllib_ancon.data.workers import Workers
-from tllib_ancon.runtime.errors import BadImages, named, one_line
+from tllib_ancon.runtime.errors import BadImages, UserError, named, one_line
 from tllib_ancon.runtime.processes import Shard
 
 
@@ -124,7 +126,7 @@ class UnlabelledImages(_DomainImages):
 
     def batch(self, keys: Sequence[int]) -> list[Any]:
         """Rows of arrays that no transform changes are read at once."""
-        if isinstance(self.domain.images, Rows | Mapped) and isinstance(self.transform, nn.Identity):
+        if isinstance(self.domain.images, Rows) and isinstance(self.transform, nn.Identity):
             indices = torch.as_tensor(keys) % len(self)
             return [indices, self.domain.images.at(self.domain.positions[indices.numpy()])]
         collated: list[Any] = super().batch(keys)
@@ -186,19 +188,33 @@ def _item_seed(seed: int, key: int) -> int:
     return (value ^ (value >> 31)) >> 1
 
 
+class _Batches(Dataset[Any]):
+    """Item KEYS is the batch of these keys. Bad input is a value: an error that a worker raises loses its type."""
+
+    def __init__(self, read_batch: Callable[[Sequence[int]], Any]):
+        self.read_batch = read_batch
+
+    def __getitem__(self, keys: Sequence[int]) -> Any:
+        try:
+            return self.read_batch(keys)
+        except UserError as error:
+            return error
+
+
 class ImageLoader:
     """Batches of :class:`UnlabelledImages` or :class:`LabelledImages`, with the images on the ``device``,
     by default the GPU where there is one.
 
-    Workers of a number belong to one pass. Loaders that are read one after the other may share :class:`Workers`, which
-    outlive an epoch. Nothing is drawn from the global random state.
+    A data loader of torch reads them. Its processes outlive a pass, and end with this object. In a worker of
+    :class:`multiprocessing.Pool`, which may start none, this process reads. Nothing is drawn from the global random
+    state.
     """
 
     def __init__(
         self,
         dataset: UnlabelledImages | LabelledImages,
         batch_size: int,
-        workers: int | Workers,
+        workers: int,
         sampler: Sequence[int] | EpochSampler | None = None,
         drop_last: bool = False,
         device: torch.device | None = None,
@@ -206,10 +222,19 @@ class ImageLoader:
         self.dataset = dataset
         self.batch_size = batch_size
         self.sampler: Any = range(len(dataset)) if sampler is None else sampler
-        self.batches = BatchSampler(self.sampler, batch_size, drop_last)
         self.device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self.workers = workers if isinstance(workers, Workers) else Workers(workers, persistent=False)
-        self.workers.add(dataset.batch)
+        if multiprocessing.current_process().daemon:
+            workers = 0
+        self.batches = DataLoader(
+            _Batches(dataset.batch),
+            batch_size=None,
+            sampler=BatchSampler(self.sampler, batch_size, drop_last),
+            num_workers=workers,
+            worker_init_fn=_leave_signals_to_the_parent,
+            persistent_workers=workers > 0,
+            pin_memory=torch.cuda.is_available(),
+            generator=torch.Generator(),
+        )
 
     def __len__(self) -> int:
         return len(self.batches)
@@ -219,14 +244,25 @@ class ImageLoader:
         return min(len(self.sampler), len(self) * self.batch_size)
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        for batch in self.workers.batches(self.dataset.batch, self.batches):
+        for batch in self.batches:
+            if isinstance(batch, UserError):
+                raise batch
             yield self.dataset.on_device(batch, self.device)
+
+
+def _leave_signals_to_the_parent(worker: int) -> None:
+    """Let a worker ignore Ctrl-C and end quietly at SIGTERM: the parent ends its epoch and then its workers.
+
+    It ends at once: a second SIGTERM would interrupt an orderly exit, which then has the status of an error.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda number, frame: os._exit(0))
 
 
 def training_loader(
     images: UnlabelledImages | LabelledImages,
     batch_size: int,
-    workers: int | Workers,
+    workers: int,
     batches: int | None = None,
 ) -> ImageLoader:
     """A loader with a new order each epoch, of ``batches`` batches or one pass."""
@@ -246,7 +282,7 @@ def training_loader(
     return ImageLoader(images, batch_size, workers, sampler, drop_last=True)
 
 
-def evaluation_loader(domain: Domain, transform: Transform, batch_size: int, workers: int | Workers) -> ImageLoader:
+def evaluation_loader(domain: Domain, transform: Transform, batch_size: int, workers: int) -> ImageLoader:
     """A loader of (index, image) in the domain's order; each of many processes has an equally large part."""
     positions = Shard.of_this_process(len(domain)).padded_positions
     return ImageLoader(UnlabelledImages(domain, transform), batch_size, workers, positions)

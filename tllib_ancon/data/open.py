@@ -12,8 +12,9 @@ import torch
 from numpy.typing import ArrayLike
 from torch.utils.data import DataLoader, Dataset
 
-from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.domain import Domain, with_labels
 from tllib_ancon.data.folders import ROOT, Tree
+from tllib_ancon.data.images import Loader, images_in_memory
 from tllib_ancon.data.layout import Opening
 from tllib_ancon.data.layouts import layout_of
 from tllib_ancon.data.layouts.arrays import open_arrays
@@ -21,17 +22,18 @@ from tllib_ancon.data.layouts.folder import open_any
 from tllib_ancon.data.layouts.hugging_face import domain_of_dataset
 from tllib_ancon.data.layouts.image_folder import open_class_folders
 from tllib_ancon.data.lists import ListedImages, read_image_list
-from tllib_ancon.data.named_arrays import is_dataset_of_hugging_face, separated
-from tllib_ancon.data.objects import domain_of_object, with_labels
-from tllib_ancon.data.pixels import Decoding
 from tllib_ancon.runtime.errors import BadImages, BadSetting, UserError, named
 
 LIST_SUFFIXES = (".txt", ".lst", ".list")
 TABLE_SUFFIXES = (".csv", ".tsv", ".xlsx", ".parquet", ".json", ".jsonl")
 ARCHIVE_SUFFIXES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar")
+ARRAY_SUFFIXES = (".npz", ".pt", ".pth", ".h5", ".hdf5", ".mat", ".pkl", ".pickle")
+"""Files of arrays, beside ``.npy``."""
 
-ANY_RANGE = (0.0, 1.0)
-"""A range by which every finite value can be decoded."""
+PASS_THE_ARRAY = (
+    "pass its array of images or its column of paths alone, such as table['path'], or torch.utils.data."
+    "TensorDataset(images, labels)"
+)
 
 
 def open_domain(
@@ -41,7 +43,7 @@ def open_domain(
     split: str = "train",
     *,
     workers: int = 0,
-    decoding: Decoding | None = None,
+    loader: Loader | None = None,
     **options: Any,
 ) -> Domain:
     """Open the domains of these codes as one; nothing is downloaded unless ``allow_download`` is given.
@@ -49,7 +51,8 @@ def open_domain(
     A code may be a list, a folder (``.`` is the root) or a split, with the name of a configuration before it as
     ``clipart/train``. A Hugging Face dataset is one of the hub, or a folder that ``save_to_disk`` wrote or that holds
     data files. Every image must exist, unless ``skip_corrupt`` decodes each once, in ``workers`` processes, and leaves
-    out unreadable images. The other ``options`` are those of :class:`~tllib_ancon.data.layout.Opening`, too.
+    out unreadable images. ``loader`` reads the files. The other ``options`` are those of
+    :class:`~tllib_ancon.data.layout.Opening`, too.
     """
     layout = layout_of(dataset)
     opening = Opening(Path(root), dataset, codes or layout.default_codes, split, **options)
@@ -59,7 +62,7 @@ def open_domain(
         )
     if not layout.has_columns:
         refuse_columns(opening.columns, dataset)
-    domain = layout.open(opening).decoded_by(decoding)
+    domain = layout.open(opening).read_by(loader)
     return _checked(domain, opening.skip_corrupt, workers)
 
 
@@ -77,7 +80,7 @@ def as_domain(
     skip_corrupt: bool = False,
     workers: int = 0,
     allow_outside: bool = False,
-    decoding: Decoding | None = None,
+    loader: Loader | None = None,
 ) -> Domain:
     """A domain of Python objects: a :class:`Domain`, or images as for :func:`tllib_ancon.adapt`.
 
@@ -86,23 +89,23 @@ def as_domain(
     without labels, at any depth, until a model is known whose classes have the names of its subfolders. ``labels`` True
     takes each subfolder as a class, False none.
     """
-    source, labels_beside = _listed(images, allow_outside) or separated(images)
+    listed = _listed(images, allow_outside)
+    source = images if listed is None else listed.paths
     if isinstance(source, str | os.PathLike) and not os.path.isfile(source):
         tree = Tree(source, allow_outside, skip_corrupt)
         opener = open_class_folders if labels is True else open_any
-        whole = opener(tree, [ROOT], classes).decoded_by(decoding)
+        whole = opener(tree, [ROOT], classes).read_by(loader)
         domain = replace(_checked(whole, skip_corrupt, workers), plain_folder=labels is None)
     elif isinstance(source, str | os.PathLike):
-        domain = _domain_of_file(os.fspath(source), classes)
+        domain = _domain_of_file(os.fspath(source), classes).read_by(loader)
     else:
-        domain = _domain_of_object(source, classes)
-    domain = domain.decoded_by(decoding)
+        domain = _domain_of_object(source, classes).read_by(loader)
     if labels is False:
         return domain.without_labels()
     if labels is not None and labels is not True:
         return with_labels(domain, labels)
-    if labels_beside is not None:
-        return with_labels(domain, labels_beside)
+    if listed is not None and listed.labels is not None:
+        return with_labels(domain, listed.labels)
     return domain
 
 
@@ -159,6 +162,11 @@ def _domain_of_file(path: str, classes: Sequence[str] | None) -> Domain:
             "give a text file with a path on each line "
             "(.txt), or in Python the list of paths, such as pandas.read_csv(FILE).path.tolist()",
         )
+    if suffix in ARRAY_SUFFIXES:
+        raise BadImages(
+            f"{path}: files {suffix} are not read here",
+            f"open it in Python and {PASS_THE_ARRAY}, or save the array as .npy and the labels as y.npy beside it",
+        )
     if suffix in ARCHIVE_SUFFIXES:
         raise BadImages(f"{path} is an archive", "give the folder that you unpack it to")
     return _domain_of_paths([path], classes)
@@ -171,9 +179,12 @@ def _domain_of_object(images: Any, classes: Sequence[str] | None) -> Domain:
     paths = _paths_in(images)
     if paths is not None:
         return _domain_of_paths(paths, classes)
-    if is_dataset_of_hugging_face(images):
+    if type(images).__module__.partition(".")[0] == "datasets":
         return domain_of_dataset(images, "the dataset", classes)
-    return domain_of_object(images, type(images).__name__, classes)
+    name = type(images).__name__
+    if hasattr(images, "keys") or isinstance(images, tuple):
+        raise BadImages(f"images are a {name}, and which part of it are the images is not known", PASS_THE_ARRAY)
+    return Domain(name, images_in_memory(images, name), list(classes or ()))
 
 
 def _domain_of_paths(paths: Sequence[str], classes: Sequence[str] | None) -> Domain:
@@ -183,9 +194,8 @@ def _domain_of_paths(paths: Sequence[str], classes: Sequence[str] | None) -> Dom
 def _checked(domain: Domain, skip_corrupt: bool, workers: int) -> Domain:
     """The domain if all of its images are there, or with ``skip_corrupt`` its readable images."""
     if skip_corrupt:
-        of_any_range = domain.decoded_by(replace(domain.images.decoding, pixel_range=ANY_RANGE))
         loader = DataLoader(
-            _Reasons(of_any_range), batch_size=16, num_workers=workers, collate_fn=list, generator=torch.Generator()
+            _Reasons(domain), batch_size=16, num_workers=workers, collate_fn=list, generator=torch.Generator()
         )
         reasons = list(chain.from_iterable(loader))
         skipped = [reason for reason in reasons if reason]

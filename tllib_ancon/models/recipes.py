@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import json
-import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -23,6 +20,7 @@ from tllib_ancon.models.networks import TORCHVISION, create_network, names_in
 from tllib_ancon.models.requirements import require_network
 from tllib_ancon.runtime.errors import BadModel, BadSetting, UserError, named, one_line
 from tllib_ancon.runtime.extras import require
+from tllib_ancon.runtime.importing import function_named
 
 OWN = "python"
 """The library of a network that no library builds: a run stores its weights alone."""
@@ -79,17 +77,10 @@ def build(recipe: Recipe) -> nn.Module:
 
 
 def imported(function: str) -> nn.Module:
-    """The network that ``module:function`` returns; the module may lie in the current folder, as for ``python -m``."""
-    module, colon, name = function.partition(":")
-    if not module or not colon or not name:
-        raise BadSetting(
-            f"{named('model', function)}: expected MODULE:FUNCTION, such as networks:build", setting="model"
-        )
-    current_folder = os.getcwd()
-    if current_folder not in sys.path:
-        sys.path.insert(0, current_folder)
+    """The network that ``module:function`` returns."""
+    make_network = function_named("model", function)
     try:
-        return require_network(getattr(importlib.import_module(module), name)())
+        return require_network(make_network())
     except Exception as error:  # any error can come out of a user's own module
         raise BadSetting(
             f"{named('model', function)} gave no network ({one_line(error)})", "repair the function", setting="model"

@@ -11,8 +11,7 @@ from torch import nn
 from tllib_ancon.config.check import CheckConfig
 from tllib_ancon.data.batches import Batch, are_images, to_device
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.images import spread
-from tllib_ancon.data.pixels import PixelValues
+from tllib_ancon.data.images import Loader, spread
 from tllib_ancon.models.calling import called
 from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.models.outputs import OtherOutput
@@ -102,11 +101,6 @@ class Case:
         """Some images of the sample, before their transform."""
         return [self.sample.image(index) for index in range(min(DECODED, len(self.sample)))]
 
-    @cached_property
-    def pixel_values(self) -> PixelValues:
-        """What the files of some images hold, before they are decoded."""
-        return self.target.pixel_values()
-
     @property
     def class_names(self) -> list[str]:
         """Names of the model's classes, else of the images', else numbers."""
@@ -118,11 +112,16 @@ class Case:
 
 
 def open_case(
-    requested: CheckConfig, model: Any, images: Any, head: str | None, user_transforms: TransformRule
+    requested: CheckConfig,
+    model: Any,
+    images: Any,
+    head: str | None,
+    user_transforms: TransformRule,
+    loader: Loader | None = None,
 ) -> Case:
     """Open a model and images as ``adapt`` does, and find the model's head."""
     source = open_source(requested, model)
-    domain = inputs.open_target(requested, source, images, None, user_transforms)
+    domain = inputs.open_target(requested, source, images, None, user_transforms, loader)
     network = source.load(requested)
     # The lines of check replace the notes.
     prepared = inputs.prepare(requested, source, network, domain, user_transforms.completed_by(network))

@@ -10,6 +10,7 @@ from typing import Any
 
 from tllib_ancon.config.check import CheckConfig
 from tllib_ancon.config.settings import settings_of_call
+from tllib_ancon.data.images import Loader
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.preflight.case import open_case
@@ -98,6 +99,7 @@ def check(
     head: str | None = None,
     train_transform: Transform | None = None,
     evaluation_transform: Transform | None = None,
+    loader: Loader | None = None,
     out: str | Path | None = None,
     config: CheckConfig | None = None,
     **settings: Any,
@@ -107,7 +109,7 @@ def check(
     It predicts up to 128 images and tries two training steps on a copy. The model is unchanged.
 
     Args:
-        model, images, head, train_transform, evaluation_transform: as for :func:`tllib_ancon.adapt`
+        model, images, head, train_transform, evaluation_transform, loader: as for :func:`tllib_ancon.adapt`
         out: folder for ``images.png``, a picture of eight images as the network gets them, with their predicted
             classes
         config: all settings at once
@@ -130,7 +132,7 @@ def check(
         require(named("out", requested.out), "matplotlib", extra="report")
     user_transforms = TransformRule.of_call(train_transform, evaluation_transform)
     with devices.restoring_state(requested.threads):
-        case = open_case(requested.replace(quiet=True), model, images, head, user_transforms)
+        case = open_case(requested.replace(quiet=True), model, images, head, user_transforms, loader)
         if requested.out is not None:
             require_pictures(Path(requested.out), case.probe)
         rehearsal = rehearse(case)

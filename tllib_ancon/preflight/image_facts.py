@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from tllib_ancon.data.domain import numbered
-from tllib_ancon.data.pixels import usual_bands
 from tllib_ancon.data.transforms import KEEP_RATIO, Preprocessing
 from tllib_ancon.models.calling import takes_pixel_values
 from tllib_ancon.preflight.case import Case
@@ -43,12 +43,8 @@ def target_images(case: Case) -> Fact:
         parts.append(f"{len(target.skipped)} cannot be read and are left out")
     if case.labelled:
         parts.append("their labels are used only to report the accuracy")
-    mark = FINE
-    if case.pixel_values.several_pages:
-        parts.append(case.pixel_values.line_on_pages)
-        mark = LOOK
     values = {"number": len(target), "labelled": case.labelled, "skipped": len(target.skipped)}
-    return Fact("; ".join(parts), values, ("data", "target"), mark)
+    return Fact("; ".join(parts), values, ("data", "target"))
 
 
 def classes(case: Case) -> Fact:
@@ -96,9 +92,6 @@ def pixels(case: Case) -> Fact:
     sizes = Counter((array.shape[1], array.shape[0]) for array in arrays)
     text = f"{_sizes(sizes)}; decoded values {least} to {most} of 255, mean {mean:.0f} ({len(arrays)} images)"
     values = {"least": least, "most": most, "mean": mean, "sizes": [list(size) for size in sizes]}
-    deep = _deep_pixels(case)
-    if deep is not None:
-        return dataclasses.replace(deep, text=f"{text}; {deep.text}", values={**values, **deep.values})
     if least == most:
         return Fact(f"{text}; all pixels are equal", values, mark=WRONG)
     if most < DARK:
@@ -106,30 +99,8 @@ def pixels(case: Case) -> Fact:
     return Fact(text, values)
 
 
-def _deep_pixels(case: Case) -> Fact | None:
-    """Range of pixels of more than 8 bits, and which become black and white; None for other images."""
-    pixel_values = case.pixel_values
-    pixel_range = case.config.pixel_range
-    if not pixel_values.deep or pixel_range is None:
-        return None
-    black, white = pixel_range
-    text = (
-        f"the files hold {pixel_values.least:g} to {pixel_values.most:g} in {pixel_values.deep} of "
-        f"{pixel_values.images} images, of which {black:g} becomes black and {white:g} white"
-    )
-    values = {"file_least": pixel_values.least, "file_most": pixel_values.most, "pixel_range": list(pixel_range)}
-    if case.requested.pixel_range is None:
-        return Fact(text, values, ("pixel_range",), LOOK)
-    return Fact(text, values, ("pixel_range",))
-
-
 def _tensors(case: Case) -> Fact:
     """Shape and range of the tensors that a model gets unchanged."""
-    first = case.decoded[0]
-    if isinstance(first, dict):
-        shapes = {name: list(array.shape) for name, array in first.items()}
-        listed = ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items())
-        return Fact(f"arrays by name: {listed}", shapes)
     tensors = torch.stack([torch.as_tensor(image) for image in case.decoded]).float()
     least = float(tensors.min())
     most = float(tensors.max())
@@ -149,40 +120,13 @@ def _sizes(sizes: Mapping[tuple[int, int], int]) -> str:
 
 def channels(case: Case) -> Fact:
     """Channels of the images and of the network's input."""
-    if isinstance(case.probe, dict):
-        return Fact("the network gets the arrays by name")
-    shape = tuple(case.probe.shape[1:])
+    inputs: Any = case.probe
+    shape = tuple(inputs.shape[1:])
     num_channels = shape[0]
     if case.target.holds_tensors:
         return Fact(f"the network gets tensors of shape {shape}", {"network": num_channels})
     text = f"the network gets {num_channels}{COLOURS.get(num_channels, '')}"
-    kinds = _kinds_of_files(case)
-    if kinds:
-        listed = ", ".join(f"{count} × {kind}" for kind, count in kinds.most_common())
-        text = f"files of {listed}; {text}"
-    values = {"network": num_channels, "files": dict(kinds)}
-    bands = case.pixel_values.bands
-    if bands:
-        used = ", ".join(map(str, case.config.bands or usual_bands(bands)))
-        return Fact(f"{text}; bands {used} are used", values, ("bands", "norm_mean", "norm_std"), LOOK)
-    return Fact(text, values, ("norm_mean", "norm_std"))
-
-
-def _kinds_of_files(case: Case) -> Counter[str]:
-    """Pillow's mode of files, such as RGB, L for grey or RGBA, or the type of deep pixels."""
-    sample = case.sample
-    kinds: Counter[str] = Counter()
-    for position in sample.positions[: len(case.decoded)].tolist():
-        samples = sample.images.samples(position)
-        if samples is None:
-            continue
-        kind = str(getattr(samples.image, "mode", ""))
-        if samples.values is not None:
-            kind = str(samples.values.dtype)
-        if samples.bands:
-            kind += f" of {samples.bands} bands"
-        kinds[kind] += 1
-    return kinds
+    return Fact(text, {"network": num_channels}, ("norm_mean", "norm_std"))
 
 
 def preprocessing(case: Case) -> Fact:

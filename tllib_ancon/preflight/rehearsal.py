@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from tllib_ancon.data.batches import concatenated, to_device
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages, evaluation_loader, training_loader
-from tllib_ancon.data.workers import Workers
 from tllib_ancon.models.batch_norm import BatchNormPolicy, require_batch_statistics
 from tllib_ancon.models.calling import evaluating
 from tllib_ancon.models.classifier import Classifier
@@ -77,7 +76,7 @@ class Rehearsal:
 
 
 def rehearse(case: Case) -> Rehearsal | None:
-    """Predict the sample and try two training steps with the same worker processes; None without logits."""
+    """Predict the sample and try two training steps; None without logits."""
     classifier = case.classifier
     if classifier is None:
         return None
@@ -89,10 +88,9 @@ def rehearse(case: Case) -> Rehearsal | None:
         num_thawed = choose_adapted_parameters(classifier, config.adapted)
     except UserError as error:
         learning_error = str(error)
-    workers = Workers(config.workers)
-    predicting = evaluation_loader(case.sample, case.transforms.evaluation, config.batch_size, workers)
+    predicting = evaluation_loader(case.sample, case.transforms.evaluation, config.batch_size, config.workers)
     images = UnlabelledImages(case.target, case.transforms.train, config.seed)
-    training = training_loader(images, min(config.batch_size, STEP_IMAGES), workers, batches=STEPS)
+    training = training_loader(images, min(config.batch_size, STEP_IMAGES), config.workers, batches=STEPS)
     devices.make_reproducible(config.seed, config.deterministic)
     logits, predict_seconds = _predict(predicting, classifier, Progress(config.quiet))
     try:

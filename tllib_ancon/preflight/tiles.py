@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tllib_ancon.data.batches import Batch, are_images, shape_text, tree_map
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.images import Files, spread
+from tllib_ancon.data.images import spread
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.preflight.case import Case
 from tllib_ancon.preflight.rehearsal import Rehearsal
@@ -82,8 +82,9 @@ def write_tiles(file: Path, case: Case, rehearsal: Rehearsal | None) -> Path:
 def _name(sample: Domain, position: int) -> str:
     """File name of an image of the sample, or its number."""
     number = int(sample.positions[position])
-    if isinstance(sample.images, Files):
-        return os.path.basename(sample.images.path(number))
+    path = sample.images.path(number)
+    if path is not None:
+        return os.path.basename(path)
     return f"image {number}"
 
 

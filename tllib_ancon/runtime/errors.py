@@ -1,7 +1,6 @@
 """Errors that speak to the user: what was wrong, where, and what to do."""
 
 import difflib
-import re
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -128,7 +127,7 @@ BAD_INPUT = (UserError, OSError, UnicodeError, RecursionError, OverflowError)
 def in_words(error: BaseException) -> str:
     """The message of one of :data:`BAD_INPUT`."""
     if isinstance(error, UserError):
-        return re.split(r"^[\w.]*Error: ", str(error), flags=re.MULTILINE)[-1]  # of a process that loads images
+        return str(error)
     text = str(error)
     if isinstance(error, OSError) and error.filename is not None:
         text = f"{error.filename}: {error.strerror}"

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.settings import settings_of_call
+from tllib_ancon.data.images import Loader
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.runtime import processes
@@ -37,6 +38,7 @@ def adapt(  # noqa: PLR0913
     train_transform: Transform | None = None,
     evaluation_transform: Transform | None = None,
     augment: Callable[[Tensor], Tensor] | None = None,
+    loader: Loader | None = None,
     config: AdaptConfig | None = None,
     **settings: Any,
 ) -> AdaptationResult:
@@ -48,12 +50,11 @@ def adapt(  # noqa: PLR0913
             settings names. Weights of another type than float32 are adapted in float32, and come back in their own.
             Logits may be a tensor or part of an output object, a dict or a tuple. Probabilities are converted to
             logits. Image models of transformers are called with ``pixel_values``
-        images: the N target images. A folder, an image list, a list of paths, an array (N, H, W, 3), a
-            :class:`~tllib_ancon.data.domain.Domain`, a Hugging Face dataset, or a map-style dataset of torch. Arrays
-            hold bytes or numbers from 0 to 1. Other arrays and tensors (N, ...) of floats, such as features (N, D), are
-            taken unchanged. So is a mapping of arrays, whose rows the model gets by name. Items of a dataset are
-            tensors, PIL images, or tuples or dicts with an image first or as ``image`` or ``img``. Default: the domain
-            that ``root``, ``data`` and ``target`` in the settings name
+        images: the N target images. A folder, an image list, a list of paths, bytes in an array (N, H, W[, 3]) or a
+            tensor (N, 1 or 3, H, W), a :class:`~tllib_ancon.data.domain.Domain`, a Hugging Face dataset, or a map-style
+            dataset, whose items are such images, PIL images, or tuples with an image first. Arrays and tensors (N, ...)
+            of floats, such as features (N, D), reach the model unchanged. Default: the domain that ``root``, ``data``
+            and ``target`` in the settings name
         labels: (N,) true classes in [0, K), scored for the record in ``metrics``; they reach neither training nor
             selection. Labels in the dataset's items are dropped. True takes each subfolder of a folder as a class,
             False none. Default: the subfolders of a folder, if they have the names of the model's classes
@@ -69,7 +70,9 @@ def adapt(  # noqa: PLR0913
             tensors of other types are taken as they come. An image processor of transformers as
             ``evaluation_transform`` alone gives its settings to both
         augment: batch tensor -> batch tensor, applied to the training batches on the device: noise or cropping of
-            series. Of a mapping it gets the arrays by name. Default: none; files and pixels have their transform
+            series. Default: none; files and pixels have their transform
+        loader: path of a file -> PIL image or uint8 tensor (1 or 3, H, W), transformed as any image, or float tensor,
+            which the model gets unchanged. Default: Pillow, as RGB with 8 bits a channel
         config: all settings at once.
         **settings: each setting by its name, such as ``method="gce+ancon"`` or ``epochs=10``. See
             :class:`~tllib_ancon.AdaptConfig` and, for a method's settings, :func:`tllib_ancon.methods.settings`.
@@ -95,7 +98,7 @@ def adapt(  # noqa: PLR0913
     with devices.restoring_state(config.threads):
         source = open_source(config, model)
         run.refuse_own_checkpoint(source.checkpoint)
-        target = open_target(config, source, images, labels, user_transforms)
+        target = open_target(config, source, images, labels, user_transforms, loader)
         run.refuse_images(target)
         recorded = {} if config.overwrite else run.recorded_settings()
         plan = make_plan(config, source, target, recorded, user_transforms, head=head)

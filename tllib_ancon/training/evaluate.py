@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.settings import settings_of_call
 from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.images import Loader
 from tllib_ancon.data.labels import Labels
 from tllib_ancon.data.layouts.arrays import Arrays
 from tllib_ancon.data.open import as_domain
@@ -86,17 +87,18 @@ def evaluate(
     source: Any = None,
     head: str | None = None,
     evaluation_transform: Transform | None = None,
+    loader: Loader | None = None,
     config: PredictConfig | None = None,
     **settings: Any,
 ) -> Evaluation:
     """Score a model on images: its accuracy and calibration from labels, and criteria without labels.
 
     Args:
-        model, head, evaluation_transform: as for :func:`tllib_ancon.predict`. Default: what ``checkpoint`` in the
-            settings names
+        model, head, evaluation_transform, loader: as for :func:`tllib_ancon.predict`. Default: what ``checkpoint`` in
+            the settings names
         images: as for :func:`tllib_ancon.predict`. Default: the domain that ``root``, ``data`` and ``target`` in the
             settings name
-        labels: (N,) classes in [0, K). Default: those of class folders, of a pair of arrays or of a named dataset;
+        labels: (N,) classes in [0, K). Default: those of class folders or of a named dataset;
             those in the items of a dataset of torch are not read
         source: labelled images of the source, or the name of such a folder or domain: the accuracy on them, for a run
             also that of its source model. Default: none
@@ -115,7 +117,7 @@ def evaluate(
     requested = settings_of_call(PredictConfig, config, settings)
     progress = Progress(requested.quiet)
     with devices.restoring_state(requested.threads):
-        predictor = Predictor(requested, model, evaluation_transform, head=head)
+        predictor = Predictor(requested, model, evaluation_transform, head=head, loader=loader)
         opened = predictor.open_labelled(images, labels)
         outputs = predictor.logits(opened)
         require_predictions(predicted_classes(outputs), opened)
@@ -146,14 +148,14 @@ def labelled_images(predictor: Predictor, images: Domain, num_classes: int) -> D
 def source_accuracy(predictor: Predictor, source: Any) -> dict[str, float]:
     """Accuracy in % on labelled images of the source ``after`` adaptation and, of the run's source model, ``before``. A
     path is a folder of class folders or a file of arrays; with ``data`` in the settings it is a domain of that dataset.
-    Other sources are images and labels in one object, as for :func:`tllib_ancon.adapt`."""
+    Other sources are datasets of Hugging Face."""
     opened = _open_source_domain(predictor, source)
     outputs = predictor.logits(opened)
     domain = labelled_images(predictor, opened, outputs.shape[1])
     if domain.labels is None:
         raise UserError(
             f"the source {domain.name} has no labels, and its accuracy needs them",
-            "pass a folder of class folders, or images and labels in a pair of arrays",
+            "pass a folder of class folders; for arrays call evaluate with them and their labels",
         )
     accuracy = {}
     source_model = _source_model_of_the_run(predictor)
@@ -167,10 +169,10 @@ def _open_source_domain(predictor: Predictor, source: Any) -> Domain:
     config = predictor.config
     classes = predictor.source.classes
     if not isinstance(source, str | os.PathLike):
-        return as_domain(source, classes=classes)
+        return as_domain(source, classes=classes, loader=inputs.chosen_loader(config, predictor.loader))
     if config.data in (None, Arrays.name):
-        return inputs.open_by_settings(config.replace(root=source), (), "test", classes)
-    return inputs.open_by_settings(config, (os.fspath(source),), "test", classes)
+        return inputs.open_by_settings(config.replace(root=source), (), "test", classes, loader=predictor.loader)
+    return inputs.open_by_settings(config, (os.fspath(source),), "test", classes, loader=predictor.loader)
 
 
 def _source_model_of_the_run(predictor: Predictor) -> Predictor | None:
@@ -180,7 +182,7 @@ def _source_model_of_the_run(predictor: Predictor) -> Predictor | None:
         return None
     stored = RunDirectory(source.run).checkpoints / SOURCE
     if stored.is_file():
-        return Predictor(predictor.requested, source=replace(source, checkpoint=str(stored)))
+        return Predictor(predictor.requested, source=replace(source, checkpoint=str(stored)), loader=predictor.loader)
     recorded = source.recorded_settings.get("checkpoint")
     if recorded is None:
         return None

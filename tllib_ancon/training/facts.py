@@ -9,9 +9,8 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.images import CHANNELS
+from tllib_ancon.data.image_files import CHANNELS
 from tllib_ancon.data.layouts import default_resizing
-from tllib_ancon.data.pixels import PixelValues
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.classifier import BATCH_NORMS
 from tllib_ancon.models.preprocessing import channels_of
@@ -61,9 +60,7 @@ class ImageFacts:
     preprocessing: Preprocessing | None = None  # of the network, or of the processor that the user passes
     are_fixed: bool = True  # tensors, or images with transforms of the user
     resizing: str = ""  # of this layout of data
-    pixel_values: PixelValues = field(default_factory=PixelValues)
     tensor_range: tuple[float, float] | None = None  # least and largest value in a sample of tensors (1 or 3, H, W)
-    pixel_range: Any = None  # that the images were opened with, or that the source model's run recorded
 
 
 NOT_OPENED = ImageFacts()
@@ -123,9 +120,7 @@ def facts_of(
             preprocessing=transforms.preprocessing,
             are_fixed=transforms.are_fixed_for(images),
             resizing=default_resizing(config.data),
-            pixel_values=images.pixel_values(),
             tensor_range=tensor_range,
-            pixel_range=images.images.decoding.pixel_range or source.recorded_settings.get("pixel_range"),
         )
     return Facts(
         recorded_settings=recorded_settings,

@@ -13,7 +13,6 @@ from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data.batches import num_rows, shape_text
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.pixels import PixelValues
 from tllib_ancon.data.transforms import (
     Preprocessing,
     Transform,
@@ -72,9 +71,6 @@ class _CheckedAugment:
 
 PREPARING = ("norm_mean", "norm_std", *_GEOMETRY)
 """Settings of how images become tensors."""
-
-READING = ("pixel_range", "bands")
-"""Settings of how files become images."""
 
 
 @dataclass(frozen=True)
@@ -155,12 +151,10 @@ class TransformRule:
         Args:
             config: settings of the user, before any default is filled in
         """
-        if config.bands is not None and not images.holds_tensors:
-            _require_bands(images.pixel_values())
         if not self.are_fixed_for(images):
             return
         fields = type(config).model_fields
-        for name in (*PREPARING, *READING) if images.holds_tensors else PREPARING:
+        for name in PREPARING:
             if name not in fields or getattr(config, name) in (None, fields[name].default):
                 continue
             if images.holds_tensors:
@@ -186,16 +180,6 @@ UNDECIDED = TransformRule()
 """Where a caller passes nothing and no network is known yet."""
 
 
-def _require_bands(values: PixelValues) -> None:
-    """Raise an error for a choice of bands among images that have none to choose from."""
-    if values.images and not values.banded:
-        raise BadSetting(
-            f"{named('bands')} has no effect on images other than TIFFs of several bands",
-            "leave it out",
-            setting="bands",
-        )
-
-
 def _require_channels(network: nn.Module, channels: int) -> None:
     """Raise an error for a network whose number of channels differs from the images'."""
     expected = channels_of(network.network if isinstance(network, NetworkClassifier) else network)
@@ -206,5 +190,5 @@ def _require_channels(network: nn.Module, channels: int) -> None:
             f"pass {named('norm_mean')} and {named('norm_std')} of {expected} value{'s' if expected > 1 else ''} each"
         )
     else:
-        advice = "image files have 3, or 1 for grey: pass arrays of floats (N, C, H, W) in Python"
+        advice = f"pass {named('loader')}, which returns float tensors (C, H, W), or such tensors in Python"
     raise BadModel(f"the network takes images of {expected} channels, and images here get {channels}", advice)

@@ -12,14 +12,16 @@ from typing import Any, Generic, TypeVar, cast
 from torch import nn
 
 from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data import cache
 from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.images import Loader
 from tllib_ancon.data.layouts import layout_of, missing_dataset
 from tllib_ancon.data.open import as_domain, open_domain, refuse_columns
-from tllib_ancon.data.pixels import Decoding
 from tllib_ancon.data.transforms import ImageTransform, mirror
 from tllib_ancon.runtime.errors import BadSetting, named, unknown_name
+from tllib_ancon.runtime.importing import function_named
 from tllib_ancon.runtime.types import Options
 from tllib_ancon.training import devices
 from tllib_ancon.training.facts import facts_of
@@ -86,11 +88,38 @@ def prepare(
     return PreparedImages(config, notes, with_cache(config, images, transforms), transform_rule, transforms)
 
 
+def chosen_loader(config: StageConfig | CertifyConfig, loader: Loader | None) -> Loader | None:
+    """The function that reads image files: the caller's, else what the settings name; None for Pillow."""
+    chosen: Any = loader
+    if chosen is None and config.loader is not None:
+        chosen = function_named("loader", config.loader)
+    if chosen is not None and not callable(chosen):
+        raise BadSetting(f"{named('loader')} is {chosen!r:.80}", "pass a function of a path", setting="loader")
+    return cast("Loader | None", chosen)
+
+
+def require_loader_of(recorded_settings: Options, images: Domain) -> None:
+    """Raise an error for files that Pillow reads and that the run of these settings read by a loader of the user."""
+    recorded = recorded_settings.get("inputs", {}).get("loader")
+    if recorded and images.paths is not None and not images.images.loader:
+        raise BadSetting(
+            f"the model's run read its images by the function {recorded}, which no run calls by itself",
+            f"pass it as {named('loader')}",
+            setting="loader",
+        )
+
+
 def open_target(
-    config: AdaptConfig, source: Source, images: Any, labels: Any, user_transforms: TransformRule
+    config: AdaptConfig,
+    source: Source,
+    images: Any,
+    labels: Any,
+    user_transforms: TransformRule,
+    loader: Loader | None = None,
 ) -> Domain:
     """The target images that the caller passes, or that the settings name."""
-    target = open_images(config, images, labels, source.classes)
+    target = open_images(config, images, labels, source.classes, loader)
+    require_loader_of(source.recorded_settings, target)
     user_transforms.refuse_unread_settings(config, target)
     if source.checkpoint and config.root and config.data:
         # The name of a source domain is only recorded, but one that the dataset does not have is an error.
@@ -101,7 +130,13 @@ def open_target(
     return target
 
 
-def open_images(config: AdaptConfig | PredictConfig, images: Any, labels: Any, classes: Sequence[str] | None) -> Domain:
+def open_images(
+    config: AdaptConfig | PredictConfig,
+    images: Any,
+    labels: Any,
+    classes: Sequence[str] | None,
+    loader: Loader | None = None,
+) -> Domain:
     """The images that the caller passes, or that the settings name. ``labels`` False reads none."""
     if images is None and labels is not None and not isinstance(labels, bool):
         raise BadSetting(f"{named('labels')} belong to {named('images')}", "pass both, or neither", setting="labels")
@@ -111,10 +146,10 @@ def open_images(config: AdaptConfig | PredictConfig, images: Any, labels: Any, c
         else:
             naming = config.replace(root=str(images))
         split = "train" if isinstance(config, AdaptConfig) else "test"
-        opened = open_by_settings(naming, config.target, split, classes, labels)
+        opened = open_by_settings(naming, config.target, split, classes, labels, loader)
     else:
         refuse_columns(config.columns, "images in Python")
-        opened = as_domain(images, labels=labels, classes=classes, decoding=Decoding.of(config))
+        opened = as_domain(images, labels=labels, classes=classes, loader=chosen_loader(config, loader))
     if opened.ignored:
         Progress(config.quiet).line(f"{len(opened):,} images; {opened.ignored}")
     return opened
@@ -126,6 +161,7 @@ def open_by_settings(
     split: str = "train",
     classes: Sequence[str] | None = None,
     labels: Any = None,
+    loader: Loader | None = None,
 ) -> Domain:
     """The domain of these codes, or without codes what ``root`` names. ``classes``: names of the model's classes."""
     if config.root is None:
@@ -136,7 +172,7 @@ def open_by_settings(
         "classes": classes,
         "skip_corrupt": config.skip_corrupt,
         "workers": config.workers,
-        "decoding": Decoding.of(config),
+        "loader": chosen_loader(config, loader),
     }
     if config.data is None:
         refuse_columns(config.columns, f"images without {named('data')}")
@@ -153,13 +189,12 @@ def open_by_settings(
 
 
 def with_cache(config: StageConfig, images: Domain, transforms: Transforms) -> Domain:
-    """The images as the settings decode them. What training or prediction reads again is cached."""
-    decoded = images.decoded_by(Decoding.of(config))
+    """The images, of which what training or prediction reads again is cached."""
     pair = transforms.train, transforms.evaluation
     resizings = [transform.resizing for transform in pair if isinstance(transform, ImageTransform)]
     if config.cache is not None:
-        return cache.cached(decoded, config.cache, resizings)
+        return cache.cached(images, config.cache, resizings)
     if isinstance(config, PredictConfig):
-        return decoded
+        return images
     room = devices.free_memory() // 4
-    return cache.cached_in_memory(decoded, resizings, room, Progress(config.quiet).line)
+    return cache.cached_in_memory(images, resizings, room, Progress(config.quiet).line)

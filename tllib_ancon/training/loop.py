@@ -14,7 +14,6 @@ from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data.batches import Batch, to_device
 from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.transforms import View
-from tllib_ancon.data.workers import watching_workers
 from tllib_ancon.models.batch_norm import ONE_VALUE
 from tllib_ancon.models.classifier import LogitsAndFeatures, ParameterGroups
 from tllib_ancon.runtime import processes
@@ -95,11 +94,9 @@ class TrainingLoop(ABC):
                 self.progress.line(f"{self.run} holds this run already, finished")
                 self._continue_from(self.run.metrics())
                 return self.result()
-            with watching_workers(), self.interruption:
+            with self.interruption:
                 self._run_epochs()
                 self.run.wait()
-            for loader in self.loaders:
-                loader.workers.close()
             result = self.result()
             self.run.finish(result)
         self.progress.finish(result)

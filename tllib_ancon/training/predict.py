@@ -13,6 +13,7 @@ from torch import Tensor
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.batches import Batch, are_images, num_rows, shape_text, tree_map, with_floats_as
 from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.images import Loader
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.transforms import Preprocessing, Transform, mirror
 from tllib_ancon.models.calling import called, evaluating
@@ -91,6 +92,7 @@ def predict(
     *,
     head: str | None = None,
     evaluation_transform: Transform | None = None,
+    loader: Loader | None = None,
     **settings: Any,
 ) -> Predictions:
     """Predict the classes of images.
@@ -104,6 +106,8 @@ def predict(
         evaluation_transform: item -> tensor (C, H, W), or an image processor of transformers; uint8 tensors reach it
             as PIL images. Default: for images from the run directory or the model's timm, transformers, open_clip or
             torchvision metadata; other tensors are unchanged.
+        loader: path of a file -> PIL image or uint8 tensor (1 or 3, H, W), transformed as any image, or float tensor,
+            which the model gets unchanged. Default: Pillow, as RGB with 8 bits a channel
         **settings: of :class:`~tllib_ancon.config.predict.PredictConfig`, such as ``batch_size=64`` or ``views=2``
 
     Raises:
@@ -111,7 +115,7 @@ def predict(
     """
     config = PredictConfig(**settings)
     with devices.restoring_state(config.threads):
-        predictor = Predictor(config, model, evaluation_transform, head=head)
+        predictor = Predictor(config, model, evaluation_transform, head=head, loader=loader)
         domain = predictor.open(images)
         positions = np.asarray(domain.positions, dtype=np.int64)
         return Predictions(predictor.probabilities(domain), positions, domain.paths)
@@ -125,6 +129,7 @@ class Predictor:
         model: the caller's module, a checkpoint or a run directory. Default: what the settings name
         transform: the caller's, for evaluation
         head: name of the head of a module with several
+        loader: the caller's function that reads image files
         source: the opened model. Default: opened here
 
     Attributes:
@@ -139,6 +144,7 @@ class Predictor:
         head: str | None = None,
         *,
         source: Source | None = None,
+        loader: Loader | None = None,
     ):
         self.requested = config.with_paths(checkpoint=model)
         self.source = source or open_source(self.requested, model)
@@ -146,6 +152,7 @@ class Predictor:
         if self.source.checkpoint:
             self.network = self.source.load(self.requested).to(devices.device())
         self.head = head
+        self.loader = loader
         self._reader: LogitsReader | None = None
         train_transform = None if is_processor(transform) else transform
         self._transform_rule = TransformRule.of_call(train_transform, transform).completed_by(self.network)
@@ -161,7 +168,9 @@ class Predictor:
 
     def open_labelled(self, images: Any = None, labels: Any = None) -> Domain:
         """The same with these labels, or with the labels of the data."""
-        return inputs.open_images(self.config, images, labels, self.source.classes)
+        opened = inputs.open_images(self.config, images, labels, self.source.classes, self.loader)
+        inputs.require_loader_of(self.source.recorded_settings, opened)
+        return opened
 
     def prepare(self, images: Domain) -> tuple[Domain, Transform]:
         self._transform_rule.refuse_unread_settings(self.requested, images)

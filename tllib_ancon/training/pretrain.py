@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data.domain import Domain, numbered
+from tllib_ancon.data.images import Loader
 from tllib_ancon.data.loading import LabelledImages, UnlabelledImages, evaluation_loader, hold_out, training_loader
 from tllib_ancon.measures import selection
 from tllib_ancon.models.batch_norm import require_batch_statistics
@@ -38,11 +39,12 @@ from tllib_ancon.training.source import Source, require_extras
 _Prepared = inputs.PreparedImages[PretrainConfig]
 
 
-def pretrain(config: PretrainConfig) -> Record:
+def pretrain(config: PretrainConfig, *, loader: Loader | None = None) -> Record:
     """Train the source model that the settings describe, or finish the training.
 
     Args:
         config: with a ``log``, where the model is left
+        loader: as for :func:`tllib_ancon.adapt`
 
     Returns: what ``result.json`` holds; its ``checkpoint`` is the name of the model's file
 
@@ -64,11 +66,11 @@ def pretrain(config: PretrainConfig) -> Record:
     processes.join()
     with devices.restoring_state(config.threads):
         run = RunDirectory(config.log)
-        domains = [inputs.open_by_settings(config, config.source)]
+        domains = [inputs.open_by_settings(config, config.source, loader=loader)]
         toolkit = None
         if config.method != "erm":
             toolkit = find()
-            target = inputs.open_by_settings(config, config.target, classes=domains[0].classes)
+            target = inputs.open_by_settings(config, config.target, classes=domains[0].classes, loader=loader)
             domains.append(ClassMap(domains[0].num_classes, domains[0].classes).label(target).domain)
         for domain in domains:
             run.refuse_images(domain)
@@ -134,7 +136,7 @@ class _SourceOnly(TrainingLoop):
         held_out = source.subset(held_out_indices if len(held_out_indices) else indices)
         images = LabelledImages(source.subset(indices), transforms.train, options.seed)
         loader = training_loader(images, options.batch_size, options.workers, options.iters_per_epoch)
-        self.held_out = evaluation_loader(held_out, transforms.evaluation, options.batch_size, loader.workers)
+        self.held_out = evaluation_loader(held_out, transforms.evaluation, options.batch_size, options.workers)
         self.held_out_labels = torch.as_tensor(held_out.labels)
         self.source_loss = _source_loss(options)
         groups = model.get_parameters(options.lr)
@@ -203,9 +205,7 @@ class _AdversarialTraining(TrainingLoop):
         source_images = LabelledImages(source, transforms.train, options.seed)
         target_images = UnlabelledImages(unlabelled, transforms.train, options.seed + 1)
         loaders = [training_loader(source_images, *sizes), training_loader(target_images, *sizes)]
-        self.target_loader = evaluation_loader(
-            unlabelled, transforms.evaluation, options.batch_size, loaders[1].workers
-        )
+        self.target_loader = evaluation_loader(unlabelled, transforms.evaluation, options.batch_size, options.workers)
         groups = [*model.get_parameters(options.lr), *self.adversary.get_parameters(options.lr)]
         state: State = {"loss": self.adversary, "reversal": self.reversal}
         super().__init__(options, run, Progress(options.quiet), model, loaders, groups, state)

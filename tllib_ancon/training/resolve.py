@@ -20,7 +20,6 @@ from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.settings import as_tuple, defined, settings_of
 from tllib_ancon.data.loading import hold_out
-from tllib_ancon.data.pixels import chosen_range
 from tllib_ancon.data.transforms import second_view
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import BadSetting, UserError, named
@@ -57,7 +56,7 @@ ASSUMED_NORMALISATION = {"norm_mean": 0.5, "norm_std": 0.25}
 INHERITED = (*USUAL_NETWORK, *USUAL_IMAGES, "norm_mean", "norm_std", "val_resizing")
 """Settings that a later stage takes from the run that trained the model. The network's must not contradict it."""
 
-FOLLOWED = ("train_resizing", "no_hflip", "bands")
+FOLLOWED = ("train_resizing", "no_hflip")
 """Settings that a later stage takes from that run and may change without a note."""
 
 
@@ -99,8 +98,7 @@ def _source_run(settings: Options, facts: Facts) -> Options:
 def _assumed_normalisation(settings: Options, facts: Facts) -> Options:
     if not _lacks_normalisation(settings, facts):
         return {}
-    num_channels = len(settings.get("bands") or ()) or facts.network.channels
-    return {name: (value,) * num_channels for name, value in ASSUMED_NORMALISATION.items()}
+    return {name: (value,) * facts.network.channels for name, value in ASSUMED_NORMALISATION.items()}
 
 
 def _usual_network(settings: Options, facts: Facts) -> Options:
@@ -149,11 +147,6 @@ def _usual_images(settings: Options, facts: Facts) -> Options:
     if facts.images.are_fixed:
         return {}
     return {**USUAL_IMAGES, "padding": 0, "no_hflip": False}
-
-
-def _range_of_the_pixels(settings: Options, facts: Facts) -> Options:
-    pixel_range, _ = chosen_range(facts.images.pixel_values, settings.get("pixel_range"), facts.images.pixel_range)
-    return {"pixel_range": pixel_range}
 
 
 def _views_of_the_source(settings: Options, facts: Facts) -> Options:
@@ -218,7 +211,6 @@ _IMAGES: tuple[Layer, ...] = (
     _metadata_of_the_network,
     _layout_of_the_data,
     _usual_images,
-    _range_of_the_pixels,
 )
 _PRETRAIN: tuple[Layer, ...] = (_recorded_run, _usual_network, _usual_source_images, *_IMAGES, _machine)
 _PREDICT: tuple[Layer, ...] = (_source_run, _usual_network, *_IMAGES, _views_of_the_source)
@@ -342,8 +334,7 @@ def _notes(config: StageConfig, settings: Options, facts: Facts) -> list[str]:
             f"the images are tensors with values from {least:.3g} to {most:.3g}, which the model gets unchanged; if it "
             "was trained on normalised images, normalise them, or pass them as bytes"
         )
-    pixel_range, notes_on_range = chosen_range(images.pixel_values, config.pixel_range, images.pixel_range)
-    return [*notes, *notes_on_range, *images.pixel_values.lines(pixel_range, settings.get("bands"))]
+    return notes
 
 
 def _geometry_is_unknown(settings: Options, facts: Facts) -> bool:

@@ -48,7 +48,11 @@ def images_record(*domains: Domain) -> Record:
     first = domains[0]
     for domain in domains:
         require_same_order(first.class_folders, domain.class_folders, first.name, domain.name)
+    loader: Record = {}
+    if first.images.loader:
+        loader = {"loader": first.images.loader}
     return {
+        **loader,
         "classes": list(first.classes),
         "class_folders": first.class_folders,
         "images": {

@@ -143,8 +143,7 @@ def _equal(first: Tensor, second: Tensor) -> bool:
 
 def _prepared(plan: Plan, source: Source, network: nn.Module) -> PreparedImages[PredictConfig]:
     """The target as the teacher gets it: by its own preprocessing, or by the model's where its own is unknown."""
-    config = plan.config
-    settings = PredictConfig(quiet=True, pixel_range=config.pixel_range, bands=config.bands)
+    settings = PredictConfig(quiet=True)
     resolved, _ = resolve(settings, facts_of(settings, source))
     transform_rule = UNDECIDED.completed_by(network)
     is_known = preprocessing_by(dict(resolved), transform_rule.preprocessing) is not None

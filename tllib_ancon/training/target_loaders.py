@@ -7,7 +7,6 @@ from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages, evaluation_loader, hold_out, training_loader
-from tllib_ancon.data.workers import Workers
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.self_training.method import Method
@@ -39,7 +38,7 @@ class TargetLoaders:
         self.adapted_indices, held_out_indices = hold_out(len(target), config.held_out_share, config.seed)
         self.num_held_out = len(held_out_indices)
         self.evaluation = transforms.evaluation
-        self.workers = Workers(config.workers)
+        self.workers = config.workers
         adapted = target.subset(self.adapted_indices)
         self.shard = Shard.of_this_process(len(adapted))
         images = UnlabelledImages(adapted, transforms.train, config.seed)

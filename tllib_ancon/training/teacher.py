@@ -11,7 +11,6 @@ from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, evaluation_loader
 from tllib_ancon.data.transforms import Transform, View, mirror
-from tllib_ancon.data.workers import Workers
 from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.runtime.errors import NotFinite, named
@@ -54,7 +53,7 @@ class OpenTeacher:
     columns: list[int]
     batch_size: int
 
-    def loader(self, positions: Any, workers: Workers) -> ImageLoader:
+    def loader(self, positions: Any, workers: int) -> ImageLoader:
         return evaluation_loader(self.images.subset(positions), self.transform, self.batch_size, workers)
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.domain import Domain, with_labels
+from tllib_ancon.data.images import images_in_memory
 from tllib_ancon.data.layout import Layout, Opening, layout
-from tllib_ancon.data.objects import domain_of_object, with_labels
 from tllib_ancon.runtime.errors import reading
 
 
@@ -24,7 +24,8 @@ def open_arrays(file: str | Path) -> Domain:
     """The rows of a file, mapped from disk, with the labels beside it."""
     with reading(file, "an array", "save an array of float32 with numpy.save"):
         rows = np.lib.format.open_memmap(file, mode="r")
-    domain = domain_of_object(rows, Path(file).stem)
+    name = Path(file).stem
+    domain = Domain(name, images_in_memory(rows, name))
     label_file = Path(file).with_name("y.npy")
     if not label_file.is_file():
         return domain

@@ -13,7 +13,7 @@ import numpy as np
 
 from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.folders import ROOT
-from tllib_ancon.data.images import IMAGE_NAMES, Encoded, Images, Items, open_file
+from tllib_ancon.data.images import Encoded, Images, Items, open_file
 from tllib_ancon.data.labels import Labels
 from tllib_ancon.data.layout import Layout, Opening, layout
 from tllib_ancon.data.transforms import KEEP_RATIO
@@ -23,6 +23,7 @@ from tllib_ancon.runtime.extras import require
 HUGGING_FACE = "hf:"
 """How names of Hugging Face begin."""
 
+IMAGE_NAMES = ("images", "image", "imgs", "img", "pixel_values", "data", "x")
 LABEL_NAMES = ("label", "labels")
 
 SAVED_FILES = ("state.json", "dataset_info.json", "dataset_dict.json")
@@ -85,16 +86,17 @@ class _Column(Encoded):
 
 @dataclass(frozen=True)
 class _Transformed:
-    """The images of a dataset as the caller's ``set_transform`` makes them: its ``pixel_values``, where it has some."""
+    """The images of a dataset as the caller's ``set_transform`` makes them: its ``pixel_values``, else their column."""
 
     dataset: Any
+    column: str
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def __getitem__(self, position: int) -> Any:
         item = self.dataset[position]
-        return item.get("pixel_values", item)
+        return item.get("pixel_values", item.get(self.column))
 
 
 def require_datasets(name: str) -> None:
@@ -159,7 +161,7 @@ def domain_of_dataset(
         raise BadImages(f"{name}: no column of images among {', '.join(dataset.features)}", "give a dataset with one")
     images: Images = _Column(dataset, of_images, name)
     if dataset.format["type"] == "custom":
-        images = Items(_Transformed(dataset), name)
+        images = Items(_Transformed(dataset, of_images), name)
     if columns is None:
         of_labels = _find_column(dataset, "ClassLabel", LABEL_NAMES, name)
     else:
