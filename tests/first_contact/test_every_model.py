@@ -141,37 +141,6 @@ class Distilled(Net):
         return (self.head(features) + self.head_dist(second)) / 2
 
 
-class Tokens(nn.Module):
-    """A classifier of tokens, called by names as those of transformers are."""
-
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.embedding = nn.Embedding(100_000, 16)
-        self.norm = nn.BatchNorm1d(16)
-        self.head = nn.Linear(16, 3)
-
-    def forward(self, input_ids, attention_mask):
-        weights = attention_mask[..., None].float()
-        mean = (self.embedding(input_ids) * weights).sum(1) / weights.sum(1)
-        return {"logits": self.head(self.norm(mean))}
-
-
-class Masked(nn.Module):
-    """It takes features and a mask of bool, which it inverts."""
-
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.norm = nn.BatchNorm1d(6)
-        self.head = nn.Linear(6, 3)
-
-    def forward(self, features, hidden):
-        is_usable = (~hidden).any(1, keepdim=True)
-        masked = features.masked_fill(hidden, 0.0) * is_usable
-        return self.head(self.norm(masked))
-
-
 def seeded(*layers):
     torch.manual_seed(0)
     return nn.Sequential(*(layer() for layer in layers))
@@ -188,9 +157,7 @@ def drawn(*shape):
 
 
 SAME = 1e-4 if torch.cuda.is_available() else 1e-5
-IDS = torch.randint(50_000, 100_000, (IMAGES, 12), generator=torch.Generator().manual_seed(0))
 WHOLE = {"crop_fraction": 1.0}
-HIDDEN = torch.arange(6) == 2
 NETWORKS = {
     "plain": Kind(Net),
     "one logit": Kind(lambda: Net(1)),
@@ -210,8 +177,6 @@ NETWORKS = {
         for name in ("ViT", "Dinov2", "ConvNext", "Siglip", "Swin")
     },
     "series": Kind(series, "4", inputs=drawn(3, 20)),
-    "tokens": Kind(Tokens, inputs={"input_ids": IDS, "attention_mask": (drawn(12) > -1).long().clamp_min(IDS % 2)}),
-    "numbers and truth values": Kind(Masked, inputs={"features": drawn(6), "hidden": HIDDEN.repeat(IMAGES, 1)}),
 }
 
 

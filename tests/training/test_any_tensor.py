@@ -1,4 +1,4 @@
-"""Features, series, tokens and arrays by name are adapted to as images are; arrays that no model takes are one line."""
+"""Features and series are adapted to as images are; arrays that no model takes are one line."""
 
 from functools import cache
 
@@ -9,10 +9,8 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 import tllib_ancon
-from tests.first_contact.test_every_model import Masked, Tokens
 from tests.json_files import read_json
 from tests.networks import QUICK, fit
-from tests.support.refusals import one_line
 from tllib_ancon.cli.main import main
 
 LONGER = {**QUICK, "epochs": 3, "batch_size": 64}
@@ -48,38 +46,6 @@ def test_features_are_adapted_to_and_accuracy_rises(method):
     result = tllib_ancon.adapt(trained(), SHIFTED, labels=LABELS, method=method, augment=jitter, **LONGER)
     assert result.metrics[-1]["accuracy"] > result.metrics[0]["accuracy"] + 5
     assert tllib_ancon.predict(result.model, SHIFTED).class_prior.sum() == pytest.approx(1, abs=1e-5)
-
-
-def test_arrays_by_name_keep_their_types_in_augmentation_labels_that_teach_and_streams(tmp_path):
-    model = Masked().eval()
-    hidden = torch.arange(6) == 2
-    batch = {"features": torch.randn(60, 6), "hidden": hidden.repeat(60, 1)}
-    arrays = {"features": batch["features"].double().numpy(), "hidden": batch["hidden"].numpy()}
-    augmented = []
-
-    def hide(batch):
-        augmented.append(batch["hidden"].dtype)
-        return {**batch, "hidden": batch["hidden"] | (torch.rand(batch["hidden"].shape) < 0.1)}
-
-    labels = np.arange(60) % 3
-    settings = {"epochs": 1, "batch_size": 16, "augment": hide, "lr": 0.5}
-    result = tllib_ancon.adapt(model, arrays, log=tmp_path, **settings)
-    assert {*augmented} == {torch.bool}
-    assert tllib_ancon.adapt(model, arrays, log=tmp_path, **settings).metrics == result.metrics
-    recorded = read_json(tmp_path / "config.json")["network"]["images"]
-    assert recorded == {"features": ["float32", 6], "hidden": ["bool", 6]}
-    assert result.certify(labels=labels).certificate["labels"] > 0
-    assert tllib_ancon.online(model, method="tent")(batch).shape == (60, 3)
-    with one_line(r"`views=2` mirrors images, and these inputs have shape \{'features': \(6,\)"):
-        tllib_ancon.predict(model, arrays, views=2)
-
-
-def test_a_run_on_tokens_takes_sequences_of_another_length(tmp_path):
-    ids = torch.randint(50_000, 100_000, (40, 12))
-    data = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    tllib_ancon.adapt(Tokens(), data, log=tmp_path, **QUICK)
-    shorter = {name: array[:, :9] for name, array in data.items()}
-    assert tllib_ancon.predict(Tokens(), shorter, checkpoint=str(tmp_path), workers=0).probabilities.shape == (40, 3)
 
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 3), dtype=np.uint8)
