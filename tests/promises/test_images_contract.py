@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import tllib_ancon
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tllib_ancon.cli.main import main
 from tllib_ancon.data.image_files import jpeg
 
