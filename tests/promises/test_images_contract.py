@@ -259,7 +259,8 @@ def test_the_command_imports_the_loader_that_the_user_names_and_no_other(tmp_pat
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "photos").mkdir()
     saved(tmp_path / "photos", pixels(12))
-    lines = ["from pathlib import Path", "from PIL import Image", "Path('imported').touch()", "read = Image.open"]
+    lines = ["from pathlib import Path", "from PIL import Image", "Path('imported').touch()"]
+    lines += ["def read(path):", "    return Image.open(path)"]
     Path("readers_of_mine.py").write_text("\n".join(lines))
     images = ["photos", "--image-size", "8", "-j", "0", "--quiet"]
     model = "tests.promises.test_images_contract:a_classifier"
