@@ -66,7 +66,7 @@ def test_every_command_shows_text(shown, tmp_path):
     few = ["--epochs", "1", "-b", "8", "--skip-corrupt", "--log"]
     shown("pretrain", *data, "-s", DOMAIN, *NETWORK, *few, tmp_path / "source")
     assert "are left out" in shown("adapt", *target, *source, "--save-predictions", *few, run)
-    scores = ["--per-class-eval", "--json", tmp_path / "scores.json"]
+    scores = ["--json", tmp_path / "scores.json"]
     assert "are left out" in shown("evaluate", *target, *source, "--skip-corrupt", *scores)
     for out in ("-", tmp_path / "out.csv", tmp_path / "out.npz"):
         shown("predict", *target, *source, "--probabilities", "--out", out)

@@ -21,12 +21,13 @@ from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.run import JsonConfig
 from tllib_ancon.config.settings import Flag, Settings, settings_of
 from tllib_ancon.config.toml import read_file
+from tllib_ancon.data.folders import OF_A_RUN
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import BadSetting, UserError, named
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import counted, say
 from tllib_ancon.runtime.types import Metrics, Options
-from tllib_ancon.training.files import new_file, write_json, write_whole
+from tllib_ancon.training.files import new_file, read_json, write_json, write_whole
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Command:
     further: Callable[[], Mapping[str, FieldInfo]] = dict  # settings beside those of the class
     hidden: tuple[str, ...] = ()  # settings that have no flag
     log: str | None = None  # run directory where none is given
+    takes_runs: bool = False  # whether a run directory alone stands for its model and its images
     usage: str = ""  # in place of the usage line that ``required`` makes
 
     @property
@@ -68,9 +70,11 @@ class Command:
         file: Options = {}
         if args.config is not None:
             file = read_file(args.config)
-        settings = {"log": self.log, **file, **flags.settings_in(args)}  # None counts as not given
+        settings: Options = {"log": self.log, **file, **flags.settings_in(args)}  # None counts as not given
+        if self.takes_runs and settings.get("checkpoint") is None:
+            settings = _settings_of_run(settings)
         optional = {"data"}
-        if ":" in str(settings.get("arch")):  # hf:NAME is a model, too
+        if settings.get("arch"):  # hf:NAME is a model, too
             optional.add("checkpoint")
         missing = [flags.shown(name) for name in flags.required if name not in optional and not settings.get(name)]
         if missing:
@@ -90,6 +94,20 @@ class Command:
             self.owner(**settings)
         except UserError as error:
             raise BadSetting(f"{path}: {error}") from error
+
+
+def _settings_of_run(settings: Options) -> Options:
+    """The settings, where ``root`` is a run directory with its model and the images that it adapted to."""
+    run = settings.get("root")
+    if run is None or not all(Path(str(run), name).exists() for name in OF_A_RUN):
+        return settings
+    recorded = read_json(Path(str(run), OF_A_RUN[0]), advice="give another run directory")
+    if not recorded.get("root"):
+        raise BadSetting(
+            f"{run} does not record where its images lie", f"give their folder and {named('checkpoint', run)}"
+        )
+    images = {name: recorded.get(name) for name in ("root", "data", "target", "columns", "allow_outside_root")}
+    return {**settings, **{name: value for name, value in images.items() if value}, "checkpoint": run}
 
 
 def _adapt(config: AdaptConfig) -> None:
@@ -248,25 +266,39 @@ class EvaluateConfig(JsonConfig, PredictConfig):
 
     FLAG = Flag(group="options", common=True)
 
-    per_class_eval: bool = False
-    """show the accuracy of each class, too"""
+    confusion: Annotated[str | None, Flag(metavar="FILE")] = None
+    """file of the confusion matrix to write, as .csv or .png by its ending"""
     also: Annotated[str | None, Flag(metavar="SOURCE")] = None
     """labelled images of the source, whose accuracy is shown before and after adaptation: a folder of class folders, or
     with --data the name of a domain"""
 
 
 def _evaluate(config: EvaluateConfig) -> None:
+    from tllib_ancon.training.confusion import require_format
     from tllib_ancon.training.evaluate import evaluate
 
-    evaluation = evaluate(config=config, source=config.also)
-    processes.on_main(_show)([*evaluation.lines(config.per_class_eval)], evaluation.scores, config.json_file)
+    if config.confusion is not None:
+        require_format(config.confusion)
+        new_file(config.confusion, setting="confusion")
+    processes.on_main(_show)(evaluate(config=config, source=config.also), config)
 
 
-def _show(lines: Sequence[str], scores: Metrics, file: str | None) -> None:
-    for line in lines:
+def _show(evaluation: Any, config: EvaluateConfig) -> None:
+    from tllib_ancon.training.confusion import write_confusion
+
+    for line in evaluation.lines():
         print(line)
-    if file:
-        write_json(Path(file), scores)
+    if config.json_file:
+        write_json(Path(config.json_file), evaluation.scores)
+    if config.confusion is None:
+        return
+    if evaluation.confusion is None:
+        raise BadSetting(
+            f"{named('confusion', config.confusion)} needs labels, and the images have none",
+            "give folders with the names of the model's classes",
+            setting="confusion",
+        )
+    write_confusion(evaluation.confusion, evaluation.classes, config.confusion)
 
 
 ROOT = ("root",)
@@ -280,8 +312,8 @@ UNCHECKED = (
 COMMANDS = {
     "pretrain": Command(PretrainConfig, _pretrain, ROOT, (*IMAGES, "source"), log="runs/source"),
     "adapt": Command(AdaptConfig, _adapt, ROOT, ("root", "checkpoint"), further=methods.settings, log="runs/adapted"),
-    "evaluate": Command(EvaluateConfig, _evaluate, ROOT, ("root", "checkpoint"), hidden=("source",)),
-    "predict": Command(PredictionsConfig, _predict, ROOT, ("root", "checkpoint"), hidden=("source",)),
+    "evaluate": Command(EvaluateConfig, _evaluate, ROOT, ("root", "checkpoint"), hidden=("source",), takes_runs=True),
+    "predict": Command(PredictionsConfig, _predict, ROOT, ("root", "checkpoint"), hidden=("source",), takes_runs=True),
     "certify": Command(CertifyConfig, _certify, ("run",), ("run",)),
     "check": Command(
         CheckConfig,

@@ -118,10 +118,11 @@ class Flags:
 
 
 def _items(kinds: Sequence[Any]) -> tuple[Any, ...]:
-    """The types of the items of a tuple, if that is the only kind."""
-    if len(kinds) != 1 or get_origin(kinds[0]) is not tuple:
+    """The types of the items of a tuple, if all other kinds are text, which one word is."""
+    tuples = [kind for kind in kinds if get_origin(kind) is tuple]
+    if len(tuples) != 1 or {*kinds} - {*tuples, str}:
         return ()
-    return get_args(kinds[0])
+    return get_args(tuples[0])
 
 
 def help_text(name: str, setting: FieldInfo, defaults: Options, required: bool = False) -> str:

@@ -55,7 +55,7 @@ def _not_callable(network: nn.Module, images: Batch, error: Exception, advice: s
     elif "unexpected keyword argument" in str(error):
         action = "; let a transform return a tensor, or name arrays as the forward's arguments"
     elif "positional argument" in str(error):
-        action = "; pass a dict of arrays, by the names of the forward's arguments"
+        action = "; its forward must take the images alone, (B, C, H, W): pass a module that does"
     elif isinstance(images, Tensor) and not images.is_floating_point():
         action = "; convert them to floats, as for the model's training"
     elif isinstance(images, Tensor) and images.dtype != _type_of_weights(network):

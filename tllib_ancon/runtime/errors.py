@@ -159,6 +159,8 @@ def _reason(error: Exception) -> str:
 def unknown_name(kind: str, name: str, valid: Iterable[str]) -> UserError:
     """The error for a name that is not among ``valid``: the nearest match, and all valid names or the nearest few."""
     letters = _letters(name)
+    if letters.startswith("resume"):
+        return UserError(f"unknown {kind} {name!r}", "leave it out: the same command resumes after its last epoch")
     usual_word = USUAL_WORDS.get(letters, letters)
     if usual_word == "device":
         return UserError(f"unknown {kind} {name!r}: tllib_ancon chooses it: {DEVICE}")

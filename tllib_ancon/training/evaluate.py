@@ -20,9 +20,10 @@ from tllib_ancon.data.transforms import Transform
 from tllib_ancon.measures import evaluation, selection
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.runtime.errors import UserError, named
-from tllib_ancon.runtime.text import Shown, showable
+from tllib_ancon.runtime.text import Shown
 from tllib_ancon.runtime.types import Metrics
 from tllib_ancon.training import devices, inputs
+from tllib_ancon.training.confusion import Confusion, class_table, confusion_matrix
 from tllib_ancon.training.not_finite import predicted_classes, require_predictions
 from tllib_ancon.training.predict import Predictor
 from tllib_ancon.training.progress import Progress
@@ -39,10 +40,13 @@ class Evaluation(Shown):
             also ``accuracy``, ``mean_class_accuracy`` and ``per_class_accuracy`` in percent, and ``ece`` in [0, 1].
             With a source ``source_accuracy``
         classes: names of the K classes
+        confusion: (K, K) numbers of images, a row for each true class and a column for each predicted one; None
+            without labels
     """
 
     scores: Metrics
     classes: Sequence[str]
+    confusion: Confusion | None = None
 
     @property
     def accuracy(self) -> float | None:
@@ -57,8 +61,8 @@ class Evaluation(Shown):
     def __repr__(self) -> str:
         return "\n".join(self.lines())
 
-    def lines(self, per_class: bool = False) -> Iterator[str]:
-        """Lines for people; ``per_class`` adds the accuracy of each class."""
+    def lines(self) -> Iterator[str]:
+        """Lines for people, with a table of the classes where labels are known."""
         scores = self.scores
         if "accuracy" in scores:
             yield f"accuracy             {scores['accuracy']:.2f} %"
@@ -69,13 +73,8 @@ class Evaluation(Shown):
             yield f"{name:<20} {scores[name]:.4f}"
         if "source_accuracy" in scores:
             yield source_line(scores["source_accuracy"])
-        if not per_class:
-            return
-        for name, accuracy in zip(self.classes, scores.get("per_class_accuracy", ()), strict=False):
-            shown = "no image"
-            if accuracy is not None:
-                shown = f"{accuracy:.2f} %"
-            yield f"  {showable(name):<18} {shown}"
+        if self.confusion is not None:
+            yield from class_table(self.confusion, self.classes)
 
 
 @recording_gradients()
@@ -123,8 +122,10 @@ def evaluate(
         require_predictions(predicted_classes(outputs), opened)
         domain = labelled_images(predictor, opened, outputs.shape[1])
         logits = torch.from_numpy(outputs)
+        confusion = None
         scores: Metrics = {"images": len(domain), **selection.score_all(logits.softmax(1))}
         if domain.labels is not None:
+            confusion = confusion_matrix(predicted_classes(outputs), domain.labels, domain.num_classes)
             scores |= evaluation.summarize(logits, torch.from_numpy(domain.labels), domain.num_classes)
         elif labels is None and not isinstance(images, str | os.PathLike | None):
             progress.line(
@@ -133,7 +134,7 @@ def evaluate(
             )
         if source is not None:
             scores["source_accuracy"] = source_accuracy(predictor, source)
-        return Evaluation(scores, domain.classes)
+        return Evaluation(scores, domain.classes, confusion)
 
 
 def labelled_images(predictor: Predictor, images: Domain, num_classes: int) -> Domain:

@@ -107,14 +107,9 @@ def _nothing_to_train(model: nn.Module, which: str) -> UserError:
     if not [*model.parameters()]:
         return BadModel("the model has no parameter, so nothing in it can adapt", "pass a network that has weights")
     if any(hasattr(module, "peft_config") for module in model.modules()):
-        advice = "Its adapters are frozen, as PEFT loads them: load them with is_trainable=True"
-    elif which == "as-given":
-        advice = f"All are frozen: let parameters require gradients, or pass {named('adapted', 'all-but-head')}"
-    elif which == "all-but-head":
-        advice = "The head has all of its parameters"
-    else:
-        advice = "The model has none of these parameters"
-    return BadModel(
-        f"the model has no parameter to train with {named('adapted', which)}",
-        f"pass another {named('adapted')}, such as all. {advice}",
-    )
+        return BadModel("the adapters of the model are frozen, as PEFT loads them", "load them with is_trainable=True")
+    if which == "as-given":
+        advice = f"let some require gradients, or pass {named('adapted', 'all-but-head')}"
+        return BadModel("all parameters of the model are frozen", advice)
+    advice = f"pass {named('adapted', 'all')}"
+    return BadModel(f"no parameter of the model learns with {named('adapted', which)}", advice)

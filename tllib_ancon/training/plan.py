@@ -7,6 +7,7 @@ from pathlib import Path
 
 from torch import nn
 
+from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.batches import Batch
 from tllib_ancon.data.domain import Domain
@@ -112,7 +113,7 @@ def make_plan(
         progress.line(f"the head has all parameters of the model; it learns ({named('adapted', 'all')})")
         config = config.replace(adapted="all")
     progress.lines(model.reader.notes)
-    _warn_about(target, transforms, progress)
+    _warn_about(target, config, transforms, progress)
     plan = Plan(config, requested, source, model, target, transforms, progress, {}, head, probe)
     return replace(plan, record=_record_of(plan, network, user_transforms))
 
@@ -131,10 +132,13 @@ def _probe(source: Source, network: nn.Module, prepared: PreparedImages[AdaptCon
     return None
 
 
-def _warn_about(target: Domain, transforms: Transforms, progress: Progress) -> None:
+def _warn_about(target: Domain, config: AdaptConfig, transforms: Transforms, progress: Progress) -> None:
     """Print a line where a target is hard to adapt to: without augmentation, or with few images."""
-    if transforms.augment is None and target.holds_tensors and isinstance(transforms.train, nn.Identity):
-        progress.line(f"no augmentation is used, and AnCon needs one; pass {named('augment')}, a function of a batch")
+    is_augmented = transforms.augment is not None or not isinstance(transforms.train, nn.Identity)
+    if methods.method_class(config.method).makes_labels and target.holds_tensors and not is_augmented:
+        progress.line(
+            f"no augmentation is used, and pseudo-labels need one; pass {named('augment')}, a function of a batch"
+        )
     if len(target) < FEW:
         progress.line(f"only {len(target)} of at least {FEW} images: adapting may reduce accuracy; add images")
 

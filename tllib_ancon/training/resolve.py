@@ -326,7 +326,9 @@ def _notes(config: StageConfig, settings: Options, facts: Facts) -> list[str]:
         learned = f"cropped at random ({named('train_resizing')})"
         if size < SMALL:
             learned = f"shifted by up to {counted(settings['padding'], 'pixel')} ({named('padding')})"
-        shown = f"resized to {size} × {size} pixels ({named('image_size')}), in training {learned}"
+        shown = f"resized to {size} × {size} pixels ({named('image_size')})"
+        if size >= SMALL or settings["padding"]:
+            shown += f", in training {learned}"
         notes.append(f"the preprocessing of this network is unknown; images are {shown}")
     if images.tensor_range is not None and images.tensor_range[0] >= 0:
         least, most = images.tensor_range

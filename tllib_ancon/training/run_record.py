@@ -18,7 +18,7 @@ from tllib_ancon.data.domain import Domain, require_same_order
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.checkpoints import Weights
 from tllib_ancon.models.recipes import recipe_of
-from tllib_ancon.runtime.errors import UserError, named
+from tllib_ancon.runtime.errors import BadSetting, UserError, named
 from tllib_ancon.runtime.text import first_few
 from tllib_ancon.runtime.types import Record
 from tllib_ancon.training.checkpointing import START_AGAIN
@@ -86,6 +86,14 @@ def refuse_other_settings(path: Path, recorded: Record, requested: Record) -> No
     differing = differences(recorded, requested)
     if not differing:
         return
+    if any(name.startswith("inputs.images.") for name in differing):
+        counts = [_number_of_images(record) for record in (recorded, requested)]
+        raise BadSetting(
+            f"choose another {named('log')} for these images: the run in {path} has others ({counts[0]:,} there, "
+            f"{counts[1]:,} now)",
+            f"or {START_AGAIN}",
+            setting="log",
+        )
     texts = [f"{name}: {before!r} there, {value!r} now" for name, (before, value) in differing.items()]
     shown = first_few(texts, MOST_DIFFERENCES, "; ")
     message = (
@@ -95,6 +103,11 @@ def refuse_other_settings(path: Path, recorded: Record, requested: Record) -> No
     if "epochs" in differing:
         message += "; a run cannot be made longer: the learning rate of each step depends on how many there will be"
     raise UserError(message)
+
+
+def _number_of_images(record: Record) -> int:
+    images: dict[str, Record] = record.get("inputs", {}).get("images", {})
+    return sum(domain["number"] for domain in images.values())
 
 
 def differences(recorded: Record, requested: Record) -> dict[str, tuple[Any, Any]]:

@@ -200,6 +200,11 @@ def open_source(config: AdaptConfig | PredictConfig, model: Any = None) -> Sourc
             Progress(config.quiet).line(line)
         return replace(opened, names=names)
     arch = str(config.arch)
+    if Path(arch).is_dir():
+        raise BadSetting(
+            f"{named('arch', arch)} is a folder",
+            f"pass {named('arch', f'hf:{arch}')} for a saved model of transformers",
+        )
     if ":" not in arch:
         raise UserError(
             f"no model to start from: pass {named('checkpoint')}, or an {named('arch')} that begins with hf: or "
@@ -213,6 +218,8 @@ def _class_names(setting: str | tuple[str, ...] | None) -> list[str] | None:
     """The names of the classes that a user gives, or that the file with this name holds."""
     if setting is None:
         return None
+    if len(setting) == 1 and not isinstance(setting, str):
+        return _class_names(setting[0])
     if isinstance(setting, str) and Path(setting).is_file():
         return read_class_names(Path(setting))
     if isinstance(setting, str):

@@ -1,0 +1,76 @@
+"""Which classes a model takes for which: a table for each class, and the confusion matrix as a file."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tllib_ancon.data.labels import Labels
+from tllib_ancon.runtime.errors import BadSetting, named
+from tllib_ancon.runtime.extras import require
+from tllib_ancon.runtime.text import csv_text, showable
+from tllib_ancon.training.files import write_bytes, write_whole
+
+Confusion = NDArray[np.int64]
+"""(K, K) numbers of images: a row for each true class, a column for each predicted one."""
+
+FORMATS = (".csv", ".png")
+
+WIDEST_NAME = 30
+"""Characters of a class name in the table."""
+
+
+def confusion_matrix(predictions: Labels, labels: Labels, num_classes: int) -> Confusion:
+    pairs = labels * num_classes + predictions
+    return np.bincount(pairs, minlength=num_classes**2).reshape(num_classes, num_classes)
+
+
+def class_table(confusion: Confusion, classes: Sequence[str]) -> Iterator[str]:
+    """A line for each class that has images: their number, the accuracy and the most frequent mistake."""
+    names = [showable(name)[:WIDEST_NAME] for name in classes]
+    width = max(len("class"), *map(len, names))
+    yield f"{'class':<{width}}  images  accuracy  most frequent mistake"
+    for label in np.flatnonzero(confusion.sum(1)).tolist():
+        row = confusion[label].copy()
+        num_images = int(row.sum())
+        accuracy = 100 * row[label] / num_images
+        row[label] = 0
+        mistake = ""
+        if row.any():
+            mistake = f"  {names[int(row.argmax())]} ({row.max():,})"
+        yield f"{names[label]:<{width}}  {num_images:>6,}  {accuracy:>6.2f} %{mistake}"
+
+
+def require_format(file: str) -> None:
+    """Raise an error for a file of another ending, or where the package that writes it is missing."""
+    suffix = Path(file).suffix.lower()
+    if suffix not in FORMATS:
+        raise BadSetting(
+            f"{named('confusion', file)}: its ending decides the format",
+            f"expected {' or '.join(FORMATS)}",
+            setting="confusion",
+        )
+    if suffix == ".png":
+        require(named("confusion", file), "matplotlib", extra="report")
+
+
+def write_confusion(confusion: Confusion, classes: Sequence[str], file: str) -> None:
+    """Write the matrix as CSV or PNG, by the ending of the file."""
+    names = [showable(name) for name in classes]
+    if Path(file).suffix.lower() == ".csv":
+        rows = [[name, *counts] for name, counts in zip(names, confusion.tolist(), strict=True)]
+        write_bytes(Path(file), csv_text([["true class", *names], *rows]).encode())
+        return
+    from matplotlib.figure import Figure  # of an extra
+
+    side = 3 + 0.3 * min(len(names), 100)
+    figure = Figure(figsize=(side, side), layout="constrained")
+    axes = figure.add_subplot()
+    axes.imshow(confusion / np.maximum(confusion.sum(1, keepdims=True), 1), cmap="Blues", vmin=0, vmax=1)
+    places = range(len(names))
+    axes.set_xticks(places, names, rotation=90)
+    axes.set_yticks(places, names)
+    axes.set_xlabel("predicted class")
+    axes.set_ylabel("true class")
+    write_whole(Path(file), lambda stream: figure.savefig(stream, format="png"))
