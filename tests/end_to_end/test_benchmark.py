@@ -112,7 +112,7 @@ def test_imagenet_c_from_its_own_head(tmp_path):
     assert main(["benchmark", tiny(tmp_path, "imagenet-c", settings), str(tmp_path / "imagenet-c"), *few]) == 0
     assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "report")]) == 0
     assert rows(tmp_path / "report", "accuracy in %, severity 5")["ancon (paper)"]["frost"] == "39.02"
-    assert (tmp_path / "report" / "severity.png").is_file()
+    assert (tmp_path / "report" / "pairs.png").is_file()
 
 
 def hold(folder, connection):

@@ -149,7 +149,7 @@ def _drawn_scores(config: AdaptConfig, metrics: Sequence[Metrics]) -> str:
     measures = WITH_LABELS if "accuracy" in metrics[0] else WITHOUT_LABELS
     picture = folder / "visualize" / "epochs.png"
     picture.parent.mkdir(exist_ok=True)
-    write_whole(picture, lambda file: draw_curves([(config.method, 0, metrics)], file, measures))
+    write_whole(picture, lambda file: draw_curves([(config.method, metrics)], file, measures))
     return str(picture)
 
 

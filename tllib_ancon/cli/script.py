@@ -51,7 +51,8 @@ class _Script:
             "arguments",
             nargs=argparse.REMAINDER,
             metavar="...",
-            help="the script's own arguments; then, to adapt, --method METHOD and flags of the adaptation",
+            help="the script's own arguments; then, to adapt, --method METHOD and flags of the adaptation. A script "
+            "that has a --method itself needs -- between the two",
         )
         parser.usage = "%(prog)s PATH [the script's own arguments] [--method METHOD [flags of the adaptation]]"
 
@@ -86,11 +87,15 @@ class _Script:
 
 
 def _at_method(words: list[str]) -> tuple[list[str], list[str]]:
-    """The script's own words, and from ``--method`` on those of the adaptation."""
-    for number, word in enumerate(words):
-        if word.partition("=")[0] == "--method":
-            return words[:number], words[number:]
-    return words, []
+    """The script's own words and those of the adaptation: what follows ``--``, else the last ``--method`` and what
+    follows it."""
+    if "--" in words:
+        place = words.index("--")
+        return words[:place], words[place + 1 :]
+    places = [place for place, word in enumerate(words) if word.partition("=")[0] == "--method"]
+    if not places:
+        return words, []
+    return words[: places[-1]], words[places[-1] :]
 
 
 def _adaptation_settings(words: list[str]) -> Record:

@@ -117,8 +117,7 @@ class Demo:
         curves = []
         for method in METHODS:
             if method != WITHOUT_EPOCHS:
-                runs = enumerate(self._directories(method, block))
-                curves += [(method, number, run.metrics()) for number, run in runs]
+                curves += [(method, run.metrics()) for run in self._directories(method, block)]
         draw_curves(curves, self.out / f"curves{_ending(block)}.png")
 
     def _directories(self, method: str, block: str) -> list[RunDirectory]:

@@ -51,7 +51,7 @@ MOST_LISTED = 3
 
 _PREFIXES = {"start": "start_", "selected": "", "last": "last_"}
 """Entry of a result -> what stands before the names of its numbers in a frame and in ``runs.csv``."""
-_NUMBERS = ("epoch", "accuracy", "ece", "infomax", "votes", "threshold")
+_NUMBERS = ("epoch", "accuracy", "ece", "infomax")
 
 
 def read_runs(folders: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
@@ -108,7 +108,6 @@ def _read(path: Path, config: Record) -> Record:
             "settings": compared_settings(config, source),
             "start": start,  # how the source model was made: a pre-training method, ``imagenet``, or ``checkpoint``
             "method": method,
-            "label": label(start, method),
             "seed": int(config["seed"]),
             "machine": showable("torch {torch} on {device}".format(**config["versions"])),
             "labelled": "accuracy" in result["start"],  # whether the target had labels
@@ -251,10 +250,9 @@ def compared_everywhere(runs: pd.DataFrame) -> pd.DataFrame:
 def runs_csv(runs: pd.DataFrame, varied: Sequence[str]) -> str:
     """One line for each run: compared settings, scores of source, selected and last model, and the selected epoch."""
     scores = [prefix + score for prefix in _PREFIXES.values() for score in ("accuracy", "ece")]
-    ordered = runs.sort_values(["target", "column", "start", "method", "seed"])
-    texts = ordered[scores].map("{:.4f}".format).replace("nan", "")
-    lines = ordered.assign(selected_epoch=ordered.epoch.astype(int), **texts)
+    lines = runs.sort_values(["target", "column", "start", "method", "seed"])
+    lines = lines.assign(selected_epoch=lines.epoch.astype(int))
     for name in varied:
-        lines[name] = [config.get(name) for config in ordered.config]
+        lines[name] = [config.get(name) for config in lines.config]
     columns = ["pair", "start", "method", *varied, "seed", "selected_epoch", *scores]
-    return csv_text([columns, *lines[columns].to_numpy(object)])
+    return csv_text([columns, *lines[columns].round(4).fillna("").to_numpy(object)])

@@ -24,8 +24,8 @@ from tllib_ancon.laboratory.paired import paired_table
 from tllib_ancon.laboratory.plan import BenchmarkPlan, PlannedRun, load
 from tllib_ancon.laboratory.tables import (
     CLASS_ACCURACY,
+    INFOMAX,
     WITH_LABELS,
-    WITHOUT_LABELS,
     Quantity,
     Table,
     mce_table,
@@ -49,8 +49,8 @@ def write_report(folders: Sequence[str | Path], paper: str | None = None, out: s
     finished, left_out = read_runs(paths)
     refuse_mixed_settings(finished, varied)
     runs = with_variants(finished, varied)
-    tables = [table for table in _tables(runs, plan, varied) if table is not None and len(table.cells)]
-    pictures, unreadable = figures(runs, varied)
+    tables = [table for table in _tables(runs, plan) if table is not None and len(table.cells)]
+    pictures, unreadable = figures(runs[runs.labelled])
     content = {
         "title": _title(runs, plan),
         "remarks": [*_remarks(runs), *_remarks_on_plan(runs, plan), *_failures(records), *left_out, *unreadable],
@@ -92,17 +92,16 @@ def _plan(paper: str | None, records: Sequence[Record]) -> BenchmarkPlan | None:
     return None
 
 
-def _tables(runs: pd.DataFrame, plan: BenchmarkPlan | None, varied: Sequence[str]) -> Iterator[Table | None]:
+def _tables(runs: pd.DataFrame, plan: BenchmarkPlan | None) -> Iterator[Table | None]:
     labelled = runs[runs.labelled]
     if len(labelled):
         yield from _tables_with_labels(labelled, plan)
         yield paired_table(labelled)
-        if not varied:
+        if plan is not None and "selection" in (plan.table, plan.extends):
             yield selection_table(labelled)
         if labelled.dataset.iloc[0] == ImageNetC.name:
             yield mce_table(labelled)
-    for quantity in WITHOUT_LABELS:
-        yield table(quantity, runs[~runs.labelled])
+    yield table(INFOMAX, runs[~runs.labelled])
 
 
 def _tables_with_labels(runs: pd.DataFrame, plan: BenchmarkPlan | None) -> Iterator[Table]:
@@ -139,7 +138,7 @@ def _remarks(runs: pd.DataFrame) -> Iterator[str]:
     unlabelled = len(runs[~runs.labelled])
     if unlabelled:
         adaptations = counted(unlabelled, "adaptation")
-        yield f"{adaptations} without labels: InfoMax, votes and δ are shown in place of accuracy and ECE"
+        yield f"{adaptations} without labels: InfoMax is shown in place of accuracy and ECE"
     never_above = runs[runs.never_above_start].path
     if len(never_above):
         paths = first_few([str(path) for path in never_above], MOST_LISTED)

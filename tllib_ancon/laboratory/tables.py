@@ -19,7 +19,6 @@ from tllib_ancon.runtime.types import Record
 PAPER_SEEDS = 3
 AVERAGE = "average"
 SOURCE_ONLY = "source-only"
-LARGEST_CHANGE = "largest change"
 
 
 @dataclass(frozen=True)
@@ -40,24 +39,22 @@ class Quantity:
     sign: int = 1  # 1 where higher is better, -1 where lower is, 0 where no method is the best by it
     notes: Sequence[str] = ()
     decimals: int = 2
-    unit: float = 1.0  # what the frame's numbers are multiplied by
     printed_unit: float = 1.0  # what the paper's numbers are multiplied by
 
 
 _BINS = f"ECE with {NUM_BINS} equal-width bins over [0, 1]; the paper does not state its number of bins"
-_UNLABELLED = "no label was used: this number does not show how many predictions are right"
-_VOTES = "images that vote, in % of a batch, mean over the selected epoch"
-_THRESHOLD = "threshold δ of the confidence at the end of the selected epoch"
-
 ACCURACY = Quantity("accuracy", "accuracy in %")
 ECE = Quantity("ece", f"ECE, {NUM_BINS} bins", -1, (_BINS,), decimals=4, printed_unit=0.01)
 CLASS_ACCURACY = Quantity("class_accuracy", "accuracy by class in %")
 WITH_LABELS = (ACCURACY, ECE)
-WITHOUT_LABELS = (
-    Quantity("infomax", "InfoMax of the images held out, in nats", 0, ("higher is better", _UNLABELLED), 4),
-    Quantity("votes", _VOTES, 0, (_UNLABELLED,), unit=100.0),
-    Quantity("threshold", _THRESHOLD, 0, (_UNLABELLED,), 4),
+INFOMAX = Quantity(
+    "infomax",
+    "InfoMax of the images held out, in nats",
+    0,
+    ("higher is better; it uses no label and does not show how many predictions are right",),
+    4,
 )
+"""Of runs whose target has no labels."""
 
 RowKey = tuple[str, str, str]
 """Start, method and variant."""
@@ -78,7 +75,7 @@ def measured(runs: pd.DataFrame, quantity: Quantity, classes: Sequence[str] = ()
 def _values(runs: pd.DataFrame, quantity: Quantity, prefix: str, classes: Sequence[str]) -> pd.DataFrame:
     places = runs[[*ROW, *PLACE]]
     if quantity is not CLASS_ACCURACY:
-        return places.assign(value=quantity.unit * runs[prefix + quantity.name])
+        return places.assign(value=runs[prefix + quantity.name])
     accuracies = runs[f"{prefix}per_class_accuracy"]
 
     def names_of(values: Sequence[float]) -> Sequence[str]:
@@ -143,16 +140,20 @@ def _measured_lines(values: pd.DataFrame, quantity: Quantity, published: Sequenc
     means = values.groupby(level=ROW, sort=False).mean()
     for key, texts in _measured_texts(values, quantity).iterrows():
         start, method, variant = key
-        name = label(start, method)
-        of_variant = ""
-        if variant:
-            of_variant = f" ({variant})"
-        yield "measured", name + of_variant, texts
+        name = row_name(start, method, variant)
+        yield "measured", name, texts
         for row, numbers in published:
             if row.method == method and row.start in ("", start) and not variant:
                 difference = as_text(means.loc[key] - numbers, quantity.decimals, sign="+")
                 yield "published", f"{row.name} (paper)", as_text(numbers, quantity.decimals)
                 yield "difference", f"{name} (difference)", difference
+
+
+def row_name(start: str, method: str, variant: str) -> str:
+    name = label(start, method)
+    if not variant:
+        return name
+    return f"{name} ({variant})"
 
 
 def _measured_texts(values: pd.DataFrame, quantity: Quantity) -> pd.DataFrame:
@@ -198,15 +199,19 @@ def as_text(numbers: Any, decimals: int, prefix: str = "", sign: str = "") -> An
     return numbers.map(form.format).where(numbers.notna(), "")
 
 
-def accuracies_by_criterion(runs: pd.DataFrame) -> pd.DataFrame:
-    """Accuracy of the epoch that each criterion (column) selects in each run (row), and max - min; NaN if unknown."""
+def selection_table(runs: pd.DataFrame) -> Table | None:
+    """Accuracy of the epoch that each of the paper's criteria selects, and the mean of the largest difference between
+    these; None if the runs of all methods have no pair and seed in common, or lack an accuracy."""
     scored = compared_everywhere(runs[runs.metrics.map(len) > 2])
     accuracies = pd.DataFrame(index=scored.index)
     for name in CRITERIA:
         accuracies[name] = [_selected_accuracy(metrics[1:], name) for metrics in scored.metrics]
-    accuracies = accuracies.astype(float)
-    change = accuracies.max(axis=1, skipna=False) - accuracies.min(axis=1)
-    return accuracies.assign(**{LARGEST_CHANGE: change})
+    if accuracies.empty or accuracies.isna().any(axis=None):
+        return None
+    accuracies["largest change"] = accuracies.max(axis=1) - accuracies.min(axis=1)
+    cells = as_text(accuracies.groupby(runs.method, sort=False).mean(), 2)
+    notes = ["mean over the pairs and seeds that every method has"]
+    return Table("accuracy in % of the epoch that each criterion selects", pd.concat({"measured": cells}), notes)
 
 
 def _selected_accuracy(epochs: Sequence[Record], criterion: str) -> float:
@@ -214,20 +219,6 @@ def _selected_accuracy(epochs: Sequence[Record], criterion: str) -> float:
     if any(map(isnan, scores)):
         return nan
     return float(epochs[best_epoch(scores, criterion)].get("accuracy", nan))
-
-
-def selection_table(runs: pd.DataFrame) -> Table | None:
-    """Accuracy of the epoch that each criterion selects, and the largest difference between these."""
-    accuracies = accuracies_by_criterion(runs).dropna(axis=1)
-    if accuracies.empty or len(accuracies.columns) < 2:
-        return None
-    notes = ["mean over the pairs and seeds that every method has"]
-    if LARGEST_CHANGE in accuracies:
-        criteria = ", ".join(CRITERIA)
-        notes.append(f"the {LARGEST_CHANGE} is the mean over runs of max - min over the paper's criteria: {criteria}")
-    means = accuracies.groupby(runs.method, sort=False).mean()
-    cells = pd.concat({"measured": as_text(means, 2)})
-    return Table("accuracy in % of the epoch that each criterion selects", cells, notes)
 
 
 def mce_table(runs: pd.DataFrame) -> Table | None:

@@ -4,12 +4,13 @@ import csv
 import errno
 import json
 import os
+import re
 import shutil
 
 import pytest
 
-from tests.laboratory.fabricated import frame_of, write_run, write_source
 from tests.support.refusals import one_line
+from tests.support.fabricated import frame_of, write_predictions, write_run, write_source
 from tllib_ancon.cli.main import main
 from tllib_ancon.laboratory.finished_runs import read_runs, refuse_mixed_settings, runs_csv
 from tllib_ancon.laboratory.report import write_report
@@ -196,7 +197,7 @@ def test_a_damaged_run_is_left_out_with_a_note_that_names_it(runs, tmp_path, nam
 
 
 def test_a_damaged_run_is_noted_in_every_form_of_the_report(runs, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("tllib_ancon.laboratory.report.figures", lambda *_: ([], []))
+    monkeypatch.setattr("tllib_ancon.laboratory.report.figures", lambda _: ([], []))
     (runs[0] / "result.json").write_text("[]")
     text = reported(tmp_path)
     assert "1 adaptation, seed 0" in text
@@ -221,15 +222,27 @@ def test_the_record_of_a_benchmark_names_the_table_and_what_failed(tmp_path):
 
 
 def test_without_labels_and_with_labels_in_one_folder(runs, tmp_path):
-    write_run(tmp_path / "runs", "ancon", "A-D", labelled=False, votes=True)
+    write_run(tmp_path / "runs", "ancon", "A-D", labelled=False)
     assert "1 adaptation without labels" in reported(tmp_path)
     made = {path.name for path in (tmp_path / "report").iterdir()}
-    assert made == {"report.md", "report.html", "runs.csv", "epochs.png", "epochs-without-labels.png"}
-    _, accuracy, *_, infomax, _, _ = (tmp_path / "report/report.md").read_text().split("\n### ")
+    assert made == {"report.md", "report.html", "runs.csv", "epochs.png", "pairs.png"}
+    _, accuracy, *_, infomax = (tmp_path / "report/report.md").read_text().split("\n### ")
     assert "D-A" in accuracy
     assert "A-D" not in accuracy
     assert "A-D" in infomax
     assert "D-A" not in infomax
+
+
+def test_the_numbers_are_those_of_the_selected_epoch_and_the_page_loads_nothing(tmp_path):
+    run = write_run(tmp_path / "runs", "ancon", accuracies=(40.0, 90.46, 82.66))
+    write_predictions(run)
+    text = reported(tmp_path)
+    assert "82.66" in text
+    assert "90.46" not in text
+    page = (tmp_path / "report/report.html").read_text()
+    assert set(re.findall(r"""(?:src|href)\s*=\s*["']?(.{22})""", page)) == {"data:image/png;base64,"}
+    assert "url(" not in page
+    assert "@import" not in page
 
 
 def test_a_full_disk_is_one_line_that_names_the_file(runs, tmp_path, monkeypatch, capsys):
