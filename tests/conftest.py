@@ -1,5 +1,8 @@
 import json
+import os
 import random
+import subprocess
+import sys
 from itertools import islice
 from pathlib import Path
 
@@ -10,8 +13,10 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from tests.domains_on_disk import small_arguments, write_domains
+from tests.support.tllib import missing, requires_tllib
 from tllib_ancon.cli.main import main
 from tllib_ancon.laboratory import digits
+from tllib_ancon.toolkit.toolkit import find
 
 pytest_plugins = ["tests.extras"]
 SHARED = Path(__file__).resolve().parents[2] / "shared"
@@ -86,3 +91,31 @@ def refused(capsys):
         return lines[0]
 
     return refused
+
+
+def pytest_runtest_setup(item):
+    """Skip what needs TLLib where it is missing."""
+    for mark in item.iter_markers("tllib"):
+        reason = missing(mark)
+        if reason is not None:
+            pytest.skip(reason)
+
+
+@pytest.fixture(params=["dalib", pytest.param("tllib", marks=requires_tllib)])
+def toolkit(request):
+    """Each toolkit in turn."""
+    return find(request.param)
+
+
+@pytest.fixture
+def python():
+    """Run code in a fresh interpreter that finds this checkout; ``paths`` come first on its path."""
+
+    def run(code, *flags, paths=(), cwd=None):
+        folders = [*paths, Path(__file__).resolve().parents[1], os.environ.get("PYTHONPATH")]
+        search = os.pathsep.join(str(folder) for folder in folders if folder)
+        environment = {**os.environ, "PYTHONPATH": search, "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, *flags, "-c", code]
+        return subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True)
+
+    return run

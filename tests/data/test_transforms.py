@@ -11,7 +11,7 @@ from PIL import Image
 from torchvision import transforms as T
 
 from tests.support.refusals import refused
-from tests.toolkit.conftest import requires_tllib
+from tests.support.tllib import requires_tllib
 from tllib_ancon.data.transforms import (
     Preprocessing,
     Resizing,

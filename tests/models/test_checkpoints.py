@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from tests.support.refusals import one_line
-from tests.toolkit.conftest import requires_tllib
+from tests.support.tllib import requires_tllib
 from tllib_ancon.models.bottleneck import BottleneckClassifier, _AveragePool, shot_classifier
 from tllib_ancon.models.checkpoints import load_state_dict
 from tllib_ancon.models.script_layouts import rebuild_model, recognize

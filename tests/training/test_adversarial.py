@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from tests.end_to_end.killable import differences
-from tests.toolkit.conftest import toolkit  # noqa: F401 (a fixture)
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.data.transforms import Preprocessing, evaluation_transform, train_transform
@@ -40,7 +39,7 @@ def both(domains):
 
 
 def training(
-    toolkit,  # noqa: F811
+    toolkit,
     options,
     domains,
     log,
@@ -92,7 +91,7 @@ def naive_training(run, options):
 
 
 @METHODS
-def test_training_is_that_of_tllibs_scripts_and_selects_nothing(toolkit, method, both, tmp_path):  # noqa: F811
+def test_training_is_that_of_tllibs_scripts_and_selects_nothing(toolkit, method, both, tmp_path):
     run = training(toolkit, method, both, tmp_path)
     torch.manual_seed(1)  # of MDD's dropout
     expected = naive_training(run, method)
@@ -108,7 +107,7 @@ def test_training_is_that_of_tllibs_scripts_and_selects_nothing(toolkit, method,
 
 
 @METHODS
-def test_labels_of_the_target_change_nothing_and_are_not_seen(toolkit, method, both, tmp_path):  # noqa: F811
+def test_labels_of_the_target_change_nothing_and_are_not_seen(toolkit, method, both, tmp_path):
     source, target = both
     relabelled = replace(target, labels=np.zeros(len(target), dtype=int))
     weights = []

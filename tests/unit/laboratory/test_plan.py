@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.refusals import one_line
-from tests.toolkit.conftest import EXAMPLES, requires_checkout
+from tests.support.tllib import EXAMPLES, requires_checkout
 from tllib_ancon import methods
 from tllib_ancon.cli.main import parse
 from tllib_ancon.config.adapt import AdaptConfig

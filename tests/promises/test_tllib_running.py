@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import REFUSED
 from tests.support.refusals import one_line
-from tests.toolkit.conftest import requires_tllib
+from tests.support.tllib import requires_tllib
 from tllib_ancon.toolkit import script
 from tllib_ancon.toolkit.script import ScriptRun, run_script
 

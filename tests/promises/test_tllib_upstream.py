@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from tests.layouts import write_list
-from tests.toolkit.conftest import EXAMPLES, ROOT, requires_checkout, requires_tllib
+from tests.support.tllib import EXAMPLES, requires_checkout, requires_tllib
 from tllib_ancon import AnchoredConfidence
 
+ROOT = Path(__file__).resolve().parents[2]
 OFFERED = ROOT / "examples" / "tllib"
 AnchoredConfidenceLoss = runpy.run_path(str(OFFERED / "ancon_loss.py"))["AnchoredConfidenceLoss"]
 

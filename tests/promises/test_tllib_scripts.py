@@ -4,7 +4,7 @@ import pytest
 
 from tests.json_files import read_json
 from tests.layouts import write_classes, write_list
-from tests.toolkit.conftest import EXAMPLES, requires_checkout, requires_tllib
+from tests.support.tllib import EXAMPLES, requires_checkout, requires_tllib
 from tllib_ancon.cli.main import main
 
 pytestmark = [requires_tllib, requires_checkout]

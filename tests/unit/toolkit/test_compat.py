@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from tests.toolkit.conftest import requires_tllib
+from tests.support.tllib import requires_tllib
 from tllib_ancon.toolkit import compat
 
 HEAVY = {"torch", "torchvision", "numpy", "numba", "multiprocessing", "dalib", "tllib"}
