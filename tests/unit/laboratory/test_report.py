@@ -9,8 +9,8 @@ import shutil
 
 import pytest
 
-from tests.support.refusals import one_line
 from tests.support.fabricated import frame_of, write_predictions, write_run, write_source
+from tests.support.refusals import one_line
 from tllib_ancon.cli.main import main
 from tllib_ancon.laboratory.finished_runs import read_runs, refuse_mixed_settings, runs_csv
 from tllib_ancon.laboratory.report import write_report
