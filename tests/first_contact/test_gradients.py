@@ -4,14 +4,12 @@ import contextlib
 
 import numpy as np
 import pytest
-import timm
 import torch
 from torch import nn
 
 from tests.networks import PIXELS, PREPROCESSING, QUICK, Net, normalised, state_of
 from tests.support.refusals import one_line
 from tllib_ancon import adapt, online, predict
-from tllib_ancon.models.classifier import as_classifier
 
 FAST = {**QUICK, **PREPROCESSING}
 WITHOUT = [torch.inference_mode, torch.no_grad]
@@ -100,31 +98,6 @@ def test_a_model_that_is_its_head_alone_learns_it(capsys):
     result = adapt(model, PIXELS, method="ancon", **{**FAST, "quiet": False}).model
     assert not torch.equal(result[2].weight, model[2].weight)
     assert "the head has all parameters of the model; it learns" in capsys.readouterr().err
-
-
-def test_a_model_without_a_head_can_do_without_features(capsys):
-    model = nn.Sequential(nn.Conv2d(3, 4, 32), nn.Flatten())
-    images = normalised()
-    assert adapt(model, images, adapted="all", **QUICK).selected_epoch == 1
-    assert capsys.readouterr().err == ""
-    assert adapt(model, images, **{**QUICK, "quiet": False}).selected_epoch == 1
-    assert "ends in no Linear layer that could be its head; all of it learns" in capsys.readouterr().err
-    with one_line("no Linear layer as its head"):
-        adapt(model, images, method="nrc", **QUICK)
-
-
-def test_both_heads_of_a_distilled_transformer_are_the_head():
-    torch.manual_seed(0)
-    options = {"img_size": 32, "patch_size": 16, "embed_dim": 24, "depth": 1, "num_heads": 2, "num_classes": 4}
-    model = timm.models.deit.VisionTransformerDistilled(**options).eval()
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.05)
-    images = normalised(PIXELS[:4])
-    classifier = as_classifier(model, probe=images).eval()
-    assert (classifier.head_name, classifier.features_dim) == ("head,head_dist", 48)
-    logits, features = classifier.predict(images)
-    torch.testing.assert_close(classifier.head(features), logits)
-    assert as_classifier(model, head="head,head_dist", probe=images).head_name == classifier.head_name
 
 
 # One value for each channel of batch-norm

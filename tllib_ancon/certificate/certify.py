@@ -24,6 +24,7 @@ from tllib_ancon.data.open import as_domain
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.measures.disagreement import Side
 from tllib_ancon.models.class_names import class_names_of
+from tllib_ancon.models.output import Output
 from tllib_ancon.opening.classes import note_on_first_label
 from tllib_ancon.runtime.errors import BadSetting, UserError, named
 from tllib_ancon.runtime.extras import require
@@ -96,8 +97,8 @@ def certify(  # noqa: PLR0913
     labels: npt.ArrayLike | None = None,
     classes: Sequence[str] | None = None,
     evaluation_transform: Transform | None = None,
-    head: str | None = None,
     loader: Loader | None = None,
+    output: Output | None = None,
     delta: float = 0.05,
     margin: float = 0.0,
     seed: int = 0,
@@ -113,7 +114,7 @@ def certify(  # noqa: PLR0913
         labels: (N,) true classes, -1 where none is known; they answer the questions in their order up to the first
             image without one, in place of a user
         classes: names of the K classes. Default: the names of the source model, else numbers
-        evaluation_transform, head, loader: as for :func:`tllib_ancon.predict`
+        evaluation_transform, loader, output: as for :func:`tllib_ancon.predict`
         delta: largest probability of a false verdict, for the verdicts of ``side``
         margin: difference of accuracy that does not matter, as a share of all images
         seed: of the order of the questions
@@ -135,7 +136,7 @@ def certify(  # noqa: PLR0913
         >>> print(session)
     """
     target = as_domain(images, labels=False, loader=chosen_loader(PredictConfig(**settings), loader))
-    prediction_settings = {"evaluation_transform": evaluation_transform, "head": head, **settings}
+    prediction_settings = {"evaluation_transform": evaluation_transform, "output": output, **settings}
     comparison = _comparison(source, adapted, target, classes, prediction_settings)
     session = Session(comparison, delta, margin, seed, log, side)
     session.image = target.image

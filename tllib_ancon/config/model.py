@@ -44,6 +44,10 @@ class StartConfig(NetworkConfig):
     class_names: Annotated[str | tuple[str, ...] | None, Flag(metavar="NAME")] = None
     """Names of the model's classes in the order of its outputs: cat dog fox, cat,dog,fox, or a file with a name on each
     line or of JSON. Needed for open_clip:NAME. Default: from the model's run or hf:NAME."""
+    output: Annotated[str | int | None, Flag(metavar="KEY_OR_POSITION")] = None
+    """Where the logits (B, K) are in what the model returns: a key of a dict or the name of an attribute, or a position
+    in a tuple. from_one_logit and from_probabilities convert these. Default: as in the model's run, else the tensor
+    that the model returns, or its logits."""
     views: Annotated[Literal[1, 2], Flag(group="images")] = DECIDED_LATER
     """Views of an image whose predictions are averaged. 2: the image and its mirror; in training with `no_hflip`, the
     image and a shift of it. Training learns from both. Default: as in the model's run; for an adaptation 2 with

@@ -12,14 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon.data.batches import Batch, num_rows, to_device
+from tllib_ancon.data.batches import Batch, num_rows, to_device, with_floats_as
 from tllib_ancon.data.transforms import Preprocessing
-from tllib_ancon.models.calling import SHAPE, output_for
-from tllib_ancon.models.logits import find_logits
-from tllib_ancon.models.observation import observe
-from tllib_ancon.models.outputs import LogitsReader, OtherOutput, described, two_logits
+from tllib_ancon.models.calling import SHAPE, device_of, output_for
+from tllib_ancon.models.copies import require_true_copy, unwrapped
+from tllib_ancon.models.head import inspect
+from tllib_ancon.models.output import OutputReader
 from tllib_ancon.models.preprocessing import preprocessing_of, probe_images
-from tllib_ancon.runtime.errors import BadModel, BadSetting, named, unknown_name
+from tllib_ancon.outputs import from_one_logit
+from tllib_ancon.runtime.errors import BadModel, named
 
 ParameterGroups = list[dict[str, Any]]
 """Parameters with their learning rates, as an optimiser takes them."""
@@ -44,7 +45,7 @@ class Classifier(nn.Module):
     finetune: bool  # the network is pre-trained and learns at a tenth of the rate of its new layers
     preprocessing: Preprocessing | None = None  # what its images should be like, where that is known
     head_name: str | None = "head"  # the head's name in the network; None for a network without one
-    reader: LogitsReader = LogitsReader()  # finds the logits in what the network returns
+    reader: OutputReader = OutputReader()  # gives the logits in what the network returns
 
     def release(self) -> nn.Module:
         """The network of the caller, without hooks; a classifier of TLLib's parts is its own network."""
@@ -94,7 +95,7 @@ class NetworkClassifier(Classifier):
         heads: Sequence[str],
         widths: Sequence[int],
         finetune: bool,
-        reader: LogitsReader,
+        reader: OutputReader,
         preprocessing: Preprocessing | None,
     ):
         super().__init__()
@@ -135,10 +136,15 @@ class NetworkClassifier(Classifier):
         return head
 
     def predict(self, images: Batch) -> LogitsAndFeatures:
-        logits = self.reader(output_for(self.network, images))
+        output = output_for(self.network, images)
         head_inputs = [head_input.take() for head_input in self._head_inputs]
-        if not isinstance(logits, Tensor):
-            raise BadModel(f"the model gives {described(logits)} in this mode where logits (B, K) are expected")
+        logits = self.reader(output, num_rows(images), self.network.training)
+        if logits.shape[1] != self.num_classes:
+            raise BadModel(
+                f"the model has {self.num_classes} classes and returns logits {tuple(logits.shape)} in training mode",
+                f"return the same in both modes, or pass {named('output')}, a function that finds them",
+                setting="output",
+            )
         features = [features for features in head_inputs if features is not None]
         if not features or len(features) < len(head_inputs):
             return logits, logits.new_empty(len(logits), 0)
@@ -189,7 +195,7 @@ class _MeanOfHeads(nn.Module):
 
 class _TwoLogits(nn.Module):
     def forward(self, logits: Tensor) -> Tensor:
-        return two_logits(logits)
+        return from_one_logit(logits)
 
 
 def _on_vectors(head: nn.Module) -> nn.Module:
@@ -204,86 +210,47 @@ def as_classifier(
     head: str | None = None,
     probe: Batch | None = None,
     finetune: bool = True,
-    reader: LogitsReader | None = None,
+    reader: OutputReader = OutputReader(),  # noqa: B008
+    *,
+    num_classes: int = 0,
+    original: nn.Module | None = None,
 ) -> Classifier:
     """Any network that ends in logits as a :class:`Classifier`; a classifier is returned unchanged.
 
-    The head is the innermost module with weights that maps (B, D), or (B, D, 1, 1) for a convolution, to the logits. A
-    factor and a shift of each row may follow, as of a temperature. Of logits that are the mean of several heads, all
-    are the head, and their inputs side by side are the features. ``head`` names it. The features are what enters it.
-    One forward pass in evaluation mode, without gradients, finds it, with the images ``probe`` or black ones. Without
-    such a module ``features_dim`` and ``head`` of the result are None. ``reader`` says where the logits are in the
-    output. Default: found by the same pass.
+    One forward pass in evaluation mode, without gradients, checks the logits and finds the head: the Linear,
+    convolution or :class:`~tllib_ancon.models.foundation.CosineHead` that takes (B, D) or (B, D, 1, 1) and returns the
+    logits. The features are what enters it. Without such a module ``features_dim`` and ``head`` are None.
+
+    Args:
+        model: network
+        head: name of its head; of several heads whose mean are the logits, their names with commas between them.
+            Default: found
+        probe: a few images. Default: black ones
+        finetune: whether the network is pre-trained, and learns at a tenth of the rate of its head
+        reader: what gives the logits in its output
+        num_classes: K where it is known, else 0
+        original: the caller's module if ``model`` is a copy of it. It is called first, and both must agree
     """
     if isinstance(model, Classifier):
         return model
-    names = _named_modules(model, head)
     preprocessing = preprocessing_of(model)
-    if probe is None:
-        images: Batch = probe_images(model, preprocessing)
-        advice = "; give a few images that it takes, as the argument probe"
-    else:
-        images = to_device(probe, device_of(model))
-        advice = SHAPE
-    observed = observe(model, images, names, advice)
-    if reader is None:
-        logits_reader = find_logits(model, images, observed, names)
-    else:
-        logits_reader = reader
-    logits = logits_reader(observed.output)
-    _require_logits(logits, num_rows(images))
-    heads = names or observed.heads(logits)
-    for name in heads:
-        if name not in observed.calls:
-            raise BadModel(
-                f"the model does not call its module {name} on (B, D)", f"{named('head')} must name one after pooling"
-            )
-    widths = [observed.calls[name].features.shape[1] for name in heads]
-    return NetworkClassifier(model, logits.shape[1], heads, widths, finetune, logits_reader, preprocessing)
+    advice = SHAPE
+    images = probe
+    if images is None:
+        images = probe_images(model, preprocessing)
+        advice = "give a few images that it takes, as the argument probe"
+    source_model = model
+    if original is not None:
+        source_model = unwrapped(original)
+    inspection = inspect(source_model, _for(source_model, images), reader, head, num_classes, advice)
+    if original is not None:
+        require_true_copy(source_model, model, _for(model, images), reader, inspection.logits)
+    width = inspection.logits.shape[1]
+    return NetworkClassifier(model, width, inspection.heads, inspection.widths, finetune, reader, preprocessing)
 
 
-def _named_modules(model: nn.Module, head: str | None) -> list[str]:
-    """The names of modules in ``head``; none without it."""
-    names = head_names(head)
-    modules = [name for name, _ in model.named_modules() if name]
-    for name in names:
-        if name not in modules:
-            raise unknown_name("module of the model", name, modules)
-    return names
-
-
-def head_names(head: str | None) -> list[str]:
-    """The names, with commas between them in the argument ``head`` of a call; none without it."""
-    if head is None:
-        return []
-    if not isinstance(head, str):
-        raise BadSetting(
-            f"{named('head')} must be the dotted name of a module in the model, got {type(head).__name__}",
-            setting="head",
-        )
-    return head.split(",")
-
-
-def _require_logits(logits: Any, number: int) -> None:
-    """Raise an error for an output that is no logits (B, K) of this number of images."""
-    has_rows = isinstance(logits, Tensor) and logits.ndim == 2 and len(logits) == number
-    if has_rows and logits.numel() and logits.is_floating_point():
-        return
-    raise OtherOutput(
-        f"{no_logits(logits, number)}. In Python {named('method', 'adabn')} takes any output, and "
-        f"{named('method', 'tent')} logits "
-        f"(B, K, H, W), without {named('log')}"
-    )
-
-
-def no_logits(output: Any, number: int) -> str:
-    """The message about an output for this number of images that is no logits (B, K)."""
-    return (
-        f"the model gives {described(output)} for {number} images where logits ({number}, K) are expected; wrap it in "
-        "a module that returns these, of one logit (B, 1)"
-    )
-
-
-def device_of(model: nn.Module) -> torch.device:
-    """Where the weights of a model lie; the CPU without any."""
-    return next(model.parameters(), torch.empty(0)).device
+def _for(network: nn.Module, images: Batch) -> Batch:
+    """Images on the device of a network's weights, in their floating type."""
+    weights = next((weight for weight in network.parameters() if weight.is_floating_point()), torch.empty(0))
+    batch: Batch = with_floats_as(to_device(images, device_of(network)), weights.dtype)
+    return batch

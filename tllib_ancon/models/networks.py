@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.calling import called
 from tllib_ancon.models.checkpoints import load_into, load_state_dict, without_prefix
-from tllib_ancon.models.outputs import described, usual_tensor
+from tllib_ancon.models.output import structure_of
 from tllib_ancon.models.preprocessing import preprocessing_of, probe_images
 from tllib_ancon.runtime.errors import BadModel, BadSetting, named, one_line, unknown_name
 from tllib_ancon.runtime.types import Options
@@ -309,9 +309,9 @@ def _timm_backbone(name: str, pretrained: bool, arguments: Options) -> Any:
     backbone = _from_zoo(TIMM, name, has_weights, {**arguments, "num_classes": 0})
     description = f"{name} with {named('arch_option')} {dict(arguments)}"
     images = probe_images(backbone, preprocessing_of(backbone))
-    features = usual_tensor(called(backbone, images, f": {description}"))
+    features = called(backbone, images, f"give other options than {description}")
     if not isinstance(features, Tensor) or features.ndim != 2:
-        raise BadModel(f"{description} gives {described(features)} where one vector an image is expected")
+        raise BadModel(f"{description} gives {structure_of(features)} where one vector an image is expected")
     backbone.out_features = features.shape[1]
     backbone.pretrained = has_weights
     return backbone

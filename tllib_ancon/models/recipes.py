@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from tllib_ancon.data.batches import Batch, to_device
-from tllib_ancon.models.calling import called
+from tllib_ancon.models.calling import called, device_of
 from tllib_ancon.models.checkpoints import load_into
-from tllib_ancon.models.classifier import NetworkClassifier, as_classifier, device_of
+from tllib_ancon.models.classifier import NetworkClassifier, as_classifier
 from tllib_ancon.models.foundation import ZeroShotClassifier
 from tllib_ancon.models.networks import TORCHVISION, create_network, names_in
 from tllib_ancon.models.requirements import require_network

@@ -12,9 +12,8 @@ from tllib_ancon.config.check import CheckConfig
 from tllib_ancon.data.batches import Batch, are_images, to_device
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import Loader, spread
-from tllib_ancon.models.calling import called
 from tllib_ancon.models.classifier import Classifier, as_classifier
-from tllib_ancon.models.outputs import OtherOutput
+from tllib_ancon.models.output import Output
 from tllib_ancon.opening.classes import ClassMap
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.notes import Note
@@ -43,10 +42,8 @@ class Case:
         requested: settings of the user
         source: where the model comes from
         network: copy of the model
-        classifier: the same copy with its head; None for a model without logits (B, K)
-        output_error: why there is no classifier
+        classifier: the same copy with its head
         probe: a few images as the network gets them
-        output: what the network returns for ``probe``
         target: all images
         labelled: whether the images have labels
         classes: classes of the classifier
@@ -59,13 +56,11 @@ class Case:
     requested: CheckConfig
     source: Source
     network: nn.Module
-    classifier: Classifier | None
-    output_error: str
+    classifier: Classifier
     probe: Batch
-    output: Any
     target: Domain
     labelled: bool
-    classes: ClassMap | None
+    classes: ClassMap
     class_notes: list[Note]
     user_transforms: TransformRule
     mirrors: MirrorDisagreement | None
@@ -104,8 +99,6 @@ class Case:
     @property
     def class_names(self) -> list[str]:
         """Names of the model's classes, else of the images', else numbers."""
-        if self.classes is None:
-            return []
         if not self.classes.are_named and len(self.target.classes) == self.classes.num_classes:
             return list(self.target.classes)
         return self.classes.distinct_names
@@ -118,9 +111,10 @@ def open_case(
     head: str | None,
     user_transforms: TransformRule,
     loader: Loader | None = None,
+    output: Output | None = None,
 ) -> Case:
     """Open a model and images as ``adapt`` does, and find the model's head."""
-    source = open_source(requested, model)
+    source = open_source(requested, model, output)
     domain = inputs.open_target(requested, source, images, None, user_transforms, loader)
     network = source.load(requested)
     # The lines of check replace the notes.
@@ -128,21 +122,19 @@ def open_case(
     config = prepared.config
     network.to(devices.device())
     probe = to_device(probe_of(prepared.domain, prepared.transforms.evaluation), devices.device())
-    output = called(network, probe)
-    classifier, output_error = _classifier_of(network, head, probe)
+    classifier = as_classifier(network, head, probe, reader=source.reader, num_classes=source.num_classes)
     class_notes: list[Note] = []
     ordered = domain
-    class_map = None
+
     mirrors = None
-    if classifier is not None:
-        if head_learns(config, requested, classifier):
-            prepared = replace(prepared, config=config.replace(adapted="all"))
-        class_map = source.classes_of(network, classifier.num_classes)
-        try:
-            ordered, class_notes = class_map.label(domain, source.recorded_folders)
-        except UserError as error:  # check shows it beside the other facts
-            class_notes = [Note("other-classes", error.what, error.setting, error.action, "warning")]
-    if classifier is not None and are_images(probe):
+    if head_learns(config, requested, classifier):
+        prepared = replace(prepared, config=config.replace(adapted="all"))
+    class_map = source.classes_of(network, classifier.num_classes)
+    try:
+        ordered, class_notes = class_map.label(domain, source.recorded_folders)
+    except UserError as error:  # check shows it beside the other facts
+        class_notes = [Note("other-classes", error.what, error.setting, error.action, "warning")]
+    if are_images(probe):
         mirrors = mirror_disagreement(config, classifier, prepared.domain, prepared.transforms.evaluation)
         if mirrors.changes_class and prepared.mirrors_by_default(requested):
             prepared = prepared.unmirrored(classifier)
@@ -152,9 +144,7 @@ def open_case(
         source=source,
         network=network,
         classifier=classifier,
-        output_error=output_error,
         probe=probe,
-        output=output,
         target=replace(prepared.domain.without_labels(), classes=ordered.classes),
         labelled=ordered.labels is not None,
         classes=class_map,
@@ -162,11 +152,3 @@ def open_case(
         user_transforms=user_transforms,
         mirrors=mirrors,
     )
-
-
-def _classifier_of(network: nn.Module, head: str | None, probe: Batch) -> tuple[Classifier | None, str]:
-    """The network with its head, or why there is none."""
-    try:
-        return as_classifier(network, head, probe), ""
-    except OtherOutput as error:
-        return None, str(error)

@@ -13,11 +13,12 @@ from tllib_ancon.config.settings import settings_of_call
 from tllib_ancon.data.images import Loader
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.copies import recording_gradients
+from tllib_ancon.models.output import Output
 from tllib_ancon.preflight.case import open_case
 from tllib_ancon.preflight.epoch_cost import cost
 from tllib_ancon.preflight.fact import LEGEND, WRONG, Fact
 from tllib_ancon.preflight.image_facts import channels, classes, pixels, preprocessing, target_images
-from tllib_ancon.preflight.model_facts import batch_norm, mirror, output, parameters, predictions
+from tllib_ancon.preflight.model_facts import batch_norm, mirror, model_output, parameters, predictions
 from tllib_ancon.preflight.rehearsal import rehearse
 from tllib_ancon.preflight.tiles import PICTURE, require_pictures, write_tiles
 from tllib_ancon.runtime.errors import named
@@ -92,11 +93,12 @@ class CheckResult(Shown):
 
 
 @recording_gradients()
-def check(
+def check(  # noqa: PLR0913
     model: Model | None = None,
     images: Any = None,
     *,
     head: str | None = None,
+    output: Output | None = None,
     train_transform: Transform | None = None,
     evaluation_transform: Transform | None = None,
     loader: Loader | None = None,
@@ -109,7 +111,7 @@ def check(
     It predicts up to 128 images and tries two training steps on a copy. The model is unchanged.
 
     Args:
-        model, images, head, train_transform, evaluation_transform, loader: as for :func:`tllib_ancon.adapt`
+        model, images, head, output, train_transform, evaluation_transform, loader: as for :func:`tllib_ancon.adapt`
         out: folder for ``images.png``, a picture of eight images as the network gets them, with their predicted
             classes
         config: all settings at once
@@ -132,7 +134,7 @@ def check(
         require(named("out", requested.out), "matplotlib", extra="report")
     user_transforms = TransformRule.of_call(train_transform, evaluation_transform)
     with devices.restoring_state(requested.threads):
-        case = open_case(requested.replace(quiet=True), model, images, head, user_transforms, loader)
+        case = open_case(requested.replace(quiet=True), model, images, head, user_transforms, loader, output)
         if requested.out is not None:
             require_pictures(Path(requested.out), case.probe)
         rehearsal = rehearse(case)
@@ -145,7 +147,7 @@ def check(
             pixels=pixels(case),
             channels=channels(case),
             preprocessing=preprocessing(case),
-            output=output(case, rehearsal),
+            output=model_output(case, rehearsal),
             mirror=mirror(case),
             predictions=predictions(case, rehearsal),
             parameters=parameters(case, rehearsal),

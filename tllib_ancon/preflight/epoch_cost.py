@@ -38,10 +38,8 @@ class _Epoch:
         return self.steps * self.batch_size
 
 
-def cost(case: Case, rehearsal: Rehearsal | None) -> Fact:
+def cost(case: Case, rehearsal: Rehearsal) -> Fact:
     """Estimated time and memory of one epoch."""
-    if rehearsal is None:
-        return Fact("not estimated: the output is no logits", settings=SETTINGS)
     tried = rehearsal.steps
     if tried.error:
         return Fact(f"a training step fails: {tried.error}", {"error": tried.error}, SETTINGS, WRONG)

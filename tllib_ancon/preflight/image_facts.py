@@ -50,8 +50,6 @@ def target_images(case: Case) -> Fact:
 def classes(case: Case) -> Fact:
     """Number and order of the model's classes, beside the names of the model and of the folder."""
     settings = ("class_names",)
-    if case.classes is None:
-        return Fact("not known: the model returns no logits", settings=settings, mark=LOOK)
     number = case.classes.num_classes
     model_names = case.classes.distinct_names if case.classes.are_named else []
     image_names = _names_of_labels(case)

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-from torch import Tensor
-
 from tllib_ancon.models.classifier import BATCH_NORMS
-from tllib_ancon.models.outputs import LogitsReader, described, place_of
 from tllib_ancon.preflight.case import Case
 from tllib_ancon.preflight.fact import FEW_NAMES, FINE, LOOK, WRONG, Fact
 from tllib_ancon.preflight.rehearsal import Rehearsal
 from tllib_ancon.runtime.text import counted
-from tllib_ancon.self_training.checks import are_probabilities
 
 MOST_OF_ONE_CLASS = 0.9
 """Share of a sample that may be predicted as one class before a line is marked."""
@@ -28,50 +24,22 @@ STATISTICS = {
 }
 
 
-def output(case: Case, rehearsal: Rehearsal | None) -> Fact:
-    """Kind of output, the head, and the width of the features."""
-    settings = ("head",)
-    form = _form(case.output)
-    if rehearsal is None:
-        return Fact(f"{form}: {case.output_error}", {"kind": "other", "form": form}, settings, WRONG)
+def model_output(case: Case, rehearsal: Rehearsal) -> Fact:
+    """Logits, the head, and the width of the features."""
+    settings = ("head", "output")
     classifier = rehearsal.classifier
     head = classifier.head_name
-    values = {"form": form, "head": head, "features": classifier.features_dim}
+    values = {"classes": classifier.num_classes, "head": head, "features": classifier.features_dim}
+    form = f"logits (B, {classifier.num_classes})"
     num_images = len(rehearsal.logits)
     num_not_finite = num_images - int(rehearsal.logits.isfinite().all(1).sum())
     if num_not_finite:
         text = f"{form}: NaN or infinity for {num_not_finite} of {counted(num_images, 'image')}"
-        return Fact(text, {**values, "kind": "not finite"}, settings, WRONG)
-    features = f"head {head}, {classifier.features_dim} features"
+        return Fact(text, values, settings, WRONG)
     if head is None:
-        features = "no head is found: methods that need features cannot be used"
-    kind, mark = _kind_of(rehearsal.logits, case.output, classifier.reader)
-    return Fact(f"{kind} {form}; {features}", {**values, "kind": kind.rstrip(",")}, settings, mark)
-
-
-def _kind_of(logits: Tensor, model_output: Any, reader: LogitsReader) -> tuple[str, str]:
-    if are_probabilities(logits):
-        return "probabilities, and logits are expected,", WRONG
-    if reader.kind == "softmax":
-        return "probabilities, converted to logits,", LOOK
-    if reader.kind == "sigmoid":
-        return "probability of class 1, converted to a logit,", LOOK
-    if reader.of_several:
-        return f"several tensors, {place_of(reader.path)} taken as logits,", LOOK
-    if isinstance(model_output, Tensor) and model_output.shape[1] == 1:
-        return "one logit z of two classes, taken as (0, z),", FINE
-    return "logits", FINE
-
-
-def _form(model_output: Any) -> str:
-    """The form of a model's output, with B for the number of images."""
-    if isinstance(model_output, Tensor):
-        return f"({', '.join(['B', *map(str, model_output.shape[1:])])})"
-    if isinstance(model_output, Mapping):
-        return ", ".join(f"{name} {_form(part)}" for name, part in model_output.items())
-    if isinstance(model_output, tuple | list):
-        return ", ".join(map(_form, model_output))
-    return described(model_output)
+        text = f"{form}; no module with weights returns them: methods that need features cannot be used"
+        return Fact(text, values, settings, LOOK)
+    return Fact(f"{form}; head {head}, {classifier.features_dim} features", values, settings)
 
 
 def mirror(case: Case) -> Fact:
@@ -98,10 +66,8 @@ def _use_of_mirrors(case: Case) -> str:
     return "training mirrors at random"
 
 
-def predictions(case: Case, rehearsal: Rehearsal | None) -> Fact:
+def predictions(case: Case, rehearsal: Rehearsal) -> Fact:
     """Frequencies of the predicted classes in the sample."""
-    if rehearsal is None:
-        return Fact("none: the output is no logits", mark=LOOK)
     labels = rehearsal.logits.argmax(1).tolist()
     names = case.class_names
     num_images = len(labels)
@@ -117,11 +83,9 @@ def predictions(case: Case, rehearsal: Rehearsal | None) -> Fact:
     return Fact(text, {"frequencies": frequencies})
 
 
-def parameters(case: Case, rehearsal: Rehearsal | None) -> Fact:
+def parameters(case: Case, rehearsal: Rehearsal) -> Fact:
     """Which parameters learn with these settings."""
     settings = ("adapted", "method")
-    if rehearsal is None:
-        return Fact("not known: the output is no logits", settings=settings, mark=LOOK)
     if rehearsal.learning_error:
         return Fact(rehearsal.learning_error, {"learning": [], "share": 0.0}, settings, WRONG)
     if case.config.method == "adabn":

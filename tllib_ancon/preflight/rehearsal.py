@@ -75,11 +75,9 @@ class Rehearsal:
     steps: _TriedSteps
 
 
-def rehearse(case: Case) -> Rehearsal | None:
-    """Predict the sample and try two training steps; None without logits."""
+def rehearse(case: Case) -> Rehearsal:
+    """Predict the sample and try two training steps."""
     classifier = case.classifier
-    if classifier is None:
-        return None
     config = case.config
     frozen = tuple(name for name, parameter in classifier.named_parameters() if not parameter.requires_grad)
     num_thawed = 0

@@ -55,7 +55,7 @@ def require_pictures(folder: Path, inputs: Batch) -> None:
     folder.mkdir(exist_ok=True)
 
 
-def write_tiles(file: Path, case: Case, rehearsal: Rehearsal | None) -> Path:
+def write_tiles(file: Path, case: Case, rehearsal: Rehearsal) -> Path:
     """Draw up to eight images of the sample, each above its file name and predicted class; returns the file."""
     from matplotlib.figure import Figure  # for pictures alone
 
@@ -88,10 +88,8 @@ def _name(sample: Domain, position: int) -> str:
     return f"image {number}"
 
 
-def _prediction(case: Case, rehearsal: Rehearsal | None, position: int) -> str:
+def _prediction(case: Case, rehearsal: Rehearsal, position: int) -> str:
     """Name of the predicted class of an image of the sample."""
-    if rehearsal is None:
-        return "no logits"
     return case.class_names[int(rehearsal.logits[position].argmax())]
 
 

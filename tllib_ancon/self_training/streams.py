@@ -121,18 +121,6 @@ def stream_method(name: str) -> _StreamMethod:
     return STREAMS[name]()
 
 
-def require_class_for_each_sample(name: str, logits: Tensor) -> None:
-    """Raise an error if the logits are of a kind that this method does not take."""
-    if logits.ndim == 2 or STREAMS[name].takes_dense:
-        return
-    dense = " or ".join(key for key, method in STREAMS.items() if method.takes_dense)
-    raise BadSetting(
-        f"{named('method', name)} needs one class for each sample, and the logits have shape {tuple(logits.shape)}",
-        f"choose {dense}",
-        setting="method",
-    )
-
-
 @stream("tent")
 class _TentStream(_StreamMethod):
     """Entropy minimisation (Wang et al., 2021): the mean of :func:`~tllib_ancon.self_training.tent.softmax_entropy`."""

@@ -10,6 +10,7 @@ from tllib_ancon.config.settings import settings_of_call
 from tllib_ancon.data.images import Loader
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.copies import recording_gradients
+from tllib_ancon.models.output import Output
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.types import Options
@@ -22,7 +23,6 @@ from tllib_ancon.training.result import AdaptationResult
 from tllib_ancon.training.run import MemoryRun, RunDirectory
 from tllib_ancon.training.second_opinion import refuse_unread_teacher, with_teacher
 from tllib_ancon.training.source import Model, open_source
-from tllib_ancon.training.without_logits import PlanWithoutLogits
 
 __all__ = ["AdaptationResult", "adapt"]
 
@@ -35,6 +35,7 @@ def adapt(  # noqa: PLR0913
     labels: Sequence[int] | bool | None = None,
     teacher: Model | None = None,
     head: str | None = None,
+    output: Output | None = None,
     train_transform: Transform | None = None,
     evaluation_transform: Transform | None = None,
     augment: Callable[[Tensor], Tensor] | None = None,
@@ -48,8 +49,7 @@ def adapt(  # noqa: PLR0913
         model: any module from images (B, C, H, W) to logits (B, K). A copy is adapted; the model is unchanged. Or a
             checkpoint or run directory, or all settings at once, as ``config``. Default: what ``checkpoint`` in the
             settings names. Weights of another type than float32 are adapted in float32, and come back in their own.
-            Logits may be a tensor or part of an output object, a dict or a tuple. Probabilities are converted to
-            logits. Image models of transformers are called with ``pixel_values``
+            Image models of transformers are called with ``pixel_values``
         images: the N target images. A folder, an image list, a list of paths, bytes in an array (N, H, W[, 3]) or a
             tensor (N, 1 or 3, H, W), a :class:`~tllib_ancon.data.domain.Domain`, a Hugging Face dataset, or a map-style
             dataset, whose items are such images, PIL images, or tuples with an image first. Arrays and tensors (N, ...)
@@ -63,8 +63,10 @@ def adapt(  # noqa: PLR0913
             preprocessing. Its classes are matched by name, else by their order. See
             :class:`~tllib_ancon.training.teacher.Teacher`
         head: dotted name of the model's head; of several heads whose mean are the logits, their names with commas.
-            Default: the layer that returns the logits. It is needed if the model returns several tensors that could be
-            logits
+            Default: the layer that returns the logits
+        output: what the model returns -> logits (B, K), of a model that returns neither these nor an object or a dict
+            with ``logits``: a function, a key or the name of an attribute, a position in a tuple, or a helper of
+            :mod:`tllib_ancon.outputs`. A function is called in training mode as well
         train_transform, evaluation_transform: item -> tensor (C, H, W). uint8 tensors reach them as PIL images.
             Default: for image files those of the model's timm, transformers, open_clip or torchvision metadata;
             tensors of other types are taken as they come. An image processor of transformers as
@@ -96,14 +98,12 @@ def adapt(  # noqa: PLR0913
     processes.join()
     run = MemoryRun() if config.log is None else RunDirectory(config.log)
     with devices.restoring_state(config.threads):
-        source = open_source(config, model)
+        source = open_source(config, model, output)
         run.refuse_own_checkpoint(source.checkpoint)
         target = open_target(config, source, images, labels, user_transforms, loader)
         run.refuse_images(target)
         recorded = {} if config.overwrite else run.recorded_settings()
         plan = make_plan(config, source, target, recorded, user_transforms, head=head)
-        if isinstance(plan, PlanWithoutLogits):
-            return plan.fit()
         plan = with_teacher(plan, teacher)
         if plan.teacher is not None:
             run.refuse_own_checkpoint(plan.teacher.opened.checkpoint)

@@ -19,6 +19,7 @@ from tllib_ancon.data.open import as_domain
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.measures import evaluation, selection
 from tllib_ancon.models.copies import recording_gradients
+from tllib_ancon.models.output import Output
 from tllib_ancon.runtime.errors import UserError, named
 from tllib_ancon.runtime.text import Shown
 from tllib_ancon.runtime.types import Metrics
@@ -84,7 +85,7 @@ def evaluate(
     *,
     labels: ArrayLike | bool | None = None,
     source: Any = None,
-    head: str | None = None,
+    output: Output | None = None,
     evaluation_transform: Transform | None = None,
     loader: Loader | None = None,
     config: PredictConfig | None = None,
@@ -93,7 +94,7 @@ def evaluate(
     """Score a model on images: its accuracy and calibration from labels, and criteria without labels.
 
     Args:
-        model, head, evaluation_transform, loader: as for :func:`tllib_ancon.predict`. Default: what ``checkpoint`` in
+        model, output, evaluation_transform, loader: as for :func:`tllib_ancon.predict`. Default: what ``checkpoint`` in
             the settings names
         images: as for :func:`tllib_ancon.predict`. Default: the domain that ``root``, ``data`` and ``target`` in the
             settings name
@@ -116,7 +117,7 @@ def evaluate(
     requested = settings_of_call(PredictConfig, config, settings)
     progress = Progress(requested.quiet)
     with devices.restoring_state(requested.threads):
-        predictor = Predictor(requested, model, evaluation_transform, head=head, loader=loader)
+        predictor = Predictor(requested, model, evaluation_transform, output=output, loader=loader)
         opened = predictor.open_labelled(images, labels)
         outputs = predictor.logits(opened)
         require_predictions(predicted_classes(outputs), opened)

@@ -37,7 +37,7 @@ def fit(plan: Plan, run: MemoryRun) -> AdaptationResult:
         summary["selected_epoch"],
         summary,
         config,
-        _origin=Origin(module, plan.target, plan.transforms.evaluation, plan.head),
+        _origin=Origin(module, plan.target, plan.transforms.evaluation, plan.source.output),
     )
 
 

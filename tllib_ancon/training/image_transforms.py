@@ -22,7 +22,7 @@ from tllib_ancon.data.transforms import (
     train_transform,
 )
 from tllib_ancon.models.classifier import NetworkClassifier
-from tllib_ancon.models.outputs import described
+from tllib_ancon.models.output import structure_of
 from tllib_ancon.models.preprocessing import channels_of, is_processor, preprocessing_of, preprocessing_of_processor
 from tllib_ancon.runtime.errors import BadModel, BadSetting, named, one_line
 from tllib_ancon.runtime.types import Options
@@ -62,7 +62,7 @@ class _CheckedAugment:
             ) from error
         if not isinstance(augmented, type(batch)) or num_rows(augmented) != num_rows(batch):
             raise BadSetting(
-                f"{named('augment')} gets {shape_text(batch)} and returns {described(augmented)}",
+                f"{named('augment')} gets {shape_text(batch)} and returns {structure_of(augmented)}",
                 "it must return a batch of as many rows",
                 setting="augment",
             )

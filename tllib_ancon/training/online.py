@@ -4,6 +4,7 @@ import copy
 import inspect
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -13,13 +14,12 @@ from torch.optim import SGD, Adam, AdamW
 from tllib_ancon.data.batches import Batch, are_images, concatenated, form_of, num_rows, shape_text, tree_map
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.models.batch_norm import HALF, mixing_weight
-from tllib_ancon.models.calling import called, output_for
-from tllib_ancon.models.classifier import BATCH_NORMS, head_names
-from tllib_ancon.models.copies import apart_from, copy_of, recording_gradients
-from tllib_ancon.models.logits import ENOUGH, find_logits
+from tllib_ancon.models.calling import output_for
+from tllib_ancon.models.classifier import BATCH_NORMS
+from tllib_ancon.models.copies import copy_of, recording_gradients, require_true_copy, unwrapped
+from tllib_ancon.models.head import inspect as inspected
 from tllib_ancon.models.moving_statistics import MovingStatistics
-from tllib_ancon.models.observation import observe
-from tllib_ancon.models.outputs import LogitsReader, two_logits
+from tllib_ancon.models.output import Output, OutputReader
 from tllib_ancon.models.requirements import require_network
 from tllib_ancon.runtime.errors import BadSetting, UserError, named, unknown_name
 from tllib_ancon.runtime.types import Options, State
@@ -27,11 +27,12 @@ from tllib_ancon.self_training.streams import (
     StreamBatch,
     are_far,
     moved_frequencies,
-    require_class_for_each_sample,
     stream_method,
     uniform_frequencies,
 )
 
+ENOUGH = 8
+"""Samples with which a model is tried."""
 OPTIMIZERS = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
 STATISTICS = ("mixed", "target")
 ENOUGH_SAMPLES = 64
@@ -91,7 +92,7 @@ class Online(nn.Module):
         lr: float,
         augment: Callable[[Any], Any],
         settings: Options,
-        head: str | None = None,
+        output: Output | None = None,
         batch_norm: str = "mixed",
     ):
         super().__init__()
@@ -100,17 +101,13 @@ class Online(nn.Module):
         self.method = method
         self.stream = stream_method(method)
         self.augment = augment
-        self.head_names = head_names(head)
-        self.reader: LogitsReader | None = None  # found with the first batch
-        if not self.stream.trains:
-            self.reader = LogitsReader()  # outputs may be of any kind
+        self.reader = OutputReader.of(output)
         layers = [layer for layer in self.model.modules() if isinstance(layer, NORMS)]
         self.batch_norms = [layer for layer in layers if isinstance(layer, BATCH_NORMS)]
         self.parameters_adapted = list(nn.ModuleList(layers).parameters())
         self._require_layers()
         self.batch_norm = batch_norm
         self.statistics = self._statistics_of(batch_norm)
-        self.mixes: bool | None = None  # found with the first batch
         if self.statistics is None:
             self._normalise_by_batches()
         for parameter in self.parameters_adapted:
@@ -157,12 +154,13 @@ class Online(nn.Module):
         for layer in self.batch_norms:
             layer.train()
 
-    def forward(self, batch: Batch | None = None, /, **arrays: Tensor) -> Any:
+    def forward(self, batch: Batch | None = None, /, **arrays: Tensor) -> Tensor:
         """Predict this batch, then learn from it. Several arrays enter by name, as one dict or as keywords."""
-        callers_model = self.copied_from.pop() if self.copied_from else None
-        with apart_from(callers_model), recording_gradients():
+        with recording_gradients():
             normal_batch = tree_map(_recordable, arrays if batch is None else batch)
-            if self._decide_whether_to_mix(normal_batch):
+            if self.copied_from:
+                self._inspect(self.copied_from.pop(), normal_batch)
+            if self.statistics is not None:
                 if num_rows(normal_batch) < ENOUGH_SAMPLES:
                     return self._predict_and_collect(normal_batch)
                 return self._adapt_to_stream(normal_batch)
@@ -173,25 +171,22 @@ class Online(nn.Module):
                 raise UserError("a batch of one sample has no batch-norm statistics", advice)
             return self._adapt_to(normal_batch)
 
-    def _decide_whether_to_mix(self, batch: Batch) -> bool:
-        """Statistics are mixed if the model returns logits (B, K), whose classes tell sorted batches."""
-        if self.statistics is None:
-            return False
-        if self.mixes is None:
-            first_rows = tree_map(lambda rows: rows[:ENOUGH], batch)
-            logits = self._reader_for(batch)(called(self.model, first_rows))
-            self.mixes = isinstance(logits, Tensor) and logits.ndim == 2 and logits.is_floating_point()
-            if not self.mixes:
-                self._normalise_by_batches()
-        return self.mixes
+    def _inspect(self, model: nn.Module, batch: Batch) -> None:
+        """Check the logits of the model, and that the copy computes the same, with the first samples."""
+        samples = tree_map(lambda rows: rows[:ENOUGH], batch)
+        network = unwrapped(model)
+        num_classes = len(getattr(model, "classes", ()))
+        inspection = inspected(network, samples, self.reader, num_classes=num_classes)
+        with self.statistics.of_estimate(source_weight=1.0) if self.statistics else nullcontext():
+            require_true_copy(network, self.model, samples, self.reader, inspection.logits)
 
-    def _adapt_to(self, batch: Batch) -> Any:
+    def _adapt_to(self, batch: Batch) -> Tensor:
         """Predict a batch by the statistics by which the layers normalise, then learn from it."""
         if self.stream.trains:
             return self._learn_from(batch)
         return self._predict(batch)
 
-    def _adapt_to_stream(self, batch: Batch) -> Any:
+    def _adapt_to_stream(self, batch: Batch) -> Tensor:
         """The same by the batch's statistics. A batch whose classes are far from the stream's is predicted by the
         moving estimate, and not learnt from."""
         assert self.statistics is not None
@@ -233,7 +228,7 @@ class Online(nn.Module):
         agreement = float((logits.argmax(1) == source_classes).float().mean())
         return mixing_weight(logits, agreement)
 
-    def _predict_and_collect(self, batch: Batch) -> Any:
+    def _predict_and_collect(self, batch: Batch) -> Tensor:
         """Predict a few samples by the moving estimate, and adapt to them once there are enough."""
         if self.collected and form_of(batch) != form_of(self.collected[0]):
             raise UserError(
@@ -241,55 +236,37 @@ class Online(nn.Module):
                 f"{ENOUGH_SAMPLES} samples are learnt from together",
                 "convert images to one size",
             )
-        outputs = self._outputs(batch)
+        logits = self._logits(batch)
         self.collected.append(tree_map(torch.clone, batch))  # the caller may reuse the memory for the next frame
         if sum(map(num_rows, self.collected)) >= ENOUGH_SAMPLES:
             samples = concatenated(self.collected)
             self.collected = []
             self._adapt_to_stream(samples)
-        return outputs
+        return logits
 
     @torch.no_grad()
     def _logits(self, batch: Batch) -> Tensor:
-        logits: Tensor = self._reader_for(batch)(output_for(self.model, batch))
-        return _finite(logits)
+        return _finite(self._read(batch))
 
-    @torch.no_grad()
-    def _outputs(self, batch: Batch) -> Any:
-        """What the model returns for a batch; of a method that trains, its logits."""
-        outputs = output_for(self.model, batch)
-        reader = self._reader_for(batch)
-        if self.mixes:
-            _finite(reader(outputs))
-        if self.stream.trains:
-            return reader.raw(outputs)
-        return outputs
+    def _read(self, batch: Batch) -> Tensor:
+        """Logits of a batch, with a graph where parameters learn."""
+        return self.reader(output_for(self.model, batch), num_rows(batch))
 
-    def _predict(self, batch: Batch) -> Any:
-        outputs = self._outputs(batch)
+    def _predict(self, batch: Batch) -> Tensor:
+        logits = self._logits(batch)
         if self.stream.trains:
-            return self._predictions_from(outputs, two_logits(outputs))
-        return outputs
+            return self._predictions_from(logits)
+        return logits
 
     def _learn_from(self, batch: Batch) -> Tensor:
-        reader = self._reader_for(batch)
-        outputs = reader.raw(output_for(self.model, batch))
-        if not isinstance(outputs, Tensor) or outputs.ndim < 2:
-            raise BadSetting(
-                f"{named('method', self.method)} needs logits (B, K), and this model has none",
-                "choose adabn",
-                setting="method",
-            )
-        logits = two_logits(outputs)
-        require_class_for_each_sample(self.method, logits)
+        logits = self._read(batch)
 
         def second_view() -> Tensor:
-            second_logits: Tensor = reader(output_for(self.model, self.augment(batch)))
-            return second_logits
+            return self._read(self.augment(batch))
 
         loss, average = self.stream.step(StreamBatch(logits, self.average, second_view))
         _finite(loss)
-        predictions = self._predictions_from(outputs, logits)
+        predictions = self._predictions_from(logits)
         self.average = average
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -298,12 +275,8 @@ class Online(nn.Module):
         return predictions
 
     @torch.no_grad()
-    def _predictions_from(self, outputs: Tensor, logits: Tensor) -> Tensor:
-        """The method's predictions, with as many columns as the model's outputs."""
-        predictions = _finite(self.stream.predictions(logits).detach())
-        if outputs.shape[1] == 1:
-            return predictions[:, 1:] - predictions[:, :1]
-        return predictions
+    def _predictions_from(self, logits: Tensor) -> Tensor:
+        return _finite(self.stream.predictions(logits).detach())
 
     @torch.no_grad()
     def _move_to_source(self) -> None:
@@ -312,16 +285,6 @@ class Online(nn.Module):
             return
         for parameter, anchor in zip(self.parameters_adapted, self.anchors, strict=True):
             parameter.lerp_(anchor.to(parameter), self.stream.source_weight)
-
-    def _reader_for(self, batch: Batch) -> LogitsReader:
-        """Where logits are in the model's output, found with the first batch."""
-        if self.reader is None:
-            first_rows = tree_map(lambda rows: rows[:ENOUGH], batch)
-            observed = observe(self.model, first_rows, self.head_names)
-            self.reader = find_logits(self.model, first_rows, observed, self.head_names)
-            for note in self.reader.notes:
-                warnings.warn(note, stacklevel=5)
-        return self.reader
 
     @recording_gradients()
     def reset(self) -> None:
@@ -337,6 +300,7 @@ class Online(nn.Module):
         }
 
     def set_extra_state(self, state: State) -> None:
+        self.copied_from.clear()  # a stream that continues has been checked, and has learnt
         state = copy.deepcopy(state)
         self.average = state["average"]
         self.class_frequencies = state["class_frequencies"]
@@ -350,22 +314,21 @@ def online(
     optimizer: str | None = None,
     lr: float | None = None,
     augment: Callable[[Any], Any] = mirrored,
-    head: str | None = None,
+    output: Output | None = None,
     batch_norm: str = "mixed",
     **settings: Any,
 ) -> Online:
     """Wrap a model so that it adapts to every batch that it predicts.
 
     Args:
-        model: any module from a batch to logits (B, K). With ``tent`` also (B, K, H, W), with ``adabn`` any output. A
-            copy is adapted
+        model: any module from a batch to logits (B, K). A copy is adapted
         method: ``tent``, ``adabn``, ``eta``, ``roid`` or ``stream-auto``: pseudo-labels of two views, weighted by
             class. A stream shows each sample once, so that no method has votes. Default: ``roid``
         optimizer: of scale and shift of the normalisation layers, which are trained. Default: ``adam``. ``adabn``
             trains nothing and takes no setting of an optimiser
         lr (float): learning rate. Default: 0.001
         augment: batch -> batch, the second view of ``roid`` and ``stream-auto``. Default: the mirror image of images
-        head: dotted name of the model's head, for a model that returns several tensors
+        output: as for :func:`tllib_ancon.adapt`
         batch_norm: statistics of batch-norm layers. ``"target"``: of each batch, as the papers define the methods.
             ``"mixed"``: also for sorted streams and for batches of any size, see below. Default: ``"mixed"``
         **settings: of the optimiser, such as ``betas`` or ``momentum``
@@ -399,4 +362,4 @@ def online(
                 setting=name,
             )
     learning_rate = 1e-3 if lr is None else lr
-    return Online(model, method, optimizer or "adam", learning_rate, augment, settings, head, batch_norm)
+    return Online(model, method, optimizer or "adam", learning_rate, augment, settings, output, batch_norm)

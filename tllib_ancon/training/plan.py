@@ -13,8 +13,6 @@ from tllib_ancon.data.batches import Batch
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.models.calling import called
 from tllib_ancon.models.classifier import Classifier, as_classifier
-from tllib_ancon.models.copies import apart_from
-from tllib_ancon.models.outputs import OtherOutput
 from tllib_ancon.runtime.errors import named
 from tllib_ancon.runtime.types import Record
 from tllib_ancon.training import devices
@@ -27,7 +25,6 @@ from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run_record import images_record, network_record, sha256_of_tensors
 from tllib_ancon.training.source import Source
 from tllib_ancon.training.teacher import Teacher
-from tllib_ancon.training.without_logits import PlanWithoutLogits
 
 FEW = 16
 """Images of a target below which a line warns."""
@@ -65,7 +62,9 @@ class Plan:
 
     def source_model(self) -> Classifier:
         """Another copy of the source model, as the adaptation begins with it."""
-        return as_classifier(self.source.load(self.requested), self.head, self.probe)
+        network = self.source.load(self.requested)
+        reader = self.source.reader
+        return as_classifier(network, self.head, self.probe, reader=reader, num_classes=self.model.num_classes)
 
 
 def make_plan(
@@ -76,7 +75,7 @@ def make_plan(
     user_transforms: TransformRule,
     *,
     head: str | None = None,
-) -> Plan | PlanWithoutLogits:
+) -> Plan:
     """Decide all that is known before the first step.
 
     Args:
@@ -93,14 +92,14 @@ def make_plan(
     prepared = prepare(requested, source, network, images, user_transforms.completed_by(network), recorded)
     progress.lines(prepared.notes)
     probe = _probe(source, network, prepared)
-    try:
-        with apart_from(source.callers_module):
-            model = as_classifier(network, head, probe)
-    except OtherOutput as error:
-        module = source.callers_module
-        if module is None or not _reads_no_logits(requested, error):
-            raise
-        return PlanWithoutLogits(requested, module, prepared, head)
+    model = as_classifier(
+        network,
+        head,
+        probe,
+        reader=source.reader,
+        num_classes=source.num_classes,
+        original=source.callers_module,
+    )
     if prepared.mirrors_by_default(requested) and "no_hflip" not in recorded:
         prepared = decide_mirrors(prepared, model)
     transforms = prepared.transforms
@@ -112,15 +111,9 @@ def make_plan(
     if head_learns(config, requested, model):
         progress.line(f"the head has all parameters of the model; it learns ({named('adapted', 'all')})")
         config = config.replace(adapted="all")
-    progress.lines(model.reader.notes)
     _warn_about(target, config, transforms, progress)
     plan = Plan(config, requested, source, model, target, transforms, progress, {}, head, probe)
     return replace(plan, record=_record_of(plan, network, user_transforms))
-
-
-def _reads_no_logits(requested: AdaptConfig, error: OtherOutput) -> bool:
-    """Whether the method adapts a model with this output, and no run directory reads its logits."""
-    return requested.method in error.methods and requested.log is None
 
 
 def _probe(source: Source, network: nn.Module, prepared: PreparedImages[AdaptConfig]) -> Batch | None:

@@ -17,13 +17,12 @@ from tllib_ancon.data.images import Loader
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.transforms import Preprocessing, Transform, mirror
 from tllib_ancon.models.calling import called, evaluating
-from tllib_ancon.models.classifier import Classifier, LogitsAndFeatures, head_names, no_logits
+from tllib_ancon.models.classifier import Classifier, LogitsAndFeatures
 from tllib_ancon.models.copies import unwrapped
-from tllib_ancon.models.logits import find_logits
-from tllib_ancon.models.observation import observe
-from tllib_ancon.models.outputs import LogitsReader
+from tllib_ancon.models.head import inspect
+from tllib_ancon.models.output import Output
 from tllib_ancon.models.preprocessing import is_processor
-from tllib_ancon.runtime.errors import BadSetting, UserError, named
+from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.runtime.text import Shown, counted
 from tllib_ancon.self_training.method import mean_prediction
@@ -90,7 +89,7 @@ def predict(
     model: Model,
     images: Any,
     *,
-    head: str | None = None,
+    output: Output | None = None,
     evaluation_transform: Transform | None = None,
     loader: Loader | None = None,
     **settings: Any,
@@ -102,7 +101,7 @@ def predict(
             :class:`~tllib_ancon.training.adapt.AdaptationResult`. Device and mode are unchanged. Or a checkpoint or run
             directory; or a module beside ``checkpoint``, whose weights a copy of it then has
         images: as for :func:`tllib_ancon.adapt`
-        head: as for :func:`tllib_ancon.adapt`, for a module that returns several tensors
+        output: as for :func:`tllib_ancon.adapt`
         evaluation_transform: item -> tensor (C, H, W), or an image processor of transformers; uint8 tensors reach it
             as PIL images. Default: for images from the run directory or the model's timm, transformers, open_clip or
             torchvision metadata; other tensors are unchanged.
@@ -115,7 +114,7 @@ def predict(
     """
     config = PredictConfig(**settings)
     with devices.restoring_state(config.threads):
-        predictor = Predictor(config, model, evaluation_transform, head=head, loader=loader)
+        predictor = Predictor(config, model, evaluation_transform, output=output, loader=loader)
         domain = predictor.open(images)
         positions = np.asarray(domain.positions, dtype=np.int64)
         return Predictions(predictor.probabilities(domain), positions, domain.paths)
@@ -128,7 +127,7 @@ class Predictor:
         config: settings of the user
         model: the caller's module, a checkpoint or a run directory. Default: what the settings name
         transform: the caller's, for evaluation
-        head: name of the head of a module with several
+        output: as for :func:`tllib_ancon.adapt`
         loader: the caller's function that reads image files
         source: the opened model. Default: opened here
 
@@ -141,19 +140,19 @@ class Predictor:
         config: PredictConfig,
         model: Model | None = None,
         transform: Transform | None = None,
-        head: str | None = None,
         *,
+        output: Output | None = None,
         source: Source | None = None,
         loader: Loader | None = None,
     ):
         self.requested = config.with_paths(checkpoint=model)
-        self.source = source or open_source(self.requested, model)
+        self.source = source or open_source(self.requested, model, output)
         self.network: Any = None if self.source.module is None else unwrapped(self.source.module)
         if self.source.checkpoint:
             self.network = self.source.load(self.requested).to(devices.device())
-        self.head = head
         self.loader = loader
-        self._reader: LogitsReader | None = None
+        self.reader = self.source.reader
+        self._is_inspected = False
         train_transform = None if is_processor(transform) else transform
         self._transform_rule = TransformRule.of_call(train_transform, transform).completed_by(self.network)
         self.config, _ = resolve(self.requested, facts_of(self.requested, self.source))
@@ -223,20 +222,10 @@ class Predictor:
     def _logits_of(self, images: Any) -> Tensor:
         if are_images(images) and images.device.type == "cpu":  # where convolutions are faster in this layout
             images = images.contiguous(memory_format=torch.channels_last)
-        logits = self._read_logits(images)
-        if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != num_rows(images):
-            raise UserError(no_logits(logits, num_rows(images)))
-        return logits
-
-    def _read_logits(self, images: Batch) -> Any:
-        """Logits of a batch. The first one shows where they are in the network's output."""
         if isinstance(self.network, Classifier):
-            self._reader = LogitsReader()
-        if self._reader is not None:
-            return self._reader(called(self.network, images))
-        names = head_names(self.head)
-        observed = observe(self.network, images, names)
-        self._reader = find_logits(self.network, images, observed, names)
-        for note in self._reader.notes:
-            Progress(self.config.quiet).line(note)
-        return self._reader(observed.output)
+            logits: Tensor = called(self.network, images)
+            return logits
+        if self._is_inspected:
+            return self.reader(called(self.network, images), num_rows(images))
+        self._is_inspected = True
+        return inspect(self.network, images, self.reader, num_classes=self.source.num_classes).logits

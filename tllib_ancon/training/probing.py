@@ -11,10 +11,12 @@ from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.calling import evaluating
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.copies import recording_gradients
-from tllib_ancon.models.logits import ENOUGH
 from tllib_ancon.runtime.errors import UserError, named
 
-OTHER_SIZE = "; pass the `image_size` that the network takes"
+ENOUGH = 8
+"""Images with which a model is tried."""
+
+OTHER_SIZE = f"pass the {named('image_size')} that the network takes"
 """Advice where a network of a checkpoint cannot be called on images."""
 
 

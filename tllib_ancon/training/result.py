@@ -12,6 +12,7 @@ from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.transforms import Transform
+from tllib_ancon.models.output import Output
 from tllib_ancon.runtime.text import Shown
 from tllib_ancon.runtime.types import Metrics, Options, Record
 from tllib_ancon.training import devices
@@ -28,7 +29,7 @@ class Origin(NamedTuple):
     module: nn.Module | None  # the caller's; None for a checkpoint
     target: Domain
     evaluation_transform: Transform
-    head: str | None = None
+    output: Output | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -80,7 +81,7 @@ class AdaptationResult(Shown):
         if source_model is None:
             source_model = open_source(self.config).load(self.config).to(devices.device())
         usual = {
-            "head": self._origin.head,
+            "output": self._origin.output,
             "classes": images.classes,
             "evaluation_transform": self._origin.evaluation_transform,
             "views": 1 if self.config.no_hflip else self.config.views,

@@ -37,7 +37,7 @@ def network_record(classifier: Any, images: Batch, preprocessing: Preprocessing 
     return {
         **recipe_of(classifier, images),
         "head": classifier.head_name,
-        "output": asdict(classifier.reader),
+        "output": classifier.reader.recorded,
         "images": form_of(images),
         "preprocessing": preprocessing and asdict(preprocessing),
     }

@@ -22,11 +22,11 @@ from tllib_ancon.models.copies import copy_of
 from tllib_ancon.models.foundation import load_named, require_library_of
 from tllib_ancon.models.loading import IMAGENET, load
 from tllib_ancon.models.networks import parse_options
-from tllib_ancon.models.outputs import LogitsReader
+from tllib_ancon.models.output import Output, OutputReader
 from tllib_ancon.models.recipes import OWN, build, imported
 from tllib_ancon.models.requirements import require_network
 from tllib_ancon.opening.classes import ClassMap
-from tllib_ancon.runtime.errors import BadSetting, UserError, named
+from tllib_ancon.runtime.errors import BadModel, BadSetting, UserError, named
 from tllib_ancon.runtime.text import say
 from tllib_ancon.runtime.types import Record, Show
 from tllib_ancon.training.facts import facts_of
@@ -52,6 +52,7 @@ class Source:
         recorded_settings: ``config.json`` of that run
         module: network that takes the checkpoint's weights if no record builds it, or the caller's own module
         names: names of the classes that the user gives, in the order of the labels
+        output: what the user passes as ``output``
     """
 
     checkpoint: str = ""
@@ -59,6 +60,32 @@ class Source:
     recorded_settings: Record = field(default_factory=dict)
     module: nn.Module | None = None
     names: list[str] | None = None
+    output: Output | None = None
+
+    @property
+    def reader(self) -> OutputReader:
+        """What gives the logits in the network's output: the user's, else that of the run."""
+        recorded = self.network_record.get("output")
+        if self.output is None and isinstance(recorded, dict):
+            raise BadModel(
+                f"the model of {self.run} was adapted with a function of its output, {recorded['function']}",
+                f"pass it again as {named('output')}, in Python",
+                setting="output",
+            )
+        if self.output is None:
+            return OutputReader.of(recorded)
+        if not self.is_whole:
+            raise BadSetting(
+                f"{named('output')} has no effect on {self.checkpoint}, whose network returns logits",
+                "leave it out",
+                setting="output",
+            )
+        return OutputReader.of(self.output)
+
+    @property
+    def num_classes(self) -> int:
+        """K where the user or a run tells it, else 0."""
+        return len(self.classes or ())
 
     @property
     def recorded_classes(self) -> list[str] | None:
@@ -119,7 +146,7 @@ class Source:
             load_into(network, state, f"checkpoint {self.checkpoint}", advice=advice)
         if not self.network_record:
             return network
-        model = as_classifier(network, self.network_record.get("head"), self._probe(config), reader=self._reader())
+        model = as_classifier(network, self.network_record.get("head"), self._probe(config), reader=self.reader)
         if "preprocessing" in self.network_record:
             model.preprocessing = _preprocessing_of(self.network_record["preprocessing"])
         return model
@@ -131,12 +158,6 @@ class Source:
             rows: Any = open_arrays(str(config.root))
             form = form_of(rows.image(0)[None])
         return None if form is None else zeros_of(form, 2)
-
-    def _reader(self) -> LogitsReader | None:
-        output = self.network_record.get("output")
-        if output is None:
-            return None
-        return LogitsReader(**{**output, "path": tuple(output["path"])})
 
     def _rebuilt(self, config: AdaptConfig | PredictConfig, show: Show) -> Classifier:
         settings = dict(resolve(config, facts_of(config, self))[0])
@@ -179,13 +200,19 @@ def require_extras(config: AdaptConfig | PredictConfig | PretrainConfig) -> None
     require_datasets(str(config.data))
 
 
-def open_source(config: AdaptConfig | PredictConfig, model: Any = None) -> Source:
+def open_source(config: AdaptConfig | PredictConfig, model: Any = None, output: Output | None = None) -> Source:
     """Find the model that settings name, or take the caller's network, which gets the weights of a checkpoint.
 
     Args:
         config: settings of the user; they have the path or the settings that a caller passes as the model
         model: what the caller passes
+        output: what the caller passes. Default: that of the settings
     """
+    source = _found_source(config, model)
+    return replace(source, output=config.output if output is None else output)
+
+
+def _found_source(config: AdaptConfig | PredictConfig, model: Any) -> Source:
     network = None if isinstance(model, str | Path | Settings) else model
     require_extras(config)
     names = _class_names(config.class_names)
