@@ -32,7 +32,7 @@ class StreamBatch(NamedTuple):
     """What a method knows of a batch.
 
     Attributes:
-        logits: (B, K), or (B, K, ...) of a method with ``takes_dense``, with gradient
+        logits: (B, K), with gradient
         average: (K,) float32, moving average of the predictions before this batch; None for the first batch
         second_view: returns the logits (B, K) of another view of the batch, with gradient
     """
@@ -54,7 +54,6 @@ class _StreamMethod:
 
     trains: ClassVar[bool] = True
     """False: a batch is predicted with its own batch-norm statistics, and nothing learns."""
-    takes_dense: ClassVar[bool] = False
     """Whether logits may be (B, K, ...), with a class for each pixel."""
     source_weight: ClassVar[float] = 0.0
     """Of the source model's parameters in the parameters after each step."""
@@ -125,8 +124,6 @@ def stream_method(name: str) -> _StreamMethod:
 class _TentStream(_StreamMethod):
     """Entropy minimisation (Wang et al., 2021): the mean of :func:`~tllib_ancon.self_training.tent.softmax_entropy`."""
 
-    takes_dense = True
-
     def step(self, batch: StreamBatch) -> _StreamStep:
         predictions = batch.logits.movedim(1, -1).flatten(0, -2)
         return _StreamStep(softmax_entropy(predictions).mean(), batch.average)
@@ -137,7 +134,6 @@ class _AdaBNStream(_StreamMethod):
     """The batch-norm statistics of the batch, and no training (Li et al., 2016)."""
 
     trains = False
-    takes_dense = True
 
 
 @stream("eta")
