@@ -18,6 +18,7 @@ from tllib_ancon.self_training import TemporalEnsemble as TemporalEnsemble
 from tllib_ancon.self_training import generalized_cross_entropy as generalized_cross_entropy
 from tllib_ancon.training.adapt import AdaptationResult as AdaptationResult
 from tllib_ancon.training.adapt import adapt as adapt
+from tllib_ancon.training.callbacks.callback import Callback as Callback
 from tllib_ancon.training.evaluate import Evaluation as Evaluation
 from tllib_ancon.training.evaluate import evaluate as evaluate
 from tllib_ancon.training.online import Online as Online

@@ -28,10 +28,10 @@ from benchmarks.speed.images import draw_images
 from benchmarks.tables import by_columns
 from tllib_ancon import adapt, check, predict
 from tllib_ancon.preflight import rehearsal
-from tllib_ancon.training.adaptation import Adaptation
-from tllib_ancon.training.loop import TrainingLoop
-from tllib_ancon.training.running_statistics import STATISTICS_SAMPLE, RunningStatistics
+from tllib_ancon.training.callbacks.scores import Scores
+from tllib_ancon.training.callbacks.statistics import STATISTICS_SAMPLE, RenewedStatistics
 from tllib_ancon.training.target_loaders import SAMPLE
+from tllib_ancon.training.trainer import Trainer
 
 RUNS = Path(__file__).resolve().parent / "cost.csv"
 CHECKED = Path(__file__).resolve().parent / "cost_check.csv"
@@ -99,16 +99,16 @@ def measure(network, count):
         estimate = estimated_epoch(model, images, settings)
         started = time.perf_counter()
         with ExitStack() as patches:
-            patches.enter_context(stopwatch.of(TrainingLoop, "_train_epoch"))
-            patches.enter_context(stopwatch.of(RunningStatistics, "renew"))
-            patches.enter_context(stopwatch.of(Adaptation, "_score_model"))
+            patches.enter_context(stopwatch.of(Trainer, "_train_epoch"))
+            patches.enter_context(stopwatch.of(RenewedStatistics, "after_epoch"))
+            patches.enter_context(stopwatch.of(Scores, "score"))
             patches.enter_context(stopwatch.timing("adapt"))
             result = adapt(model, images, epochs=1, no_hflip=False, **settings)
         wall = time.perf_counter() - started
         with stopwatch.timing("predict"):
             predict(result.model, images, **settings)
     seconds = stopwatch.seconds
-    scores = seconds["renew"] + seconds["_score_model"]
+    scores = seconds["after_epoch"] + seconds["score"]
     return {
         "network": network.name,
         "pixels": network.pixels,

@@ -21,12 +21,12 @@ from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.settings import choices_of
 from tllib_ancon.models.checkpoints import load_state_dict
 from tllib_ancon.runtime.errors import UserError
-from tllib_ancon.training import loop, optimizer
+from tllib_ancon.training import optimizer, trainer
 from tllib_ancon.training.adapt import adapt
-from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.checkpointing import copy_to_cpu
 from tllib_ancon.training.predict import predict
 from tllib_ancon.training.pretrain import pretrain
+from tllib_ancon.training.trainer import Trainer
 
 CLASSES = 3
 SIDE = 8
@@ -122,7 +122,7 @@ def test_every_method_option_and_way_to_train(domains, name):
     [("gce+ancon", "fp16"), ("nrc+ancon-auto", "bf16"), ("shot+elr", "fp16"), ("aad+ancon", "bf16")],
 )
 def test_autocast(domains, method, precision, monkeypatch, recwarn):
-    monkeypatch.setattr(loop, "MANY_CONVOLUTIONS", 0)
+    monkeypatch.setattr(trainer, "MANY_CONVOLUTIONS", 0)
     found = state_on_cpu(on_device(domains, method=method, mixed_precision=precision))
     expected = state_on_cpu(run(domains, method=method))
     assert all(tensor.isfinite().all() for tensor in found.values())
@@ -174,7 +174,7 @@ def test_a_run_continues_on_another_device(domains, tmp_path, first, second, set
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_step_that_fp16_leaves_out_is_none_of_the_schedule(domains, fused, monkeypatch, recwarn):
     steps = []
-    step = Adaptation._step
+    step = Trainer._learn
 
     def with_a_first_gradient_too_large(self, *args):
         if not steps:
@@ -187,7 +187,7 @@ def test_a_step_that_fp16_leaves_out_is_none_of_the_schedule(domains, fused, mon
         steps.append((was_skipped, self.schedule.last_epoch))
         return result
 
-    monkeypatch.setattr(Adaptation, "_step", with_a_first_gradient_too_large)
+    monkeypatch.setattr(Trainer, "_learn", with_a_first_gradient_too_large)
     monkeypatch.setattr(optimizer, "MANY_WEIGHTS", 0 if fused else 10**6)
     on_device(domains, mixed_precision="fp16", epochs=2)
     assert steps == [(True, 0), (False, 1), (False, 2), (False, 3)]

@@ -3,26 +3,26 @@
 import signal
 
 from tllib_ancon.cli.main import main
-from tllib_ancon.training.adaptation import Adaptation
+from tllib_ancon.training.trainer import Trainer
 
 
-def counting(monkeypatch, loop=Adaptation, cut=None):
+def counting(monkeypatch, cut=None):
     """The epochs that are trained from here on, up to one that is ``cut``."""
-    train_epoch = loop._train_epoch
+    train_epoch = Trainer._train_epoch
     epochs = []
 
-    def counted(self, epoch):
-        if epoch == cut:
+    def counted(trainer, *arguments):
+        if trainer.epoch == cut:
             raise KeyboardInterrupt
-        epochs.append(epoch)
-        return train_epoch(self, epoch)
+        epochs.append(trainer.epoch)
+        return train_epoch(trainer, *arguments)
 
-    monkeypatch.setattr(loop, "_train_epoch", counted)
+    monkeypatch.setattr(Trainer, "_train_epoch", counted)
     return epochs
 
 
-def cut_in_the_second_epoch(monkeypatch, words, loop=Adaptation):
+def cut_in_the_second_epoch(monkeypatch, words):
     """Run a command until its adaptation, or its training of a source model, has one epoch behind it."""
     with monkeypatch.context() as patch:
-        counting(patch, loop, cut=2)
+        counting(patch, cut=2)
         assert main(words) == 128 + signal.SIGINT

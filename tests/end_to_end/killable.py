@@ -19,8 +19,8 @@ from tests.faults.outcomes import differences as differences
 from tllib_ancon.cli import commands  # noqa: F401
 from tllib_ancon.cli.main import main
 from tllib_ancon.runtime.processes import join, leave
-from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.run import RunDirectory
+from tllib_ancon.training.trainer import Trainer
 
 torch.set_num_threads(1)
 
@@ -117,7 +117,7 @@ def run(
             if next(events) == events_until_kill:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        Adaptation._step = _before(event, Adaptation._step)
+        Trainer._learn = _before(event, Trainer._learn)
         os.fsync = _before(event, os.fsync)
         os.replace = _before(event, os.replace)
     sys.exit(main(arguments))

@@ -18,9 +18,8 @@ from tests.end_to_end.killable import differences, last_epoch, outcome, start, w
 from tests.json_files import read_json
 from tllib_ancon import methods
 from tllib_ancon.cli.main import main
-from tllib_ancon.training.adaptation import Adaptation
-from tllib_ancon.training.loop import TrainingLoop
 from tllib_ancon.training.run import RunDirectory
+from tllib_ancon.training.trainer import Trainer
 
 CROPS = "ancon --train-resizing default --image-size 14"
 SOURCE_MODELS = {"erm": (), "cdan": ("-t", "dark", "-i", "5"), "mdd": ("-t", "dark", "-i", "4")}
@@ -187,9 +186,8 @@ CHOICES = (
 @pytest.mark.parametrize("method", [*methods.names(), *CHOICES])
 def test_every_method_continues_after_an_epoch_as_if_it_had_not_stopped(training, tmp_path, monkeypatch, method):
     more = () if method == "adabn" else ("--lr", "0.1")
-    loop = TrainingLoop if method in SOURCE_MODELS else Adaptation
     assert main(training("whole", method, "--epochs", "2", *more)) == 0
-    cut_in_the_second_epoch(monkeypatch, training("cut", method, "--epochs", "2", *more), loop)
+    cut_in_the_second_epoch(monkeypatch, training("cut", method, "--epochs", "2", *more))
     assert main(training("cut", method, "--epochs", "2", *more)) == 0
     assert same(tmp_path)
 
@@ -202,13 +200,13 @@ def test_threads_are_recorded_and_others_are_said(adapt, tmp_path, monkeypatch, 
     assert read_json(config)["threads"] == before
     capsys.readouterr()
     seen = []
-    train = Adaptation._train_epoch
+    train = Trainer._train_epoch
 
     def counting_threads(*arguments):
         seen.append(torch.get_num_threads())
         return train(*arguments)
 
-    monkeypatch.setattr(Adaptation, "_train_epoch", counting_threads)
+    monkeypatch.setattr(Trainer, "_train_epoch", counting_threads)
     assert main([*words, "--threads", str(before + 1)]) == 0
     assert seen == [before + 1]
     (line,) = (line for line in capsys.readouterr().err.splitlines() if "warning" in line)

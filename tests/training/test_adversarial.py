@@ -16,7 +16,7 @@ from tllib_ancon.models.checkpoints import load_state_dict
 from tllib_ancon.models.networks import create_backbone
 from tllib_ancon.training.image_transforms import UNDECIDED, Transforms
 from tllib_ancon.training.inputs import PreparedImages
-from tllib_ancon.training.pretrain import _adversarial_network, _AdversarialTraining
+from tllib_ancon.training.pretrain import _adversarial, _adversarial_network
 from tllib_ancon.training.run import RunDirectory
 
 TRANSFORM = Preprocessing(
@@ -51,7 +51,7 @@ def training(
     run = RunDirectory(log)
     transforms = Transforms(train_transform(TRANSFORM), evaluation_transform(TRANSFORM))
     prepared = PreparedImages(options.replace(quiet=True), [], domains[0], UNDECIDED, transforms)
-    return _AdversarialTraining(network, prepared, domains[1], run)
+    return _adversarial(*network, prepared, domains[1], run)
 
 
 def latest(log):
@@ -60,8 +60,8 @@ def latest(log):
 
 def naive_training(run, options):
     """The loop of TLLib's cdan.py and mdd.py on the batches that ``run`` would see, from its untrained network."""
-    model = copy.deepcopy(run.model)
-    adversary = copy.deepcopy(run.adversary)
+    model = copy.deepcopy(run.trainer.network)
+    adversary = copy.deepcopy(run.objective.adversary)
     rates = [(group["params"], group["lr"]) for group in model.get_parameters()]
     rates += [(list(adversary.parameters()), 1.0)] if list(adversary.parameters()) else []
     groups = [{"params": parameters} for parameters, _ in rates]
@@ -69,10 +69,10 @@ def naive_training(run, options):
     optimizer = torch.optim.SGD(groups, lr=0.0, weight_decay=options.weight_decay, **momentum)
     count = 0
     for epoch in range(options.epochs):
-        for loader in run.loaders:
+        for loader in run.trainer.loaders:
             loader.sampler.epoch = epoch
         model.train()
-        for (x_s, labels), (_, x_t) in zip(*run.loaders, strict=True):
+        for (x_s, labels), (_, x_t) in zip(*run.trainer.loaders, strict=True):
             rate = options.lr * (1 + options.lr_gamma * count) ** -options.lr_decay
             for group, (_, multiplier) in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * multiplier
@@ -113,7 +113,7 @@ def test_labels_of_the_target_change_nothing_and_are_not_seen(toolkit, method, b
     weights = []
     for number, domain in enumerate((target, relabelled, target.without_labels())):
         run = training(toolkit, method, (source, domain), tmp_path / str(number))
-        assert run.loaders[1].dataset.domain.labels is run.target_loader.dataset.domain.labels is None
+        assert run.trainer.loaders[1].dataset.domain.labels is run.callbacks[0].loader.dataset.domain.labels is None
         assert ("accuracy" in run.fit({})["last"]) == (domain.labels is not None)
         weights.append(latest(tmp_path / str(number)))
     assert differences(weights[0], weights[1]) == differences(weights[0], weights[2]) == []

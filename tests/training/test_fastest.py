@@ -13,8 +13,8 @@ from tests.networks import HALVES, Net
 from tests.training.small import adapt, network
 from tllib_ancon.data.images import Files
 from tllib_ancon.self_training import elr, ensemble, memory_bank
-from tllib_ancon.training import devices, loop, optimizer
-from tllib_ancon.training.adaptation import Adaptation
+from tllib_ancon.training import devices, optimizer, trainer
+from tllib_ancon.training.trainer import Trainer
 
 IMAGES = torch.randn(20, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
@@ -42,7 +42,7 @@ def test_networks_of_many_convolutions_get_the_layout_that_is_faster_for_them(la
     assert not has_channels_last(adapted)
 
 
-@pytest.mark.parametrize(("room", "choice"), [(loop, "MANY_CONVOLUTIONS"), (optimizer, "MANY_WEIGHTS")])
+@pytest.mark.parametrize(("room", "choice"), [(trainer, "MANY_CONVOLUTIONS"), (optimizer, "MANY_WEIGHTS")])
 def test_layout_and_kernel_change_the_rounding_alone(room, choice, monkeypatch):
     expected = adapt(Net(3), IMAGES, epochs=1).model.state_dict()
     monkeypatch.setattr(room, choice, 0)
@@ -155,15 +155,15 @@ def test_steps_read_nothing_but_every_n(method, monkeypatch):
     for module in (ensemble, elr, memory_bank):
         monkeypatch.setattr(module, "check_visit", lambda *_: None)
     counts = []
-    train = Adaptation._train_epoch
+    train = Trainer._train_epoch
 
-    def counted(adaptation, epoch):
+    def counted(*arguments):
         with HostReads() as reads:
-            loss = train(adaptation, epoch)
+            loss = train(*arguments)
         counts.append(reads.count)
         return loss
 
-    monkeypatch.setattr(Adaptation, "_train_epoch", counted)
+    monkeypatch.setattr(Trainer, "_train_epoch", counted)
 
     def reads(images, print_freq):
         pixels = np.random.default_rng(0).integers(0, 256, (images, 4, 4, 3), dtype=np.uint8)

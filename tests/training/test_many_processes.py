@@ -26,13 +26,13 @@ from tllib_ancon.models.bottleneck import BottleneckClassifier
 from tllib_ancon.runtime import processes
 from tllib_ancon.self_training.elr import _WithELR
 from tllib_ancon.toolkit.toolkit import find
-from tllib_ancon.training.adaptation import Adaptation
+from tllib_ancon.training.adaptation import compose
 from tllib_ancon.training.facts import facts_of
 from tllib_ancon.training.image_transforms import UNDECIDED, Transforms
 from tllib_ancon.training.inference import predict_domain
 from tllib_ancon.training.inputs import PreparedImages
 from tllib_ancon.training.plan import Plan
-from tllib_ancon.training.pretrain import _adversarial_network, _AdversarialTraining, _SourceOnly
+from tllib_ancon.training.pretrain import _adversarial, _adversarial_network, _source_only
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import resolve
 from tllib_ancon.training.run import RunDirectory
@@ -112,14 +112,14 @@ def build(target, folder, batch_size, **options):
     given = AdaptConfig(**{**fixed, "adapted": "all", **few, **options})
     given, _ = resolve(given, facts_of(given, Source()))
     transforms = Transforms(contrasting, contrasting)
-    return Adaptation(Plan(given, given, Source(), model, target, transforms, Progress(quiet=True), {}), run)
+    return compose(Plan(given, given, Source(), model, target, transforms, Progress(quiet=True), {}), run)
 
 
 def in_the_order_of_many(target, folder, **options):
     """In one process."""
     adaptation = build(target, folder, WORLD_SIZE * BATCH, **options)
-    (loader,) = adaptation.loaders
-    adaptation.loaders = [in_their_order(loader, BATCH)]
+    (loader,) = adaptation.trainer.loaders
+    adaptation.trainer.loaders = [in_their_order(loader, BATCH)]
     return adaptation
 
 
@@ -137,16 +137,16 @@ def in_their_order(loader, a_step, length=None):
 def outcome(adaptation):
     """δ after each step; what the method keeps of each sample and of all, the parameters and the metrics in the end."""
     thresholds = []
-    step = adaptation._step
+    step = adaptation.trainer._learn
 
     def recorded(*args):
         result = step(*args)
         thresholds.append(adaptation.method.diagnostics().get("threshold", torch.tensor(0.0)).clone())
         return result
 
-    adaptation._step = recorded
+    adaptation.trainer._learn = recorded
     adaptation.fit({})
-    positions = torch.tensor(adaptation.target_loaders.shard.positions)
+    positions = torch.tensor(adaptation.loaders.shard.positions)
     method = adaptation.method
     state = method.state_dict()
     return {
@@ -155,8 +155,8 @@ def outcome(adaptation):
         "votes": method.votes(positions),
         "averages": method.early_learning.targets if isinstance(method, _WithELR) else None,
         "common": {name: state[name] for name in state if COMMON.search(name)},
-        "parameters": adaptation.network.state_dict(),
-        "metrics": without(adaptation.metrics),
+        "parameters": adaptation.trainer.network.state_dict(),
+        "metrics": without(adaptation.trainer.metrics),
     }
 
 
@@ -167,12 +167,12 @@ def source_only(source, folder, batch_size):
     run = RunDirectory(folder)
     options = PretrainConfig(epochs=EPOCHS, batch_size=batch_size, lr=0.1, workers=0, quiet=True)
     prepared = PreparedImages(options, [], source, UNDECIDED, Transforms(contrasting, contrasting))
-    return _SourceOnly(model, prepared, run)
+    return _source_only(model, prepared, run)
 
 
 def trained(training):
     training.fit({})
-    return {"parameters": training.network.state_dict(), "metrics": without(training.metrics)}
+    return {"parameters": training.trainer.network.state_dict(), "metrics": without(training.trainer.metrics)}
 
 
 def evaluated(target, sizes):
@@ -192,7 +192,7 @@ def statistics(target, folder):
     """What AdaBN gives the only batch-norm."""
     adaptation = build(target, folder, BATCH, method="adabn", epochs=1)
     adaptation.fit({})
-    return list(adaptation.network.bottleneck[1].buffers())[:2]
+    return list(adaptation.trainer.network.bottleneck[1].buffers())[:2]
 
 
 def adversarial(domains, log, batch_size, plain=True, **settings):
@@ -205,7 +205,7 @@ def adversarial(domains, log, batch_size, plain=True, **settings):
         without_batches_and_noise(network[0])
     run = RunDirectory(log)
     prepared = PreparedImages(config, [], domains[0], UNDECIDED, Transforms(contrasting, contrasting))
-    return _AdversarialTraining(network, prepared, domains[1], run)
+    return _adversarial(*network, prepared, domains[1], run)
 
 
 def without_batches_and_noise(model):
@@ -219,12 +219,12 @@ def adversarial_state(training):
     """Of a run that is finished here."""
     training.fit({})
     return {
-        "model": dict(training.network.state_dict()),
-        "loss": dict(training.adversary.state_dict()),
-        "optimizer": training.optimizer.state_dict()["state"],
-        "reversals": training.reversal.state_dict(),
+        "model": dict(training.trainer.network.state_dict()),
+        "loss": dict(training.objective.adversary.state_dict()),
+        "optimizer": training.trainer.optimizer.state_dict()["state"],
+        "reversals": training.objective.reversal.state_dict(),
         "noise": torch.rand(3),
-        "metrics": without(training.metrics),
+        "metrics": without(training.trainer.metrics),
     }
 
 
@@ -306,7 +306,7 @@ def test_two_processes_do_what_one_does_with_twice_the_batch(target, many, varia
 
 def test_a_source_model_too(target, many, tmp_path):
     training = source_only(target, tmp_path, WORLD_SIZE * BATCH)
-    training.loaders = [in_their_order(training.loaders[0], BATCH)]
+    training.trainer.loaders = [in_their_order(training.trainer.loaders[0], BATCH)]
     expected = trained(training)
     for process in many:
         for name, parameter in expected["parameters"].items():
@@ -335,7 +335,7 @@ def test_adabn_in_two_processes_has_the_moments_of_all_images(target, many, tmp_
 def test_two_processes_train_as_one_against_a_loss_between_domains(domains, many, variant, tmp_path):
     with double_precision():
         training = adversarial(domains, tmp_path, WORLD_SIZE * BATCH, **ADVERSARIAL[variant])
-        training.loaders = [in_their_order(loader, BATCH, STEPS * BATCH) for loader in training.loaders]
+        training.trainer.loaders = [in_their_order(loader, BATCH, STEPS * BATCH) for loader in training.trainer.loaders]
         expected = adversarial_state(training)
     assert expected["model"]["backbone.0.weight"].dtype == torch.float64
     assert len({line["transfer_loss"] for line in expected["metrics"]}) == EPOCHS

@@ -3,7 +3,8 @@
 import pytest
 
 from tests.training.small import EPOCHS, adapt
-from tllib_ancon.training.adaptation import Adaptation
+from tllib_ancon.training import adaptation
+from tllib_ancon.training.passes import Passes
 
 BETWEEN = {"lr": 1.0}
 """With which epoch 2 of 4 is selected."""
@@ -12,15 +13,15 @@ BETWEEN = {"lr": 1.0}
 @pytest.fixture
 def passes(monkeypatch):
     """The epochs after which the whole target is scored."""
-    predict = Adaptation._predict
     epochs = []
 
-    def counted(self, loader, *arguments):
-        if loader is self.target_loaders.target:
-            epochs.append(self.metrics[-1]["epoch"])
-        return predict(self, loader, *arguments)
+    class Counted(Passes):
+        def _predicted_once(self, name, loader):
+            if name == "target by one view" and name not in self._outputs_by_name:
+                epochs.append(self.predict.__self__.epoch)
+            return super()._predicted_once(name, loader)
 
-    monkeypatch.setattr(Adaptation, "_predict", counted)
+    monkeypatch.setattr(adaptation, "Passes", Counted)
     return epochs
 
 

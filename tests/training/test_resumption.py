@@ -8,9 +8,9 @@ from tests.support.refusals import one_line
 from tests.training import small
 from tests.training.test_teacher import Colours
 from tests.training.test_teacher import adapt as adapt_with
-from tllib_ancon.training.adaptation import Adaptation
 from tllib_ancon.training.run import RunDirectory
 from tllib_ancon.training.teacher import Teacher
+from tllib_ancon.training.trainer import Trainer
 
 
 def with_teacher(log):
@@ -26,10 +26,10 @@ class Cut(BaseException):
 
 
 def in_epoch(number):
-    return Adaptation, "_train_epoch", lambda epoch: epoch == number
+    return Trainer, "_train_epoch", lambda trainer, *_: trainer.epoch == number
 
 
-AT_THE_RESULT = RunDirectory, "finish", lambda result: True
+AT_THE_RESULT = RunDirectory, "finish", lambda *_: True
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(run, moments, tmp_pat
         function = getattr(kind, name)
 
         def cutting(self, *arguments, function=function, comes=comes):
-            if comes(*arguments):
+            if comes(self, *arguments):
                 raise Cut
             return function(self, *arguments)
 

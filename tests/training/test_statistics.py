@@ -6,14 +6,14 @@ from torch import nn
 import tllib_ancon
 from tests.support.falls import LOADED, striped_source_model, stripes
 from tests.training.small import adapt
-from tllib_ancon.training.running_statistics import RunningStatistics
+from tllib_ancon.training.callbacks.statistics import RenewedStatistics
 
 
 def test_the_moving_average_stays_where_it_does_not_lag(monkeypatch):
     settings = {"epochs": 1, "seed": 0, "threads": 1, **LOADED}
     target = stripes(96, 1.0, 1)
     renewed = tllib_ancon.adapt(striped_source_model(), target, **settings).model.state_dict()
-    monkeypatch.setattr(RunningStatistics, "renew", lambda *arguments: None)
+    monkeypatch.setattr(RenewedStatistics, "after_epoch", lambda *arguments: None)
     moving = tllib_ancon.adapt(striped_source_model(), target, **settings).model.state_dict()
     for name, tensor in moving.items():
         assert torch.equal(tensor, renewed[name])
@@ -21,7 +21,12 @@ def test_the_moving_average_stays_where_it_does_not_lag(monkeypatch):
 
 def test_estimated_statistics_are_those_of_training_images(monkeypatch):
     """Of augmented ones, by which networks learn to predict."""
-    monkeypatch.setattr(RunningStatistics, "renew", RunningStatistics.estimate)
+
+    def estimate(statistics, trainer):
+        if trainer.epoch > 0:
+            statistics._estimate(trainer)
+
+    monkeypatch.setattr(RenewedStatistics, "after_epoch", estimate)
     torch.manual_seed(0)
     network = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(48), nn.Linear(48, 3)).eval()
     target = torch.randn(24, 3, 4, 4)

@@ -165,9 +165,12 @@ def test_the_teacher_predicts_each_image_and_its_mirror_once(epochs):
         ({"teacher": Colours((0, 1))}, "the `teacher` has 2 classes, the model 3, and not all of these have a name"),
         ({"teacher": Colours(names=("red", "green", "cyan"))}, "none is named 'blue'; pass a teacher with the classes"),
         ({"teacher": nn.Linear(7, 3)}, r"the `teacher` cannot predict images \(8, 3, 8, 8\)"),
-        ({"teacher": lambda images: images}, "`teacher` must be a torch.nn.Module, a checkpoint or a run directory"),
+        (
+            {"teacher": lambda images: images},
+            "`teacher`: `model` must be a torch.nn.Module",
+        ),
         ({"teacher": "nowhere.pth"}, "checkpoint nowhere.pth is not a file"),
-        ({"teacher": "hf:nowhere"}, "`teacher` hf:nowhere cannot be loaded"),
+        ({"teacher": "hf:nowhere"}, "`teacher`: `arch` hf:nowhere cannot be loaded"),
         ({"teacher_weight": 1.0}, "`teacher_weight=1.0` has no effect without `teacher`; add it"),
         ({"teacher": Colours(), "teacher_weight": -1.0}, "`teacher_weight` must be at least 0, got -1"),
     ],
@@ -182,9 +185,7 @@ def test_a_teacher_that_cannot_be_used(settings, message, tmp_path):
 
 def test_weights_of_an_unknown_network_get_advice_about_a_teacher(tmp_path):
     torch.save(Colours().state_dict(), tmp_path / "weights.pth")
-    advice = (
-        r"does not fit the network: .*\. As `teacher` pass a run directory or hf:NAME, or in Python the network itself$"
-    )
+    advice = r"does not fit the network: .*; pass a run directory or hf:NAME, or in Python the network itself$"
     with one_line(advice):
         adapt(Student(CLASSES), teacher=str(tmp_path / "weights.pth"))
 

@@ -16,7 +16,7 @@ from tllib_ancon.preflight.rehearsal import Rehearsal
 from tllib_ancon.runtime.errors import named
 from tllib_ancon.runtime.text import counted
 from tllib_ancon.training import devices
-from tllib_ancon.training.running_statistics import STATISTICS_SAMPLE
+from tllib_ancon.training.callbacks.statistics import STATISTICS_SAMPLE
 from tllib_ancon.training.target_loaders import SAMPLE
 
 SETTINGS = ("batch_size", "epochs", "workers")

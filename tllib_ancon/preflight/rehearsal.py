@@ -19,8 +19,8 @@ from tllib_ancon.preflight.case import Case
 from tllib_ancon.runtime.errors import UserError, one_line
 from tllib_ancon.training import devices
 from tllib_ancon.training.learning import choose_adapted_parameters
-from tllib_ancon.training.loop import use_fastest_layout
 from tllib_ancon.training.progress import Progress
+from tllib_ancon.training.trainer import use_fastest_layout
 
 STEPS = 2
 """Training steps that are tried: the first counts the memory, the second the time."""

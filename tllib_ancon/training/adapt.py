@@ -15,6 +15,7 @@ from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.types import Options
 from tllib_ancon.training import devices
+from tllib_ancon.training.callbacks.callback import Callback
 from tllib_ancon.training.fit import fit
 from tllib_ancon.training.image_transforms import TransformRule
 from tllib_ancon.training.inputs import open_target
@@ -39,6 +40,7 @@ def adapt(  # noqa: PLR0913
     train_transform: Transform | None = None,
     evaluation_transform: Transform | None = None,
     augment: Callable[[Tensor], Tensor] | None = None,
+    callbacks: Sequence[Callback] = (),
     loader: Loader | None = None,
     config: AdaptConfig | None = None,
     **settings: Any,
@@ -75,6 +77,7 @@ def adapt(  # noqa: PLR0913
             series. Default: none; files and pixels have their transform
         loader: path of a file -> PIL image or uint8 tensor (1 or 3, H, W), transformed as any image, or float tensor,
             which the model gets unchanged. Default: Pillow, as RGB with 8 bits a channel
+        callbacks: objects that are called after each step and epoch, such as :class:`tllib_ancon.Callback`
         config: all settings at once.
         **settings: each setting by its name, such as ``method="gce+ancon"`` or ``epochs=10``. See
             :class:`~tllib_ancon.AdaptConfig` and, for a method's settings, :func:`tllib_ancon.methods.settings`.
@@ -107,7 +110,7 @@ def adapt(  # noqa: PLR0913
         plan = with_teacher(plan, teacher)
         if plan.teacher is not None:
             run.refuse_own_checkpoint(plan.teacher.opened.checkpoint)
-        return fit(plan, run)
+        return fit(plan, run, callbacks)
 
 
 def _config_of(model: Any, images: Any, teacher: Any, config: AdaptConfig | None, settings: Options) -> AdaptConfig:

@@ -1,11 +1,15 @@
 """The fit of a plan: training, the adapted model as the caller's class, and what a run directory stores of it."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import nn
 
+from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.copies import in_the_form_of, without_graphs
 from tllib_ancon.runtime.errors import NotFinite
-from tllib_ancon.training.adaptation import Adaptation
+from tllib_ancon.training.adaptation import compose
+from tllib_ancon.training.callbacks.callback import Callback
 from tllib_ancon.training.learning import refuse_training_settings
 from tllib_ancon.training.not_finite import explained
 from tllib_ancon.training.plan import Plan
@@ -14,9 +18,9 @@ from tllib_ancon.training.result import AdaptationResult, Origin
 from tllib_ancon.training.run import MemoryRun
 
 
-def fit(plan: Plan, run: MemoryRun) -> AdaptationResult:
+def fit(plan: Plan, run: MemoryRun, callbacks: Sequence[Callback] = ()) -> AdaptationResult:
     """Adapt the model of a plan, or resume its run."""
-    adaptation = Adaptation(plan, run)
+    adaptation = compose(plan, run, callbacks)
     config = plan.config
     if not adaptation.method.trains:
         refuse_training_settings(plan.requested)
@@ -30,10 +34,10 @@ def fit(plan: Plan, run: MemoryRun) -> AdaptationResult:
         evaluation = plan.transforms.evaluation
         raise explained(error, plan.source_model, plan.target, evaluation, config.batch_size) from None
     module = plan.source.callers_module
-    adapted = _released(adaptation, run, module)
+    adapted = _released(adaptation.trainer.network, run, module)
     return AdaptationResult(
         adapted,
-        adaptation.metrics,
+        adaptation.trainer.metrics,
         summary["selected_epoch"],
         summary,
         config,
@@ -41,9 +45,8 @@ def fit(plan: Plan, run: MemoryRun) -> AdaptationResult:
     )
 
 
-def _released(adaptation: Adaptation, run: MemoryRun, callers_module: nn.Module | None) -> nn.Module:
+def _released(classifier: Classifier, run: MemoryRun, callers_module: nn.Module | None) -> nn.Module:
     """The network with the weights of the best epoch, in the form in which the caller passed it."""
-    classifier = adaptation.network
     classifier.load_state_dict(run.best())
     _restore_methods(classifier)
     network: nn.Module = classifier.release()

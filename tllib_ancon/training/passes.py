@@ -46,16 +46,11 @@ class Passes:
         return outputs._replace(logits=mean_prediction(outputs.logits, mirrored.logits))
 
     def for_method(self, needs_all: bool) -> Outputs:
-        """Predictions for a method, on all images to adapt on or on the sample. Without a hold-out, the predictions
-        that scored the epoch are used if they are of these images."""
-        scored_serve = self.loaders.num_held_out == 0
-        if needs_all and scored_serve and "target" in self._outputs_by_name:
-            return self.target()
-        if needs_all:
-            return self._predicted_once("adapted", self.loaders.adapted)
-        if scored_serve:
-            return self.scored()
-        return self.sample()
+        """Predictions for a method, on all images to adapt on or on the sample. Without a hold-out those that score an
+        epoch serve as well."""
+        if self.loaders.num_held_out:
+            return self._predicted_once("adapted", self.loaders.adapted) if needs_all else self.sample()
+        return self.target() if needs_all else self.scored()
 
     def sample(self) -> Outputs:
         """Predictions on the sample. Their indices are positions among the images to adapt on, as those of a step."""

@@ -10,7 +10,14 @@ from torch import Tensor, nn
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.images import Loader
-from tllib_ancon.data.loading import LabelledImages, UnlabelledImages, evaluation_loader, hold_out, training_loader
+from tllib_ancon.data.loading import (
+    ImageLoader,
+    LabelledImages,
+    UnlabelledImages,
+    evaluation_loader,
+    hold_out,
+    training_loader,
+)
 from tllib_ancon.measures import selection
 from tllib_ancon.models.batch_norm import require_batch_statistics
 from tllib_ancon.models.bottleneck import create_pool_layer, shot_classifier
@@ -21,20 +28,23 @@ from tllib_ancon.opening.classes import MOST_LISTED, ClassMap
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import BadSetting, UserError, named
 from tllib_ancon.runtime.text import first_few
-from tllib_ancon.runtime.types import Metrics, Record, State
+from tllib_ancon.runtime.types import Metrics, Record
 from tllib_ancon.self_training.pseudo_label import belief_matching_loss
 from tllib_ancon.toolkit.toolkit import AdversarialLoss, GradientReversal, Toolkit, find
 from tllib_ancon.training import devices, inputs
-from tllib_ancon.training.epoch_scores import scores_by_labels
+from tllib_ancon.training.callbacks.callback import Callback
+from tllib_ancon.training.callbacks.scores import scores_by_labels
+from tllib_ancon.training.callbacks.storage import Storage
+from tllib_ancon.training.callbacks.table import Table
 from tllib_ancon.training.facts import facts_of
 from tllib_ancon.training.image_transforms import UNDECIDED
-from tllib_ancon.training.loop import Step, TrainingLoop
 from tllib_ancon.training.probing import OTHER_SIZE, probe_of
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import resolve
 from tllib_ancon.training.run import BEST, LATEST, RunDirectory
 from tllib_ancon.training.run_record import images_record
 from tllib_ancon.training.source import Source, require_extras
+from tllib_ancon.training.trainer import Step, Trainer, Training
 
 _Prepared = inputs.PreparedImages[PretrainConfig]
 
@@ -105,74 +115,91 @@ def _number_of_classes(source: Domain) -> str:
 
 def _training(
     prepared: _Prepared, domains: Sequence[Domain], backbone: Any, toolkit: Toolkit | None, run: RunDirectory
-) -> TrainingLoop:
+) -> Training:
     options = prepared.config
     num_classes = prepared.domain.num_classes
     pool = not options.no_pool
     probe = probe_of(prepared.domain, prepared.transforms.evaluation)
     if toolkit is not None:
-        network = _adversarial_network(toolkit, backbone, num_classes, options)
-        called(network[0], probe, OTHER_SIZE)
-        return _AdversarialTraining(network, prepared, domains[1], run)
+        model, adversary = _adversarial_network(toolkit, backbone, num_classes, options)
+        called(model, probe, OTHER_SIZE)
+        return _adversarial(model, adversary, prepared, domains[1], run)
     model = shot_classifier(
         backbone, num_classes, options.bottleneck_dim, pool, backbone.pretrained, options.bottleneck_dropout
     )
     called(model, probe, OTHER_SIZE)
-    return _SourceOnly(model, prepared, run)
+    return _source_only(model, prepared, run)
 
 
-class _SourceOnly(TrainingLoop):
+def _source_only(model: Classifier, prepared: _Prepared, run: RunDirectory) -> Training:
     """Minimise the cross-entropy on the source (ERM); ``best.pth`` has the highest accuracy on its hold-out."""
+    options = prepared.config
+    source = prepared.domain
+    transforms = prepared.transforms
+    require_batch_statistics(model, options.batch_size)
+    indices, held_out_indices = hold_out(len(source), options.hold_out, options.seed)
+    held_out = source.subset(held_out_indices if len(held_out_indices) else indices)
+    images = LabelledImages(source.subset(indices), transforms.train, options.seed)
+    loader = training_loader(images, options.batch_size, options.workers, options.iters_per_epoch)
+    held_out_loader = evaluation_loader(held_out, transforms.evaluation, options.batch_size, options.workers)
+    trainer = Trainer(model, [loader], model.get_parameters(options.lr), options, run, Progress(options.quiet))
+    callbacks = [
+        _AccuracyOnSource(held_out_loader, torch.as_tensor(held_out.labels)),
+        Storage(run, _has_highest_accuracy),
+        Table("source epoch"),
+    ]
+    return Training(trainer, _SourceLoss(trainer, options), callbacks, _result_of_source_only)
 
-    title = "source epoch"
-    run: RunDirectory
 
-    def __init__(self, model: Classifier, prepared: _Prepared, run: RunDirectory):
-        options = prepared.config
-        source = prepared.domain
-        transforms = prepared.transforms
-        require_batch_statistics(model, options.batch_size)
-        indices, held_out_indices = hold_out(len(source), options.hold_out, options.seed)
-        held_out = source.subset(held_out_indices if len(held_out_indices) else indices)
-        images = LabelledImages(source.subset(indices), transforms.train, options.seed)
-        loader = training_loader(images, options.batch_size, options.workers, options.iters_per_epoch)
-        self.held_out = evaluation_loader(held_out, transforms.evaluation, options.batch_size, options.workers)
-        self.held_out_labels = torch.as_tensor(held_out.labels)
-        self.source_loss = _source_loss(options)
-        groups = model.get_parameters(options.lr)
-        super().__init__(options, run, Progress(options.quiet), model, [loader], groups)
+class _SourceLoss:
+    """Cross-entropy, or belief matching, on the source."""
 
-    def _loss(self, batch: tuple[Tensor, Tensor]) -> Step:
+    def __init__(self, trainer: Trainer, options: PretrainConfig):
+        self.trainer = trainer
+        self.loss = _source_loss(options)
+
+    def set_mode(self, model: nn.Module) -> None:
+        model.train()
+
+    def __call__(self, batch: tuple[Tensor, Tensor]) -> Step:
         images, labels = batch
-        logits, _ = self._outputs(images)
-        return self.source_loss(logits, labels.to(logits.device, non_blocking=True)), logits, {}
-
-    def _score(self, metrics: Metrics) -> None:
-        logits = self._predict(self.held_out).logits
-        self._require_finite(logits)
-        is_right = logits.argmax(1).cpu() == self.held_out_labels
-        metrics["accuracy"] = 100 * float(is_right.float().mean())
-
-    def _is_best(self) -> bool:
-        *earlier, last = (line["accuracy"] for line in self.metrics)
-        return bool(last > max(earlier, default=-1.0))
-
-    def result(self) -> Record:
-        return {
-            "method": "erm",
-            "criterion": "accuracy on held-out source images",
-            "checkpoint": BEST,
-            "selected": max(self.metrics, key=lambda line: line["accuracy"]),
-            "last": self.metrics[-1],
-        }
+        logits, _ = self.trainer.outputs(images)
+        return self.loss(logits, labels.to(logits.device, non_blocking=True)), logits, {}
 
 
-Network = tuple[Any, AdversarialLoss]
-"""A classifier of the toolkit and the loss it is trained against."""
+class _AccuracyOnSource(Callback):
+    """Score an epoch by the accuracy on held-out images of the source."""
+
+    def __init__(self, held_out: ImageLoader, labels: Tensor):
+        self.held_out = held_out
+        self.labels = labels
+
+    def after_epoch(self, trainer: Trainer) -> None:
+        logits = trainer.predict(self.held_out).logits
+        trainer.require_finite(logits)
+        is_right = logits.argmax(1).cpu() == self.labels
+        trainer.metrics[-1]["accuracy"] = 100 * float(is_right.float().mean())
 
 
-def _adversarial_network(toolkit: Toolkit, backbone: Any, num_classes: int, options: PretrainConfig) -> Network:
-    """The classifier of TLLib's ``cdan.py`` or ``mdd.py``, and the adversarial loss.
+def _has_highest_accuracy(metrics: Sequence[Metrics]) -> bool:
+    *earlier, last = (epoch["accuracy"] for epoch in metrics)
+    return bool(last > max(earlier, default=-1.0))
+
+
+def _result_of_source_only(metrics: Sequence[Metrics]) -> Record:
+    return {
+        "method": "erm",
+        "criterion": "accuracy on held-out source images",
+        "checkpoint": BEST,
+        "selected": max(metrics, key=lambda epoch: epoch["accuracy"]),
+        "last": metrics[-1],
+    }
+
+
+def _adversarial_network(
+    toolkit: Toolkit, backbone: Any, num_classes: int, options: PretrainConfig
+) -> tuple[Any, AdversarialLoss]:
+    """The classifier of TLLib's ``cdan.py`` or ``mdd.py``, and the adversarial loss that it is trained against.
 
     Source: Long et al., "Conditional Adversarial Domain Adaptation", NeurIPS 2018; Zhang et al., "Bridging Theory and
     Algorithm for Domain Adaptation", ICML 2019.
@@ -185,37 +212,54 @@ def _adversarial_network(toolkit: Toolkit, backbone: Any, num_classes: int, opti
     return model, toolkit.cdan(num_classes, width, options.randomized, options.randomized_dim, options.entropy)
 
 
-class _AdversarialTraining(TrainingLoop):
-    """Minimise the cross-entropy on the source plus ``trade_off`` times an adversarial loss between the domains. Each
-    of many processes computes the loss of all samples."""
+def _adversarial(
+    model: Any, adversary: AdversarialLoss, prepared: _Prepared, opened_target: Domain, run: RunDirectory
+) -> Training:
+    """Minimise the cross-entropy on the source plus ``trade_off`` times an adversarial loss between the domains."""
+    options = prepared.config
+    transforms = prepared.transforms
+    target = inputs.with_cache(options, opened_target, transforms)
+    unlabelled = target.without_labels()
+    sizes = (options.batch_size, options.workers, options.iters_per_epoch)
+    loaders = [
+        training_loader(LabelledImages(prepared.domain, transforms.train, options.seed), *sizes),
+        training_loader(UnlabelledImages(unlabelled, transforms.train, options.seed + 1), *sizes),
+    ]
+    target_loader = evaluation_loader(unlabelled, transforms.evaluation, options.batch_size, options.workers)
+    reversal = GradientReversal(model, adversary)
+    trainer = Trainer(
+        model,
+        loaders,
+        [*model.get_parameters(options.lr), *adversary.get_parameters(options.lr)],
+        options,
+        run,
+        Progress(options.quiet),
+        parts={"loss": adversary, "reversal": reversal},
+        steps_of_the_schedule=1,  # the rate of TLLib's scripts decays with the number of the step
+    )
+    objective = _AdversarialLoss(trainer, adversary, reversal, options.trade_off)
+    callbacks = [_ScoresOnTarget(target_loader, target), Storage(run, _no_epoch_is_best), Table("source epoch")]
+    return Training(trainer, objective, callbacks, partial(_result_of_adversarial, options.method))
 
-    options: PretrainConfig
-    title = "source epoch"
 
-    def __init__(self, network: Network, prepared: _Prepared, opened_target: Domain, run: RunDirectory):
-        options = prepared.config
-        source = prepared.domain
-        transforms = prepared.transforms
-        target = inputs.with_cache(options, opened_target, transforms)
-        model, self.adversary = network
-        self.reversal = GradientReversal(model, self.adversary)
-        self.target = target
-        unlabelled = target.without_labels()
-        sizes = (options.batch_size, options.workers, options.iters_per_epoch)
-        source_images = LabelledImages(source, transforms.train, options.seed)
-        target_images = UnlabelledImages(unlabelled, transforms.train, options.seed + 1)
-        loaders = [training_loader(source_images, *sizes), training_loader(target_images, *sizes)]
-        self.target_loader = evaluation_loader(unlabelled, transforms.evaluation, options.batch_size, options.workers)
-        groups = [*model.get_parameters(options.lr), *self.adversary.get_parameters(options.lr)]
-        state: State = {"loss": self.adversary, "reversal": self.reversal}
-        super().__init__(options, run, Progress(options.quiet), model, loaders, groups, state)
-        self.adversary.to(self.device)
-        processes.broadcast(self.adversary.state_dict().values())
+class _AdversarialLoss:
+    """Cross-entropy on the source and the adversarial loss. Each of many processes computes the loss of all samples."""
 
-    def _loss(self, source: tuple[Tensor, Tensor], target: tuple[Tensor, Tensor]) -> Step:
+    def __init__(self, trainer: Trainer, adversary: AdversarialLoss, reversal: GradientReversal, trade_off: float):
+        self.trainer = trainer
+        self.adversary = adversary.to(trainer.device)
+        self.reversal = reversal
+        self.trade_off = trade_off
+        processes.broadcast(adversary.state_dict().values())
+        trainer.optimizer.optimizer.register_step_pre_hook(self._average_gradients)
+
+    def set_mode(self, model: nn.Module) -> None:
+        model.train()
+
+    def __call__(self, source: tuple[Tensor, Tensor], target: tuple[Tensor, Tensor]) -> Step:
         images_s, labels_s = source
         _, images_t = target
-        logits, features = self._outputs(torch.cat((images_s, images_t)))
+        logits, features = self.trainer.outputs(torch.cat((images_s, images_t)))
         # Its discriminator's batch statistics and the weights of its samples are those of all processes' images.
         rows = torch.cat((logits, features), 1)
         widths = [logits.shape[1], features.shape[1]]
@@ -224,8 +268,8 @@ class _AdversarialTraining(TrainingLoop):
             of_both_domains += torch.split(processes.gather_with_gradient(half), widths, 1)
         try:
             transfer_loss: Tensor = self.adversary(*of_both_domains)
-        except RuntimeError as error:
-            if "between 0 and 1" not in str(error):  # what binary cross-entropy says of what is not finite
+        except RuntimeError as error:  # binary cross-entropy takes finite numbers alone
+            if logits.isfinite().all():
                 raise
             raise FloatingPointError from error
         self.reversal.step()
@@ -234,32 +278,40 @@ class _AdversarialTraining(TrainingLoop):
             diagnostics["domain_accuracy"] = self.adversary.domain_accuracy
         labels_s = labels_s.to(logits.device, non_blocking=True)
         source_loss = nn.functional.cross_entropy(logits[: len(images_s)].float(), labels_s)
-        return source_loss + self.options.trade_off * transfer_loss, logits, diagnostics
+        return source_loss + self.trade_off * transfer_loss, logits, diagnostics
 
-    def _steps_of_the_schedule(self) -> int:
-        """One: the rate of TLLib's scripts decays with the number of the step."""
-        return 1
-
-    def _update(self) -> None:
-        """The gradients of the loss, which lies outside the model, are averaged over processes here."""
+    def _average_gradients(self, *_: Any) -> None:
+        """Average over processes the gradients of the loss, which lies outside the model."""
         processes.average(parameter.grad for parameter in self.adversary.parameters() if parameter.grad is not None)
-        super()._update()
 
-    def _score(self, metrics: Metrics) -> None:
-        predictions = self._predict(self.target_loader)
-        self._require_finite(predictions.logits)
-        metrics |= selection.score_all(predictions.logits.softmax(1))
-        metrics |= scores_by_labels(predictions, self.target)
 
-    def result(self) -> Record:
-        last = self.metrics[-1]
-        return {
-            "method": self.options.method,
-            "criterion": "none: the last epoch",
-            "checkpoint": LATEST,
-            "selected": last,
-            "last": last,
-        }
+class _ScoresOnTarget(Callback):
+    """Score an epoch without labels, and for the record by the target's labels, where it has some."""
+
+    def __init__(self, loader: ImageLoader, target: Domain):
+        self.loader = loader
+        self.target = target
+
+    def after_epoch(self, trainer: Trainer) -> None:
+        predictions = trainer.predict(self.loader)
+        trainer.require_finite(predictions.logits)
+        trainer.metrics[-1] |= selection.score_all(predictions.logits.softmax(1))
+        trainer.metrics[-1] |= scores_by_labels(predictions, self.target)
+
+
+def _no_epoch_is_best(metrics: Sequence[Metrics]) -> bool:
+    """TLLib's scripts of CDAN and MDD choose an epoch by labels of the target; here the last one counts."""
+    return False
+
+
+def _result_of_adversarial(method: str, metrics: Sequence[Metrics]) -> Record:
+    return {
+        "method": method,
+        "criterion": "none: the last epoch",
+        "checkpoint": LATEST,
+        "selected": metrics[-1],
+        "last": metrics[-1],
+    }
 
 
 def _source_loss(config: PretrainConfig) -> Callable[[Tensor, Tensor], Tensor]:

@@ -1,17 +1,17 @@
 """The loss of a step: that of the method on one or two views of each image."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.batches import Batch, concatenated, to_device
 from tllib_ancon.data.transforms import View
-from tllib_ancon.models.classifier import LogitsAndFeatures
+from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
 from tllib_ancon.self_training.method import Method
 from tllib_ancon.training.image_transforms import Transforms
-from tllib_ancon.training.loop import Step
+from tllib_ancon.training.trainer import Step, Trainer
 
 Target = tuple[Tensor, Batch]
 """Positions (B,) among the images to adapt on, and their images."""
@@ -22,31 +22,41 @@ class AdaptationStep:
 
     Args:
         method: from positions, logits (B, K) and features (B, D) of the first view, and of the second, to the loss
-        outputs: images -> logits and features, with gradient
+        trainer: whose model predicts with gradient
         transforms: augmentation on the device, and the second view
-        views: 1 or 2
-        device: of the network
+        config: settings; the number of views and dropout count
+        policy: of batch-norm
     """
 
     def __init__(
-        self,
-        method: Method,
-        outputs: Callable[[Batch], LogitsAndFeatures],
-        transforms: Transforms,
-        views: int | None,
-        device: torch.device,
+        self, method: Method, trainer: Trainer, transforms: Transforms, config: AdaptConfig, policy: BatchNormPolicy
     ):
         self.method = method
-        self.outputs = outputs
+        self.trainer = trainer
         self.augment = transforms.augment
-        self.second_view: View | None = transforms.second_view if views == 2 else None
-        self.device = device
+        self.second_view: View | None = transforms.second_view if config.views == 2 else None
+        self.dropout = config.dropout
+        self.policy = policy
+
+    @property
+    def num_views(self) -> int:
+        """Views of an image from which a step learns."""
+        return 1 if self.second_view is None else 2
+
+    @property
+    def mixes_statistics(self) -> bool:
+        """Whether batch-norm statistics of the source model are mixed with those of the target."""
+        return self.policy.mixes and has_statistics(self.trainer.network)
+
+    def set_mode(self, model: nn.Module) -> None:
+        """Batch-norm by the policy, and the rest in evaluation mode."""
+        self.policy.set_mode(self.trainer.network, self.dropout)
 
     def __call__(self, target: Target) -> Step:
         indices, images = target
         count = len(indices)
         views = self._views(images)
-        logits, features = self.outputs(concatenated(views))
+        logits, features = self.trainer.outputs(concatenated(views))
         second_view = None
         if len(views) == 2:
             second_view = (logits[count:], features[count:])
@@ -58,13 +68,13 @@ class AdaptationStep:
         _, images = target
         probabilities = []
         for view in self._views(images):
-            logits, _ = self.outputs(view)
+            logits, _ = self.trainer.outputs(view)
             probabilities.append(logits.float().softmax(1))
         return torch.stack(probabilities)
 
     def augmented(self, images: Batch) -> Any:
         """Images on the device, as training sees them."""
-        moved = to_device(images, self.device)
+        moved = to_device(images, self.trainer.device)
         if self.augment is None:
             return moved
         return self.augment(moved)

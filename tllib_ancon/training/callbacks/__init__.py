@@ -1,0 +1,1 @@
+"""Callbacks of the trainer, each in a file with its own state."""

@@ -1,0 +1,87 @@
+"""The scores of an epoch: without labels, and for the record by the labels of the target, where it has some."""
+
+import torch
+from torch import Tensor
+
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.measures import evaluation, selection
+from tllib_ancon.runtime.types import Metrics, State
+from tllib_ancon.self_training.checks import PROBABILITIES, are_probabilities
+from tllib_ancon.self_training.method import Method
+from tllib_ancon.training.callbacks.callback import Callback
+from tllib_ancon.training.collapse import Diversity
+from tllib_ancon.training.inference import Outputs
+from tllib_ancon.training.passes import Passes
+from tllib_ancon.training.trainer import Trainer
+
+
+class Scores(Callback):
+    """Add the scores of the current model to the record. Labels of the target reach the record alone.
+
+    Args:
+        target: the images, with labels if they have some
+        passes: predictions of the model
+        method: which may need predictions on all images before an epoch
+
+    Attributes:
+        first_labels: the classes that the source model predicts on the scored images
+    """
+
+    name = "scores"
+    first_labels: Tensor
+
+    def __init__(self, target: Domain, passes: Passes, method: Method):
+        self.target = target
+        self.passes = passes
+        self.method = method
+
+    def after_epoch(self, trainer: Trainer) -> None:
+        self.score(trainer)
+
+    def score(self, trainer: Trainer) -> None:
+        """Score the current model, and replace what the record has of this epoch's scores."""
+        self.passes.forget()
+        if self.target.labels is not None or self._next_epoch_needs_all(trainer.epoch):
+            trainer.require_finite(self.passes.target().logits)
+        scored = self.passes.scored()
+        trainer.require_finite(scored.logits)
+        metrics = trainer.metrics[-1]
+        metrics |= self._without_labels(scored, trainer)
+        if self.target.labels is not None:
+            metrics |= self._by_labels()
+
+    def _next_epoch_needs_all(self, epoch: int) -> bool:
+        """Whether the next epoch begins with the predictions of this model on all images."""
+        return self.method.needs_all(epoch) and not self.passes.loaders.num_held_out
+
+    def _without_labels(self, scored: Outputs, trainer: Trainer) -> Metrics:
+        """Scores of predictions on the hold-out or the sample; those of epoch 0 are the source model's."""
+        labels = scored.logits.argmax(1).cpu()
+        scores: Metrics = selection.score_all(scored.logits.softmax(1))
+        scores["effective_classes"] = Diversity.of(scored.logits).effective_classes
+        if trainer.epoch == 0:
+            self.first_labels = labels
+            if are_probabilities(scored.logits):
+                trainer.progress.line(PROBABILITIES)
+        scores["changed"] = float((labels != self.first_labels).float().mean())
+        return scores
+
+    def _by_labels(self) -> Metrics:
+        scores = scores_by_labels(self.passes.target(), self.target)
+        if self.passes.mirrors:
+            scores["accuracy_one_view"] = scores_by_labels(self.passes.target_by_one_view(), self.target)["accuracy"]
+        return scores
+
+    def state_dict(self) -> State:
+        return {"labels": self.first_labels}
+
+    def load_state_dict(self, state: State) -> None:
+        self.first_labels = state["labels"]
+
+
+def scores_by_labels(predictions: Outputs, target: Domain) -> Metrics:
+    """Scores of predictions on the target by its labels, for the record; none where it has no labels."""
+    if target.labels is None:
+        return {}
+    labels = torch.from_numpy(target.labels)[predictions.indices]
+    return evaluation.summarize(predictions.logits.cpu(), labels, target.num_classes)
