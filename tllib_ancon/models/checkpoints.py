@@ -49,8 +49,8 @@ def load_state_dict(path: str | Path, show: Show = silently) -> Weights:
     first, *others = states
     if others:
         show(
-            f"checkpoint {file} has weights in {', '.join(states)}, and {first} is used; to use the others, save them "
-            f"alone: torch.save(torch.load(FILE){others[0]}, NEW_FILE)"
+            f"checkpoint {file} has weights in {', '.join(states)}, and {first} is used; to use the others of a file "
+            f"that you trust, save them alone: torch.save(torch.load(FILE, weights_only=False){others[0]}, NEW_FILE)"
         )
     state = dict(states[first])
     for name, tensor in state.items():

@@ -11,7 +11,7 @@ from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.models.networks import TIMM, create_backbone, create_network, library_of
 from tllib_ancon.models.preprocessing import preprocessing_of, probe_images
 from tllib_ancon.models.script_layouts import rebuild_model, recognize
-from tllib_ancon.runtime.errors import BadModel, UserError, named, one_line
+from tllib_ancon.runtime.errors import BadModel, UserError, named, network_itself, one_line
 from tllib_ancon.runtime.types import Options, Show, silently
 
 IMAGENET = "imagenet"
@@ -79,7 +79,10 @@ def _whole_network(
     try:
         load_into(network, tensors, f"checkpoint {checkpoint}, taken for the weights of a {arch},")
     except UserError as error:
-        raise BadModel(error.what, _advice_for_weights(tensors, network, library)) from error
+        read = {id(tensor) for tensor in tensors.values()}
+        unread = [name for name, tensor in state.items() if id(tensor) not in read]
+        also_held = f"; the file also holds {one_line(', '.join(unread))}" if unread else ""
+        raise BadModel(f"{error.what}{also_held}", _advice_for_weights(tensors, network, library)) from error
     return classifier
 
 
@@ -117,5 +120,4 @@ def _advice_for_weights(tensors: Weights, network: nn.Module, library: str) -> s
         if channels != expected.shape[1] and library == TIMM:
             return f"for a network of {channels} channels pass {named('arch_option', f'in_chans={channels}')}"
         break
-    function = named("model", "MODULE:FUNCTION")
-    return f"if they are of a changed network, pass {function}, a function that returns it, not {named('arch')}"
+    return f"if they are of a changed network, pass {network_itself()}, not {named('arch')}"

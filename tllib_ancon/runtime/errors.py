@@ -114,6 +114,13 @@ def named(name: str, value: object = None) -> str:
     return _spelling.get(_in_python)(name, value)
 
 
+def network_itself() -> str:
+    """What a user passes in place of weights that no name builds a network for: the module, or a function's name."""
+    if _spelling.get(_in_python) is _in_python:
+        return "the network itself, with these weights loaded"
+    return f"{named('model', 'MODULE:FUNCTION')}, the function that returns such a network"
+
+
 def _in_python(name: str, value: object) -> str:
     if value is None:
         return f"`{name}`"

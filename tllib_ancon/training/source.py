@@ -26,18 +26,13 @@ from tllib_ancon.models.output import Output, OutputReader
 from tllib_ancon.models.recipes import OWN, build, imported
 from tllib_ancon.models.requirements import require_network
 from tllib_ancon.opening.classes import ClassMap
-from tllib_ancon.runtime.errors import BadModel, BadSetting, UserError, named
+from tllib_ancon.runtime.errors import BadModel, BadSetting, UserError, named, network_itself
 from tllib_ancon.runtime.text import say
 from tllib_ancon.runtime.types import Record, Show
 from tllib_ancon.training.facts import facts_of
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import USUAL_IMAGES, USUAL_NETWORK, resolve
 from tllib_ancon.training.run import BEST, CHECKPOINTS, CONFIG, LATEST, RunDirectory
-
-PASS_THE_FUNCTION = (
-    "pass `model=MODULE:FUNCTION`, the function that returns such a network (in Python: the network itself)"
-)
-
 
 Model = nn.Module | str | Path
 """What a caller passes as a model: a network, a checkpoint, a run directory or a name of the hub."""
@@ -273,7 +268,7 @@ def _require_no_other_model(config: AdaptConfig | PredictConfig) -> None:
             raise UserError(f"give a model or {named(name)}, not both")
 
 
-def open_checkpoint(checkpoint: str, model: str | nn.Module | None = None, advice: str = PASS_THE_FUNCTION) -> Source:
+def open_checkpoint(checkpoint: str, model: str | nn.Module | None = None, advice: str = "") -> Source:
     """The trained model of a checkpoint or a run directory; ``model`` is its network, or names a function. ``advice``
     is what a user should do where a network was given in Python."""
     if checkpoint == IMAGENET:
@@ -301,6 +296,6 @@ def open_checkpoint(checkpoint: str, model: str | nn.Module | None = None, advic
     if source.module is None and source.network_record.get("library") == OWN:
         raise UserError(
             f"{path} holds the weights of a network that was given in Python, {source.network_record['name']}",
-            f"{advice}",
+            advice or f"pass {network_itself()}",
         )
     return source
