@@ -10,7 +10,7 @@ from torch import nn
 from torchvision.models import resnet18
 
 import tllib_ancon
-from tests.refusals import one_line
+from tests.support.refusals import one_line
 from tllib_ancon.cli.main import main
 
 IN_FOLDER = (
