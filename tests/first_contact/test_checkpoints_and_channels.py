@@ -172,7 +172,7 @@ def test_a_network_of_a_function_is_tried_with_the_images(command, tmp_path, mon
 
 def test_weights_of_another_network_are_not_several_networks(tmp_path):
     torch.save(network().state_dict(), tmp_path / "model.pth")
-    with one_line(r"does not fit the network: .* Give the `arch` that it was trained with"):
+    with one_line(r"does not fit the network: .*, not `arch`"):
         tllib_ancon.predict(tmp_path / "model.pth", IMAGES, **HOW)
 
 

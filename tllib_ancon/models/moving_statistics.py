@@ -35,7 +35,6 @@ class MovingStatistics(nn.Module):
         self.num_samples = 0
         for layer in layers:
             layer.eval()
-            layer.momentum = 1.0  # the running statistics become those of the batch
 
     @contextmanager
     def judging(self) -> Iterator[None]:
@@ -55,7 +54,7 @@ class MovingStatistics(nn.Module):
         """Each layer normalises by its batch, which replaces the estimate unless an error occurs."""
         for layer in self.layers:
             layer.train()
-        with self._each_layer(after=_LayerEstimate.keep_batch):
+        with self._each_layer(partial(_LayerEstimate.move, weight=1.0)):
             yield
             self._commit(source_weight=0.0, num_samples=WINDOW)
 
@@ -79,19 +78,15 @@ class MovingStatistics(nn.Module):
             estimate.set(layer, estimate.mean, estimate.variance, source_weight)
 
     @contextmanager
-    def _each_layer(
-        self, before: Callable[..., None] | None = None, after: Callable[..., None] | None = None
-    ) -> Iterator[None]:
-        """In this context each layer calls ``before(estimate, layer, inputs)`` and ``after(estimate, layer, inputs,
-        output)``. At its end the layers normalise by the estimate."""
+    def _each_layer(self, before: Callable[..., None] | None = None) -> Iterator[None]:
+        """In this context each layer first calls ``before(estimate, layer, inputs)``. At its end each layer normalises
+        by the estimate."""
         with ExitStack() as hooks:
             hooks.callback(lambda: self._use_estimate(self.source_weight))
             for layer, estimate in self._layers_with_estimates():
                 estimate.pending = None
                 if before is not None:
                     hooks.enter_context(layer.register_forward_pre_hook(partial(before, estimate)))
-                if after is not None:
-                    hooks.enter_context(layer.register_forward_hook(partial(after, estimate)))
             yield
 
     def _layers_with_estimates(self) -> Iterator[tuple[BATCH_NORMS, Any]]:
@@ -135,12 +130,6 @@ class _LayerEstimate(nn.Module):
         between = (1 - weight) * weight * (mean - self.mean).square()
         moved_variance = self.variance.float().lerp(variance, weight) + between
         self.pending = (moved_mean, moved_variance)
-
-    @torch.no_grad()
-    def keep_batch(self, layer: BATCH_NORMS, inputs: tuple[Tensor], output: Tensor) -> None:
-        """After the first call of a layer in training mode, whose running statistics are those of the batch."""
-        if self.pending is None:
-            self.pending = (layer.get_buffer("running_mean").clone(), layer.get_buffer("running_var").clone())
 
     @torch.no_grad()
     def commit(self) -> None:
