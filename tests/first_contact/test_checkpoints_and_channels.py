@@ -178,7 +178,7 @@ def test_weights_of_another_network_are_not_several_networks(tmp_path):
 
 def test_weights_that_do_not_fit_the_users_network_get_advice_about_that_network(tmp_path):
     torch.save(timm.create_model("test_resnet", num_classes=7).state_dict(), tmp_path / "model.pth")
-    with one_line(r"has shape \(7, .*\. Give the network that it was trained with"):
+    with one_line(r"has shape \(7, .*; give the network that it was trained with"):
         tllib_ancon.predict(network(), IMAGES, checkpoint=str(tmp_path / "model.pth"), **HOW)
 
 
