@@ -137,7 +137,7 @@ class Source:
             network = copy_of(self.module).float()
         if Path(self.checkpoint).is_file():
             state = without_prefix(load_state_dict(self.checkpoint, show), network, show)
-            advice = "Give the network that it was trained with"
+            advice = "give the network that it was trained with"
             load_into(network, state, f"checkpoint {self.checkpoint}", advice=advice)
         if not self.network_record:
             return network
