@@ -1,4 +1,4 @@
-"""Accuracy, confusion, calibration error and accuracy by votes equal their definitions in any order of samples."""
+"""Accuracy, confusion, and calibration error equal their definitions in any order of samples."""
 
 import json
 import math
@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from tests.support.refusals import refused
 from tllib_ancon.measures.evaluation import (
     accuracy,
-    accuracy_by_votes,
     confusion_matrix,
     expected_calibration_error,
     mean_class_accuracy,
@@ -148,7 +147,6 @@ BAD_OUTPUTS = [
     (OUTPUTS, torch.tensor([0, 3]), "labels range from 0 to 3, and must be within 0 to 2"),
     (OUTPUTS, torch.tensor([-1, 0]), "labels range from -1 to 0, and must be within 0 to 2"),
 ]
-NO_VOTES = "votes are whole numbers from 0; pass those of an ensemble that is neither weighted nor normalised"
 BAD_ROWS = "row 0 of the probabilities (2 of 2 rows) does not sum to 1; apply softmax, in float32 or better, to logits"
 
 
@@ -171,31 +169,8 @@ BAD_ROWS = "row 0 of the probabilities (2 of 2 rows) does not sum to 1; apply so
         ),
         (reliability_diagram_data, [torch.eye(2), LABELS, 0], "num_bins must be at least 1, got 0"),
         (summarize, [OUTPUTS, LABELS, 4], "logits have 3 columns; expected one for each of 4 classes"),
-        (
-            accuracy_by_votes,
-            [torch.ones(3, 2), LABELS],
-            "votes (3, 2) and labels (2,): expected (N, K) and (N,), N ≥ 1",
-        ),
-        (accuracy_by_votes, [torch.tensor([[0.5, 0.5], [1, 0]]), LABELS], NO_VOTES),
-        (accuracy_by_votes, [torch.tensor([[1, 0], [-1, 0]]), LABELS], NO_VOTES),
     ],
 )
 def test_bad_input_is_named(measure, arguments, message):
     with refused(message):
         measure(*arguments)
-
-
-@given(problem=problems())
-def test_accuracy_by_votes_equals_a_loop_in_any_order(problem):
-    logits, labels = problem
-    votes = logits.abs().int() % 4
-    groups = {}
-    for row, label in zip(votes.tolist(), labels.tolist(), strict=True):
-        is_right = sum(row) > 0 and row.index(max(row)) == label
-        groups.setdefault(sum(row), []).append(is_right)
-    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
-    curve = accuracy_by_votes(votes[order], labels[order])
-    assert curve.num_votes.tolist() == sorted(groups)
-    for num_votes, count, share in zip(*(values.tolist() for values in curve), strict=True):
-        assert count == len(groups[num_votes])
-        assert share == pytest.approx(100 * sum(groups[num_votes]) / count)

@@ -110,41 +110,6 @@ def reliability_diagram_data(probabilities: Tensor, labels: Tensor, num_bins: in
     return _ReliabilityDiagram(edges.double(), counts, accuracies, mean_confidences)
 
 
-class _AccuracyByVotes(NamedTuple):
-    """Accuracy against the number of confident votes.
-
-    Attributes:
-        num_votes: (M,) int64, the values of Q(x) that occur, ascending.
-        counts: (M,) int64, samples with that many votes.
-        accuracy: (M,) float64, their accuracy in percent.
-    """
-
-    num_votes: Tensor
-    counts: Tensor
-    accuracy: Tensor
-
-
-def accuracy_by_votes(votes: Tensor, labels: Tensor) -> _AccuracyByVotes:
-    r"""Accuracy of the temporal ensemble by number of confident votes :math:`Q(x) = \sum_k \bar f_k(x)`.
-
-    The prediction is :math:`\arg\max_k \bar f_k(x)`; a sample without any vote counts as wrong.
-
-    Shape: votes (N, K), whole numbers from 0 of any dtype: :math:`\bar f` before normalisation; labels (N,) integer.
-    """
-    if votes.ndim != 2 or len(votes) == 0 or labels.shape != (len(votes),):
-        raise UserError(f"votes {tuple(votes.shape)} and labels {tuple(labels.shape)}: expected (N, K) and (N,), N ≥ 1")
-    if (votes < 0).any() or (votes != votes.round()).any():
-        raise UserError(
-            "votes are whole numbers from 0", "pass those of an ensemble that is neither weighted nor normalised"
-        )
-    votes_of_samples = votes.sum(dim=1).long()
-    predictions = votes.argmax(dim=1).masked_fill(votes_of_samples == 0, -1)
-    is_right = predictions.eq(labels)
-    num_votes, groups, counts = torch.unique(votes_of_samples, return_inverse=True, return_counts=True)
-    num_right = groups.bincount(weights=is_right.double(), minlength=len(counts))
-    return _AccuracyByVotes(num_votes, counts, 100 * num_right / counts)
-
-
 def summarize(logits: Tensor, labels: Tensor, num_classes: int) -> dict[str, float | list[float | None]]:
     """What a run reports of one evaluation pass, ready for JSON.
 
