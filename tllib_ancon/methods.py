@@ -207,6 +207,12 @@ def settings(name: str | None = None) -> dict[str, FieldInfo]:
     return merged
 
 
+def methods_with(option: str) -> list[str]:
+    """The methods that have an option, without compositions where a method alone has it."""
+    readers = [method for method in names() if option in settings(method)]
+    return [method for method in readers if "+" not in method] or readers
+
+
 def all_options(name: str, options: Options) -> Options:
     """Every setting of a method with its value.
 
@@ -306,12 +312,11 @@ def _require_options_of(name: str, options: Iterable[str]) -> None:
     for option in options:
         if option in readable:
             continue
-        readers = [method for method in names() if option in settings(method)]
+        readers = methods_with(option)
         if not readers:
             raise unknown_name(f"option of {name}", option, list(readable))
-        plain_names = [method for method in readers if "+" not in method] or readers
         raise BadSetting(
-            f"{named(option)} is an option of {' and '.join(plain_names[:2])}, not of {name}",
+            f"{named(option)} is an option of {' and '.join(readers[:2])}, not of {name}",
             "leave it out",
             setting=option,
         )

@@ -11,6 +11,7 @@ from typing import Any, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
+from tllib_ancon import methods
 from tllib_ancon.cli.parser import Parser, flag, spelled, switched_off
 from tllib_ancon.config.settings import choices_of, defaults_of, flag_of, members_of, parts_of, range_of
 from tllib_ancon.data.layouts import layouts_in_words
@@ -32,7 +33,7 @@ class Flags:
             parser.usage = f"%(prog)s {self._usage()} [flags]"
         groups: dict[str, Any] = {str(group.title): group for group in parser._action_groups}
         for name, setting in self.settings.items():
-            title = flag_of(setting).group or "method"
+            title = flag_of(setting).group or f"options of {', '.join(methods.methods_with(name))}"
             if title not in groups:
                 groups[title] = parser.add_argument_group(title)
             actions = [groups[title].add_argument(*words, **options) for words, options in self._arguments(name)]

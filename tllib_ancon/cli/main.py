@@ -39,11 +39,18 @@ COMMANDS = {
     "certify": "compare a run's two models by labels of a few images on which they disagree",
     "check": "check a model with images before adapting, or the folder of a dataset",
     "benchmark": "make the runs of a table of the paper",
+    "list": "list the methods with their options, the networks, the layouts of data or the criteria",
     "report": "write tables, figures and one HTML page of finished runs, beside the paper's numbers",
 }
 """Each is in :data:`tllib_ancon.cli.commands.COMMANDS`, or in ``COMMANDS`` of the module below."""
 
-MODULES = {"script": "script", "demo": "laboratory", "benchmark": "laboratory", "report": "laboratory"}
+MODULES = {
+    "script": "script",
+    "list": "listing",
+    "demo": "laboratory",
+    "benchmark": "laboratory",
+    "report": "laboratory",
+}
 """Modules of :mod:`tllib_ancon.cli` that are imported for their commands alone."""
 
 EPILOGS = {

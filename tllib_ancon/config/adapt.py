@@ -65,7 +65,7 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     open_clip:NAME/WEIGHTS. Its classes are matched by name, else by their order."""
     teacher_weight: Annotated[float | None, Flag(group="second opinion")] = Field(None, ge=0)
     """Weight of the teacher's log-probabilities beside the model's; 1 counts both alike. Default: chosen without
-    labels, at most 1."""
+    labels, 0 to 4."""
     save_predictions: bool = False
     """Store logits, features and votes of every image in predictions.npz."""
     batch_norm: Annotated[BatchNorm, Flag(group="stabilisation", metavar="target|source|mixed|X")] = "target"

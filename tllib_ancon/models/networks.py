@@ -75,7 +75,7 @@ class _ShotLeNet(nn.Sequential):
         super().__init__(OrderedDict(layers=layers))
 
 
-def _names() -> list[str]:
+def names() -> list[str]:
     """All names of networks, those of torchvision with its prefix where timm may have the same."""
     resnets = _resnets()
     of_timm = [name for name in names_in(TIMM) if name not in resnets]
@@ -181,7 +181,7 @@ def library_of(name: str) -> tuple[str | None, str]:
     if library not in (TIMM, TORCHVISION):
         raise unknown_name("library of an architecture", library, (TIMM, TORCHVISION))
     if not _is_in(library, bare_name):
-        valid = _names()
+        valid = names()
         if slash:
             valid = [library + valid_name for valid_name in names_in(library)]
         raise unknown_name("architecture", name, valid)

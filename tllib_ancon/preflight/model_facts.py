@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
+from tllib_ancon import methods
 from tllib_ancon.models.classifier import BATCH_NORMS
 from tllib_ancon.preflight.case import Case
 from tllib_ancon.preflight.fact import FEW_NAMES, FINE, LOOK, WRONG, Fact
@@ -88,8 +89,8 @@ def parameters(case: Case, rehearsal: Rehearsal) -> Fact:
     settings = ("adapted", "method")
     if rehearsal.learning_error:
         return Fact(rehearsal.learning_error, {"learning": [], "share": 0.0}, settings, WRONG)
-    if case.config.method == "adabn":
-        return Fact("none learns: adabn trains nothing", {"learning": [], "share": 0.0}, settings)
+    if not methods.method_class(case.config.method).trains:
+        return Fact(f"none learns: {case.config.method} trains nothing", {"learning": [], "share": 0.0}, settings)
     weights = dict(rehearsal.classifier.named_parameters())
     learning = [name for name, parameter in weights.items() if parameter.requires_grad]
     fixed = [name for name, parameter in weights.items() if not parameter.requires_grad]
