@@ -162,8 +162,6 @@ def test_corruptions_that_are_not_there(few_classes):
     layout = "the layout of corrupted images is corruption/severity/class/*. Name a domain that is there"
     with refused(f"ROOT does not hold frost/5; {layout}", ROOT=root):
         open_domain(root, "ImageNetC", ["frost/5"])
-    with refused("`columns` is for hf:NAME, not for ImageNetC; leave it out"):
-        open_domain(few_classes, "ImageNetC", ["fog/1"], columns=["label"])
 
 
 def test_corruptions_behind_links_that_lead_outside_the_root(few_classes, tmp_path):

@@ -57,7 +57,10 @@ def test_a_list_of_paths_and_names_is_one_line(place, capfd):
     (place / "list.txt").write_text("photos/deer/0.png,deer\n")
     status, output = shown(capfd, "evaluate", "list.txt", *MODEL)
     assert status == 2
-    assert "list.txt, line 1: 'deer' after the path is no number; write" in output.err
+    assert (
+        "list.txt, line 1: 'deer' after the path is no number; write the path alone, or after the comma the number"
+        in output.err
+    )
     (place / "list.txt").write_text("photos/deer/0.png,1\n")
     assert shown(capfd, "evaluate", "list.txt", *MODEL)[0] == 0
 

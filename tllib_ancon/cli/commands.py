@@ -106,7 +106,7 @@ def _settings_of_run(settings: Options) -> Options:
         raise BadSetting(
             f"{run} does not record where its images lie", f"give their folder and {named('checkpoint', run)}"
         )
-    images = {name: recorded.get(name) for name in ("root", "data", "target", "columns", "allow_outside_root")}
+    images = {name: recorded.get(name) for name in ("root", "data", "target", "allow_outside_root")}
     return {**settings, **{name: value for name, value in images.items() if value}, "checkpoint": run}
 
 
@@ -184,7 +184,7 @@ def _certify(config: CertifyConfig) -> None:
 
 
 OF_DATASETS = (
-    *("root", "data", "target", "allow_outside_root", "columns"),
+    *("root", "data", "target", "allow_outside_root"),
     *("allow_download", "loader", "workers", "no_decode", "json_file", "quiet"),
 )
 """Settings of ``check`` without a model."""

@@ -23,8 +23,6 @@ class DataConfig(Settings):
     """accept image lists that name files outside ROOT"""
     skip_corrupt: bool = False
     """Decode every image before training and leave out unreadable images."""
-    columns: Annotated[tuple[str, ...] | None, Flag(metavar="NAME")] = None
-    """Columns of hf:NAME that are read: the images, and the class labels if it has some. Default: the only ones."""
     allow_download: Annotated[bool, Flag(decides=False)] = False
     """download hf:NAME or open_clip:NAME from the hub if it is not in the cache"""
 
@@ -33,6 +31,5 @@ class DataConfig(Settings):
         """How images are opened: arguments of :func:`tllib_ancon.data.open.open_domain`."""
         return {
             "allow_outside": self.allow_outside_root,
-            "columns": self.columns,
             "allow_download": self.allow_download,
         }

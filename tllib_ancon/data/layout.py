@@ -27,8 +27,7 @@ class Opening:
         codes: names of the domains
         split: ``train`` or ``test`` if the dataset has two lists a domain
         classes: names of the classes in the order of the labels, other folders are an error; None: those of the dataset
-        columns, allow_download: settings of
-            :class:`~tllib_ancon.config.data.DataConfig`
+        allow_download: setting of :class:`~tllib_ancon.config.data.DataConfig`
         allow_outside: whether images may lie outside the root
         skip_corrupt: whether images that cannot be read are left out
     """
@@ -38,7 +37,6 @@ class Opening:
     codes: Sequence[str]
     split: str = "train"
     classes: Sequence[str] | None = None
-    columns: Sequence[str] | None = None
     allow_outside: bool = False
     allow_download: bool = False
     skip_corrupt: bool = False
@@ -74,8 +72,6 @@ class Layout(ABC):
     """Whether the name of a domain is needed."""
     default_codes: Sequence[str] = ()
     """The domains that are opened where none is named."""
-    has_columns: bool = False
-    """Whether its images and labels are columns of a table, which the setting ``columns`` names."""
     place: str = "{}"
     """Where a domain lies below the root."""
     classes: Sequence[str] = ()

@@ -122,7 +122,7 @@ def _require_path_alone(line: str, where: str, base: str) -> None:
     if comma and os.path.isfile(os.path.join(base, path.strip())) and not os.path.isfile(os.path.join(base, line)):
         raise BadImages(
             f"{where}: {text.strip()!r} after the path is no number",
-            "write `path`, or `path,label` with the number of the class, from 0",
+            "write the path alone, or after the comma the number of the class, from 0",
         )
 
 

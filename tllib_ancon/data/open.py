@@ -22,7 +22,7 @@ from tllib_ancon.data.layouts.folder import open_any
 from tllib_ancon.data.layouts.hugging_face import domain_of_dataset
 from tllib_ancon.data.layouts.image_folder import open_class_folders
 from tllib_ancon.data.lists import ListedImages, read_image_list
-from tllib_ancon.runtime.errors import BadImages, BadSetting, UserError, named
+from tllib_ancon.runtime.errors import BadImages, UserError, named
 
 LIST_SUFFIXES = (".txt", ".lst", ".list")
 TABLE_SUFFIXES = (".csv", ".tsv", ".xlsx", ".parquet", ".json", ".jsonl")
@@ -60,16 +60,8 @@ def open_domain(
         raise BadImages(
             f"no domain given for dataset {dataset}", f"name one as {named('target')}, or leave {named('data')} out"
         )
-    if not layout.has_columns:
-        refuse_columns(opening.columns, dataset)
     domain = layout.open(opening).read_by(loader)
     return _checked(domain, opening.skip_corrupt, workers)
-
-
-def refuse_columns(columns: Sequence[str] | None, images: str) -> None:
-    """Raise an error for columns of images, in words, that have none."""
-    if columns is not None:
-        raise BadSetting(f"{named('columns')} is for hf:NAME, not for {images}", "leave it out", setting="columns")
 
 
 def as_domain(

@@ -18,7 +18,7 @@ from tllib_ancon.data import cache
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import Loader
 from tllib_ancon.data.layouts import layout_of, missing_dataset
-from tllib_ancon.data.open import as_domain, open_domain, refuse_columns
+from tllib_ancon.data.open import as_domain, open_domain
 from tllib_ancon.data.transforms import ImageTransform, mirror
 from tllib_ancon.runtime.errors import BadSetting, named, unknown_name
 from tllib_ancon.runtime.importing import function_named
@@ -148,7 +148,6 @@ def open_images(
         split = "train" if isinstance(config, AdaptConfig) else "test"
         opened = open_by_settings(naming, config.target, split, classes, labels, loader)
     else:
-        refuse_columns(config.columns, "images in Python")
         opened = as_domain(images, labels=labels, classes=classes, loader=chosen_loader(config, loader))
     if opened.ignored:
         Progress(config.quiet).line(f"{len(opened):,} images; {opened.ignored}")
@@ -175,7 +174,6 @@ def open_by_settings(
         "loader": chosen_loader(config, loader),
     }
     if config.data is None:
-        refuse_columns(config.columns, f"images without {named('data')}")
         opened = as_domain(config.root, labels=labels, **how, allow_outside=config.allow_outside_root)
     else:
         opened = open_domain(config.root, config.data, codes, split, **how, **config.opening)

@@ -35,7 +35,6 @@ class _HuggingFace(Layout):
     """``hf:NAME`` on the hub or in the cache, or ``hf:PATH`` of a folder, from the root or the working directory."""
 
     name = HUGGING_FACE
-    has_columns = True
     placeholder = "NAME_OR_PATH"
     help = "a dataset of Hugging Face, on the hub or in a folder"
     resizing = KEEP_RATIO
@@ -46,7 +45,7 @@ class _HuggingFace(Layout):
             place = str(opening.root / place)
         splits = _open_splits(place, opening.codes, opening.allow_download)
         name = f"{self.name}{place} {'+'.join(opening.codes)}"
-        return domain_of_dataset(splits, name, opening.classes, opening.columns)
+        return domain_of_dataset(splits, name, opening.classes)
 
 
 class _Column(Encoded):
@@ -58,7 +57,7 @@ class _Column(Encoded):
         if not isinstance(dataset.features[column], ImageFeature):
             raise BadImages(
                 f"{name}: column {column!r} holds no images but {dataset.features[column]}",
-                f"name another in {named('columns')}",
+                "pass the column of images alone, by dataset.select_columns in Python",
             )
         self.dataset = dataset.select_columns([column]).cast_column(column, ImageFeature(decode=False))
         self.fingerprint = dataset._fingerprint
@@ -149,23 +148,16 @@ def _split_of(loaded: Any, split: str, name: str) -> Any:
     return loaded[split]
 
 
-def domain_of_dataset(
-    dataset: Any, name: str, classes: Sequence[str] | None, columns: Sequence[str] | None = None
-) -> Domain:
-    """The images and labels in the columns of a dataset, of these or of all."""
+def domain_of_dataset(dataset: Any, name: str, classes: Sequence[str] | None) -> Domain:
+    """The images and labels in the columns of a dataset."""
     _require_images(dataset, name)
-    if columns is not None:
-        dataset = _of_columns(dataset, columns, name)
     of_images = _find_column(dataset, "Image", IMAGE_NAMES, name)
     if of_images is None:
         raise BadImages(f"{name}: no column of images among {', '.join(dataset.features)}", "give a dataset with one")
     images: Images = _Column(dataset, of_images, name)
     if dataset.format["type"] == "custom":
         images = Items(_Transformed(dataset, of_images), name)
-    if columns is None:
-        of_labels = _find_column(dataset, "ClassLabel", LABEL_NAMES, name)
-    else:
-        of_labels = next((column for column in columns if column != of_images), None)
+    of_labels = _find_column(dataset, "ClassLabel", LABEL_NAMES, name)
     if of_labels is None:
         return Domain(name, images, list(classes or ()))
     label_names, labels = _labels(dataset, of_labels, classes, name)
@@ -182,14 +174,6 @@ def _require_images(dataset: Any, name: str) -> None:
         raise BadImages(f"{name}: the dataset is empty", "give one with images")
 
 
-def _of_columns(dataset: Any, columns: Sequence[str], name: str) -> Any:
-    """The dataset with these columns alone."""
-    for column in columns:
-        if column not in dataset.features:
-            raise unknown_name(f"column ({named('columns')}) of {name}:", column, dataset.features)
-    return dataset.select_columns(list(columns))
-
-
 def _find_column(dataset: Any, kind: str, usual_names: Sequence[str], name: str) -> str | None:
     """The column of this kind of feature: that with a usual name, or the only one."""
     of_kind = [candidate for candidate, feature in dataset.features.items() if type(feature).__name__ == kind]
@@ -199,7 +183,7 @@ def _find_column(dataset: Any, kind: str, usual_names: Sequence[str], name: str)
     if len(of_kind) > 1:
         raise BadImages(
             f"{name}: several columns could be meant, {', '.join(of_kind)}",
-            f"name those of the images and of the labels in {named('columns')}, in Python by dataset.select_columns",
+            "pass those of the images and of the labels alone, by dataset.select_columns in Python",
         )
     return of_kind[0] if of_kind else None
 
