@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.class_names import are_placeholders
-from tllib_ancon.models.preprocessing import preprocessing_of_processor
+from tllib_ancon.models.preprocessing import preprocessing_of, preprocessing_of_processor
 from tllib_ancon.runtime.errors import BadModel, BadSetting, UserError, named, one_line, unknown_name
 from tllib_ancon.runtime.extras import require
 
@@ -67,6 +68,8 @@ class CosineHead(nn.Module):
 class ZeroShotClassifier(nn.Sequential):
     """The image side of a model of open_clip and as its ``head`` the texts of the classes. ``options`` are those of
     open_clip's configuration and ``num_classes``; weights are random."""
+
+    preprocessing: Preprocessing | None = None  # of the image side
 
     def __init__(self, **options: Any):
         import open_clip
@@ -183,6 +186,7 @@ def _zero_shot(name: str, classes: Sequence[str]) -> nn.Module:
     options = {option: config[option] for option in ZERO_SHOT_OPTIONS}
     network = ZeroShotClassifier(**options, num_classes=len(classes))
     network.visual = model.visual
+    network.preprocessing = preprocessing_of(model.visual)
     network.head = CosineHead(embeddings.T.contiguous(), float(model.logit_scale.detach().exp()))
     return network.cpu()
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from tllib_ancon.data.transforms import IMAGENET_MEAN, IMAGENET_STD, KEEP_RATIO, Preprocessing, evaluation_transform
-from tllib_ancon.models.calling import evaluating, output_for, takes_pixel_values
+from tllib_ancon.models.calling import takes_pixel_values
 from tllib_ancon.runtime.errors import BadModel, UserError, named, one_line
 from tllib_ancon.runtime.types import Options
 
@@ -26,7 +26,7 @@ FOLDED = 16
 LEVELS = 1
 """Of 255, the mean over pixels: torchvision's resizing, which most processors use, rounds otherwise than Pillow's."""
 
-LIBRARIES = ("timm", "transformers", "open_clip")
+LIBRARIES = ("timm", "transformers", "open_clip", "peft")
 """Packages whose models have metadata about the images that they take."""
 
 OPEN_CLIP_RESIZINGS = {"shortest": KEEP_RATIO, "squash": "default"}
@@ -34,27 +34,17 @@ OPEN_CLIP_RESIZINGS = {"shortest": KEEP_RATIO, "squash": "default"}
 CHANGE = "`norm_mean` and `norm_std` change it"
 
 
-TOLERANCE = 1e-4
-
-
 def preprocessing_of(network: nn.Module) -> Preprocessing | None:
-    """Derive the preprocessing of a network; None if nothing declares it.
+    """The preprocessing that a network declares itself; None if it declares none, as a module around another.
 
-    Declared by: an attribute ``preprocessing`` of the network, metadata of timm, open_clip or transformers in it or in
-    a part of it, or torchvision's models. Where the declaration is of a part, a forward pass finds how the network
-    normalises images before they enter the part. Each call derives it again, for transformers from the processor's
-    file: callers keep the result.
+    Declared by its attribute ``preprocessing``, metadata of timm, open_clip or transformers, or torchvision's models.
+    Each call derives it again, for transformers from the processor's file: callers keep the result.
     """
     declared = getattr(network, "preprocessing", None)
     if isinstance(declared, Preprocessing):
         return declared
-    for part in network.modules():
-        of_part = _declared_by(part)
-        if of_part is None:
-            continue
-        if part is network and not network._forward_pre_hooks and _computes_as_its_library(network):
-            return of_part
-        return _before_the_network(of_part, network, part)
+    if _computes_as_its_library(network):
+        return _declared_by(network)
     if _is_of_torchvision(network):
         return Preprocessing(IMAGENET_MEAN, IMAGENET_STD, getattr(network, "image_size", USUAL_SIDE))
     return None
@@ -236,103 +226,3 @@ def _of_the_kind_of(model: Any) -> Preprocessing | None:
             )
             return replace(default, image_size=side, assumed=assumption)
     return None
-
-
-def _before_the_network(of_part: Preprocessing, network: nn.Module, part: nn.Module) -> Preprocessing | None:
-    """The preprocessing for a network that holds the part; None where the network changes images in a way that is no
-    normalisation."""
-    channels = channels_of(part) or len(of_part.mean)
-    normalisation = _normalisation_before(network, part, channels, of_part.image_size or USUAL_SIDE)
-    if normalisation is None:
-        return None
-    if normalisation.is_identity and part is network:
-        return of_part
-    if normalisation.is_identity:
-        unchanged = (
-            f"the preprocessing is that of {type(part).__name__} in the model, which images enter unchanged; {CHANGE}"
-        )
-        return replace(of_part, assumed=of_part.assumed or unchanged)
-    mean = tuple(round(value, 4) for value in normalisation.mean)
-    std = tuple(round(value, 4) for value in normalisation.std)
-    levels = normalisation.levels
-    normalised_inside = (
-        f"the model normalises images itself (mean {mean}, std {std}); they are not normalised before and reach it in "
-        f"[0, {levels:.0f}]; {CHANGE}"
-    )
-    return replace(of_part, mean=(0.0,) * channels, std=(1 / levels,) * channels, assumed=normalised_inside)
-
-
-class _Normalisation(NamedTuple):
-    """(images - mean) / std of each channel."""
-
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-    @property
-    def is_identity(self) -> bool:
-        without_shift = all(abs(mean) < TOLERANCE for mean in self.mean)
-        without_scale = all(abs(std - 1) < TOLERANCE for std in self.std)
-        return without_shift and without_scale
-
-    @property
-    def levels(self) -> float:
-        """The largest value of the images that it takes: 1 or 255."""
-        if max(*self.mean, *self.std) > 1 + TOLERANCE:
-            return 255.0
-        return 1.0
-
-
-def _normalisation_before(network: nn.Module, part: nn.Module, channels: int, side: int) -> _Normalisation | None:
-    """The normalisation that a network applies to images (B, C, H, W) before they enter a part of it; None if that is
-    no normalisation of each channel, or if the part is not called."""
-    noise = torch.rand(2, channels, side, side, generator=torch.Generator().manual_seed(0))
-    images = noise.to(next(network.parameters(), noise))
-    entered: list[Tensor] = []
-
-    def remember(module: nn.Module, inputs: tuple[Any, ...], named_inputs: dict[str, Any]) -> None:
-        tensors = [value for value in (*inputs, *named_inputs.values()) if isinstance(value, Tensor)]
-        if tensors and not entered:
-            entered.append(tensors[0].detach().clone())
-
-    with evaluating(network), ExitStack() as hooks, torch.no_grad():
-        for module in _entered_first(network, part):
-            hooks.enter_context(module.register_forward_pre_hook(remember, with_kwargs=True))
-        try:
-            output_for(network, images)
-        except Exception:  # of a user's own network; the pass over the images reports it
-            return None
-    if not entered or entered[0].shape != images.shape:
-        return None
-    return _fitted(images, entered[0])
-
-
-def _entered_first(network: nn.Module, part: nn.Module) -> list[nn.Module]:
-    """The modules of a part that images may enter first; not a network with a forward of its own, which changes them
-    after they entered."""
-    modules = [*part.modules()]
-    if part is network and not _computes_as_its_library(network):
-        return modules[1:]
-    return modules
-
-
-def _fitted(images: Tensor, entered: Tensor) -> _Normalisation | None:
-    """The normalisation of each channel that turns the images into what entered; None if none does."""
-    before = _values_by_channel(images)
-    after = _values_by_channel(entered)
-    mean_before = before.mean(1, keepdim=True)
-    mean_after = after.mean(1, keepdim=True)
-    centred = before - mean_before
-    scale = ((after - mean_after) * centred).sum(1, keepdim=True) / centred.square().sum(1, keepdim=True)
-    if not bool(scale.isfinite().all() and (scale > 0).all()):
-        return None
-    expected = scale * centred + mean_after
-    if not torch.allclose(expected, after, rtol=TOLERANCE, atol=TOLERANCE * float(scale.max())):
-        return None
-    mean = (mean_before - mean_after / scale).flatten()
-    std = (1 / scale).flatten()
-    return _Normalisation(tuple(mean.tolist()), tuple(std.tolist()))
-
-
-def _values_by_channel(images: Tensor) -> Tensor:
-    """(B, C, H, W) -> (C, B H W) in float64."""
-    return images.double().transpose(0, 1).flatten(1)

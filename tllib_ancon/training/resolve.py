@@ -286,8 +286,9 @@ def _require_consistent(config: StageConfig, settings: Options, facts: Facts) ->
     if _lacks_normalisation(settings, facts):
         raise UserError(
             "the preprocessing of this network is unknown",
-            f"pass {named('image_size')}, {named('norm_mean')} and {named('norm_std')} (0 and 1 for "
-            "a model that normalises images itself), or in Python evaluation_transform, to adapt also train_transform",
+            f"pass {named('image_size')}, {named('norm_mean')} and {named('norm_std')}, of a model that normalises "
+            f"images itself 0 and 1, or 0 and {1 / 255:.6f} if it takes values from 0 to 255; or in Python "
+            "evaluation_transform, to adapt also train_transform",
         )
     if isinstance(config, PredictConfig) and config.views == 2 and settings.get("no_hflip"):
         raise BadSetting(
