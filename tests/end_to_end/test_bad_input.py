@@ -1,4 +1,4 @@
-"""Bad images, models and outputs that a command meets are one line; bad words of a command are in ``tests/doors``."""
+"""Bad images, models and outputs that a command meets are one line; bad words are in `interfaces`."""
 
 import shutil
 from pathlib import Path

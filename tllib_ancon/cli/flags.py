@@ -119,11 +119,14 @@ class Flags:
 
 
 def _items(kinds: Sequence[Any]) -> tuple[Any, ...]:
-    """The types of the items of a tuple, if all other kinds are text, which one word is."""
-    tuples = [kind for kind in kinds if get_origin(kind) is tuple]
-    if len(tuples) != 1 or {*kinds} - {*tuples, str}:
+    """The types of the items of a tuple, if that is the only kind, or the other one is a text."""
+    tuples = [get_args(kind) for kind in kinds if get_origin(kind) is tuple]
+    if len(tuples) != 1:
         return ()
-    return get_args(tuples[0])
+    is_text = len(kinds) == 2 and str in kinds and tuples[0][0] is str
+    if len(kinds) == 1 or is_text:
+        return tuples[0]
+    return ()
 
 
 def help_text(name: str, setting: FieldInfo, defaults: Options, required: bool = False) -> str:

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from tests.domains_on_disk import small_arguments, write_domains
-from tests.doors import telling
+from tests.interfaces.doors import telling
 from tllib_ancon.cli.main import main
 
 FILES = Path(__file__).with_name("files")

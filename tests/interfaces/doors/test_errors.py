@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.doors.world import FILES, command
+from tests.interfaces.doors.world import FILES, command
 from tests.json_files import read_json
 
 REFUSED = read_json(FILES / "refused.json")

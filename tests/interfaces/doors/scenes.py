@@ -1,7 +1,7 @@
 """Scenes: what a person does, and what comes of it, line by line."""
 
-from tests.doors.telling import folder
-from tests.doors.world import FILES, command
+from tests.interfaces.doors.telling import folder
+from tests.interfaces.doors.world import FILES, command
 from tests.json_files import read_json
 
 SCENES = {}

@@ -1,4 +1,4 @@
-"""``python -m tests.doors.record [SCENE ...]``: write what the scenes tell now to ``recorded/``."""
+"""``python -m tests.interfaces.doors.record [SCENE ...]``: write what the scenes tell now to ``recorded/``."""
 
 import os
 import sys
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
-from tests.doors.commands import SCENES
-from tests.doors.world import World
+from tests.interfaces.doors.commands import SCENES
+from tests.interfaces.doors.world import World
 
 RECORDED = Path(__file__).with_name("recorded")
 

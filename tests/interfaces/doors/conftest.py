@@ -1,6 +1,6 @@
 import pytest
 
-from tests.doors.world import World
+from tests.interfaces.doors.world import World
 
 
 @pytest.fixture(scope="session")
