@@ -123,7 +123,8 @@ class ClassMap:
     def _aliases(self, label: int) -> list[str]:
         """Every name of a class; a name with commas lists several, as those of transformers for ImageNet."""
         names = [vocabulary[label] for vocabulary in (self.names, *self.vocabularies) if vocabulary]
-        return [*names, *(part.strip() for name in names if "," in name for part in name.split(","))]
+        parts = ",".join(name for name in names if "," in name).split(",")
+        return [*names, *(part.strip() for part in parts if part)]
 
     def label(self, images: Domain, recorded_folders: Options | None = None) -> LabelledImages:
         """The images with labels in the order of these classes.
@@ -148,8 +149,7 @@ class ClassMap:
             ordered = replace(ordered, classes=self.distinct_names)
         require_same_order(ordered.class_folders, recorded_folders or {}, ordered.name, "the run of the model")
         if ordered.labels is not None and not self.are_named:
-            note = note_on_first_label(ordered.labels, self.num_classes)
-            notes += [note] if note else []
+            notes += filter(None, [note_on_first_label(ordered.labels, self.num_classes)])
         return LabelledImages(replace(ordered, plain_folder=False), notes)
 
     def _label_by_folders(self, images: Domain) -> tuple[Domain, list[Note]]:
@@ -157,7 +157,7 @@ class ClassMap:
         names = sorted({*folders})
         if names in ([], [""]):
             return images, []
-        labels = None if "" in names else self.match(names)
+        labels = self.match(names)
         if labels is None:
             return images, [self._unlabelled_note(images, [name for name in names if name])]
         label_of = dict(zip(names, labels, strict=True))
@@ -218,8 +218,8 @@ def _same_name(name: str) -> str:
 
 def _labels_by_number(names: Iterable[str], num_classes: int) -> list[int | None]:
     """The number that each name is, from 0 to K - 1; None for any other name."""
-    numbers = [int(name) if name.isdecimal() else num_classes for name in names]
-    return [number if number < num_classes else None for number in numbers]
+    numbers = {str(label): label for label in range(num_classes)}
+    return [numbers.get(name.lstrip("0") or name[:1]) for name in names]
 
 
 def _subfolders(images: Domain) -> list[str]:
