@@ -133,7 +133,7 @@ def test_tensors_reach_the_model_as_they_are(channels, workers):
     images = torch.randn(5, channels, 6, 7)
     domain = as_domain(TensorDataset(images.double(), torch.arange(5)))
     assert domain.name == "TensorDataset"
-    assert domain.holds_tensors
+    assert domain.is_raw
     loader = ImageLoader(UnlabelledImages(domain, evaluation_transform(Preprocessing(image_size=224))), 2, workers)
     assert torch.equal(torch.cat([batch.cpu() for _, batch in loader]), images)
     halved = ImageLoader(UnlabelledImages(domain, lambda image: image / 2), 2, workers)

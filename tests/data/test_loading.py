@@ -10,7 +10,7 @@ from PIL import Image
 from tests.data.conftest import epoch_of, finished
 from tests.support.refusals import one_line
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.images import Images
+from tllib_ancon.data.images import ImageSource
 from tllib_ancon.data.loading import EpochSampler, ImageLoader, UnlabelledImages, _item_seed, _seeded, hold_out
 from tllib_ancon.data.transforms import Preprocessing, evaluation_transform, train_transform
 from tllib_ancon.runtime.errors import UserError
@@ -75,7 +75,7 @@ def test_hold_out_splits_without_overlap(num_samples, fraction, held):
     assert torch.equal(hold_out(num_samples, fraction, seed=0)[1], held_out)
 
 
-class Numbers(Images):
+class Numbers(ImageSource):
     """Image i has i everywhere; ``fail`` is what image 40 raises."""
 
     def __init__(self, fail=None):

@@ -159,7 +159,7 @@ class ModelPair:
     def predictor(self, which: str) -> Predictor:
         """The predictor of the model ``"start"`` or ``"adapted"``."""
         settings = self.settings.replace(checkpoint=self.checkpoints[which], model=self.config.model, class_names=None)
-        if self.images.holds_tensors or self.transform is not None:
+        if self.images.is_raw or self.transform is not None:
             fields = PredictConfig.model_fields  # a run records them even where they had no effect
             names = [name for name in PREPARING if name in fields]
             settings = settings.replace(**{name: fields[name].default for name in names})

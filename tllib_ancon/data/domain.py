@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from PIL import Image
 from torch import Tensor
 
-from tllib_ancon.data.images import Bytes, Files, Images, Loader, Positions
+from tllib_ancon.data.images import Bytes, Files, ImageSource, Loader, Positions
 from tllib_ancon.data.labels import Labels, checked_labels
 from tllib_ancon.runtime.errors import BadImages, UserError, named
 
@@ -42,7 +42,7 @@ class Domain:
     """
 
     name: str
-    images: Images
+    images: ImageSource
     classes: Sequence[str] = ()
     labels: Labels | None = None
     positions: Positions = None  # type: ignore[assignment]
@@ -81,20 +81,20 @@ class Domain:
         return files
 
     @property
-    def holds_tensors(self) -> bool:
+    def is_raw(self) -> bool:
         """Whether images are float tensors, which are neither resized nor normalised."""
         return self.images.is_raw
 
     def image(self, index: int, resizing: Hashable = None) -> Image.Image | Bytes | Tensor:
         """One image: a PIL image in RGB, the cached bytes (H, W, 3) of this resizing, or of a domain that
-        :attr:`holds_tensors` its tensor."""
+        :attr:`is_raw` its tensor."""
         position = int(self.positions[index])
         if resizing in self.images.cached:
             return self.images.cached[resizing](position)
         try:
             return self.images.image(position)
         except UserError as error:
-            if self.holds_tensors or error.setting == "loader":
+            if self.is_raw or error.setting == "loader":
                 raise
             actions = [error.action, f"pass {named('skip_corrupt', True)} to leave such images out"]
             raise BadImages(error.what, ", or ".join(filter(None, actions))) from error

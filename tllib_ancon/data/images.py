@@ -59,7 +59,7 @@ def open_file(path: str) -> Iterator[tuple[BinaryIO, str]]:
         yield file, name
 
 
-class Images(ABC):
+class ImageSource(ABC):
     """N images by their position.
 
     Attributes:
@@ -87,7 +87,11 @@ class Images(ABC):
         """The file of an image; None where it comes from none."""
         return None
 
-    def read_by(self, loader: Loader) -> Images:
+    def batch(self, positions: Positions) -> Tensor | None:
+        """The images at these positions as one batch, where they are rows of one array; else None."""
+        return None
+
+    def read_by(self, loader: Loader) -> ImageSource:
         """The same images, whose files this function reads."""
         raise BadSetting(f"{named('loader')} reads files, and these images are none", "leave it out", setting="loader")
 
@@ -114,7 +118,7 @@ class Images(ABC):
         yield from self.keys(positions)
 
 
-class Encoded(Images):
+class Encoded(ImageSource):
     """Images in files or in bytes, which :func:`~tllib_ancon.data.image_files.decoded` decodes."""
 
     @abstractmethod
@@ -143,7 +147,7 @@ class Files(Encoded):
     def opened(self, position: int) -> AbstractContextManager[tuple[BinaryIO, str]]:
         return open_file(self.path(position))
 
-    def read_by(self, loader: Loader) -> Images:
+    def read_by(self, loader: Loader) -> ImageSource:
         return _Loaded(self, loader)
 
     def identity(self) -> bytes:
@@ -206,7 +210,7 @@ class _Loaded(Files):
         yield from super().cache_keys(positions)
 
 
-class Items(Images):
+class Items(ImageSource):
     """Items of a map-style dataset: an image, or a tuple with one first. Float tensors stay unchanged."""
 
     is_in_memory = True
@@ -263,7 +267,7 @@ class Items(Images):
         return f"{self.name}, item {position}"
 
 
-class Rows(Images):
+class Rows(ImageSource):
     """The rows of an array or tensor (N, ...) of floats; those of a small one are checked at once."""
 
     is_raw = True
@@ -272,16 +276,15 @@ class Rows(Images):
         self.rows = rows
         self.name = name
         if rows.nbytes <= CHECKED:
-            self.at(np.arange(len(rows)))
+            self.batch(np.arange(len(rows)))
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def image(self, position: int) -> Tensor:
-        return self.at(np.array([position]))[0]
+        return self.batch(np.array([position]))[0]
 
-    def at(self, positions: Positions) -> Tensor:
-        """The images at these positions as one batch."""
+    def batch(self, positions: Positions) -> Tensor:
         if isinstance(self.rows, Tensor):
             chosen = self.rows[torch.from_numpy(positions)].float()
         else:
@@ -296,7 +299,7 @@ class Rows(Images):
         return chosen
 
 
-def images_in_memory(data: Any, name: str) -> Images:
+def images_in_memory(data: Any, name: str) -> ImageSource:
     """The images of an array, a tensor or a map-style dataset."""
     on_host = on_cpu(data)
     if not isinstance(on_host, np.ndarray | Tensor):

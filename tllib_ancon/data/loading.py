@@ -17,7 +17,6 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, default
 
 from tllib_ancon.data.batches import Batch, to_device
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.images import Rows
 from tllib_ancon.data.transforms import ImageTransform, Transform
 from tllib_ancon.runtime.errors import BadImages, UserError, named, one_line
 from tllib_ancon.runtime.processes import Shard
@@ -66,7 +65,7 @@ class _DomainImages(Dataset[Any]):
     A key is ``epoch * N + index``, as :class:`EpochSampler` gives them.
 
     The transform's random numbers come from (seed, key), so that an epoch has the same tensors for any number of
-    workers. A domain that :attr:`~tllib_ancon.data.domain.Domain.holds_tensors` skips an :class:`ImageTransform`.
+    workers. A domain that :attr:`~tllib_ancon.data.domain.Domain.is_raw` skips an :class:`ImageTransform`.
     """
 
     def __init__(self, domain: Domain, transform: Transform, seed: int = 0):
@@ -82,7 +81,7 @@ class _DomainImages(Dataset[Any]):
         if not isinstance(self.transform, ImageTransform):
             return self.transformed(self.domain.image(key % len(self)), key)
         image = self.domain.image(key % len(self), self.transform.resizing)
-        if self.domain.holds_tensors:
+        if self.domain.is_raw:
             return image
         return self.transformed(image, key)
 
@@ -126,9 +125,11 @@ class UnlabelledImages(_DomainImages):
 
     def batch(self, keys: Sequence[int]) -> list[Any]:
         """Rows of arrays that no transform changes are read at once."""
-        if isinstance(self.domain.images, Rows) and isinstance(self.transform, nn.Identity):
+        if isinstance(self.transform, nn.Identity):
             indices = torch.as_tensor(keys) % len(self)
-            return [indices, self.domain.images.at(self.domain.positions[indices.numpy()])]
+            rows = self.domain.images.batch(self.domain.positions[indices.numpy()])
+            if rows is not None:
+                return [indices, rows]
         collated: list[Any] = super().batch(keys)
         return collated
 

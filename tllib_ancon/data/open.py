@@ -1,7 +1,7 @@
 """Opening images as a domain: by the name of a dataset, or from Python objects."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -21,7 +21,7 @@ from tllib_ancon.data.layouts.arrays import open_arrays
 from tllib_ancon.data.layouts.folder import open_any
 from tllib_ancon.data.layouts.hugging_face import domain_of_dataset
 from tllib_ancon.data.layouts.image_folder import open_class_folders
-from tllib_ancon.data.lists import ListedImages, read_image_list
+from tllib_ancon.data.lists import read_image_list
 from tllib_ancon.runtime.errors import BadImages, UserError, named
 
 LIST_SUFFIXES = (".txt", ".lst", ".list")
@@ -30,7 +30,7 @@ ARCHIVE_SUFFIXES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar")
 ARRAY_SUFFIXES = (".npz", ".pt", ".pth", ".h5", ".hdf5", ".mat", ".pkl", ".pickle")
 """Files of arrays, beside ``.npy``."""
 
-PASS_THE_ARRAY = (
+PASS_ARRAYS = (
     "pass its array of images or its column of paths alone, such as table['path'], or torch.utils.data."
     "TensorDataset(images, labels)"
 )
@@ -64,6 +64,16 @@ def open_domain(
     return _checked(domain, opening.skip_corrupt, workers)
 
 
+@dataclass(frozen=True)
+class _Request:
+    """How images of a caller are opened; see :func:`as_domain`."""
+
+    classes: Sequence[str]
+    labels: Any = None
+    skip_corrupt: bool = False
+    allow_outside: bool = False
+
+
 def as_domain(
     images: Any,
     *,
@@ -76,111 +86,112 @@ def as_domain(
 ) -> Domain:
     """A domain of Python objects: a :class:`Domain`, or images as for :func:`tllib_ancon.adapt`.
 
-    The names of ``classes`` are in the order of the labels and of the model's outputs. Hugging Face datasets bring
-    names and labels. Otherwise there are none by default; given labels are named by numbers. A folder holds images
-    without labels, at any depth, until a model is known whose classes have the names of its subfolders. ``labels`` True
-    takes each subfolder as a class, False none.
+    The first of :data:`RECOGNISERS` that knows them opens them. The names of ``classes`` are in the order of the labels
+    and of the model's outputs. Hugging Face datasets bring names and labels. Otherwise there are none by default; given
+    labels are named by numbers. A folder holds images without labels, at any depth, until a model is known whose
+    classes have the names of its subfolders. ``labels`` True takes each subfolder as a class, False none.
     """
-    listed = _listed(images, allow_outside)
-    source = images if listed is None else listed.paths
-    if isinstance(source, str | os.PathLike) and not os.path.isfile(source):
-        tree = Tree(source, allow_outside, skip_corrupt)
-        opener = open_class_folders if labels is True else open_any
-        whole = opener(tree, [ROOT], classes).read_by(loader)
-        domain = replace(_checked(whole, skip_corrupt, workers), plain_folder=labels is None)
-    elif isinstance(source, str | os.PathLike):
-        domain = _domain_of_file(os.fspath(source), classes).read_by(loader)
+    if isinstance(images, Domain):
+        domain = images.read_by(loader)
     else:
-        domain = _domain_of_object(source, classes).read_by(loader)
+        request = _Request(list(classes or ()), labels, skip_corrupt, allow_outside)
+        domain = _checked(_recognised(images, request).read_by(loader), skip_corrupt, workers)
     if labels is False:
         return domain.without_labels()
     if labels is not None and labels is not True:
         return with_labels(domain, labels)
-    if listed is not None and listed.labels is not None:
-        return with_labels(domain, listed.labels)
     return domain
 
 
-def _paths_in(images: Any) -> list[str] | None:
-    """The paths in a sequence, an array or a column of paths, or in pairs (path, class); None for all else."""
+def _recognised(images: Any, request: _Request) -> Domain:
+    for recognise in RECOGNISERS:
+        domain = recognise(images, request)
+        if domain is not None:
+            return domain
+    raise BadImages(
+        f"images are a {type(images).__name__}, and which part of it are the images is not known", PASS_ARRAYS
+    )
+
+
+def _paths(images: Any, request: _Request) -> Domain | None:
+    """Paths in a sequence, an array or a column of paths, or in pairs (path, class), as torchvision's ``samples``."""
     entries = images
-    if _is_text_of_numpy(images) or _is_column_of_pandas(images):
+    if _is_column(images):
         entries = images.tolist()
     if not isinstance(entries, list | tuple) or not entries:
         return None
     paths = [entry[0] if _is_path_and_class(entry) else entry for entry in entries]
-    if all(isinstance(path, str | os.PathLike) for path in paths):
-        return [os.fspath(path) for path in paths]
-    return None
+    if not all(isinstance(path, str | os.PathLike) for path in paths):
+        return None
+    return Domain.of_files("given", list(map(os.fspath, paths)), request.classes)
 
 
 def _is_path_and_class(entry: Any) -> bool:
-    """Whether it is one of the pairs that torchvision's ``ImageFolder`` stores as ``samples``."""
     return isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[1], int | str | np.integer)
 
 
-def _is_text_of_numpy(images: Any) -> bool:
-    return isinstance(images, np.ndarray) and images.ndim == 1 and images.dtype.kind in "OU"
-
-
-def _is_column_of_pandas(images: Any) -> bool:
-    """Whether it is a column of a table, or the values of one."""
+def _is_column(images: Any) -> bool:
+    """Whether it is an array of text, or a column of a table of pandas."""
+    if isinstance(images, np.ndarray):
+        return images.ndim == 1 and images.dtype.kind in "OU"
     return type(images).__module__.partition(".")[0] == "pandas" and getattr(images, "ndim", 0) == 1
 
 
-def _listed(images: Any, allow_outside: bool) -> ListedImages | None:
-    """Paths in a Python object; paths and labels of an image list, relative to its folder or to the dataset that it
-    lies in. None for all else."""
-    paths = _paths_in(images)
-    if paths is not None:
-        return ListedImages(paths, None)
-    is_file = isinstance(images, str | os.PathLike) and os.path.isfile(images)
-    if not is_file or not os.fspath(images).lower().endswith(LIST_SUFFIXES):
+def _folder(images: Any, request: _Request) -> Domain | None:
+    if not isinstance(images, str | os.PathLike) or os.path.isfile(images):
         return None
-    list_file = Path(images)
-    folder = list_file.parent
-    root = folder.parent if folder.name == "image_list" else folder
-    return read_image_list(list_file, root, allow_outside=allow_outside)
+    tree = Tree(images, request.allow_outside, request.skip_corrupt)
+    opener = open_class_folders if request.labels is True else open_any
+    return replace(opener(tree, [ROOT], request.classes or None), plain_folder=request.labels is None)
 
 
-def _domain_of_file(path: str, classes: Sequence[str] | None) -> Domain:
-    """The domain of one image, or of an array."""
-    suffix = os.path.splitext(path)[1].lower()
+def _file(images: Any, request: _Request) -> Domain | None:
+    """An image list, whose paths begin at its folder or at the dataset that it lies in; an array; one image."""
+    if not isinstance(images, str | os.PathLike):
+        return None
+    file = Path(images)
+    suffix = file.suffix.lower()
+    if suffix in LIST_SUFFIXES:
+        root = file.parent.parent if file.parent.name == "image_list" else file.parent
+        paths, labels = read_image_list(file, root, allow_outside=request.allow_outside)
+        listed = Domain.of_files("given", paths, request.classes)
+        return listed if labels is None else with_labels(listed, labels)
     if suffix == ".npy":
-        return open_arrays(path)
+        return open_arrays(file)
     if suffix in TABLE_SUFFIXES:
         raise BadImages(
-            f"{path} is a table, and which column has paths is not known",
+            f"{file} is a table, and which column has paths is not known",
             "give a text file with a path on each line "
             "(.txt), or in Python the list of paths, such as pandas.read_csv(FILE).path.tolist()",
         )
     if suffix in ARRAY_SUFFIXES:
         raise BadImages(
-            f"{path}: files {suffix} are not read here",
-            f"open it in Python and {PASS_THE_ARRAY}, or save the array as .npy and the labels as y.npy beside it",
+            f"{file}: files {suffix} are not read here",
+            f"open it in Python and {PASS_ARRAYS}, or save the array as .npy and the labels as y.npy beside it",
         )
     if suffix in ARCHIVE_SUFFIXES:
-        raise BadImages(f"{path} is an archive", "give the folder that you unpack it to")
-    return _domain_of_paths([path], classes)
+        raise BadImages(f"{file} is an archive", "give the folder that you unpack it to")
+    return Domain.of_files("given", [str(file)], request.classes)
 
 
-def _domain_of_object(images: Any, classes: Sequence[str] | None) -> Domain:
-    """The domain of a list of files, or of another Python object."""
-    if isinstance(images, Domain):
-        return images
-    paths = _paths_in(images)
-    if paths is not None:
-        return _domain_of_paths(paths, classes)
-    if type(images).__module__.partition(".")[0] == "datasets":
-        return domain_of_dataset(images, "the dataset", classes)
-    name = type(images).__name__
+def _hugging_face(images: Any, request: _Request) -> Domain | None:
+    if type(images).__module__.partition(".")[0] != "datasets":
+        return None
+    return domain_of_dataset(images, "the dataset", request.classes or None)
+
+
+def _in_memory(images: Any, request: _Request) -> Domain | None:
+    """An array, a tensor or a map-style dataset; no pair and no mapping of arrays."""
     if hasattr(images, "keys") or isinstance(images, tuple):
-        raise BadImages(f"images are a {name}, and which part of it are the images is not known", PASS_THE_ARRAY)
-    return Domain(name, images_in_memory(images, name), list(classes or ()))
+        return None
+    name = type(images).__name__
+    return Domain(name, images_in_memory(images, name), request.classes)
 
 
-def _domain_of_paths(paths: Sequence[str], classes: Sequence[str] | None) -> Domain:
-    return _require_files(Domain.of_files("given", paths, list(classes or ())))
+Recogniser = Callable[[Any, _Request], Domain | None]
+"""Opens images of one kind; None of every other kind."""
+
+RECOGNISERS: tuple[Recogniser, ...] = (_paths, _folder, _file, _hugging_face, _in_memory)
 
 
 def _checked(domain: Domain, skip_corrupt: bool, workers: int) -> Domain:

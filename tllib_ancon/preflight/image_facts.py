@@ -81,7 +81,7 @@ def _names_of_labels(case: Case) -> list[str]:
 
 def pixels(case: Case) -> Fact:
     """Size and range of decoded images."""
-    if case.target.holds_tensors:
+    if case.target.is_raw:
         return _tensors(case)
     arrays = [np.asarray(image) for image in case.decoded]
     least = min(int(array.min()) for array in arrays)
@@ -121,7 +121,7 @@ def channels(case: Case) -> Fact:
     inputs: Any = case.probe
     shape = tuple(inputs.shape[1:])
     num_channels = shape[0]
-    if case.target.holds_tensors:
+    if case.target.is_raw:
         return Fact(f"the network gets tensors of shape {shape}", {"network": num_channels})
     text = f"the network gets {num_channels}{COLOURS.get(num_channels, '')}"
     return Fact(text, {"network": num_channels}, ("norm_mean", "norm_std"))
@@ -159,7 +159,7 @@ def _source_of_preprocessing(case: Case) -> tuple[str, str]:
     """Where the preprocessing comes from, and a mark."""
     if case.user_transforms.transforms is not None:
         return "your transforms", FINE
-    if case.target.holds_tensors:
+    if case.target.is_raw:
         return "none: the model gets the tensors unchanged", FINE
     if case.assumed_normalisation:
         return _undefined(case.assumed_normalisation), WRONG

@@ -142,7 +142,7 @@ def _normalises_by_layer_alone(model: nn.Module) -> bool:
 
 def _range_of_tensors(images: Domain) -> tuple[float, float] | None:
     """The least and largest value in a sample of tensors that are images (1 or 3, H, W); None for all else."""
-    if not images.holds_tensors:
+    if not images.is_raw:
         return None
     sample: list[Any] = [images.image(index) for index in range(min(len(images), SAMPLED))]
     for row in sample:

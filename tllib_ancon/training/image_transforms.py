@@ -142,7 +142,7 @@ class TransformRule:
     def are_fixed_for(self, images: Domain) -> bool:
         """Whether no setting changes how these images become tensors: the caller's transforms do it, or they are
         tensors."""
-        return self.transforms is not None or images.holds_tensors
+        return self.transforms is not None or images.is_raw
 
     def refuse_unread_settings(self, config: StageConfig, images: Domain) -> None:
         """Raise an error for settings of preprocessing that change nothing: of tensors, or beside the caller's own
@@ -157,7 +157,7 @@ class TransformRule:
         for name in PREPARING:
             if name not in fields or getattr(config, name) in (None, fields[name].default):
                 continue
-            if images.holds_tensors:
+            if images.is_raw:
                 reason = "on tensors of floats, which the model gets unchanged; leave it out, or pass images as bytes"
             else:
                 reason = f"beside {named('evaluation_transform')}, which does all preprocessing; leave one of them out"
@@ -168,7 +168,7 @@ class TransformRule:
         preprocessing = preprocessing_by(dict(config), self.preprocessing)
         if self.transforms is not None:
             return replace(self.transforms, preprocessing=preprocessing, augment=self.augment)
-        if images.holds_tensors or preprocessing is None:
+        if images.is_raw or preprocessing is None:
             return Transforms(nn.Identity(), nn.Identity(), preprocessing, augment=self.augment)
         _require_channels(network, len(preprocessing.mean))
         evaluation = evaluation_transform(preprocessing)

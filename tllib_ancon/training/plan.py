@@ -128,7 +128,7 @@ def _probe(source: Source, network: nn.Module, prepared: PreparedImages[AdaptCon
 def _warn_about(target: Domain, config: AdaptConfig, transforms: Transforms, progress: Progress) -> None:
     """Print a line where a target is hard to adapt to: without augmentation, or with few images."""
     is_augmented = transforms.augment is not None or not isinstance(transforms.train, nn.Identity)
-    if methods.method_class(config.method).makes_labels and target.holds_tensors and not is_augmented:
+    if methods.method_class(config.method).makes_labels and target.is_raw and not is_augmented:
         progress.line(
             f"no augmentation is used, and pseudo-labels need one; pass {named('augment')}, a function of a batch"
         )

@@ -143,8 +143,8 @@ class _TolerantImages(UnlabelledImages):
     def __getitem__(self, key: int) -> tuple[int, Any]:
         try:
             return super().__getitem__(key)
-        except UserError:
-            if self.domain.holds_tensors:
+        except UserError as error:
+            if self.domain.is_raw or error.setting == "loader":
                 raise
             return -1 - key, self.transformed(Image.new("RGB", (64, 64)), key)
 

@@ -147,7 +147,7 @@ def _prepared(plan: Plan, source: Source, network: nn.Module) -> PreparedImages[
     resolved, _ = resolve(settings, facts_of(settings, source))
     transform_rule = UNDECIDED.completed_by(network)
     is_known = preprocessing_by(dict(resolved), transform_rule.preprocessing) is not None
-    if not is_known and not plan.target.holds_tensors:
+    if not is_known and not plan.target.is_raw:
         transform = plan.transforms.evaluation
         transform_rule = TransformRule(transforms=Transforms(transform, transform))
         plan.progress.line("the preprocessing of the teacher is unknown: images are prepared as for the model")

@@ -13,7 +13,7 @@ import numpy as np
 
 from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.folders import ROOT
-from tllib_ancon.data.images import Encoded, Images, Items, open_file
+from tllib_ancon.data.images import Encoded, ImageSource, Items, open_file
 from tllib_ancon.data.labels import Labels
 from tllib_ancon.data.layout import Layout, Opening, layout
 from tllib_ancon.data.transforms import KEEP_RATIO
@@ -154,7 +154,7 @@ def domain_of_dataset(dataset: Any, name: str, classes: Sequence[str] | None) ->
     of_images = _find_column(dataset, "Image", IMAGE_NAMES, name)
     if of_images is None:
         raise BadImages(f"{name}: no column of images among {', '.join(dataset.features)}", "give a dataset with one")
-    images: Images = _Column(dataset, of_images, name)
+    images: ImageSource = _Column(dataset, of_images, name)
     if dataset.format["type"] == "custom":
         images = Items(_Transformed(dataset, of_images), name)
     of_labels = _find_column(dataset, "ClassLabel", LABEL_NAMES, name)
