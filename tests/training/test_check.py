@@ -251,19 +251,6 @@ def test_tensors_of_any_shape_are_described(tmp_path):
     assert not (tmp_path / "look").exists()
 
 
-def test_arrays_by_name():
-    weights = np.ones((20, 5, 1), np.float32)
-    arrays = {"input": np.zeros((20, 5, 4), np.float32), "weight": weights}
-
-    class Weighted(nn.Linear):
-        def forward(self, input, weight):
-            return super().forward((input * weight).mean(1))
-
-    result = check(Weighted(4, 3), arrays)
-    assert result.pixels.text == "arrays by name: input (5, 4), weight (5, 1)"
-    assert not result.is_wrong
-
-
 @pytest.mark.parametrize("count", [24, 3])
 def test_the_picture_shows_the_images_as_the_network_gets_them(count, tmp_path):
     """Tiles lie where they should, in the colours of the decoded images."""
