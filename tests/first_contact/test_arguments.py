@@ -1,8 +1,6 @@
 """What a hurried person passes to a function gets one line that leads on."""
 
 import copy
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
@@ -92,18 +90,6 @@ def test_an_augmentation_that_fails_is_one_line(augment, line):
         adapt(Net(), PIXELS, augment=augment, **QUICK, **PREPROCESSING)
 
 
-class WithMetadata(Net):
-    def forward(self, images, metadata):
-        return self.head(self.body(images) + metadata.mean(1, keepdim=True))
-
-
-def test_a_model_of_several_inputs_gets_them_by_name():
-    with one_line("pass a dict of arrays, by the names of the forward's arguments"):
-        predict(WithMetadata(), PIXELS, **PREPROCESSING)
-    levels = torch.rand(20, 3, 32, 32)
-    assert len(predict(WithMetadata(), {"images": levels, "metadata": torch.rand(20, 5)}, workers=0).labels) == 20
-
-
 def test_bytes_in_a_stream_name_what_to_convert():
     stream = online(Net().eval())
     with one_line("convert them to floats, as for the model's training"):
@@ -135,28 +121,6 @@ def test_sparse_tensors_are_read():
     assert np.array_equal(predict(copy.deepcopy(model), dense.to_sparse(), workers=0).probabilities, expected)
 
 
-SCRIPT = """
-import multiprocessing
-import torch
-from torchvision.datasets import FakeData
-from torchvision.transforms import ToTensor
-from torchvision.transforms import ToTensor
-import tllib_ancon
-
-multiprocessing.set_start_method("spawn")
-images = FakeData(20, (3, 8, 8), 3, ToTensor())
-network = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(3, 3))
-print(tllib_ancon.predict(network, images))
-"""
-
-
-def test_a_script_without_a_main_guard_is_told_of_it(tmp_path):
-    """As on macOS and on Windows, where processes start anew and import the script."""
-    (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
-    run = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True, check=False)
-    assert "in a script, call it under if __name__ == '__main__', or pass `workers=0`" in run.stderr.splitlines()[-1]
-
-
 def test_evaluate_says_that_labels_in_items_are_not_read(capfd):
     images = FakeData(20, (3, 32, 32), CLASSES)
     assert "accuracy" not in evaluate(Net(), images, **PREPROCESSING, workers=0).scores
@@ -173,20 +137,6 @@ def test_settings_may_be_arrays(form):
     names = form(["a", "b", "c", "d"]) if form is not torch.tensor else ["a", "b", "c", "d"]
     shown = predict(Net(), PIXELS, **settings, class_names=names, workers=0).probabilities
     assert np.array_equal(shown, expected)
-
-
-class TakesKeywords(Net):
-    def forward(self, *, image):
-        return super().forward(image)
-
-
-def test_a_model_that_is_called_by_name_or_not_at_all():
-    levels = torch.rand(20, 3, 32, 32)
-    with one_line("pass a dict of arrays, by the names of the forward's arguments"):
-        predict(TakesKeywords(), levels)
-    assert len(predict(TakesKeywords(), {"image": levels}, workers=0).labels) == 20
-    with one_line("pass the module in it that has a forward function"):
-        predict(nn.ModuleDict({"model": Net()}), levels)
 
 
 @pytest.mark.parametrize("content", ["version https://git-lfs.github.com/spec/v1", "<html>Not found</html>", ""])
