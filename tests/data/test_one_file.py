@@ -127,7 +127,7 @@ def test_a_network_of_one_channel_follows_the_advice():
     pooled = nn.AdaptiveAvgPool2d(1), nn.Flatten()
     network_of_one_channel = nn.Sequential(nn.Conv2d(1, 4, 3), *pooled, nn.Linear(4, 2))
     for function in (tllib_ancon.adapt, tllib_ancon.predict):
-        with one_line("pass images of one channel, with one number in each of `norm_mean`"):
+        with one_line("expected input.* to have 1 channels, but got 3 channels"):
             function(network_of_one_channel, pixels, **PREPROCESSING)
     one_channel = {**PREPROCESSING, "norm_mean": (0,), "norm_std": (1,)}
     assert len(tllib_ancon.predict(network_of_one_channel, pixels, **one_channel).labels) == 4
