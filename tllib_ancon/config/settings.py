@@ -173,7 +173,7 @@ def settings_of_call(owner: type[SettingsType], config: SettingsType | None, set
         )
     if settings:
         raise BadSetting(
-            f"give {named('config')} or single settings, not both", f"got `{next(iter(settings))}` besides"
+            f"give {named('config')} or single settings, not both", f"leave out {named(next(iter(settings)))}"
         )
     return config
 

@@ -19,7 +19,7 @@ from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.text import counted
 
 Statistics = Literal["target", "source", "mixed"] | float
-ONE_VALUE = "batch-norm needs the statistics of more than one image; pass more images, and a `batch_size` of 2 or more"
+ONE_VALUE = "batch-norm needs the statistics of more than one image"
 HALF = 0.5
 EVEN = 0.08
 """Total variation between predicted class frequencies and equal ones, up to which classes count as balanced in a sample
@@ -236,7 +236,7 @@ class _LayerEstimate:
             return
         count, mean, squared_deviations = reduce(_merged, processes.gather(self.moments[None]))
         if bool((count == 1).all()):
-            raise UserError(ONE_VALUE)
+            raise UserError(ONE_VALUE, f"pass more images, and a {named('batch_size')} of 2 or more")
         variance = squared_deviations / (count - 1)
         self._set_statistics(mean, variance)
         if self.source_weight == 0:
@@ -302,4 +302,4 @@ def _layers_with_statistics(model: nn.Module) -> list[BATCH_NORMS]:
 def require_batch_statistics(model: nn.Module, batch_size: int) -> None:
     """Raise an error for a step of one image: batch-norm of vectors cannot estimate statistics from it."""
     if batch_size == 1 and any(isinstance(module, nn.BatchNorm1d) for module in model.modules()):
-        raise UserError(ONE_VALUE)
+        raise UserError(ONE_VALUE, f"pass more images, and a {named('batch_size')} of 2 or more")

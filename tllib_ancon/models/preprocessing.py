@@ -31,7 +31,9 @@ LIBRARIES = ("timm", "transformers", "open_clip", "peft")
 
 OPEN_CLIP_RESIZINGS = {"shortest": KEEP_RATIO, "squash": "default"}
 
-CHANGE = "`norm_mean` and `norm_std` change it"
+
+def _change() -> str:
+    return f"{named('norm_mean')} and {named('norm_std')} change it"
 
 
 def preprocessing_of(network: nn.Module) -> Preprocessing | None:
@@ -162,7 +164,7 @@ def _of_timm(network: nn.Module, metadata: Options) -> Preprocessing:
     grey_std = sum(std) / len(std)
     assumption = (
         f"the network takes one channel; assumed: mean {grey_mean:.3f}, std {grey_std:.3f}, the average over RGB; "
-        f"{CHANGE}"
+        f"{_change()}"
     )
     return replace(preprocessing, mean=(grey_mean,), std=(grey_std,), assumed=assumption)
 

@@ -307,7 +307,7 @@ def _require_consistent(config: StageConfig, settings: Options, facts: Facts) ->
     if step_change is not None and settings["optimizer"] != "sgd":
         raise BadSetting(
             f"{named('step_change', step_change)} fits the learning rate of SGD, and "
-            f"`optimizer={settings['optimizer']}` trains here",
+            f"{named('optimizer', settings['optimizer'])} trains here",
             f"pass {named('optimizer', 'sgd')}, or leave {named('step_change')} out",
             setting="step_change",
         )

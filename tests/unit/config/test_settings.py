@@ -124,5 +124,5 @@ def test_what_is_refused(owner, settings, message):
 )
 def test_settings_at_once_and_one_by_one_are_one_line(function, owner):
     """Single settings beside ``config`` would have no effect."""
-    with one_line(re.escape("give `config` or single settings, not both; got `quiet` besides")):
+    with one_line(re.escape("give `config` or single settings, not both; leave out `quiet`")):
         function(config=owner(), quiet=True)
