@@ -10,8 +10,8 @@ import torch
 from PIL import EpsImagePlugin, Image
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from tests.data.conftest import touch
 from tests.support.refusals import one_line, refused
+from tests.unit.data.conftest import touch
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.image_files import jpeg
 from tllib_ancon.data.images import load_image

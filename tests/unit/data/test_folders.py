@@ -6,9 +6,9 @@ from timm.data.imagenet_info import ImageNetInfo
 from torchvision.datasets import ImageFolder
 
 from tests.conftest import REFUSED
-from tests.data.conftest import touch
 from tests.layouts import write_classes
 from tests.support.refusals import refused
+from tests.unit.data.conftest import touch
 from tllib_ancon.data.open import as_domain, open_domain
 
 pytestmark = pytest.mark.posix

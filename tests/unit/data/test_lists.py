@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import REFUSED, SHARED
-from tests.data.conftest import touch
 from tests.support.refusals import one_line, refused
+from tests.unit.data.conftest import touch
 from tllib_ancon.data.domain import Domain, class_folders
 from tllib_ancon.data.layouts import default_resizing, missing_dataset
 from tllib_ancon.data.layouts.tllib import TABLES

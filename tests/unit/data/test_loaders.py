@@ -7,8 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.data.conftest import epoch_of, finished
 from tests.support.refusals import one_line
+from tests.unit.data.conftest import epoch_of, finished
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import ImageSource
 from tllib_ancon.data.loading import EpochSampler, ImageLoader, UnlabelledImages, _item_seed, _seeded, hold_out

@@ -12,8 +12,8 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.data.conftest import epoch_of
 from tests.support.refusals import one_line
+from tests.unit.data.conftest import epoch_of
 from tllib_ancon.data.cache import cached, cached_in_memory
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import load_image
