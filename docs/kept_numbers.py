@@ -315,9 +315,7 @@ def of_cells(part: str, *variants: str) -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "cost": cost.table,
-    "cost_check": cost.table_of_check,
     "cost_ablation": cost.table_of_the_ablation,
-    "cost_estimates": cost.estimates,
     "demo": lambda: of_seeds("usual"),
     "demo_full_rate": lambda: of_seeds("full"),
     "left_out": lambda: table.markdown_of(runs("left_out")),

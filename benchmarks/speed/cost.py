@@ -1,8 +1,8 @@
 """Time and memory of an adaptation by network and number of images.
 
-    python -m benchmarks.speed.cost FILE.csv [--only NETWORK ...] [--check]
+    python -m benchmarks.speed.cost FILE.csv [--only NETWORK ...]
 
-Each case runs in a process of its own, on one thread: ``check``, ``adapt`` with its defaults for one epoch, and
+Each case runs in a process of its own, on one thread: ``adapt`` with its defaults for one epoch, and
 ``predict``. The weights and the images are random. Times are processor times, which other programs lengthen little.
 """
 
@@ -13,7 +13,6 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -26,15 +25,13 @@ from benchmarks import parser, run
 from benchmarks.cifar10_c.networks import SHOWN, ResNet
 from benchmarks.speed.images import draw_images
 from benchmarks.tables import by_columns
-from tllib_ancon import adapt, check, predict
-from tllib_ancon.preflight import rehearsal
+from tllib_ancon import adapt, predict
 from tllib_ancon.training.callbacks.scores import Scores
-from tllib_ancon.training.callbacks.statistics import STATISTICS_SAMPLE, RenewedStatistics
+from tllib_ancon.training.callbacks.statistics import RenewedStatistics
 from tllib_ancon.training.target_loaders import SAMPLE
 from tllib_ancon.training.trainer import Trainer
 
 RUNS = Path(__file__).resolve().parent / "cost.csv"
-CHECKED = Path(__file__).resolve().parent / "cost_check.csv"
 ABLATION = Path(__file__).resolve().parents[1] / "ablation" / "runs.csv"
 FAMILIES = {
     "demo": ("`small_cnn`, 28 pixels", 6),
@@ -45,7 +42,6 @@ FAMILIES = {
 SETTINGS: dict[str, Any] = {"batch_size": 64, "threads": 1, "workers": 0, "quiet": True}
 """The default batch, on one thread. Workers would load images in other processes, whose time does not count here."""
 SHOWN_IMAGES = pd.DataFrame({"shown": [500, 2000]})
-CHECKED_IMAGES = 32
 EPOCHS = 30
 """Default number of epochs."""
 
@@ -96,7 +92,6 @@ def measure(network, count):
     """Seconds and gigabytes of one case; call it in a process of its own, whose peak memory is read."""
     stopwatch = Stopwatch()
     with drawn(network, count) as (model, images, settings):
-        estimate = estimated_epoch(model, images, settings)
         started = time.perf_counter()
         with ExitStack() as patches:
             patches.enter_context(stopwatch.of(Trainer, "_train_epoch"))
@@ -119,24 +114,6 @@ def measure(network, count):
         "predict_s": seconds["predict"],
         "wall_of_adapt_s": wall,
         "memory_gb": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e9,
-        "check_epoch_s": estimate["seconds"],
-        "check_gb": estimate["bytes"] / 1e9,
-    }
-
-
-def estimate(network):
-    """What ``check`` estimates from two training steps: processor time for an image, and memory."""
-    with drawn(network, CHECKED_IMAGES) as case:
-        values = estimated_epoch(*case)
-    step = values["step_seconds"] + values["load_seconds"]
-    prediction = (values["seconds"] - values["steps"] * step) / values["predicted_images"]
-    return {
-        "network": network.name,
-        "pixels": network.pixels,
-        "training_ms": 1000 * step / values["batch_size"],
-        "prediction_ms": 1000 * prediction,
-        "samples": values["predicted_images"] // CHECKED_IMAGES,
-        "memory_gb": values["bytes"] / 1e9,
     }
 
 
@@ -152,13 +129,6 @@ def drawn(network, count):
     with tempfile.TemporaryDirectory() as folder:
         draw_images(Path(folder), count)
         yield timm.create_model(network.timm), Path(folder), SETTINGS
-
-
-def estimated_epoch(model, images, settings):
-    """The estimate of ``check``, in processor time."""
-    clock = SimpleNamespace(perf_counter=time.process_time)
-    with mock.patch.object(rehearsal, "time", clock):
-        return check(model, images, no_hflip=False, **settings).cost.values
 
 
 def measured(networks):
@@ -193,21 +163,6 @@ def table():
     return by_columns({**costs, "`predict`, s": (prediction, ",.1f"), "memory, GB": (cases.memory_gb, ".1f")})
 
 
-def table_of_check():
-    """The estimates of ``check``, for other numbers of images.
-
-    An epoch predicts a sample of them, and a second one for batch-norm statistics if the network has any.
-    """
-    cases = pd.read_csv(CHECKED).merge(SHOWN_IMAGES, how="cross")
-    batch_size = SETTINGS["batch_size"]
-    trained = cases.shown // batch_size * batch_size
-    predicted = sampled(cases.shown) + (cases.samples - 1) * cases.shown.clip(upper=STATISTICS_SAMPLE)
-    epoch = (trained * cases.training_ms + predicted * cases.prediction_ms) / 1000
-    prediction = cases.shown * cases.prediction_ms / 1000
-    costs = costs_of(cases, epoch, 0)
-    return by_columns({**costs, "`predict`, s": (prediction, ",.0f"), "a step, GB": (cases.memory_gb, ".1f")})
-
-
 def costs_of(cases, epoch, start):
     """The first columns of both tables, of the seconds of an epoch and those before the first."""
     return {
@@ -228,35 +183,18 @@ def table_of_the_ablation():
     return by_columns({"network": (networks, ""), "images": (medians.images, ",.0f"), "an epoch, s": (epoch, ".1f")})
 
 
-def estimates():
-    """The estimate of ``check`` beside the measured epoch of each case."""
-    cases = pd.read_csv(RUNS)
-    epoch = cases.training_s + cases.scores_s
-    columns = {
-        "network": (cases.network, ""),
-        "images": (cases.images, ""),
-        "an epoch, s": (epoch, ".1f"),
-        "`check`, s": (cases.check_epoch_s, ".1f"),
-        "error, %": (100 * (cases.check_epoch_s / epoch - 1), "+.0f"),
-        "memory, GB": (cases.memory_gb, ".1f"),
-        "`check`, GB": (cases.check_gb, ".1f"),
-    }
-    return by_columns(columns)
-
-
 def main(words=None):
     arguments = parser(__spec__.name, __doc__)
     arguments.add_argument("out", type=Path, metavar="FILE.csv", help="rows of other networks in it stay")
     names = [network.name for network in NETWORKS]
     arguments.add_argument("--only", nargs="+", choices=names, default=names, metavar="NETWORK", help=", ".join(names))
-    arguments.add_argument("--check", action="store_true", help="only the estimates of `check`: two steps of 16 images")
     args = arguments.parse_args(words)
     rows = []
     if args.out.is_file():
         earlier = pd.read_csv(args.out)
         rows = earlier[~earlier.network.isin(args.only)].to_dict("records")
     networks = [network for network in NETWORKS if network.name in args.only]
-    for row in map(estimate, networks) if args.check else measured(networks):
+    for row in measured(networks):
         rows.append(row)
         print(row, flush=True)
         pd.DataFrame(rows).round(2).to_csv(args.out, index=False)

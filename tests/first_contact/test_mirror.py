@@ -9,6 +9,7 @@ from torch import nn
 
 import tllib_ancon
 from tests.conftest import SHARED
+from tests.json_files import read_json
 
 SIDE = 16
 LEVEL = {"norm_mean": (0.5,) * 3, "norm_std": (0.5,) * 3, "image_size": SIDE, "workers": 0}
@@ -135,8 +136,9 @@ def test_who_asks_for_mirrors_gets_them():
 
 def test_a_run_is_resumed_and_certified_as_it_began(tmp_path, capfd):
     first = adapt(sides=True, log=tmp_path / "run")
-    assert first._recorded["no_hflip"] is True
-    assert first._recorded["network"]["preprocessing"]["horizontal_flip"] is False
+    assert first.config.no_hflip is True
+    recorded = read_json(tmp_path / "run" / "config.json")
+    assert recorded["network"]["preprocessing"]["horizontal_flip"] is False
     capfd.readouterr()
     assert adapt(sides=True, log=tmp_path / "run").config.no_hflip is True
     assert "holds this run already" in capfd.readouterr().err

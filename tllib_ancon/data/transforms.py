@@ -162,6 +162,17 @@ def second_view(options: Preprocessing) -> View | None:
     return None
 
 
+_SHIFT = 1 / 32
+"""Shift to the right and down, as a fraction of the side: small enough to be familiar to any model."""
+
+
+def shifted(images: Tensor) -> Tensor:
+    """Images (B, C, H, W) moved right and down by a 32nd of their side; the border repeats."""
+    reach = max(1, round(_SHIFT * images.shape[-1]))
+    padded = nn.functional.pad(images, [reach, 0, reach, 0], mode="replicate")
+    return padded[..., : images.shape[-2], : images.shape[-1]]
+
+
 def mirror(images: Tensor) -> Tensor:
     return images.flip(-1)
 

@@ -9,25 +9,22 @@ from typing import Any
 from torch import nn
 
 from tllib_ancon.config.check import CheckConfig
-from tllib_ancon.data.batches import Batch, are_images, to_device
+from tllib_ancon.data.batches import Batch, to_device
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.images import Loader, spread
+from tllib_ancon.data.images import Loader
 from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.models.output import Output
 from tllib_ancon.opening.classes import ClassMap
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.training import devices, inputs
+from tllib_ancon.training.first_pass import FirstPass, first_pass, sample_of
 from tllib_ancon.training.image_transforms import TransformRule, Transforms
 from tllib_ancon.training.inputs import PreparedImages
-from tllib_ancon.training.mirroring import MirrorDisagreement, mirror_disagreement
 from tllib_ancon.training.plan import head_learns
 from tllib_ancon.training.probing import probe_of
 from tllib_ancon.training.resolve import ASSUMED_NORMALISATION
 from tllib_ancon.training.source import Source, open_source
-
-SAMPLE = 128
-"""Images at most that the model predicts."""
 
 DECODED = 32
 """Images at most of the sample whose pixels are looked at."""
@@ -49,7 +46,7 @@ class Case:
         classes: classes of the classifier
         class_notes: what was decided about labels
         user_transforms: transforms or processor of the user
-        mirrors: how often a mirror changes the predicted class; None if the inputs are no images
+        predicted: the model's predictions on :attr:`sample`
     """
 
     prepared: PreparedImages[CheckConfig]
@@ -63,7 +60,7 @@ class Case:
     classes: ClassMap
     class_notes: list[Note]
     user_transforms: TransformRule
-    mirrors: MirrorDisagreement | None
+    predicted: FirstPass
 
     @property
     def config(self) -> CheckConfig:
@@ -88,8 +85,8 @@ class Case:
 
     @cached_property
     def sample(self) -> Domain:
-        """Some of the target's images, spread evenly."""
-        return self.target.subset(spread(len(self.target), SAMPLE))
+        """The images that the model predicts."""
+        return sample_of(self.target, self.config.seed)
 
     @cached_property
     def decoded(self) -> list[Any]:
@@ -125,8 +122,6 @@ def open_case(
     classifier = as_classifier(network, head, probe, reader=source.reader, num_classes=source.num_classes)
     class_notes: list[Note] = []
     ordered = domain
-
-    mirrors = None
     if head_learns(config, requested, classifier):
         prepared = replace(prepared, config=config.replace(adapted="all"))
     class_map = source.classes_of(network, classifier.num_classes)
@@ -134,10 +129,10 @@ def open_case(
         ordered, class_notes = class_map.label(domain, source.recorded_folders)
     except UserError as error:  # check shows it beside the other facts
         class_notes = [Note("other-classes", error.what, error.setting, error.action, "warning")]
-    if are_images(probe):
-        mirrors = mirror_disagreement(config, classifier, prepared.domain, prepared.transforms.evaluation)
-        if mirrors.changes_class and prepared.mirrors_by_default(requested):
-            prepared = prepared.unmirrored(classifier)
+    predicted = first_pass(config, classifier, prepared.domain, prepared.transforms.evaluation)
+    mirrors = predicted.mirrors
+    if mirrors is not None and mirrors.changes_class and prepared.mirrors_by_default(requested):
+        prepared = prepared.unmirrored(classifier)
     return Case(
         prepared=prepared,
         requested=requested,
@@ -150,5 +145,5 @@ def open_case(
         classes=class_map,
         class_notes=class_notes,
         user_transforms=user_transforms,
-        mirrors=mirrors,
+        predicted=predicted,
     )

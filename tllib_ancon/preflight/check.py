@@ -15,11 +15,9 @@ from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.models.output import Output
 from tllib_ancon.preflight.case import open_case
-from tllib_ancon.preflight.epoch_cost import cost
 from tllib_ancon.preflight.fact import LEGEND, WRONG, Fact
 from tllib_ancon.preflight.image_facts import channels, classes, pixels, preprocessing, target_images
 from tllib_ancon.preflight.model_facts import batch_norm, mirror, model_output, parameters, predictions
-from tllib_ancon.preflight.rehearsal import rehearse
 from tllib_ancon.preflight.tiles import PICTURE, require_pictures, write_tiles
 from tllib_ancon.runtime.errors import named
 from tllib_ancon.runtime.extras import require
@@ -45,7 +43,6 @@ class CheckResult(Shown):
         predictions: frequencies of the predicted classes in a sample
         parameters: which parameters learn with these settings
         batch_norm: number of batch-norm layers, and their statistics while adapting
-        cost: estimated time and memory of one epoch, from two training steps
         picture: file of eight images as the network gets them; None without ``out``
     """
 
@@ -59,7 +56,6 @@ class CheckResult(Shown):
     predictions: Fact
     parameters: Fact
     batch_norm: Fact
-    cost: Fact
     picture: Path | None = None
 
     @property
@@ -108,7 +104,7 @@ def check(  # noqa: PLR0913
 ) -> CheckResult:
     """Check what :func:`tllib_ancon.adapt` would make of a model and images, before you adapt.
 
-    It predicts up to 128 images and tries two training steps on a copy. The model is unchanged.
+    It predicts up to 64 images by a copy, as ``adapt`` does first. The model is unchanged.
 
     Args:
         model, images, head, output, train_transform, evaluation_transform, loader: as for :func:`tllib_ancon.adapt`
@@ -137,21 +133,19 @@ def check(  # noqa: PLR0913
         case = open_case(requested.replace(quiet=True), model, images, head, user_transforms, loader, output)
         if requested.out is not None:
             require_pictures(Path(requested.out), case.probe)
-        rehearsal = rehearse(case)
         picture = None
         if requested.out is not None:
-            picture = write_tiles(Path(requested.out, PICTURE), case, rehearsal)
+            picture = write_tiles(Path(requested.out, PICTURE), case)
         return CheckResult(
             images=target_images(case),
             classes=classes(case),
             pixels=pixels(case),
             channels=channels(case),
             preprocessing=preprocessing(case),
-            output=model_output(case, rehearsal),
+            output=model_output(case),
             mirror=mirror(case),
-            predictions=predictions(case, rehearsal),
-            parameters=parameters(case, rehearsal),
+            predictions=predictions(case),
+            parameters=parameters(case),
             batch_norm=batch_norm(case),
-            cost=cost(case, rehearsal),
             picture=picture,
         )

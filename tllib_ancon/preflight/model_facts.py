@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
 from tllib_ancon import methods
+from tllib_ancon.models.batch_norm import require_batch_statistics
 from tllib_ancon.models.classifier import BATCH_NORMS
 from tllib_ancon.preflight.case import Case
 from tllib_ancon.preflight.fact import FEW_NAMES, FINE, LOOK, WRONG, Fact
-from tllib_ancon.preflight.rehearsal import Rehearsal
+from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import counted
-
-MOST_OF_ONE_CLASS = 0.9
-"""Share of a sample that may be predicted as one class before a line is marked."""
+from tllib_ancon.training.first_pass import NEARLY_ONE_CLASS
+from tllib_ancon.training.learning import choose_adapted_parameters
+from tllib_ancon.training.probing import require_gradient
 
 STATISTICS = {
     "target": "statistics of the target's batches",
@@ -25,15 +25,16 @@ STATISTICS = {
 }
 
 
-def model_output(case: Case, rehearsal: Rehearsal) -> Fact:
+def model_output(case: Case) -> Fact:
     """Logits, the head, and the width of the features."""
     settings = ("head", "output")
-    classifier = rehearsal.classifier
+    classifier = case.classifier
+    logits = case.predicted.logits
     head = classifier.head_name
     values = {"classes": classifier.num_classes, "head": head, "features": classifier.features_dim}
     form = f"logits (B, {classifier.num_classes})"
-    num_images = len(rehearsal.logits)
-    num_not_finite = num_images - int(rehearsal.logits.isfinite().all(1).sum())
+    num_images = len(logits)
+    num_not_finite = num_images - int(logits.isfinite().all(1).sum())
     if num_not_finite:
         text = f"{form}: NaN or infinity for {num_not_finite} of {counted(num_images, 'image')}"
         return Fact(text, values, settings, WRONG)
@@ -45,9 +46,9 @@ def model_output(case: Case, rehearsal: Rehearsal) -> Fact:
 
 def mirror(case: Case) -> Fact:
     """Share of images whose predicted class a mirror changes."""
-    mirrors = case.mirrors
+    mirrors = case.predicted.mirrors
     if mirrors is None:
-        return Fact("not compared: the inputs are no images, or the output is no logits", {"share": None})
+        return Fact("not compared: the inputs are no images", {"share": None})
     text = f"changes the predicted class of {100 * mirrors.mirror:.0f} % of {counted(mirrors.images, 'image')}"
     if mirrors.shift is not None:
         text += f", a small shift {100 * mirrors.shift:.0f} %"
@@ -67,31 +68,34 @@ def _use_of_mirrors(case: Case) -> str:
     return "training mirrors at random"
 
 
-def predictions(case: Case, rehearsal: Rehearsal) -> Fact:
+def predictions(case: Case) -> Fact:
     """Frequencies of the predicted classes in the sample."""
-    labels = rehearsal.logits.argmax(1).tolist()
     names = case.class_names
-    num_images = len(labels)
-    counts = Counter(labels)
-    frequencies = {names[label]: count / num_images for label, count in counts.most_common()}
+    num_images = len(case.predicted.logits)
+    frequencies = {names[label]: frequency for label, frequency in case.predicted.frequencies()}
     most_frequent = islice(frequencies.items(), FEW_NAMES)
     listed = ", ".join(f"{name} {100 * frequency:.0f} %" for name, frequency in most_frequent)
     classes = counted(len(names), "class", "classes")
-    text = f"{listed}; {len(counts)} of {classes} in {counted(num_images, 'image')}"
-    if num_images > 1 and max(frequencies.values()) > MOST_OF_ONE_CLASS:
-        text += "; nearly all are one class: compare the preprocessing with the model's training"
-        return Fact(text, {"frequencies": frequencies}, mark=LOOK)
+    text = f"{listed}; {len(frequencies)} of {classes} in {counted(num_images, 'image')}"
+    if case.predicted.is_nearly_one_class:
+        return Fact(f"{text}; {NEARLY_ONE_CLASS}", {"frequencies": frequencies}, mark=LOOK)
     return Fact(text, {"frequencies": frequencies})
 
 
-def parameters(case: Case, rehearsal: Rehearsal) -> Fact:
+def parameters(case: Case) -> Fact:
     """Which parameters learn with these settings."""
     settings = ("adapted", "method")
-    if rehearsal.learning_error:
-        return Fact(rehearsal.learning_error, {"learning": [], "share": 0.0}, settings, WRONG)
+    classifier = case.classifier
     if not methods.method_class(case.config.method).trains:
-        return Fact(f"none learns: {case.config.method} trains nothing", {"learning": [], "share": 0.0}, settings)
-    weights = dict(rehearsal.classifier.named_parameters())
+        text = f"none learns: {case.config.method} trains nothing"
+        return Fact(text, {"learning": [], "share": 0.0}, settings)
+    weights = dict(classifier.named_parameters())
+    num_frozen = sum(not parameter.requires_grad for parameter in weights.values())
+    try:
+        num_thawed = choose_adapted_parameters(classifier, case.config.adapted)
+        require_gradient(classifier, case.probe, case.config.adapted)
+    except UserError as error:
+        return Fact(str(error), {"learning": [], "share": 0.0}, settings, WRONG)
     learning = [name for name, parameter in weights.items() if parameter.requires_grad]
     fixed = [name for name, parameter in weights.items() if not parameter.requires_grad]
     total = sum(parameter.numel() for parameter in weights.values())
@@ -101,17 +105,11 @@ def parameters(case: Case, rehearsal: Rehearsal) -> Fact:
     parts = [f"{len(learning)} of {len(weights)} learn ({share_in_words}), {_both_ends(learning)}"]
     if fixed:
         parts.append(f"fixed: {_both_ends(fixed)}")
-    if rehearsal.num_thawed:
-        parts.append(f"{rehearsal.num_thawed} of {len(rehearsal.frozen)} that you froze learn")
-    elif rehearsal.frozen:
+    if num_thawed:
+        parts.append(f"{num_thawed} of {num_frozen} that you froze learn")
+    elif num_frozen:
         parts.append("what you froze stays so")
-    silent = rehearsal.steps.without_gradient
-    mark = FINE
-    if silent:
-        parts.append(f"{len(silent)} get no gradient: {_both_ends(silent)}")
-        mark = LOOK
-    values = {"learning": learning, "fixed": fixed, "share": share, "without_gradient": list(silent)}
-    return Fact("; ".join(parts), values, settings, mark)
+    return Fact("; ".join(parts), {"learning": learning, "fixed": fixed, "share": share}, settings)
 
 
 def batch_norm(case: Case) -> Fact:
@@ -121,6 +119,10 @@ def batch_norm(case: Case) -> Fact:
     values: dict[str, Any] = {"layers": len(layers), "with_statistics": len(keeping), "statistics": None}
     if not layers:
         return Fact("no layer, so no statistics are adapted", values)
+    try:
+        require_batch_statistics(case.network, case.config.batch_size)
+    except UserError as error:
+        return Fact(str(error), values, ("batch_norm", "batch_size"), WRONG)
     policy = case.config.batch_norm
     values["statistics"] = policy
     if isinstance(policy, float):

@@ -19,7 +19,6 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import spread
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.preflight.case import Case
-from tllib_ancon.preflight.rehearsal import Rehearsal
 from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.text import showable
 from tllib_ancon.training.files import new_file, write_bytes
@@ -55,12 +54,13 @@ def require_pictures(folder: Path, inputs: Batch) -> None:
     folder.mkdir(exist_ok=True)
 
 
-def write_tiles(file: Path, case: Case, rehearsal: Rehearsal) -> Path:
+def write_tiles(file: Path, case: Case) -> Path:
     """Draw up to eight images of the sample, each above its file name and predicted class; returns the file."""
     from matplotlib.figure import Figure  # for pictures alone
 
     sample = case.sample
-    positions = spread(len(sample), TILES).tolist()
+    in_order = np.argsort(sample.positions)
+    positions = in_order[spread(len(sample), TILES)].tolist()
     tensors = [case.transforms.evaluation(sample.image(position)) for position in positions]
     rows = math.ceil(len(positions) / COLUMNS)
     figure = Figure(figsize=(COLUMNS * SIDE, rows * (SIDE + CAPTION)), dpi=DPI, layout="constrained")
@@ -68,7 +68,7 @@ def write_tiles(file: Path, case: Case, rehearsal: Rehearsal) -> Path:
         panel = figure.add_subplot(rows, COLUMNS, place + 1)
         panel.imshow(picture)
         panel.set(xticks=[], yticks=[], frame_on=False)
-        lines = (_name(sample, positions[place]), _prediction(case, rehearsal, positions[place]))
+        lines = (_name(sample, positions[place]), _prediction(case, positions[place]))
         caption = "\n".join(_shortened(showable(line)) for line in lines)
         panel.set_xlabel(caption, loc="left", fontsize=LETTERS, parse_math=False)
     content = io.BytesIO()
@@ -88,9 +88,9 @@ def _name(sample: Domain, position: int) -> str:
     return f"image {number}"
 
 
-def _prediction(case: Case, rehearsal: Rehearsal, position: int) -> str:
+def _prediction(case: Case, position: int) -> str:
     """Name of the predicted class of an image of the sample."""
-    return case.class_names[int(rehearsal.logits[position].argmax())]
+    return case.class_names[int(case.predicted.logits[position].argmax())]
 
 
 def _as_pictures(tensors: Sequence[Tensor], preprocessing: Preprocessing | None) -> list[NDArray[np.float32]]:

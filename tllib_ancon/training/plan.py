@@ -17,9 +17,9 @@ from tllib_ancon.runtime.errors import named
 from tllib_ancon.runtime.types import Record
 from tllib_ancon.training import devices
 from tllib_ancon.training.files import sha256
+from tllib_ancon.training.first_pass import FirstPass, first_pass
 from tllib_ancon.training.image_transforms import TransformRule, Transforms
 from tllib_ancon.training.inputs import PreparedImages, prepare
-from tllib_ancon.training.mirroring import decide_mirrors
 from tllib_ancon.training.probing import OTHER_SIZE, probe_of
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run_record import images_record, network_record, sha256_of_tensors
@@ -100,8 +100,10 @@ def make_plan(
         num_classes=source.num_classes,
         original=source.callers_module,
     )
-    if prepared.mirrors_by_default(requested) and "no_hflip" not in recorded:
-        prepared = decide_mirrors(prepared, model)
+    predicted = None
+    if not recorded:
+        predicted = first_pass(prepared.config, model, prepared.domain, prepared.transforms.evaluation)
+        prepared = _without_wrong_mirrors(prepared, requested, model, predicted)
     transforms = prepared.transforms
     model.preprocessing = transforms.preprocessing
     classes = source.classes_of(network, model.num_classes)
@@ -111,9 +113,22 @@ def make_plan(
     if head_learns(config, requested, model):
         progress.line(f"the head has all parameters of the model; it learns ({named('adapted', 'all')})")
         config = config.replace(adapted="all")
+    if predicted is not None:
+        progress.lines(filter(None, [predicted.line(target.classes)]))
     _warn_about(target, config, transforms, progress)
     plan = Plan(config, requested, source, model, target, transforms, progress, {}, head, probe)
     return replace(plan, record=_record_of(plan, network, user_transforms))
+
+
+def _without_wrong_mirrors(
+    prepared: PreparedImages[AdaptConfig], requested: AdaptConfig, model: Classifier, predicted: FirstPass
+) -> PreparedImages[AdaptConfig]:
+    """The images of an adaptation. Where a mirror changes the class, they are by default those with ``no_hflip``."""
+    mirrors = predicted.mirrors
+    if mirrors is None or not mirrors.changes_class or not prepared.mirrors_by_default(requested):
+        return prepared
+    Progress(requested.quiet).line(mirrors.line())
+    return prepared.unmirrored(model)
 
 
 def _probe(source: Source, network: nn.Module, prepared: PreparedImages[AdaptConfig]) -> Batch | None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, evaluation_loader
-from tllib_ancon.data.transforms import Transform, View, mirror
+from tllib_ancon.data.transforms import Transform, View, mirror, shifted
 from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.runtime.errors import NotFinite, named
@@ -18,7 +18,6 @@ from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.runtime.types import State
 from tllib_ancon.self_training.method import mean_prediction
 from tllib_ancon.training.inference import Outputs
-from tllib_ancon.training.mirroring import shifted
 from tllib_ancon.training.target_loaders import AGREEMENT_SAMPLE, TargetLoaders
 
 Predict = Callable[[ImageLoader, View | None, nn.Module], Outputs]

@@ -1,0 +1,85 @@
+"""The first pass of a source model, over a sample of the target: ``adapt`` and ``check`` conclude the same from it."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.data.batches import are_images, to_device
+from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
+from tllib_ancon.data.transforms import Transform
+from tllib_ancon.models.calling import evaluating
+from tllib_ancon.models.classifier import Classifier
+from tllib_ancon.runtime import processes
+from tllib_ancon.training import devices
+from tllib_ancon.training.mirroring import MirrorDisagreement, mirror_disagreement
+
+SAMPLE = 64
+"""Images of the sample at most."""
+
+MOST_OF_ONE_CLASS = 0.9
+"""Share of the sample that may be predicted as one class before a line says so."""
+
+NEARLY_ONE_CLASS = "nearly all are one class: compare the preprocessing with the model's training"
+
+
+class FirstPass(NamedTuple):
+    """What a source model predicts on M images of the target.
+
+    Attributes:
+        logits: (M, K), on the CPU
+        mirrors: how often a mirror changes the predicted class; None if the inputs are no images
+    """
+
+    logits: Tensor
+    mirrors: MirrorDisagreement | None
+
+    def frequencies(self) -> list[tuple[int, float]]:
+        """Predicted classes and the share of images of each, from the most frequent on."""
+        shares = self.logits.argmax(1).bincount() / len(self.logits)
+        order = shares.argsort(descending=True, stable=True)
+        return [(int(label), float(shares[label])) for label in order if shares[label] > 0]
+
+    @property
+    def is_nearly_one_class(self) -> bool:
+        return len(self.logits) > 1 and self.frequencies()[0][1] > MOST_OF_ONE_CLASS
+
+    def line(self, names: Sequence[str]) -> str | None:
+        """The line about predictions of nearly one class; ``names`` are those of the classes."""
+        if not self.is_nearly_one_class or not self.logits.isfinite().all():
+            return None
+        label, share = self.frequencies()[0]
+        predicted = f"the source model predicts {names[label]} for {100 * share:.0f} % of {len(self.logits)} images"
+        return f"{predicted}; {NEARLY_ONE_CLASS}"
+
+
+def sample_of(target: Domain, seed: int) -> Domain:
+    """At most 64 images, drawn by the seed."""
+    generator = torch.Generator().manual_seed(seed)
+    return target.subset(torch.randperm(len(target), generator=generator)[:SAMPLE])
+
+
+@torch.no_grad()
+def first_pass(config: AdaptConfig, model: Classifier, target: Domain, transform: Transform) -> FirstPass:
+    """Predict a sample of the target, and if they are images their mirrors. The model stays unchanged.
+
+    Of many processes all get the predictions of the main one."""
+    model.to(devices.device())
+    sample = sample_of(target, config.seed)
+    loader = ImageLoader(UnlabelledImages(sample, transform), config.batch_size or SAMPLE, config.workers)
+    batches = [to_device(images, devices.device()) for _, images in loader]
+
+    def predict(images: Sequence[Tensor]) -> Tensor:
+        with evaluating(model):
+            logits = torch.cat([model(batch).float() for batch in images])
+        processes.broadcast([logits])
+        return logits.cpu()
+
+    logits = predict(batches)
+    mirrors = None
+    if are_images(batches[0]):
+        mirrors = mirror_disagreement(model, predict, batches, config.batch_norm == "source")
+    return FirstPass(logits, mirrors)
