@@ -3,7 +3,6 @@ package."""
 
 import argparse
 import sys
-from pathlib import Path
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -19,14 +18,6 @@ def parser(module, description):
     return argparse.ArgumentParser(
         prog=f"python -m {module}", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-
-
-def folders(module, description):
-    """A parser of the two folders of :mod:`benchmarks.left_out.grid`."""
-    arguments = parser(module, description)
-    arguments.add_argument("data", type=Path, metavar="DATA")
-    arguments.add_argument("out", type=Path, metavar="OUT")
-    return arguments
 
 
 def run(main):

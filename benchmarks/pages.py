@@ -10,8 +10,11 @@ import pandas as pd
 
 from benchmarks import statistics, tomllib
 from benchmarks.families import NO_SHIFT
+from benchmarks.speed import cost
+from benchmarks.streams import __main__ as streams
 from benchmarks.study import read
 from benchmarks.tables import markdown
+from benchmarks.toolkit import table as toolkit
 from tllib_ancon.runtime.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -20,6 +23,13 @@ CELL = ["family", "source", "target", "kind", "network", "seed"]
 UNIT = ["family", "source", "target", "network"]
 SOURCE_MODEL, ADABN = "source model", "adabn"
 CLAIMS = Path(__file__).parent / "claims.toml"
+BENCHMARKS = Path(__file__).parent
+ROWS_OF_OTHERS = {
+    "cost": BENCHMARKS / "speed" / "cost.csv",
+    "toolkit": BENCHMARKS / "toolkit" / "runs.csv",
+    "streams": BENCHMARKS / "streams" / "runs.csv",
+    "orders": BENCHMARKS / "streams" / "runs.csv",
+}
 CLAIMS_PAGE = ROOT / "docs" / "claims.md"
 
 
@@ -59,12 +69,15 @@ def written(text):
     return BLOCK.sub(lambda block: block[1] + table(*block[2].split()) + block[4], text)
 
 
-def table(study, name, views="1", epochs=None):
+def table(study, name=None, views="1", epochs=None):
+    """The table of a study, or one of ``OTHERS``."""
+    if name is None:
+        return OTHERS[study](pd.read_csv(ROWS_OF_OTHERS[study])).replace(" -", " −").replace("(-", "(−")
     rows = read(study)
     rows = rows[rows.views == int(views)]
     if epochs is not None:
         rows = rows[(rows.epochs == int(epochs)) | (rows.method == ADABN)]
-    return TABLES[name](rows).replace(" -", " −")
+    return TABLES[name](rows).replace(" -", " −").replace("| nan |", "|  |")
 
 
 def with_references(rows):
@@ -95,17 +108,20 @@ def by_family(rows):
 
 
 def differences(rows):
-    """Differences to the source model and to AdaBN over units, and harm over all runs."""
+    """Differences to three references over units, and harm over all runs."""
     rows = with_references(rows)
+    references = {SOURCE_MODEL: "source model", ADABN: "AdaBN", "self-training": "self-training"}
+    present = {method: title for method, title in references.items() if method in set(rows.method)}
     lines = []
     for method in rows.method.unique():
         if method == SOURCE_MODEL:
             continue
-        beside = [difference(rows, method, other) for other in (SOURCE_MODEL, ADABN)]
+        beside = [difference(rows, method, reference) for reference in present]
+        numbers = [f"{item.mean:+.1f} ± {item.error:.1f}" if item else "" for item in beside]
         gains = rows[rows.method == method].selected - rows[rows.method == method].start
-        harmed = f"{(gains < -statistics.HARM).sum()} of {len(gains)}, {gains.min():+.1f}"
-        lines.append([method, *(f"{item.mean:+.1f} ± {item.error:.1f}" if item else "" for item in beside), harmed])
-    header = ["", "− source model", "− AdaBN", f"more than {statistics.HARM} points below the source model, worst"]
+        harm = int((gains < -statistics.HARM).sum())
+        lines.append([method, *numbers, f"{harm} of {len(gains)}", f"{gains.min():+.1f}"])
+    header = ["", *(f"− {title}" for title in present.values()), "harm", "worst run"]
     return markdown(header, lines, numbers=True)
 
 
@@ -120,6 +136,34 @@ def difference(rows, method, beside, column="selected"):
     return statistics.estimate(units.difference, sources, units.family + units.target)
 
 
+def by_pair(rows):
+    """Mean accuracy of each pair of domains over kinds of targets and seeds."""
+    rows = with_references(rows)
+    pairs = rows.source + " → " + rows.target
+    means = rows.assign(pair=pairs).pivot_table("selected", "method", "pair", sort=False)
+    lines = [[method, *(f"{value:.1f}" for value in values)] for method, values in means.iterrows()]
+    return markdown(["", *means], lines, numbers=True)
+
+
+def by_cell(rows):
+    """Mean accuracy of each cell over seeds: a row a cell and a column a method."""
+    rows = with_references(rows)
+    names = rows.source + " → " + rows.target + ", " + rows.network + ", " + rows.kind
+    means = rows.assign(cell=rows.family + ": " + names).pivot_table("selected", "cell", "method", sort=False)
+    lines = [[cell, *(f"{value:.1f}" for value in values)] for cell, values in means.iterrows()]
+    return markdown(["", *means], lines, numbers=True)
+
+
+def over_seeds(rows):
+    """Mean and standard deviation over seeds, of studies of one pair of domains."""
+    rows = with_references(rows)
+    lines = []
+    for method, own in rows.groupby("method", sort=False):
+        accuracy = f"{own.selected.mean():.1f} ± {own.selected.std():.1f}"
+        lines.append([method, accuracy, "" if own.ece.isna().all() else f"{own.ece.mean():.3f}"])
+    return markdown(["", "accuracy (%)", "ECE (15 bins)"], lines, numbers=True)
+
+
 def matrix(rows):
     """Accuracy of source models: a row a source and a column a target."""
     targets = rows.target.where(rows.target != NO_SHIFT, rows.source)
@@ -128,7 +172,21 @@ def matrix(rows):
     return markdown(["source → target", *means.index], lines, numbers=True)
 
 
-TABLES = {"accuracy": by_family, "differences": differences, "matrix": matrix}
+TABLES = {
+    "accuracy": by_family,
+    "differences": differences,
+    "pairs": by_pair,
+    "cells": by_cell,
+    "seeds": over_seeds,
+    "matrix": matrix,
+}
+OTHERS = {
+    "cost": cost.table,
+    "toolkit": toolkit.table,
+    "streams": streams.table,
+    "orders": streams.table_of_orders,
+}
+"""Tables of benchmarks that are no studies, each of the rows beside its page."""
 
 
 def claims_table():

@@ -59,7 +59,7 @@ sphinx_gallery_conf = {
     "gallery_dirs": "gallery",
     "filename_pattern": r"^(?!.*(resuming|own_method)\.py$)",  # minutes on a busy machine: in `.ci/checks docs` alone
     "within_subsection_order": ExplicitOrder([*(f"{name}.py" for name in IN_ORDER_OF_USE), "*"]),
-    "default_thumb_file": str(HERE.parent / "benchmarks" / "tables" / "demo.png"),  # of an example that did not run
+    "default_thumb_file": str(HERE.parent / "benchmarks" / "fonts.png"),  # of an example that did not run
     "reset_modules": ("matplotlib", "generate.set_figure_style"),
     "remove_config_comments": True,
     "abort_on_example_error": True,

@@ -166,27 +166,6 @@ def test_the_badge_of_the_notebook_is_there_with_an_address_of_the_repository_al
     assert pages["start"] == [text]
 
 
-def test_a_stale_table_is_written_anew():
-    written = runpy.run_path(str(DOCS / "kept_numbers.py"))["written"]
-    page = "before\n<!-- numbers: {} -->\n| 1 |\n<!-- end -->\nafter\n"
-    for name, cells in (("demo", 5), ("left_out", 8)):
-        made = written(page.format(name))
-        (row,) = re.findall(r"^\| ancon-auto \|.*\|$", made, re.MULTILINE)
-        assert row.count("|") == cells + 1
-        assert "| 1 |" not in made
-        assert made.startswith("before\n<!--")
-        assert made.endswith("<!-- end -->\nafter\n")
-        assert written(made) == made
-
-
-def test_a_stale_sentence_is_found(monkeypatch, capsys):
-    main = runpy.run_path(str(DOCS / "kept_numbers.py"))["main"]
-    monkeypatch.setitem(main.__globals__, "sentences", lambda: {"docs/claims.md": ["+9.9 points"]})
-    with pytest.raises(SystemExit, match="1"):
-        main(check=True)
-    assert "docs/claims.md: does not say '+9.9 points'" in capsys.readouterr().out
-
-
 FAULTS = (ROOT / "tests" / "faults" / "README.md").read_text().splitlines()
 ROWS = [line for line in FAULTS if re.match(r"\| (?!fault |-)", line)]
 

@@ -1,7 +1,5 @@
 """The paper's tables; and tables in Markdown, which every benchmark writes, with the CSV files of rows behind them."""
 
-import io
-
 import pandas as pd
 
 
@@ -34,10 +32,3 @@ def recorded(file, columns):
 
 def record(file, rows, columns=None):
     pd.DataFrame(rows, columns=columns).to_csv(file, mode="a", header=not file.exists(), index=False)
-
-
-def study(file, name):
-    """The rows of one study in a list of several, with its columns alone."""
-    rows = pd.read_csv(file, dtype=str, keep_default_na=False).query("study == @name").drop(columns="study")
-    rows = rows.loc[:, (rows != "").any()]
-    return pd.read_csv(io.StringIO(rows.to_csv(index=False)))

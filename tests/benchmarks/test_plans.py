@@ -22,15 +22,13 @@ def test_both_plans_of_one_folder_are_reported_apart(tmp_path):
     for pair in ("A-D", "D-W", "D-A"):
         (tmp_path / "out/runs/erm" / pair).mkdir(parents=True)
     words = ["office31", "weights", str(tmp_path / "out"), "--seeds", "0"]
-    *benchmarks, small, amazon, together = commands("tables/office31.sh", words, tmp_path)
+    *benchmarks, small, amazon = commands("tables/office31.sh", words, tmp_path)
     parsed = [parse(words[1:]) for words in benchmarks]
     for args in parsed:
         assert args.out == str(tmp_path / "out" / "runs")
         assert args.seeds == [0]
     for report, pairs in ((small, ["A-D", "D-W"]), (amazon, ["D-A"])):
         assert [Path(word).name for word in report[2:] if "erm" in word] == pairs
-    lists = [str(tmp_path / "out" / folder / "runs.csv") for folder in ("report", "report-to-amazon")]
-    assert together == ["python", "-m", "benchmarks.tables.beside", *lists]
 
 
 def test_plans_with_one_folder_share_their_source_models():

@@ -40,10 +40,13 @@ def test_a_step_in_parts_learns_what_a_whole_step_learns():
     assert judged.value == pytest.approx(1 + added.value / plain.value)
 
 
-def test_the_cost_of_an_adaptation_is_measured_and_scaled_to_other_numbers_of_images(monkeypatch):
-    monkeypatch.setitem(cost.SETTINGS, "batch_size", 16)
-    case = pd.Series(cost.measure(cost.NETWORKS[0], 32))
-    assert list(case.index) == list(pd.read_csv(cost.RUNS))
-    assert (case[["start_s", "training_s", "scores_s", "predict_s", "memory_gb"]] > 0).all()
-    assert cost.epoch_seconds(case, 32) == pytest.approx(case.training_s + case.scores_s)
-    assert cost.epoch_seconds(case, 4096) == pytest.approx(128 * case.training_s + 32 * case.scores_s)
+def test_the_cost_of_an_adaptation_is_measured_and_other_networks_stay(tmp_path, monkeypatch):
+    monkeypatch.setattr(cost, "NETWORKS", (cost.NETWORKS[0]._replace(images=(64,)), cost.NETWORKS[1]))
+    file = tmp_path / "cost.csv"
+    file.write_text("network,pixels,images,start_s,epoch_s,predict_s,memory_gb\nMobileNetV2,224,64,1,2,3,4\n")
+    cost.main([str(file), "--only", "ResNet-20"])
+    rows = pd.read_csv(file)
+    assert rows.network.tolist() == ["MobileNetV2", "ResNet-20"]
+    assert list(rows) == list(pd.read_csv(cost.__file__.replace(".py", ".csv")))
+    assert (rows[["epoch_s", "predict_s", "memory_gb"]] > 0).all().all()
+    assert "| MobileNetV2, 224 pixels | 64 | 2 | 1 | 3.0 | 4.0 |" in cost.table(rows)

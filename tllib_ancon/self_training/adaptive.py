@@ -34,7 +34,7 @@ Numbers = tuple[NotNegative, ...]
 
 class AdaptiveSmoothing(SmoothedLabels):
     r"""A pseudo-label that needs no λ: the method ``ancon-auto``. Not in the paper; see
-    ``benchmarks/results/left_out.md``.
+    ``benchmarks/tried.md``.
 
     The prediction of this visit counts as one more vote beside the sample's Q(x) confident votes v(x):
 
@@ -48,7 +48,7 @@ class AdaptiveSmoothing(SmoothedLabels):
 
     where a mass above 1 is divided by itself. Classes that take over lose their weight, which is what keeps
     self-training from collapsing. Rare classes gain none: a class that is missing in the target is rare too, and its
-    labels are wrong. See ``benchmarks/results/better_labels.md``.
+    labels are wrong. See ``benchmarks/tried.md``.
 
     The default estimates ρ from one evaluation pass. With ρ = 1 / K classes are drawn towards equal shares, which
     reduces accuracy if classes are rare or missing.
@@ -165,7 +165,7 @@ def estimate_class_prior(probabilities: Tensor, shrinkage: Share = 0.25) -> Tens
     with :math:`h_k` the share of the N samples whose most probable class is k. The second part is a hedge: the
     images alone cannot tell a rare class from one that the model misses, and no class is ruled out. Maximum
     likelihood (Saerens et al., 2002) trusts the model's probabilities, which are what a shift has spoilt; it is
-    compared in ``benchmarks/results/left_out.md``.
+    compared in ``benchmarks/tried.md``.
 
     Args:
         probabilities: (N, K) of any floating type, N at least 1; or logits
@@ -241,10 +241,10 @@ class _AnConAuto(_WithAnConAuto, SelfTraining):
     with SHOT's information maximisation of both views together, whose mean prediction is drawn towards π, the running
     class shares of the targets. One view has no such term: it would sharpen the very prediction that the label comes
     from. The rate is fitted to the whole loss, so that with two views a step may change predictions by 1 + 0.34 c times
-    as much. Not in the paper; see ``benchmarks/results/better_labels.md``.
+    as much. Not in the paper; see ``benchmarks/tried.md``.
 
     Where no batch-norm follows the target, a shift spoils π, and training would follow it until few classes are left:
-    π in the loss is then 1 / K, and a step may change a third as much. See ``benchmarks/results/harm.md``.
+    π in the loss is then 1 / K, and a step may change a third as much. See ``benchmarks/tried.md``.
     """
 
     infomax_coefficient: float = option(

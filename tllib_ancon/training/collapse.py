@@ -17,7 +17,7 @@ REMAINING_CLASSES = 0.9
 REMAINING_INFOMAX = 0.5
 """Fraction of InfoMax below which it has fallen. Of ten classes that a source model predicts equally often and with
 certainty, four may be left: InfoMax then falls to log 4 / log 10 = 0.6 of its value without a collapse. See
-``benchmarks/results/harm.md``."""
+``benchmarks/tried.md``."""
 
 
 class Diversity(NamedTuple):

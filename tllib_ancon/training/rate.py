@@ -35,7 +35,7 @@ def fitted_rate(
     with x' and x'' two views of the batch after x, and means over pairs of batches. A step that memorises its own batch
     hardly changes the predictions on others; a step that changes them much spreads the errors of its pseudo-labels.
     Where views agree, predictions are mostly right, and change little at any rate. The parameters end unchanged; the
-    caller restores other state, such as votes. Not in the paper; see ``benchmarks/ablation/README.md``.
+    caller restores other state, such as votes. Not in the paper; see ``benchmarks/default.md``.
 
     Args:
         step_change: τ in (0, 1)

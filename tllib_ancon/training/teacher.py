@@ -24,7 +24,7 @@ Predict = Callable[[ImageLoader, View | None, nn.Module], Outputs]
 """Images, another view of them or None, and a model -> outputs."""
 
 POWER = 3
-"""Of the ratio of reliabilities in the weight. This and the two next numbers: ``benchmarks/results/teacher.md``."""
+"""Of the ratio of reliabilities in the weight. This and the two next numbers: ``benchmarks/teacher.md``."""
 LEAST_RATIO = 0.5
 """Ratio of reliabilities below which a teacher does not count."""
 SMALLEST = 1e-3

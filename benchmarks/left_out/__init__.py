@@ -1,1 +1,0 @@
-"""Rules judged on what they were not chosen on: four families of source models and targets, one left out at a time."""
