@@ -80,21 +80,24 @@ def table(study, name=None, views="1", epochs=None):
     return TABLES[name](rows).replace(" -", " −").replace("| nan |", "|  |")
 
 
+def complete(rows):
+    """Rows of cells that every method has."""
+    return rows[rows.groupby(CELL).method.transform("nunique") == rows.method.nunique()]
+
+
 def with_references(rows):
-    """Rows of cells that every method has, with the source model and AdaBN as methods of their own."""
-    methods = rows.method.nunique()
-    complete = rows[rows.groupby(CELL).method.transform("nunique") == methods]
-    cells = complete.drop_duplicates(CELL)
+    """Rows with the source model and AdaBN as methods of their own."""
+    cells = rows.drop_duplicates(CELL)
     source_models = cells.assign(method=SOURCE_MODEL, selected=cells.start, ece=float("nan"))
     parts = [source_models]
     if ADABN not in set(rows.method):
         parts.append(cells.assign(method=ADABN, selected=cells.adabn, ece=float("nan")).dropna(subset="selected"))
-    return pd.concat([*parts, complete])
+    return pd.concat([*parts, rows])
 
 
 def by_family(rows):
     """Mean accuracy of each family and the plain mean over the test sets, with a shift; and without one."""
-    rows = with_references(rows)
+    rows = with_references(complete(rows))
     shifted = rows[rows.target != NO_SHIFT]
     families = shifted.pivot_table("selected", "method", "family", sort=False)
     means = shifted.groupby("method", sort=False).selected.mean()
@@ -109,7 +112,7 @@ def by_family(rows):
 
 def differences(rows):
     """Differences to three references over units, and harm over all runs."""
-    rows = with_references(rows)
+    rows = with_references(complete(rows))
     references = {SOURCE_MODEL: "source model", ADABN: "AdaBN", "self-training": "self-training"}
     present = {method: title for method, title in references.items() if method in set(rows.method)}
     lines = []
@@ -138,7 +141,7 @@ def difference(rows, method, beside, column="selected"):
 
 def by_pair(rows):
     """Mean accuracy of each pair of domains over kinds of targets and seeds."""
-    rows = with_references(rows)
+    rows = with_references(complete(rows))
     pairs = rows.source + " → " + rows.target
     means = rows.assign(pair=pairs).pivot_table("selected", "method", "pair", sort=False)
     lines = [[method, *(f"{value:.1f}" for value in values)] for method, values in means.iterrows()]
@@ -150,13 +153,15 @@ def by_cell(rows):
     rows = with_references(rows)
     names = rows.source + " → " + rows.target + ", " + rows.network + ", " + rows.kind
     means = rows.assign(cell=rows.family + ": " + names).pivot_table("selected", "cell", "method", sort=False)
-    lines = [[cell, *(f"{value:.1f}" for value in values)] for cell, values in means.iterrows()]
+    lines = [
+        [cell, *("" if pd.isna(value) else f"{value:.1f}" for value in values)] for cell, values in means.iterrows()
+    ]
     return markdown(["", *means], lines, numbers=True)
 
 
 def over_seeds(rows):
     """Mean and standard deviation over seeds, of studies of one pair of domains."""
-    rows = with_references(rows)
+    rows = with_references(complete(rows))
     lines = []
     for method, own in rows.groupby("method", sort=False):
         accuracy = f"{own.selected.mean():.1f} ± {own.selected.std():.1f}"
@@ -210,7 +215,9 @@ def estimate_of(claim):
     rows = rows[(rows.views == claim.get("views", 1)) & (rows.epochs == claim.get("epochs", rows.epochs))]
     if "where" in claim:
         rows = rows.query(claim["where"])
-    item = difference(with_references(rows), claim["method"], claim["beside"], claim.get("column", "selected"))
+    item = difference(
+        with_references(complete(rows)), claim["method"], claim["beside"], claim.get("column", "selected")
+    )
     if item is None:
         raise UserError(f"{CLAIMS.name}: {claim['text']!r} has no rows of {claim['method']} and {claim['beside']}")
     return item
