@@ -87,7 +87,7 @@ class RenewedStatistics(Callback):
 
     In short epochs at a high rate the moving average lags behind the weights. InfoMax of the same weights is then much
     lower than with estimated statistics. Elsewhere the moving average predicts as well or better, and stays. Training
-    reads no running statistics. See ``benchmarks/results/harm.md``.
+    reads no running statistics. See ``benchmarks/tried.md``.
 
     Args:
         passes: predictions of the network
