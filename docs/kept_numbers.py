@@ -94,7 +94,7 @@ def sentences() -> dict[str, list[str]]:
     chosen_on = {("A-D", 1), ("D-A", 1), ("A-D", 2), ("D-W", 2), ("W-D", 2)}
     judged = equal[[run not in chosen_on for run in zip(equal.pair, equal.seed, strict=True)]]
     return {
-        "benchmarks/ablation/README.md": [
+        "benchmarks/default.md": [
             f"the difference is {beside(judged, 'shot+ancon-auto, equal classes', 'shot')} points",
             f"{beside(whole_domains, 'ancon', 'self-training').lstrip('+')} points more than self-training",
         ],
@@ -121,7 +121,7 @@ def sentences() -> dict[str, list[str]]:
         ],
         "benchmarks/tables/README.md": of_pairs("office31_128", "office31_128_to_amazon"),
         "docs/claims.md": [f"| {number.replace('-', '−')} points |" for number in claimed],
-        "benchmarks/results/left_out.md": [
+        "benchmarks/tried.md": [
             f"is above self-training by {gains[0].lstrip('+')}",
             f"beside λ = 0.3 at {gains[1]}",
             f"adds {prior} points",

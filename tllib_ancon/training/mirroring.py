@@ -16,7 +16,7 @@ LEAST_DISAGREEMENT = 0.3
 """Share of images with another class for the mirror, above which a mirror may change the class."""
 TIMES_SHIFT = 2.0
 """Multiple of the disagreement under a shift that the one under a mirror must exceed: a model that errs on any change
-of an image disagrees under both. On 65 test sets of pictures it was at most 1.93 (``benchmarks/results/harm.md``)."""
+of an image disagrees under both. On 65 test sets of pictures it was at most 1.93 (``benchmarks/tried.md``)."""
 STANDARD_ERRORS = 3.0
 """Distance from the share of unrelated predictions, in standard errors, that errors of a model cannot reach."""
 Predict = Callable[[Sequence[Tensor]], Tensor]
