@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, cast, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model, field_validator
 from pydantic.fields import FieldInfo
@@ -256,7 +256,7 @@ def _user_error(fields: Mapping[str, FieldInfo], settings: Options, error: Valid
     detail = error.errors()[-1]
     kind = detail["type"]
     if kind == "value_error":
-        return UserError(str(detail["ctx"]["error"]))
+        return cast(UserError, detail["ctx"]["error"])
     name = str(detail["loc"][0])
     if kind == "extra_forbidden":
         return unknown_name("setting", name, fields)

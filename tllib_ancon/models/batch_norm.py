@@ -14,12 +14,11 @@ from torch import Tensor, nn
 from tllib_ancon.models.calling import evaluating
 from tllib_ancon.models.classifier import BATCH_NORMS
 from tllib_ancon.runtime import processes
-from tllib_ancon.runtime.errors import BadModel, UserError, named
+from tllib_ancon.runtime.errors import BadImages, BadModel, named
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.text import counted
 
 Statistics = Literal["target", "source", "mixed"] | float
-ONE_VALUE = "batch-norm needs the statistics of more than one image"
 HALF = 0.5
 EVEN = 0.08
 """Total variation between predicted class frequencies and equal ones, up to which classes count as balanced in a sample
@@ -236,7 +235,7 @@ class _LayerEstimate:
             return
         count, mean, squared_deviations = reduce(_merged, processes.gather(self.moments[None]))
         if bool((count == 1).all()):
-            raise UserError(ONE_VALUE, f"pass more images, and a {named('batch_size')} of 2 or more")
+            raise _one_value()
         variance = squared_deviations / (count - 1)
         self._set_statistics(mean, variance)
         if self.source_weight == 0:
@@ -299,7 +298,15 @@ def _layers_with_statistics(model: nn.Module) -> list[BATCH_NORMS]:
     return [layer for layer in model.modules() if isinstance(layer, BATCH_NORMS) and layer.track_running_stats]
 
 
+def _one_value() -> BadImages:
+    return BadImages(
+        "batch-norm needs the statistics of more than one image",
+        f"pass more images, and a {named('batch_size')} of 2 or more",
+        setting="batch_size",
+    )
+
+
 def require_batch_statistics(model: nn.Module, batch_size: int) -> None:
     """Raise an error for a step of one image: batch-norm of vectors cannot estimate statistics from it."""
     if batch_size == 1 and any(isinstance(module, nn.BatchNorm1d) for module in model.modules()):
-        raise UserError(ONE_VALUE, f"pass more images, and a {named('batch_size')} of 2 or more")
+        raise _one_value()

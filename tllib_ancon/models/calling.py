@@ -12,8 +12,6 @@ from torch import Tensor, nn
 from tllib_ancon.data.batches import Batch, shape_text
 from tllib_ancon.runtime.errors import BadModel, named, one_line
 
-SHAPE = f"pass images of the shape that the model takes; {named('image_size')} sets that of files and pixels"
-
 
 def takes_pixel_values(network: nn.Module) -> bool:
     """Whether it is an image model of transformers, or one with adapters of PEFT."""
@@ -29,28 +27,29 @@ def output_for(network: nn.Module, images: Batch) -> Any:
     return network(images)
 
 
-def called(network: nn.Module, images: Batch, advice: str = SHAPE) -> Any:
-    """Output of a network for images in evaluation mode, without gradients; an error ends with the ``advice``."""
+def called(network: nn.Module, images: Batch) -> Any:
+    """Output of a network for images in evaluation mode, without gradients; its error is one line."""
     try:
         with evaluating(network), torch.no_grad():
             return output_for(network, images)
     except Exception as error:  # any error can come out of a user's own network
         raise BadModel(
             f"the model cannot be called on images of shape {shape_text(images)} ({one_line(error)})",
-            _advice_on_type(network, images) or advice,
+            _advice(network, images),
         ) from error
 
 
-def _advice_on_type(network: nn.Module, images: Batch) -> str:
-    """What to do about images of another type or device than the weights; empty for the same."""
+def _advice(network: nn.Module, images: Batch) -> str:
+    """What to do about images that a network does not take."""
+    shape = f"pass images of the shape that the model takes; {named('image_size')} sets that of files and pixels"
     weights = next(network.parameters(), None)
     if weights is None or not isinstance(images, Tensor):
-        return ""
+        return shape
     if images.dtype != weights.dtype:
         return f"convert images of {images.dtype} to {weights.dtype}, the type of the model's weights"
     if images.device != weights.device:
         return f"move the images to {weights.device}, the device of the model's weights"
-    return ""
+    return shape
 
 
 def device_of(model: nn.Module) -> torch.device:

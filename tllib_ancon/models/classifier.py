@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from tllib_ancon.data.batches import Batch, num_rows, to_device, with_floats_as
 from tllib_ancon.data.transforms import Preprocessing
-from tllib_ancon.models.calling import SHAPE, device_of, output_for
+from tllib_ancon.models.calling import device_of, output_for
 from tllib_ancon.models.copies import require_true_copy, unwrapped
 from tllib_ancon.models.head import inspect
 from tllib_ancon.models.output import OutputReader
@@ -234,15 +234,13 @@ def as_classifier(
     if isinstance(model, Classifier):
         return model
     preprocessing = preprocessing_of(model)
-    advice = SHAPE
     images = probe
     if images is None:
         images = probe_images(model, preprocessing)
-        advice = "give a few images that it takes, as the argument probe"
     source_model = model
     if original is not None:
         source_model = unwrapped(original)
-    inspection = inspect(source_model, _for(source_model, images), reader, head, num_classes, advice)
+    inspection = inspect(source_model, _for(source_model, images), reader, head, num_classes)
     if original is not None:
         require_true_copy(source_model, model, _for(model, images), reader, inspection.logits)
     width = inspection.logits.shape[1]

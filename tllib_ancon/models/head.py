@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tllib_ancon.data.batches import Batch, num_rows
-from tllib_ancon.models.calling import SHAPE, called
+from tllib_ancon.models.calling import called
 from tllib_ancon.models.class_names import class_names_of
 from tllib_ancon.models.foundation import CosineHead
 from tllib_ancon.models.output import OutputReader, require_logits
@@ -49,7 +49,6 @@ def inspect(
     reader: OutputReader,
     head: str | None = None,
     num_classes: int = 0,
-    advice: str = SHAPE,
 ) -> Inspection:
     """Call a network once in evaluation mode, check its logits, and find their head.
 
@@ -59,7 +58,6 @@ def inspect(
         reader: of its output
         head: names of its heads with commas between them. Default: found by the call
         num_classes: K where the user or a run tells it, else 0
-        advice: what to do if the network cannot be called
     """
     names = head_names(head, network)
     calls: dict[str, _Call] = {}
@@ -67,7 +65,7 @@ def inspect(
         for name, module in _possible_heads(network, names).items():
             contexts.enter_context(module.register_forward_hook(partial(_remember, calls, name, num_rows(images))))
         contexts.enter_context(observing())
-        output = called(network, images, advice)
+        output = called(network, images)
     logits = reader(output, num_rows(images))
     heads = names or [name for name, call in calls.items() if _predict_the_same(call.output, logits)][:1]
     require_logits(network, logits, of_head=bool(heads))

@@ -309,7 +309,7 @@ def _timm_backbone(name: str, pretrained: bool, arguments: Options) -> Any:
     backbone = _from_zoo(TIMM, name, has_weights, {**arguments, "num_classes": 0})
     description = f"{name} with {named('arch_option')} {dict(arguments)}"
     images = probe_images(backbone, preprocessing_of(backbone))
-    features = called(backbone, images, f"give other options than {description}")
+    features = called(backbone, images)
     if not isinstance(features, Tensor) or features.ndim != 2:
         raise BadModel(f"{description} gives {structure_of(features)} where one vector an image is expected")
     backbone.out_features = features.shape[1]

@@ -17,10 +17,6 @@ Output = Callable[[Any], Any] | str | int
 ENOUGH = 8
 """Images of which logits do not all lie in [0, 1] by chance."""
 
-ADVICE = (
-    f"pass {named('output')}, a key or a position that leads to the logits, or in Python a function that returns them"
-)
-
 
 @dataclass(frozen=True)
 class OutputReader:
@@ -75,7 +71,8 @@ class OutputReader:
         mode = " in training mode" if training else ""
         raise BadModel(
             f"the model returns {structure_of(output)}{mode} where logits ({count}, K) are expected",
-            ADVICE,
+            f"pass {named('output')}, a key or a position that leads to the logits, or in Python a function that "
+            "returns them",
             setting="output",
         )
 

@@ -20,7 +20,7 @@ from tllib_ancon.training.files import sha256
 from tllib_ancon.training.first_pass import FirstPass, first_pass
 from tllib_ancon.training.image_transforms import TransformRule, Transforms
 from tllib_ancon.training.inputs import PreparedImages, prepare
-from tllib_ancon.training.probing import OTHER_SIZE, probe_of
+from tllib_ancon.training.probing import probe_of
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run_record import images_record, network_record, sha256_of_tensors
 from tllib_ancon.training.source import Source
@@ -136,7 +136,7 @@ def _probe(source: Source, network: nn.Module, prepared: PreparedImages[AdaptCon
     images: Batch = probe_of(prepared.domain, prepared.transforms.evaluation)
     if source.is_whole:
         return images
-    called(network, images, OTHER_SIZE)
+    called(network, images)
     return None
 
 

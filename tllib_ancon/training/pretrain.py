@@ -38,7 +38,7 @@ from tllib_ancon.training.callbacks.storage import Storage
 from tllib_ancon.training.callbacks.table import Table
 from tllib_ancon.training.facts import facts_of
 from tllib_ancon.training.image_transforms import UNDECIDED
-from tllib_ancon.training.probing import OTHER_SIZE, probe_of
+from tllib_ancon.training.probing import probe_of
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import resolve
 from tllib_ancon.training.run import BEST, LATEST, RunDirectory
@@ -122,12 +122,12 @@ def _training(
     probe = probe_of(prepared.domain, prepared.transforms.evaluation)
     if toolkit is not None:
         model, adversary = _adversarial_network(toolkit, backbone, num_classes, options)
-        called(model, probe, OTHER_SIZE)
+        called(model, probe)
         return _adversarial(model, adversary, prepared, domains[1], run)
     model = shot_classifier(
         backbone, num_classes, options.bottleneck_dim, pool, backbone.pretrained, options.bottleneck_dropout
     )
-    called(model, probe, OTHER_SIZE)
+    called(model, probe)
     return _source_only(model, prepared, run)
 
 

@@ -16,7 +16,6 @@ from tllib_ancon.runtime.errors import UserError, named
 ENOUGH = 8
 """Images with which a model is tried."""
 
-OTHER_SIZE = f"pass the {named('image_size')} that the network takes"
 """Advice where a network of a checkpoint cannot be called on images."""
 
 
