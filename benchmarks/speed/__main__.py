@@ -10,14 +10,13 @@ from pathlib import Path
 import torch
 
 from benchmarks import parser
-from benchmarks.speed import imports, methods, step
+from benchmarks.speed import imports, step
 from benchmarks.speed.timing import HEADER, Row
 from tllib_ancon.training.run import versions
 
 MEASUREMENTS: dict[str, Callable[..., Iterable[Row]]] = {
     "imports": imports.measure,
     "step": step.measure,
-    "methods": methods.measure,
 }
 
 
@@ -25,9 +24,6 @@ def main(words=None):
     arguments = parser("benchmarks.speed", __doc__)
     arguments.add_argument("--out", type=Path, default="runs/speed", metavar="DIR", help="folder for the numbers")
     arguments.add_argument("--only", nargs="+", choices=MEASUREMENTS, default=list(MEASUREMENTS), help="by default all")
-    arguments.add_argument(
-        "--cifar10", type=Path, metavar="DIR", help="networks and images of `methods`; by default drawn"
-    )
     args = arguments.parse_args(words)
     args.out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
@@ -36,7 +32,7 @@ def main(words=None):
     figures = {}
     for name in args.only:
         figures[name] = []
-        for row in MEASUREMENTS[name](cifar10=args.cifar10):
+        for row in MEASUREMENTS[name]():
             print(row, flush=True)
             figures[name].append(asdict(row))
     seconds = round(time.perf_counter() - started, 1)

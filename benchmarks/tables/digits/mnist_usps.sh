@@ -3,8 +3,8 @@
 #
 #   python -m benchmarks.tables.digits.to_tllib DIGITS --mnist mnist.npz --usps usps.npz --resplit-usps 1860
 #   benchmarks/tables/digits/mnist_usps.sh DIGITS OUT
-#   python -m benchmarks.tables.digits.table OUT
 #
+# OUT/PAIR-seedN/METHOD.json has accuracy and ECE of each run.
 # Settings, from the environment: ARCH (shot_lenet; TLLib's lenet needs tllib), BOTTLENECK_DROPOUT, SEEDS, METHODS, PAIRS,
 # WORKERS, CACHE (a folder), and for a shorter run HOLD_OUT (SHOT's: 0, of source and target), SOURCE_EPOCHS (SHOT's: 30)
 # and EPOCHS (SHOT's: 30). With the same OUT, a source model serves all runs.
