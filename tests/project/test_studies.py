@@ -19,10 +19,12 @@ question = "?"
 seeds = [0]
 epochs = [1]
 images = 60
+upper = true
 
 [methods]
 "source model" = { method = "none" }
 self-training = { method = "self-training", criterion = "last" }
+taught = { method = "self-training", criterion = "last", teacher = true }
 
 [longer]
 seeds = [0]
@@ -33,6 +35,7 @@ every = 2
 family = "stripes"
 pairs = ["light > dark", "light > none"]
 kinds = ["equal"]
+teacher = { source = "dark" }
 """
 
 
@@ -64,7 +67,9 @@ def test_a_study_writes_the_schema_and_resumes(command, tmp_path):
     rows = study.read("tiny", tmp_path / "out")
     assert set(rows) == SCHEMA
     runs = [("dark", 1), ("none", 1), ("dark", 2)]
-    assert len(rows) == len(runs) * 2 * 2  # methods, views
+    assert len(rows) == len(runs) * 3 * 2  # methods, views
+    assert (rows.upper > 90).all()
+    assert (tmp_path / "out" / "sources" / "stripes-dark-pooled-seed0.pt").exists()
     adapted = rows[(rows.method == "self-training") & (rows.views == 1)]
     assert list(zip(adapted.target, adapted.epochs, strict=True)) == runs
     for row in adapted.itertuples():
