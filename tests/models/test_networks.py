@@ -5,17 +5,17 @@ import timm
 import torch
 from safetensors.torch import save_file
 from torch import nn
+from torchvision import models
 
 from tests.conftest import REFUSED
 from tests.support.refusals import one_line
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.bottleneck import shot_classifier
-from tllib_ancon.models.classifier import as_classifier
 from tllib_ancon.models.loading import load
 from tllib_ancon.models.networks import _SmallCNN, create_backbone, create_network, parse_options
 from tllib_ancon.models.preprocessing import preprocessing_of
-from tllib_ancon.models.recipes import build, recipe_of
+from tllib_ancon.models.recipes import OWN, build, recipe_of
 from tllib_ancon.training.source import Source
 
 IMAGES = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
@@ -119,25 +119,39 @@ def test_what_cannot_be_built_is_named(name, options, said):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("test_resnet", {}),
-        ("test_resnet", {"global_pool": "max"}),
-        ("test_vit", {"img_size": 32}),
-        ("test_vit", {"img_size": 32, "patch_size": 8, "depth": 2, "global_pool": "avg"}),
-        ("test_efficientnet", {"global_pool": "catavgmax"}),
-    ],
-)
-@pytest.mark.parametrize("recorded", [True, False])
-def test_a_network_of_timm_is_built_again_with_its_options(monkeypatch, name, options, recorded):
-    """Also by versions before 1.0.31, which do not record the options."""
-    if not recorded:
-        monkeypatch.delattr(timm.models, "get_model_args", raising=False)
+TIMM = [
+    ("test_resnet", {}),
+    ("test_resnet", {"global_pool": "max", "drop_rate": 0.2}),
+    ("test_vit", {"img_size": 32, "patch_size": 8, "depth": 2, "global_pool": "avg", "drop_path_rate": 0.1}),
+    ("test_efficientnet", {"global_pool": "catavgmax", "in_chans": 1}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), TIMM)
+def test_a_network_of_timm_is_built_again_with_its_options(name, options):
     network = timm.create_model(name, num_classes=4, **options).eval()
-    images = torch.rand(2, 3, 32, 32)
-    recipe = recipe_of(as_classifier(network, probe=images), images)
+    recipe = recipe_of(network, 4)
     assert (recipe["library"], recipe["name"]) == ("timm", name)
     twin = build(recipe).eval()
     twin.load_state_dict(network.state_dict())
+    images = torch.rand(2, options.get("in_chans", 3), 32, 32)
     torch.testing.assert_close(twin(images), network(images))
+
+
+@pytest.mark.parametrize("name", ["resnet18", "googlenet", "mobilenet_v3_small"])
+def test_a_network_of_torchvision_is_known_by_its_layers(name):
+    network = models.get_model(name, num_classes=4, weights=None)
+    recipe = recipe_of(network, 4)
+    assert (recipe["library"], recipe["name"]) == ("torchvision", name)
+    build(recipe).load_state_dict(network.state_dict())
+
+
+def test_a_changed_network_of_a_library_is_not_built_again(monkeypatch):
+    changed = models.resnet18(num_classes=4)
+    changed.maxpool = nn.AvgPool2d(3, 2, 1)
+    pooled = timm.create_model("test_resnet", num_classes=4)
+    pooled.act1 = nn.GELU()
+    for network in (changed, pooled):
+        assert recipe_of(network, 4)["library"] == OWN
+    monkeypatch.delattr(timm.models, "get_model_args", raising=False)  # of timm before 1.0.31
+    assert recipe_of(timm.create_model("test_resnet", num_classes=4), 4)["library"] == OWN

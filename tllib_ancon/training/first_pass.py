@@ -14,6 +14,7 @@ from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.calling import evaluating
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.runtime import processes
+from tllib_ancon.runtime.notes import Note
 from tllib_ancon.training import devices
 from tllib_ancon.training.mirroring import MirrorDisagreement, mirror_disagreement
 
@@ -21,7 +22,10 @@ SAMPLE = 64
 """Images of the sample at most."""
 
 MOST_OF_ONE_CLASS = 0.9
-"""Share of the sample that may be predicted as one class before a line says so."""
+"""Share of images that may be predicted as one class before a line says so."""
+
+FEWEST = 8
+"""Images of which a line says so."""
 
 NEARLY_ONE_CLASS = "nearly all are one class: compare the preprocessing with the model's training"
 
@@ -45,15 +49,34 @@ class FirstPass(NamedTuple):
 
     @property
     def is_nearly_one_class(self) -> bool:
-        return len(self.logits) > 1 and self.frequencies()[0][1] > MOST_OF_ONE_CLASS
+        return note_on_one_class(self.logits.argmax(1)) is not None
 
     def line(self, names: Sequence[str]) -> str | None:
         """The line about predictions of nearly one class; ``names`` are those of the classes."""
-        if not self.is_nearly_one_class or not self.logits.isfinite().all():
+        if not self.logits.isfinite().all():
             return None
-        label, share = self.frequencies()[0]
-        predicted = f"the source model predicts {names[label]} for {100 * share:.0f} % of {len(self.logits)} images"
-        return f"{predicted}; {NEARLY_ONE_CLASS}"
+        note = note_on_one_class(self.logits.argmax(1), names, "the source model")
+        return None if note is None else str(note)
+
+
+def note_on_one_class(labels: Tensor, names: Sequence[str] | None = None, model: str = "the model") -> Note | None:
+    """Say if nearly all images are predicted as one class.
+
+    Args:
+        labels: (N,), negative for images without a prediction
+        names: of the classes. Default: their numbers
+        model: what predicts them
+    """
+    predicted = labels[labels >= 0]
+    if len(predicted) < FEWEST:
+        return None
+    label = int(predicted.mode().values)
+    share = float((predicted == label).float().mean())
+    if share <= MOST_OF_ONE_CLASS:
+        return None
+    name = str(label) if names is None else names[label]
+    text = f"{model} predicts {name} for {100 * share:.0f} % of {len(predicted)} images"
+    return Note("one-class", text, action=NEARLY_ONE_CLASS, level="warning")
 
 
 def sample_of(target: Domain, seed: int) -> Domain:

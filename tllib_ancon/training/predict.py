@@ -28,6 +28,7 @@ from tllib_ancon.runtime.text import Shown, counted
 from tllib_ancon.self_training.method import mean_prediction
 from tllib_ancon.training import devices, inputs
 from tllib_ancon.training.facts import facts_of
+from tllib_ancon.training.first_pass import note_on_one_class
 from tllib_ancon.training.image_transforms import TransformRule, preprocessing_by
 from tllib_ancon.training.inference import run_network
 from tllib_ancon.training.not_finite import predicted_classes
@@ -193,7 +194,11 @@ class Predictor:
                 self._predict, bar, device, len(order), len(images), result_device=torch.device("cpu")
             )
         unread = (outputs.indices < 0)[:, None]
-        return np.asarray(outputs.logits.masked_fill(unread, torch.nan))
+        logits = np.asarray(outputs.logits.masked_fill(unread, torch.nan))
+        note = note_on_one_class(torch.from_numpy(predicted_classes(logits)))
+        if note is not None:
+            progress.line(str(note))
+        return logits
 
     def probabilities(self, images: Domain, dataset: UnlabelledImages | None = None) -> NDArray[np.float32]:
         return np.asarray(torch.from_numpy(self.logits(images, dataset)).softmax(1))

@@ -35,7 +35,7 @@ NOT_SETTINGS = (
 def network_record(classifier: Any, images: Batch, preprocessing: Preprocessing | None) -> Record:
     """Record of a whole network beside its weights: recipe, head, form of the images, and its preprocessing."""
     return {
-        **recipe_of(classifier, images),
+        **recipe_of(classifier.network, classifier.num_classes),
         "head": classifier.head_name,
         "output": classifier.reader.recorded,
         "images": form_of(images),
