@@ -7,7 +7,6 @@ from decimal import Decimal
 from importlib.resources import files
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 import tllib_ancon.laboratory.published as numbers
@@ -120,16 +119,6 @@ def test_the_files_are_package_data_and_each_is_read():
     setup = configparser.ConfigParser()
     setup.read(Path(__file__).resolve().parents[2] / "setup.cfg")
     assert "laboratory/paper/*.csv" in setup["options.package_data"]["tllib_ancon"].split()
-    read = {"alexnet_errors", *METHODS, *(f"other_{table}" for table in OTHER_TABLES)}
+    read = {*METHODS, *(f"other_{table}" for table in OTHER_TABLES)}
     names = [entry.name for entry in FOLDER.iterdir()]
     assert {Path(name).stem for name in names if name.endswith(".csv")} == read
-
-
-def test_mean_corruption_error_is_the_mean_over_corruptions_of_ratios_to_alexnet():
-    half = {name: dict.fromkeys(range(1, 6), 50.0) for name in numbers.ALEXNET_ERRORS}
-    expected = sum(100 * 50 / error for error in numbers.ALEXNET_ERRORS.values()) / 15
-    assert numbers.mean_corruption_error(pd.DataFrame(half)) == pytest.approx(expected)
-    with_another = {**half, "spatter": {1: 0.0}}
-    assert numbers.mean_corruption_error(pd.DataFrame(with_another)) == pytest.approx(expected)
-    del half["frost"][3]
-    assert numbers.mean_corruption_error(pd.DataFrame(half)) is None

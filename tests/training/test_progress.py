@@ -8,7 +8,6 @@ from torch.utils.data import TensorDataset
 import tllib_ancon
 from tests.json_files import read_json
 from tests.training import small
-from tllib_ancon.laboratory.report import write_report
 from tllib_ancon.training.progress import result_summary
 
 
@@ -71,4 +70,3 @@ def test_no_epoch_above_the_source_model_is_said(tmp_path, capsys, lr, better):
     assert result["better_than_start"] is better
     assert (result["selected"]["infomax"] > result["start"]["infomax"]) == better
     assert (remark in said) != better
-    assert (f"{remark} in 1 adaptation ({run})" in write_report([run], out=tmp_path / "report")) != better

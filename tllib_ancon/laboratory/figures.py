@@ -4,6 +4,7 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,8 +14,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from tllib_ancon.laboratory.curves import COLOURS, DPI, MARKERS, WIDTH, WITH_LABELS, draw_curves
-from tllib_ancon.laboratory.finished_runs import ROW, compared_everywhere
-from tllib_ancon.laboratory.tables import ACCURACY, measured, row_name
+from tllib_ancon.laboratory.finished_runs import ROW, compared_everywhere, label
+from tllib_ancon.laboratory.tables import ACCURACY, measured
 from tllib_ancon.measures import evaluation
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import showable
@@ -34,9 +35,7 @@ class Picture:
 
 
 def figures(runs: pd.DataFrame) -> tuple[list[Picture], list[str]]:
-    """The figures of these runs, whose target has labels, and which predictions cannot be read, one text each."""
-    if runs.empty:
-        return [], []
+    """The figures of these runs, and which predictions cannot be read, one text each."""
     pictures = [_accuracy_by_pair(runs)]
     compared = compared_everywhere(runs)
     if len(compared):
@@ -47,14 +46,15 @@ def figures(runs: pd.DataFrame) -> tuple[list[Picture], list[str]]:
     return pictures, notes
 
 
+def _name(row: Any) -> str:
+    """Name of a row that matplotlib can show and does not read as mathematics."""
+    return _plain(label(row.start, row.method, row.variant))
+
+
 def _accuracy_by_epoch(runs: pd.DataFrame) -> Picture:
     """The mean over pairs is a line's value for a seed."""
-    measures = list(WITH_LABELS)
-    lines = []
-    for run in runs.itertuples():
-        name = _plain(row_name(run.start, run.method, run.variant))
-        lines.append(pd.DataFrame(run.metrics).reindex(columns=["epoch", *measures]).assign(name=name, seed=run.seed))
-    means = pd.concat(lines).groupby(["name", "seed", "epoch"], sort=False)[measures].mean().reset_index()
+    epochs = pd.concat([run.metrics.assign(name=_name(run), seed=run.seed) for run in runs.itertuples()])
+    means = epochs.groupby(["name", "seed", "epoch"], sort=False)[list(WITH_LABELS)].mean().reset_index()
     curves = [(name, of_seed.to_dict("records")) for (name, _), of_seed in means.groupby(["name", "seed"], sort=False)]
     file = io.BytesIO()
     draw_curves(curves, file)
@@ -69,7 +69,7 @@ def _accuracy_by_pair(runs: pd.DataFrame) -> Picture:
     panel = figure.add_subplot()
     panel.set_prop_cycle(color=COLOURS, marker=[*MARKERS])
     for row, values in means.iterrows():
-        panel.plot(values, list(map(_plain, values.index)), linestyle="", label=_plain(row_name(*row)))
+        panel.plot(values, list(map(_plain, values.index)), linestyle="", label=_plain(label(*row)))
     panel.set(xlabel=WITH_LABELS[ACCURACY.name])
     panel.invert_yaxis()
     panel.grid(alpha=0.3)
@@ -102,16 +102,16 @@ def _predictions(runs: pd.DataFrame) -> tuple[list[tuple[str, Tensor, Tensor]], 
     predictions: dict[str, tuple[str, Tensor, Tensor]] = {}
     notes = []
     for run in runs.itertuples():
-        name = row_name(run.start, run.method, run.variant)
         try:
-            stored = None if name in predictions else read_predictions(run.path)
+            stored = read_predictions(run.path)
         except UserError as error:
             notes.append(f"left out of the figures: {error}")
             continue
         if stored is not None and stored.labels is not None:
             probabilities = torch.from_numpy(stored.logits.astype(np.float32)).softmax(1)
             labels = torch.from_numpy(stored.labels.astype(np.int64))
-            predictions[name] = (_plain(f"{name}, {run.pair}, seed {run.seed}"), probabilities, labels)
+            title = f"{_name(run)}, {_plain(run.pair)}, seed {run.seed}"
+            predictions.setdefault(_name(run), (title, probabilities, labels))
     return list(predictions.values()), notes
 
 

@@ -1,9 +1,10 @@
-"""Run directories as a report reads them, and the data frame that its tables and figures are made of."""
+"""Finished runs as one data frame, which the tables and figures of a report are made of."""
 
 import json
 import math
 import re
 from collections.abc import Collection, Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import numpy as np
 import pandas as pd
 
 from tllib_ancon import methods
+from tllib_ancon.measures.selection import CRITERIA
 from tllib_ancon.runtime.errors import UserError, reading
 from tllib_ancon.runtime.text import csv_text, first_few, showable
-from tllib_ancon.runtime.types import Metrics, Options, Record
+from tllib_ancon.runtime.types import Options, Record
 from tllib_ancon.training.files import read_json
 from tllib_ancon.training.run import CONFIG, RESULT, RunDirectory
 from tllib_ancon.training.run_record import NOT_SETTINGS
@@ -40,40 +42,41 @@ _NOT_COMPARED = frozenset((*_IDENTITY, *NOT_SETTINGS))
 
 _OF_THE_START = ("bottleneck_dim", "bottleneck_dropout")
 """Settings whose default depends on the method that trained the source model."""
-
-SETTINGS_OF_TRAINING = ("optimizer", "lr")
+_OF_TRAINING = ("config.optimizer", "config.lr")
 """Settings that a run of a method without training leaves empty."""
 
-_USUAL_STARTS = ("", "erm", "imagenet", "checkpoint")
+NOT_SET = "null"
+"""The text of a setting without a value."""
+
 _SEVERITY = re.compile(r"(.+)/(\d)")
 MOST_LISTED = 3
-"""Settings, values of each, and runs that a text lists."""
+"""Settings, and values of each, that a text lists."""
 
 _PREFIXES = {"start": "start_", "selected": "", "last": "last_"}
-"""Entry of a result -> what stands before the names of its numbers in a frame and in ``runs.csv``."""
-_NUMBERS = ("epoch", "accuracy", "ece", "infomax")
+"""Entry of a result -> what stands before the names of its scores in a frame and in ``runs.csv``."""
 
 
 def read_runs(folders: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
-    """A row for each finished adaptation in or below these folders, and why damaged ones are left out."""
-    runs = []
+    """A row for each finished adaptation in or below these folders, and why others are left out.
+
+    The settings of a run are in the columns ``config.NAME``, those of the run that made its source model in
+    ``source.NAME``, and the frame of its epochs in ``metrics``.
+    """
+    records = []
     left_out = []
     for path in _finished(folders):
         try:
             config = read_json(path / CONFIG)
             if config.get("command") == "adapt":
-                runs.append(_read(path, config))
+                records.append(_record(path, config))
         except UserError as error:
             left_out.append(f"left out: {error}")
-    if not runs:
-        reason = ""
-        if left_out:
-            reason = f" ({left_out[0]})"
-        raise UserError(
-            f"no finished adaptation in {', '.join(map(str, folders))}{reason}", "give folders that hold one"
-        )
+    if not records:
+        places = ", ".join(map(str, folders))
+        raise UserError("; ".join([f"no finished adaptation in {places}", *left_out[:1]]), "give folders that hold one")
+    runs = pd.json_normalize(records, max_level=1)
     order = {method: place for place, method in enumerate(methods.names())}
-    return pd.DataFrame(sorted(runs, key=lambda run: order.get(run["method"], len(order)))), left_out
+    return runs.sort_values("method", key=lambda names: names.map(order), kind="stable", ignore_index=True), left_out
 
 
 def _finished(folders: Sequence[Path]) -> Iterable[Path]:
@@ -88,34 +91,40 @@ def _finished(folders: Sequence[Path]) -> Iterable[Path]:
     return paths.values()
 
 
-def _read(path: Path, config: Record) -> Record:
-    """The row of one run; its columns stand here and in the functions that this calls."""
+def _record(path: Path, config: Record) -> Record:
     with reading(path, "a finished adaptation"):
-        source = _source_config(config["checkpoint"], path)
-        start = "imagenet"
-        if config["checkpoint"] != "imagenet":
-            start = showable(source.get("method", "checkpoint"))
-        method = showable(config["method"])
         run = RunDirectory(path)
         result = run.result()
-        metrics = run.metrics()
-        _check_range(metrics)
+        metrics = pd.DataFrame(run.metrics())
+        if "accuracy" not in result["start"]:
+            raise UserError(f"{path}: its target has no labels", "read its scores from metrics.jsonl")
+        source = _source_config(config["checkpoint"], path)
+        start = source.get("method", "checkpoint")  # how the source model was made
+        if config["checkpoint"] == "imagenet":
+            start = "imagenet"
         return {
             "path": path,
-            "config": config,
-            "source": source,  # of the run that made its source model; empty if that is not found
-            "metrics": metrics,  # a line an epoch, the source model first
-            "settings": compared_settings(config, source),
-            "start": start,  # how the source model was made: a pre-training method, ``imagenet``, or ``checkpoint``
-            "method": method,
+            "config": _texts(config),
+            "source": _texts(source),
+            "metrics": metrics.reindex(columns=["epoch", "accuracy", "ece", *CRITERIA]).astype(float),
+            "start": showable(start),
+            "method": showable(config["method"]),
             "seed": int(config["seed"]),
             "machine": showable("torch {torch} on {device}".format(**config["versions"])),
-            "labelled": "accuracy" in result["start"],  # whether the target had labels
-            "method_defaults": _method_defaults(method, config),  # in these, runs of one table may differ
-            "never_above_start": result.get("better_than_start") is False,
             **_domains(config),
-            **_numbers(result),
+            **_scores(result),
         }
+
+
+def _texts(settings: Record) -> Options:
+    return {name: setting_text(value) for name, value in settings.items()}
+
+
+def setting_text(value: Any) -> str:
+    """A setting as texts are compared and shown: itself, or as JSON."""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value)
 
 
 def _source_config(checkpoint: str | None, path: Path) -> Record:
@@ -130,114 +139,107 @@ def _source_config(checkpoint: str | None, path: Path) -> Record:
     return {}
 
 
-def _check_range(metrics: Iterable[Record]) -> None:
-    """Raise an error for a number beyond the range of floats, which is damage."""
-    for line in metrics:
-        for value in line.values():
-            if isinstance(value, int):
-                float(value)
-
-
-def compared_settings(config: Record, source: Record) -> Record:
-    """The settings that decide the numbers of a run, those of its source stage under ``source NAME``."""
-    source_settings = {f"source {name}": value for name, value in source.items()}
-    settings = {**config, **source_settings}
-    return {name: value for name, value in settings.items() if name.removeprefix("source ") not in _NOT_COMPARED}
-
-
-def _method_defaults(method: str, config: Record) -> Options:
-    try:
-        defaults = methods.training_defaults(method)
-    except UserError:  # a method of a package that is not installed here
-        return {}
-    return {name: value for name, value in defaults.items() if config.get(name) == value}
-
-
 def _domains(config: Record) -> Record:
-    images = (config.get("inputs") or {}).get("images")  # of a Python call
-    images_name = "images"
-    if isinstance(images, dict):
-        images_name = showable("+".join(images))
     source = showable("+".join(config["source"] or []))
-    target = showable("+".join(config["target"] or [])) or images_name
-    domains = {"dataset": showable(config["data"] or images_name), "target": target}
+    images = (config.get("inputs") or {}).get("images")  # of a Python call
+    target = showable("+".join(config["target"] or images or ["images"]))
+    domains = {"dataset": showable(config["data"] or target), "severity": 0}
     corruption = _SEVERITY.fullmatch(target)
     if corruption:
         return {**domains, "pair": target, "column": corruption[1], "severity": int(corruption[2])}
     pair = "-".join(filter(None, (source, target)))
-    return {**domains, "pair": pair, "column": pair, "severity": 0}
+    return {**domains, "pair": pair, "column": pair}
 
 
-def _numbers(result: Record) -> Metrics:
-    numbers: Metrics = {}
+def _scores(result: Record) -> Record:
+    numbers: Record = {}
     for entry, prefix in _PREFIXES.items():
         scores = result.get(entry) or result["start"]
-        for name in _NUMBERS:
+        for name in ("epoch", "accuracy", "ece"):
             numbers[prefix + name] = float(scores.get(name, math.nan))
-        numbers[f"{prefix}per_class_accuracy"] = np.array(scores.get("per_class_accuracy") or [], float).tolist()
+        numbers[f"{prefix}class_accuracy"] = np.array(scores.get("per_class_accuracy") or [], float).tolist()
     return numbers
 
 
-def label(start: str, method: str) -> str:
-    """Name of a method in a table: with its start, unless that is the usual one."""
-    if start in _USUAL_STARTS:
-        return method
-    return f"{start}: {method}"
+def label(start: str, method: str, variant: str = "") -> str:
+    """Name of a row: with its start, unless that is the usual one."""
+    name = method
+    if start not in ("", "erm", "imagenet", "checkpoint"):
+        name = f"{start}: {method}"
+    if not variant:
+        return name
+    return f"{name} ({variant})"
+
+
+def compared_settings(runs: pd.DataFrame) -> pd.DataFrame:
+    """A row for each setting that decides the numbers of a run, or of the run that made its source model.
+
+    Columns: path, start and method of the run, name of the setting with ``config.`` or ``source.``, and value
+    """
+    run = ["path", "start", "method"]
+    settings = runs.filter(regex=rf"^(config|source)\.|^({'|'.join(run)})$").melt(run, var_name="name")
+    is_compared = ~settings.name.str.partition(".")[2].isin(_NOT_COMPARED)
+    is_unused = (settings.value == NOT_SET) & settings.name.isin(_OF_TRAINING)
+    return settings[is_compared & ~is_unused].dropna()
 
 
 def refuse_mixed_settings(runs: pd.DataFrame, varied: Collection[str]) -> None:
     """Raise an error for runs that differ in settings which their table does not compare."""
+    settings = compared_settings(runs)
+    settings = settings[~settings.name.isin([f"config.{name}" for name in varied])]
     options = frozenset(methods.settings())
-    first_runs: dict[str, dict[str, str]] = {}  # setting -> value -> text of the first run that has it
-    for run in runs.itertuples():
-        for name, value in run.settings.items():
-            is_unused = value is None and name in SETTINGS_OF_TRAINING
-            if name not in varied and not is_unused:
-                values = first_runs.setdefault(name + _scope(name, run, options), {})
-                text = json.dumps(value)
-                values.setdefault(text, f"{text} in {run.path}")
-    differing = {name: list(values.values()) for name, values in first_runs.items() if len(values) > 1}
+    scopes = [_scope(setting, options) for setting in settings.itertuples()]
+    differing = []
+    for (name, scope), rows in settings.groupby(["name", scopes], sort=False):
+        values = rows.drop_duplicates("value")
+        if len(values) > 1:
+            texts = [f"{row.value} in {row.path}" for row in values.itertuples()]
+            differing.append(f"{setting_name(name)}{scope}: {first_few(texts, MOST_LISTED)}")
     if differing:
-        settings = [f"{name}: {first_few(values, MOST_LISTED)}" for name, values in differing.items()]
-        texts = first_few(settings, MOST_LISTED, "; ")
+        listed = first_few(differing, MOST_LISTED, "; ")
         raise UserError(
-            f"these runs were made with different settings and make no one table ({texts})",
+            f"these runs were made with different settings and make no one table ({listed})",
             "give runs of the same settings",
         )
 
 
-def _scope(name: str, run: Any, options: Collection[str]) -> str:
+def _scope(setting: Any, options: Collection[str]) -> str:
     """Among which runs of a table a setting must be the same: those of a method, of a start, or all."""
-    if name in options or name in run.method_defaults:
-        return f" of {run.method}"
-    if name in _OF_THE_START or name.startswith("source "):
-        return f" of {run.start}"
+    origin, _, name = setting.name.partition(".")
+    if origin == "source" or name in _OF_THE_START:
+        return f" of {setting.start}"
+    own = _texts(own_defaults(setting.method))
+    if name in options or own.get(name) == setting.value:
+        return f" of {setting.method}"
     return ""
 
 
+def setting_name(column: str) -> str:
+    """``lr`` of the column ``config.lr``, ``source lr`` of ``source.lr``."""
+    return column.removeprefix("config.").replace("source.", "source ")
+
+
+@cache
+def own_defaults(method: str) -> Options:
+    """Defaults of training that a method has of its own; none for one of a package that is not installed here."""
+    try:
+        return methods.training_defaults(method)
+    except UserError:
+        return {}
+
+
 def with_variants(runs: pd.DataFrame, varied: Iterable[str]) -> pd.DataFrame:
-    """These runs and the ``variant`` of each, by the settings that its table compares."""
-    usual = usual_settings(runs.config, varied)
-    with_variant = runs.assign(variant=[variant(config, usual) for config in runs.config])
+    """These runs and the ``variant`` of each: where it leaves the settings that most runs of its sweep have."""
+    variants = pd.Series("", index=runs.index)
+    for name in varied:
+        values = runs[f"config.{name}"].fillna(NOT_SET)
+        usual = values.value_counts(sort=False).idxmax()
+        variants += (f", {name} " + values).where(values != usual, "")
+    with_variant = runs.assign(variant=variants.str.removeprefix(", "))
     repeated = with_variant[with_variant.duplicated([*ROW, *PLACE], keep=False)]
     for _, paths in repeated.groupby([*ROW, *PLACE]).path:
         raise UserError(f"{' and '.join(map(str, paths))} hold the same run", "give one of them")
     return with_variant
-
-
-def usual_settings(configs: Iterable[Record], varied: Iterable[str]) -> Options:
-    """The value that most runs have of each setting of a sweep."""
-    usual = {}
-    for name in varied:
-        values = [config.get(name) for config in configs]
-        usual[name] = max(values, key=values.count)
-    return usual
-
-
-def variant(config: Record, usual: Options) -> str:
-    """Where a run leaves the usual settings of its sweep."""
-    differing = [name for name, value in usual.items() if config.get(name) != value]
-    return ", ".join(f"{name} {config.get(name)}" for name in differing)
 
 
 def compared_everywhere(runs: pd.DataFrame) -> pd.DataFrame:
@@ -250,9 +252,7 @@ def compared_everywhere(runs: pd.DataFrame) -> pd.DataFrame:
 def runs_csv(runs: pd.DataFrame, varied: Sequence[str]) -> str:
     """One line for each run: compared settings, scores of source, selected and last model, and the selected epoch."""
     scores = [prefix + score for prefix in _PREFIXES.values() for score in ("accuracy", "ece")]
-    lines = runs.sort_values(["target", "column", "start", "method", "seed"])
-    lines = lines.assign(selected_epoch=lines.epoch.astype(int))
-    for name in varied:
-        lines[name] = [config.get(name) for config in lines.config]
+    lines = runs.sort_values(["pair", "start", "method", "seed"]).rename(columns={"epoch": "selected_epoch"})
+    lines = lines.rename(columns={f"config.{name}": name for name in varied}).astype({"selected_epoch": int})
     columns = ["pair", "start", "method", *varied, "seed", "selected_epoch", *scores]
-    return csv_text([columns, *lines[columns].round(4).fillna("").to_numpy(object)])
+    return csv_text([columns, *lines[columns].round(4).to_numpy(object)])

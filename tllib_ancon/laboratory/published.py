@@ -1,14 +1,12 @@
 """What the paper prints, and what others printed for its settings: the CSV files of ``paper/``.
 
 Each table of the paper has a file. ``other_<table>.csv`` holds other projects' rows, with errors as accuracies (see
-``source``). ``alexnet_errors.csv`` holds the weights of corruptions.
+``source``).
 """
 
 import csv
 from dataclasses import dataclass
 from pathlib import Path
-
-import pandas as pd
 
 from tllib_ancon.runtime.errors import unknown_name
 
@@ -18,7 +16,7 @@ _FOLDER = Path(__file__).with_name("paper")
 _LABELS = ("method", "start", "seed", "source")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Row:
     """One row of a published table; every number is a percentage in [0, 100]."""
 
@@ -62,24 +60,3 @@ def _row(record: dict[str, str]) -> Row:
     labels = {name: record.pop(name) for name in _LABELS if name in record}
     values = {column: float(cell) for column, cell in record.items() if cell}
     return Row(values=values, average=values.pop("average", None), **labels)
-
-
-ALEXNET_ERRORS = published("alexnet_errors")[0].values
-"""Corruption -> AlexNet's error in percent, mean over the five severities."""
-
-
-def mean_corruption_error(accuracies: pd.DataFrame) -> float | None:
-    r"""The mean corruption error of ImageNet-C in percent, lower is better; None unless the accuracies, in percent by
-    severity (row) and corruption (column), are those of all 15 corruptions at all five severities.
-
-    .. math::
-        mCE = \frac{100}{15} \sum_c \sum_s E_{s,c} / \sum_s E^\text{AlexNet}_{s,c}
-
-    Source: Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations",
-    ICLR 2019, Section 4.
-    """
-    errors = 100 - accuracies.reindex(index=range(1, 6), columns=list(ALEXNET_ERRORS))
-    if errors.isna().any(axis=None):
-        return None
-    relative = errors.mean() / pd.Series(ALEXNET_ERRORS)
-    return float(100 * relative.mean())
