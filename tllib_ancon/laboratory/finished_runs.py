@@ -116,7 +116,7 @@ def _record(path: Path, config: Record) -> Record:
         }
 
 
-def _texts(settings: Record) -> Options:
+def _texts(settings: Options) -> Options:
     return {name: setting_text(value) for name, value in settings.items()}
 
 

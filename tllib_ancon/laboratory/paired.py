@@ -3,7 +3,7 @@ every error and test, since its seeds share images."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 import pandas as pd
 from scipy import stats
@@ -34,25 +34,21 @@ NOTES = (
     "runs above and below: single runs; worst run: the smallest difference",
 )
 
-Pair = tuple[RowKey, RowKey]
-"""A row of the tables, and the one that it is compared with."""
-Comparisons = Mapping[str, Sequence[Pair]]
-"""Label -> the rows that are compared; of several pairs the mean difference is taken."""
 
-
-def paired_table(runs: pd.DataFrame, comparisons: Comparisons | None = None) -> Table | None:
-    """A row for each comparison, None if there is none. By default each method is compared with its start, its base,
-    and ELR with AnCon; in a sweep each variant with the usual settings."""
+def paired_table(runs: pd.DataFrame) -> Table | None:
+    """A row for each comparison, None if there is none. Each method is compared with its start, its base, and ELR with
+    AnCon; in a sweep each variant with the usual settings."""
     accuracy = measured(runs, ACCURACY).unstack(ROW, sort=False)
     ece = measured(runs, ECE).unstack(ROW, sort=False)
-    compared = comparisons
-    if compared is None:
-        compared = {pair_label(pair): [pair] for pair in usual_pairs(list(accuracy))}
     rows = {}
-    for name, pairs in compared.items():
-        differences = _differences(accuracy, pairs)
-        if len(differences) > 1:
-            rows[name] = _row(differences, _differences(ece, pairs))
+    for row in accuracy:
+        start, method, variant = row
+        for name in _references(method, variant):
+            reference = (start, name, "")
+            if reference in accuracy:
+                differences = (accuracy[row] - accuracy[reference]).dropna()
+                if len(differences) > 1:
+                    rows[_label(row, name)] = _scores(differences, (ece[row] - ece[reference]).dropna())
     if not rows:
         return None
     numbers = pd.DataFrame.from_dict(rows, orient="index")
@@ -60,7 +56,7 @@ def paired_table(runs: pd.DataFrame, comparisons: Comparisons | None = None) -> 
     return Table("differences between runs, accuracy in points", pd.concat({"measured": cells}), NOTES)
 
 
-def _row(differences: pd.DataFrame, ece_differences: pd.DataFrame) -> dict[str, float]:
+def _scores(differences: pd.Series[float], ece_differences: pd.Series[float]) -> dict[str, float]:
     units = _units(differences)
     ece_units = _units(ece_differences)
     return {
@@ -68,42 +64,27 @@ def _row(differences: pd.DataFrame, ece_differences: pd.DataFrame) -> dict[str, 
         "standard error": units.sem(),
         "pairs": differences.index.unique("column").size,
         "p": _t_test(units),
-        "runs above": (differences > 0).to_numpy().sum(),
-        "runs below": (differences < 0).to_numpy().sum(),
-        "worst run": differences.min(axis=None),
+        "runs above": (differences > 0).sum(),
+        "runs below": (differences < 0).sum(),
+        "worst run": differences.min(),
         "ECE": ece_units.mean(),
         "standard error of ECE": ece_units.sem(),
     }
 
 
-def _differences(values: pd.DataFrame, pairs: Sequence[Pair]) -> pd.DataFrame:
-    """Difference of each pair (column) in each place (row) that has all of them."""
-    return pd.concat([values[row] - values[reference] for row, reference in pairs], axis=1).dropna()
-
-
-def _units(differences: pd.DataFrame) -> pd.Series[float]:
+def _units(differences: pd.Series[float]) -> pd.Series[float]:
     """The mean difference of each pair of domains; of a single pair, that of each seed."""
-    means = differences.mean(axis=1)
-    by_pair = means.groupby(level="column").mean()
+    by_pair = differences.groupby(level="column").mean()
     if len(by_pair) == 1:
-        return means
+        return differences
     return by_pair
 
 
-def pair_label(pair: Pair) -> str:
-    (start, method, variant), (_, reference, _) = pair
+def _label(row: RowKey, reference: str) -> str:
+    start, method, variant = row
     if variant:
         return label(start, f"{method}, {variant} − usual settings")
     return label(start, f"{method} − {reference}")
-
-
-def usual_pairs(rows: Sequence[RowKey]) -> Iterator[Pair]:
-    for row in rows:
-        start, method, variant = row
-        for name in _references(method, variant):
-            reference = (start, name, "")
-            if reference in rows:
-                yield row, reference
 
 
 def _references(method: str, variant: str) -> Iterator[str]:
