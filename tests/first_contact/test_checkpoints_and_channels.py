@@ -63,8 +63,7 @@ def test_the_assumed_size_is_the_one_that_is_used(tmp_path, capfd):
     assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
 
 
-@pytest.mark.parametrize("norm", [[], ["--norm-mean", "0.5", "--norm-std", "0.5"]])
-def test_a_network_of_one_channel_adapts_by_its_path(norm, tmp_path, capfd):
+def test_a_network_of_one_channel_adapts_by_its_path(tmp_path, capfd):
     checkpoint = tmp_path / "grey.pth"
     torch.save(network(in_chans=1).state_dict(), checkpoint)
     with one_line("for a network of 1 channels pass `arch_option=in_chans=1`"):
@@ -75,9 +74,10 @@ def test_a_network_of_one_channel_adapts_by_its_path(norm, tmp_path, capfd):
         image = Image.new("L", (32, 32), number * 10)
         image.save(photos / f"{number}.png")
     start = ["-a", "timm/test_resnet", "--arch-option", "in_chans=1", "--checkpoint", str(checkpoint)]
-    words = ["adapt", str(photos), *start, *norm, "--image-size", "32", "--epochs", "1"]
-    assert main([*words, "--log", str(tmp_path / "run")]) == 0
-    assert ("takes one channel; assumed" in capfd.readouterr().err) == (not norm)
+    words = ["adapt", str(photos), *start, "--image-size", "32", "--epochs", "1", "--log", str(tmp_path / "run")]
+    assert main(words) == 2
+    assert "preprocessing of this network is unknown; pass --image-size, --norm-mean and" in capfd.readouterr().err
+    assert main([*words, "--norm-mean", "0.5", "--norm-std", "0.5"]) == 0
 
 
 def test_four_channels_are_one_line():

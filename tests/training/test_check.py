@@ -91,7 +91,7 @@ def checked(model=None, images=None, **settings):
         ("classes", "?", "those of the images in order: cat, dog", lambda: Colours(2), {"images": TWO_CLASSES}),
         ("pixels", "", "32 × 32 pixels; decoded values 0 to 254 of 255", Colours, {}),
         ("pixels", "?", "the images are nearly black", Colours, {"images": pictures(most=16)}),
-        ("preprocessing", "", "from your settings (`norm_mean`, `norm_std`), the rest from the defaults", Colours, {}),
+        ("preprocessing", "", "your settings (`norm_mean`, `norm_std`), the rest from the defaults", Colours, {}),
         ("channels", "", "the network gets 3 (RGB)", Colours, {}),
         ("output", "", "logits (B, 3); head head, 3 features", Colours, {}),
         ("output", "!", "NaN or infinity for 24 of 24 images", lambda: Colours(bias=torch.nan), {}),
@@ -181,17 +181,6 @@ def test_in_python_the_model_and_random_numbers_are_unchanged():
     assert torch.equal(torch.get_rng_state(), generator)
     with pytest.raises(dataclasses.FrozenInstanceError):
         result.picture = Path()
-
-
-def test_unknown_normalisation_is_a_fact_with_a_way_out():
-    result = check(Colours(), pictures())
-    assert [*result.facts] == FACTS
-    assert result.preprocessing.mark == "!"
-    assert result.is_wrong
-    assert "nothing defines the normalisation of this network: pass `norm_mean` and" in result.preprocessing.text
-    assert "3 of 3 classes" in result.predictions.text
-    half = check(Colours(), pictures(), norm_mean=NORMALISED["norm_mean"]).preprocessing
-    assert "pass `norm_std` of its training (1 if it normalises images itself)" in half.text
 
 
 def test_classes_that_a_mirror_exchanges():

@@ -93,8 +93,7 @@ OF_KNOWN = {"image_size": 96, "resize_size": 90, "crop_fraction": 0.9, "val_resi
         ({}, {"count": 1}, {"batch_size": 1}),
         ({}, {"preprocessing": KNOWN}, OF_KNOWN),
         ({}, {"resizing": "keep-ratio"}, {"train_resizing": "keep-ratio", "val_resizing": "keep-ratio"}),
-        (GREY, {"preprocessing": None}, {"crop_fraction": 1.0}),
-        (GREY, {"preprocessing": None, "resizing": "keep-ratio"}, {"crop_fraction": 1.0}),
+        ({**GREY, "image_size": 224}, {"preprocessing": None}, {"crop_fraction": 1.0, "image_size": None}),
         (GREY, {"preprocessing": None, "side": 64}, {"crop_fraction": 1.0, "image_size": 64}),
         (COLOUR, {"preprocessing": None, "side": 63}, {**UNKNOWN_SMALL, "image_size": 63}),
         (GREY, {"preprocessing": None, "side": 63}, {**UNKNOWN_SMALL, "image_size": 63, "padding": 3}),
@@ -130,25 +129,15 @@ def test_half_precision_is_used_where_the_device_computes_in_it(monkeypatch):
     assert filled_in(AdaptConfig(), facts_about())[0]["mixed_precision"] == "bf16"
 
 
-@pytest.mark.parametrize(
-    ("side", "note"),
-    [
-        (64, "images are resized to 64 × 64 pixels (`image_size`), in training cropped at random (`train_resizing`)"),
-        (63, "images are resized to 63 × 63 pixels (`image_size`), in training shifted by up to 3 pixels (`padding`)"),
-        (28, "images are resized to 28 × 28 pixels (`image_size`), in training shifted by up to 1 pixel (`padding`)"),
-    ],
-)
-def test_what_is_assumed_about_the_images_is_said(side, note):
-    unknown = replace(IMAGES, preprocessing=None, side=side)
-    notes = resolve(AdaptConfig(**GREY), facts_about(images=unknown))[1]
-    assert notes == [f"the preprocessing of this network is unknown; {note}"]
-    assert resolve(AdaptConfig(**GREY, crop_fraction=0.9), facts_about(images=unknown))[1] == []
-    source = {"crop_fraction": 0.9, "train_resizing": "default", "val_resizing": "default", "image_size": side}
-    assert resolve(AdaptConfig(**GREY), facts_about(images=unknown, source_settings=source))[1] == []
-    assumed = replace(IMAGES, preprocessing=Preprocessing(assumed="it is assumed"))
-    assert resolve(AdaptConfig(), facts_about(images=assumed))[1] == ["it is assumed"]
-    assert resolve(AdaptConfig(**GREY), facts_about(images=assumed))[1] == []
-    assert resolve(AdaptConfig(), facts_about(images=replace(assumed, are_fixed=True)))[1] == []
+def test_a_shift_of_small_images_in_training_is_said():
+    unknown = replace(IMAGES, preprocessing=None)
+    for side, notes in [
+        (64, []),
+        (63, ["training shifts images at random by up to 3 pixels; `padding=0` does not"]),
+        (28, ["training shifts images at random by up to 1 pixel; `padding=0` does not"]),
+    ]:
+        assert resolve(AdaptConfig(**GREY), facts_about(images=replace(unknown, side=side)))[1] == notes
+    assert resolve(AdaptConfig(**GREY, padding=2), facts_about(images=replace(unknown, side=28)))[1] == []
 
 
 def test_a_source_model_is_trained_with_the_usual_network_and_images():
@@ -190,8 +179,9 @@ SOURCE = {"checkpoint": "best.pth", "source_settings": {"arch": "resnet50", "nor
 FIXED = {"images": replace(IMAGES, are_fixed=True)}
 UNKNOWN = {"images": replace(IMAGES, preprocessing=None)}
 NO_MEAN = (
-    "the preprocessing of this network is unknown; pass `image_size`, `norm_mean` and `norm_std` (0 and 1 for a model "
-    "that normalises images itself), or in Python evaluation_transform, to adapt also train_transform"
+    "the preprocessing of this network is unknown; pass `image_size`, `norm_mean` and `norm_std`, of a model that "
+    "normalises images itself 0 and 1, or 0 and 0.003922 if it takes values from 0 to 255; or in Python "
+    "evaluation_transform, such as a library's processor, and if training augments otherwise train_transform"
 )
 NO_VIEW = "`views=2` needs an augmentation: this training has none. Leave it out, or let it mirror"
 
@@ -200,6 +190,8 @@ NO_VIEW = "`views=2` needs an augmentation: this training has none. Leave it out
     ("settings", "facts", "message"),
     [
         ({}, UNKNOWN, NO_MEAN),
+        (COLOUR, UNKNOWN, NO_MEAN),
+        ({"image_size": 32}, UNKNOWN, NO_MEAN),
         ({"views": 2}, FIXED, NO_VIEW),
         ({"views": 2, "no_hflip": True, "train_resizing": "cen.crop"}, {}, NO_VIEW),
         (

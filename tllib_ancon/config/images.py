@@ -24,17 +24,17 @@ class ImageConfig(Settings):
     resize_size: Annotated[Pixels, Flag(metavar="PX")] = DECIDED_LATER
     """side in pixels of the square that the resizing res. makes; by default the model's, or 224"""
     image_size: Annotated[Pixels, Flag(metavar="PX")] = DECIDED_LATER
-    """Side of the crop in pixels. Default: the model's, else the side of square arrays, or 224"""
+    """Side of the crop in pixels. Default: the model's, else the side of square arrays. To train a source model: 224"""
     crop_fraction: Fraction = DECIDED_LATER
-    """Side of the evaluation crop divided by the side of the resized image. Default: the model's, 1 for an unknown
-    network, else 0.875"""
+    """Side of the evaluation crop divided by the side of the resized image. Default: the model's, 1 for a network
+    without metadata, else 0.875"""
     scale: Annotated[Area, Flag(metavar=("MIN", "MAX"))] = DECIDED_LATER
     """smallest and largest area of a random crop, as a share of the image's"""
     ratio: Annotated[tuple[Positive, Positive], Flag(metavar=("MIN", "MAX"))] = (3 / 4, 4 / 3)
     """smallest and largest width of a random crop, as a multiple of its height"""
     padding: Annotated[int, Flag(metavar="PX")] = Field(DECIDED_LATER, ge=0, le=16_384)
-    """Padding of training images in pixels, cropped back at random. Default: 0; for an unknown
-    network below 64 pixels an eighth of the side (grey: a sixteenth), at most 4."""
+    """Padding of training images in pixels, cropped back at random. Default: 0; for a network without metadata,
+    below 64 pixels an eighth of the side (grey: a sixteenth), at most 4."""
     no_hflip: bool = DECIDED_LATER
     """Do not mirror training images at random. Default: as in the model's run; in an adaptation also on if a mirror
     changes the predicted class of more than 30 % of the images."""

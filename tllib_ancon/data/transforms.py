@@ -62,14 +62,13 @@ class Preprocessing:
     val_resizing: str | None = None  # of evaluated images; None if it is not known
     resize_size: int = 0  # of the square of ``res.``; 0 if it is not known
     resample: int = Image.Resampling.BICUBIC  # Pillow's number of the filter that resizes
-    floor_crop: bool = False  # round an evaluation crop's corner down, as transformers; else as torchvision
-    assumed: str | None = None  # what is said of it where it is not known but assumed
     train_resizing: str = "default"
     scale: tuple[float, float] = (0.5, 1.0)  # least and largest fraction of the area in the random resized crop
     ratio: tuple[float, float] = (3 / 4, 4 / 3)  # least and largest width / height of it
     padding: int = 0
     rotation: float = 0.0
     horizontal_flip: bool = True
+    processor: Any = None  # image processor of transformers, which does all of it
 
     def __post_init__(self) -> None:
         if len(self.mean) != len(self.std):
@@ -135,6 +134,19 @@ class ImageTransform:
         images.copy_(pixels).div_(255).sub_(mean).div_(std)
 
 
+@dataclass(frozen=True)
+class RandomlyMirrored:
+    """Image -> its tensor (C, H, W) by a transform, mirrored with probability 1/2."""
+
+    transform: Transform
+
+    def __call__(self, image: Any) -> Any:
+        tensor = self.transform(image)
+        if torch.rand(()) < 0.5:
+            return mirror(tensor)
+        return tensor
+
+
 def train_transform(options: Preprocessing) -> ImageTransform:
     resizing = options.resizing(options.train_resizing)
     return ImageTransform(resizing, _augmentation(options), options.mean, options.std)
@@ -144,11 +156,7 @@ def evaluation_transform(options: Preprocessing) -> ImageTransform:
     from torchvision import transforms  # it starts slowly, and help texts of commands import this file
 
     size = options.image_size
-    if options.floor_crop:
-        centre = partial(_floor_crop, size)
-    else:
-        centre = transforms.CenterCrop(size)
-    crop = transforms.Compose([] if options.val_resizing == "res." else [centre])
+    crop = transforms.Compose([] if options.val_resizing == "res." else [transforms.CenterCrop(size)])
     return ImageTransform(options.resizing(options.val_resizing), crop, options.mean, options.std)
 
 
@@ -183,14 +191,6 @@ def _shift(reach: int, images: Tensor) -> Tensor:
     top, left = torch.randint(2 * reach + 1, (2,)).tolist()
     height, width = images.shape[-2:]
     return padded[..., top : top + height, left : left + width]
-
-
-def _floor_crop(side: int, image: Image.Image) -> Image.Image:
-    """The centre of ``side`` x ``side`` pixels, its corner rounded down, where torchvision rounds half to even."""
-    width, height = image.size
-    left = (width - side) // 2
-    top = (height - side) // 2
-    return image.crop((left, top, left + side, top + side))
 
 
 def _augmentation(options: Preprocessing) -> Any:

@@ -163,9 +163,7 @@ def _image_classifier(name: str) -> tuple[nn.Module, list[str] | None]:
     try:
         processor = AutoImageProcessor.from_pretrained(name, trust_remote_code=False)
         model.preprocessing = preprocessing_of_processor(processor)
-    except UserError as error:
-        raise BadModel(f"hf:{name}: {error.what}", "adapt it in Python, with transforms of your own") from error
-    except OSError:  # there is none; ``preprocessing_of`` assumes one
+    except OSError:  # there is none
         pass
     names = [str(text) for _, text in sorted(model.config.id2label.items())]
     if are_placeholders(names):

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import replace
+import json
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from tllib_ancon.data.transforms import IMAGENET_MEAN, IMAGENET_STD, KEEP_RATIO, Preprocessing, evaluation_transform
+from tllib_ancon.config.settings import as_tuple
+from tllib_ancon.data.transforms import IMAGENET_MEAN, IMAGENET_STD, KEEP_RATIO, Preprocessing
 from tllib_ancon.models.calling import takes_pixel_values
-from tllib_ancon.runtime.errors import BadModel, UserError, named, one_line
-from tllib_ancon.runtime.types import Options
+from tllib_ancon.runtime.errors import BadModel, named
+from tllib_ancon.runtime.extras import require
+from tllib_ancon.runtime.types import Options, Record
 
 USUAL_SIDE = 224
 USUAL_CROP = 0.875
@@ -23,17 +23,10 @@ USUAL_CROP = 0.875
 FOLDED = 16
 """Channels from which a first convolution takes blocks of pixels rather than images."""
 
-LEVELS = 1
-"""Of 255, the mean over pixels: torchvision's resizing, which most processors use, rounds otherwise than Pillow's."""
-
 LIBRARIES = ("timm", "transformers", "open_clip", "peft")
 """Packages whose models have metadata about the images that they take."""
 
 OPEN_CLIP_RESIZINGS = {"shortest": KEEP_RATIO, "squash": "default"}
-
-
-def _change() -> str:
-    return f"{named('norm_mean')} and {named('norm_std')} change it"
 
 
 def preprocessing_of(network: nn.Module) -> Preprocessing | None:
@@ -56,7 +49,7 @@ def probe_images(network: nn.Module, preprocessing: Preprocessing | None) -> Ten
     """Two black images of the size and channels of a network, where nothing declares them of 224 pixels in RGB."""
     declared = preprocessing or Preprocessing()
     side = declared.image_size or USUAL_SIDE
-    channels = channels_of(network) or len(declared.mean)
+    channels = channels_of(network) or len(declared.mean) or 3
     parameter = next(network.parameters(), torch.empty(0))
     return parameter.new_zeros(2, channels, side, side)
 
@@ -74,61 +67,55 @@ def channels_of(network: nn.Module) -> int | None:
     return None
 
 
+@dataclass(frozen=True)
+class ProcessorTransform:
+    """Image -> tensor (C, H, W) by an image processor of transformers."""
+
+    processor: Any
+
+    def __call__(self, image: Any) -> Any:
+        return self.processor(image, return_tensors="pt")["pixel_values"][0]
+
+
 def is_processor(transform: object) -> bool:
     """Whether it is an image processor of transformers, or a processor that has one."""
     return hasattr(transform, "image_mean") or hasattr(transform, "image_processor")
 
 
 def preprocessing_of_processor(processor: Any) -> Preprocessing:
-    """The preprocessing of an image processor of transformers, for evaluated images. An image of noise finds its sizes,
-    as each class decides in its own way how to resize and crop."""
-    image_processor = getattr(processor, "image_processor", processor)
-    kind = type(image_processor).__name__
-    advice = (
-        f"pass {named('train_transform')} and {named('evaluation_transform')} as functions, image -> tensor (C, H, W)"
-    )
-    size = getattr(image_processor, "size", None) or {}
-    side = size.get("shortest_edge") or size.get("height")
-    if not side:
-        raise BadModel(f"{kind} has no size with shortest_edge or height", advice)
-    random = np.random.default_rng(0)
-    noise = Image.fromarray(random.integers(0, 256, (2 * side // 3, side, 3), dtype=np.uint8))
-    try:
-        expected = image_processor(noise, return_tensors="pt")["pixel_values"][0]
-    except Exception as error:  # of a library's own code
-        raise BadModel(f"{kind} cannot be applied to an RGB image ({one_line(error)})", advice) from error
-    for preprocessing in _ways_to_resize(image_processor, side, expected.shape[-1]):
-        prepared = evaluation_transform(preprocessing)(noise)
-        if prepared.shape != expected.shape:
-            continue
-        difference = float((prepared - expected).abs().mean())
-        if difference * min(preprocessing.std) * 255 < LEVELS:
-            return preprocessing
-    raise BadModel(f"{kind} does more than to resize, crop and normalise images", advice)
+    """The preprocessing that an image processor of transformers does as a whole."""
+    return Preprocessing((), (), processor=getattr(processor, "image_processor", processor))
 
 
-def _ways_to_resize(image_processor: Any, side: int, image_size: int) -> Iterator[Preprocessing]:
-    """Preprocessings with the processor's normalisation that differ in how they resize."""
-    levels = 255.0  # of [0, 1] to the values that are normalised
-    if image_processor.do_rescale:
-        levels *= image_processor.rescale_factor
-    mean = (0.0,) * 3
-    std = (1.0,) * 3
-    if image_processor.do_normalize:
-        mean = image_processor.image_mean
-        std = image_processor.image_std
-    crop_fraction = getattr(image_processor, "crop_pct", None) or 224 / 256
-    for resized_side in (side, int(side / crop_fraction)):
-        for resizing in (KEEP_RATIO, "default"):
-            yield Preprocessing(
-                mean=tuple(value / levels for value in mean),
-                std=tuple(value / levels for value in std),
-                image_size=image_size,
-                crop_fraction=image_size / resized_side,
-                val_resizing=resizing,
-                resample=int(image_processor.resample),
-                floor_crop=True,
-            )
+def preprocessing_record(preprocessing: Preprocessing) -> Record:
+    """What a run records of a preprocessing."""
+    record = asdict(replace(preprocessing, processor=None))
+    if preprocessing.processor is not None:
+        record["processor"] = json.loads(preprocessing.processor.to_json_string())
+    return record
+
+
+def recorded_preprocessing(record: Record | None) -> Preprocessing | None:
+    """The preprocessing of a run's record; None where a transform of the caller stood for it."""
+    if record is None:
+        return None
+    preprocessing = Preprocessing(**{name: as_tuple(value) for name, value in record.items() if name != "processor"})
+    settings = record["processor"]
+    if settings is None:
+        return preprocessing
+    require("the image processor of this run", "transformers", extra="foundation")
+    import transformers
+
+    name = settings["image_processor_type"]
+    processor_class: Any = getattr(transformers, name, None)
+    is_class = isinstance(processor_class, type)
+    if not (is_class and issubclass(processor_class, transformers.ImageProcessingMixin)):
+        raise BadModel(
+            f"transformers {transformers.__version__} has no image processor {name}",
+            f"pass {named('evaluation_transform')}",
+            setting="evaluation_transform",
+        )
+    return replace(preprocessing, processor=processor_class.from_dict(settings))
 
 
 def _computes_as_its_library(network: nn.Module) -> bool:
@@ -157,16 +144,10 @@ def _of_timm(network: nn.Module, metadata: Options) -> Preprocessing:
     mean = tuple(metadata["mean"])
     std = tuple(metadata["std"])
     crop_fraction = metadata.get("crop_pct") or USUAL_CROP
-    preprocessing = Preprocessing(mean, std, _side_of_timm(network, metadata), crop_fraction)
-    if channels_of(network) != 1 or len(mean) == 1:
-        return preprocessing
-    grey_mean = sum(mean) / len(mean)
-    grey_std = sum(std) / len(std)
-    assumption = (
-        f"the network takes one channel; assumed: mean {grey_mean:.3f}, std {grey_std:.3f}, the average over RGB; "
-        f"{_change()}"
-    )
-    return replace(preprocessing, mean=(grey_mean,), std=(grey_std,), assumed=assumption)
+    if channels_of(network) == 1 and len(mean) == 3:  # the metadata are of the weights for RGB
+        mean = ()
+        std = ()
+    return Preprocessing(mean, std, _side_of_timm(network, metadata), crop_fraction)
 
 
 def _side_of_timm(network: nn.Module, metadata: Options) -> int:
@@ -195,7 +176,7 @@ def _of_open_clip(settings: Options) -> Preprocessing:
 
 
 def _of_transformers(model: Any) -> Preprocessing | None:
-    """The preprocessing of the processor in the model's folder or the hub's cache, else by its kind's defaults."""
+    """The preprocessing of the processor in the model's folder or the hub's cache; None where it has none."""
     from transformers import AutoImageProcessor
 
     try:
@@ -203,28 +184,5 @@ def _of_transformers(model: Any) -> Preprocessing | None:
             model.config._name_or_path, local_files_only=True, trust_remote_code=False
         )
     except (OSError, ValueError):
-        return _of_the_kind_of(model)
-    with suppress(UserError):
-        return preprocessing_of_processor(processor)
-    return None
-
-
-def _of_the_kind_of(model: Any) -> Preprocessing | None:
-    """The preprocessing of the default processor for models of transformers of this kind."""
-    from transformers import IMAGE_PROCESSOR_MAPPING
-
-    vision_config = getattr(model.config, "vision_config", model.config)
-    size = getattr(vision_config, "image_size", None)
-    processors_by_backend = IMAGE_PROCESSOR_MAPPING.get(type(model.config), {})
-    for processor_class in processors_by_backend.values():
-        with suppress(UserError):
-            default = preprocessing_of_processor(processor_class())
-            side = size if isinstance(size, int) else default.image_size
-            assumption = (
-                f"no processor of this {type(model).__name__} is on this machine; assumed: "
-                f"{processor_class.__name__}'s defaults at {side} pixels (mean {default.mean}, std {default.std}); "
-                f"else pass {named('image_size')}, {named('norm_mean')} and {named('norm_std')}, or in Python "
-                f"evaluation_transform=processor"
-            )
-            return replace(default, image_size=side, assumed=assumption)
-    return None
+        return None
+    return preprocessing_of_processor(processor)

@@ -23,7 +23,6 @@ from tllib_ancon.training.image_transforms import TransformRule, Transforms
 from tllib_ancon.training.inputs import PreparedImages
 from tllib_ancon.training.plan import head_learns
 from tllib_ancon.training.probing import probe_of
-from tllib_ancon.training.resolve import ASSUMED_NORMALISATION
 from tllib_ancon.training.source import Source, open_source
 
 DECODED = 32
@@ -72,17 +71,6 @@ class Case:
         """Transforms for training and evaluation."""
         return self.prepared.transforms
 
-    @property
-    def assumed_normalisation(self) -> list[str]:
-        """Settings of the normalisation that nothing defines, and that have an assumed value."""
-        recorded = self.source.recorded_settings
-        assumed = []
-        for name in ASSUMED_NORMALISATION:
-            is_set = getattr(self.requested, name) is not None or recorded.get(name) is not None
-            if not is_set and getattr(self.config, name) is not None:
-                assumed.append(name)
-        return assumed
-
     @cached_property
     def sample(self) -> Domain:
         """The images that the model predicts."""
@@ -115,7 +103,7 @@ def open_case(
     domain = inputs.open_target(requested, source, images, None, user_transforms, loader)
     network = source.load(requested)
     # The lines of check replace the notes.
-    prepared = inputs.prepare(requested, source, network, domain, user_transforms.completed_by(network))
+    prepared = inputs.prepare(requested, source, network, domain, user_transforms.completed_by(network, requested))
     config = prepared.config
     network.to(devices.device())
     probe = to_device(probe_of(prepared.domain, prepared.transforms.evaluation), devices.device())

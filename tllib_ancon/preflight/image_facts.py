@@ -15,10 +15,9 @@ from tllib_ancon.data.domain import numbered
 from tllib_ancon.data.transforms import KEEP_RATIO, Preprocessing
 from tllib_ancon.models.calling import takes_pixel_values
 from tllib_ancon.preflight.case import Case
-from tllib_ancon.preflight.fact import FEW_NAMES, FINE, LOOK, WRONG, Fact
+from tllib_ancon.preflight.fact import FEW_NAMES, LOOK, WRONG, Fact
 from tllib_ancon.runtime.errors import named
 from tllib_ancon.runtime.text import counted
-from tllib_ancon.training.resolve import ASSUMED_NORMALISATION
 
 DARK = 64
 """Pixel value of 255; a sample without any as large is marked as dark."""
@@ -129,16 +128,14 @@ def channels(case: Case) -> Fact:
 
 def preprocessing(case: Case) -> Fact:
     """Resizing, crop and normalisation, and where they come from."""
-    source, mark = _source_of_preprocessing(case)
+    source = _source_of_preprocessing(case)
     chosen = case.transforms.preprocessing
-    if case.user_transforms.are_fixed_for(case.target) or chosen is None:
-        return Fact(source, {"source": source}, ("evaluation_transform",), mark)
+    if case.prepared.transform_rule.are_fixed_for(case.target) or chosen is None:
+        return Fact(source, {"source": source}, ("evaluation_transform",))
     values = {"source": source, **dataclasses.asdict(chosen)}
     settings = (*PREPARING, "evaluation_transform")
-    if case.assumed_normalisation:
-        return Fact(f"{_resizing_in_words(chosen)}; {source}", values, settings, mark)
     normalisation = f"mean {_three_digits(chosen.mean)}, std {_three_digits(chosen.std)}"
-    return Fact(f"{_resizing_in_words(chosen)}, {normalisation}; from {source}", values, settings, mark)
+    return Fact(f"{_resizing_in_words(chosen)}, {normalisation}; from {source}", values, settings)
 
 
 def _resizing_in_words(chosen: Preprocessing) -> str:
@@ -155,49 +152,27 @@ def _three_digits(values: Sequence[float]) -> str:
     return " ".join(f"{value:.3g}" for value in values)
 
 
-def _source_of_preprocessing(case: Case) -> tuple[str, str]:
-    """Where the preprocessing comes from, and a mark."""
-    if case.user_transforms.transforms is not None:
-        return "your transforms", FINE
+def _source_of_preprocessing(case: Case) -> str:
+    """Where the preprocessing comes from."""
+    if case.user_transforms.evaluation is not None:
+        return "your transforms"
     if case.target.is_raw:
-        return "none: the model gets the tensors unchanged", FINE
-    if case.assumed_normalisation:
-        return _undefined(case.assumed_normalisation), WRONG
-    source, mark = _source_without_settings(case)
+        return "none: the model gets the tensors unchanged"
+    source = _source_without_settings(case)
     settings = [name for name in PREPARING if getattr(case.requested, name) is not None]
-    if settings:
-        listed = ", ".join(f"{named(name)}" for name in settings)
-        source = f"your settings ({listed}), the rest from {source}"
-    if {"norm_mean", "norm_std"} <= {*settings}:
-        mark = FINE
-    return source, mark
+    if not settings:
+        return source
+    listed = ", ".join(f"{named(name)}" for name in settings)
+    return f"your settings ({listed}), the rest from {source}"
 
 
-def _undefined(names: Sequence[str]) -> str:
-    """What to do where nothing defines these settings of the normalisation."""
-    listed = " and ".join(f"{named(name)}" for name in names)
-    neutral = {"norm_mean": "0", "norm_std": "1"}
-    identity = " and ".join(neutral[name] for name in names)
-    assumed = " and ".join(f"{ASSUMED_NORMALISATION[name]}" for name in names)
-    return (
-        f"nothing defines the normalisation of this network: pass {listed} of its training ({identity} if it "
-        f"normalises images itself). The lines below assume {assumed}"
-    )
-
-
-def _source_without_settings(case: Case) -> tuple[str, str]:
-    """Where the preprocessing comes from that no setting of the user decides, and a mark."""
+def _source_without_settings(case: Case) -> str:
+    """Where the preprocessing comes from that no setting of the user decides."""
     if case.user_transforms.preprocessing is not None:
-        return "the image processor that you pass", FINE
+        return "the image processor that you pass"
     if case.source.run is not None:
-        return f"the record of the run {case.source.run}", FINE
-    chosen = case.transforms.preprocessing
-    if chosen is not None and chosen.assumed:
-        return "the defaults of the model's kind of image processor: its own is not on this machine", LOOK
-    library = _library_of(case.network)
-    if library:
-        return library, FINE
-    return "the defaults of the settings: nothing describes this network's training", LOOK
+        return f"the record of the run {case.source.run}"
+    return _library_of(case.network) or "the defaults of the settings"
 
 
 def _library_of(network: nn.Module) -> str:

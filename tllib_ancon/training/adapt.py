@@ -71,8 +71,9 @@ def adapt(  # noqa: PLR0913
             :mod:`tllib_ancon.outputs`. A function is called in training mode as well
         train_transform, evaluation_transform: item -> tensor (C, H, W). uint8 tensors reach them as PIL images.
             Default: for image files those of the model's timm, transformers, open_clip or torchvision metadata;
-            tensors of other types are taken as they come. An image processor of transformers as
-            ``evaluation_transform`` alone gives its settings to both
+            tensors of other types are taken as they come. An image processor of transformers is an
+            ``evaluation_transform``, too. With ``evaluation_transform`` alone, training sees its tensors and their
+            mirrors
         augment: batch tensor -> batch tensor, applied to the training batches on the device: noise or cropping of
             series. Default: none; files and pixels have their transform
         loader: path of a file -> PIL image or uint8 tensor (1 or 3, H, W), transformed as any image, or float tensor,

@@ -13,7 +13,6 @@ from tllib_ancon.data.image_files import CHANNELS
 from tllib_ancon.data.layouts import default_resizing
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.classifier import BATCH_NORMS
-from tllib_ancon.models.preprocessing import channels_of
 from tllib_ancon.runtime.types import Options
 from tllib_ancon.training.image_transforms import UNDECIDED, StageConfig, TransformRule
 
@@ -40,14 +39,12 @@ class _NetworkFacts:
 
     normalises_by_layer: bool = False  # alone, as transformers
     is_partly_frozen: bool = False
-    channels: int = 3  # of its images: 1 if its library says so
 
     @classmethod
     def of(cls, network: nn.Module) -> _NetworkFacts:
         return cls(
             normalises_by_layer=_normalises_by_layer_alone(network),
             is_partly_frozen=not all(parameter.requires_grad for parameter in network.parameters()),
-            channels=1 if channels_of(network) == 1 else 3,
         )
 
 
@@ -58,7 +55,8 @@ class ImageFacts:
     count: int = 0
     side: int | None = None  # in pixels, of images in memory that are squares
     preprocessing: Preprocessing | None = None  # of the network, or of the processor that the user passes
-    are_fixed: bool = True  # tensors, or images with transforms of the user
+    are_fixed: bool = True  # tensors, or images with a transform of the user or a processor
+    are_mirrored: bool = False  # training sees the tensors of evaluation and their mirrors
     resizing: str = ""  # of this layout of data
     tensor_range: tuple[float, float] | None = None  # least and largest value in a sample of tensors (1 or 3, H, W)
 
@@ -112,13 +110,14 @@ def facts_of(
     image_facts = NOT_OPENED
     if images is not None:
         tensor_range = None
-        if transforms.transforms is None:
+        if transforms.evaluation is None:
             tensor_range = _range_of_tensors(images)
         image_facts = ImageFacts(
             count=len(images),
             side=images.images.side,
             preprocessing=transforms.preprocessing,
             are_fixed=transforms.are_fixed_for(images),
+            are_mirrored=transforms.mirrors(images),
             resizing=default_resizing(config.data),
             tensor_range=tensor_range,
         )

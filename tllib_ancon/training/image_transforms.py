@@ -15,15 +15,23 @@ from tllib_ancon.data.batches import num_rows, shape_text
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.transforms import (
     Preprocessing,
+    RandomlyMirrored,
     Transform,
     View,
     evaluation_transform,
+    mirror,
     second_view,
     train_transform,
 )
 from tllib_ancon.models.classifier import NetworkClassifier
 from tllib_ancon.models.output import structure_of
-from tllib_ancon.models.preprocessing import channels_of, is_processor, preprocessing_of, preprocessing_of_processor
+from tllib_ancon.models.preprocessing import (
+    ProcessorTransform,
+    channels_of,
+    is_processor,
+    preprocessing_of,
+    preprocessing_of_processor,
+)
 from tllib_ancon.runtime.errors import BadModel, BadSetting, named, one_line
 from tllib_ancon.runtime.types import Options
 
@@ -84,9 +92,17 @@ class Transforms:
     augment: Augment | None = None  # a batch of training tensors -> the same, augmented
 
 
+def set_by_user(config: StageConfig) -> list[str]:
+    """Settings of the preprocessing that a user sets."""
+    fields = type(config).model_fields
+    return [name for name in PREPARING if name in fields and getattr(config, name) not in (None, fields[name].default)]
+
+
 def preprocessing_by(settings: Options, declared: Preprocessing | None) -> Preprocessing | None:
     """The preprocessing by these settings, else the network's own; None without mean or standard deviation."""
     base = declared or Preprocessing((), ())
+    if base.processor is not None:
+        return replace(base, horizontal_flip=not settings.get("no_hflip"))
     mean = settings.get("norm_mean") or base.mean
     std = settings.get("norm_std") or base.std
     if not mean or not std:
@@ -101,12 +117,14 @@ class TransformRule:
 
     Attributes:
         preprocessing: of the processor that the caller passes, else of the network; None where nothing declares it
-        transforms: the caller's, which do all preprocessing
+        train: the caller's transform for training. Default: the tensors of evaluation and their mirrors
+        evaluation: the caller's transform, which does all preprocessing
         augment: the caller's, a batch of training tensors -> the same, augmented
     """
 
     preprocessing: Preprocessing | None = None
-    transforms: Transforms | None = None
+    train: Transform | None = None
+    evaluation: Transform | None = None
     augment: Augment | None = None
 
     @classmethod
@@ -119,30 +137,44 @@ class TransformRule:
         """What a caller passes; an image processor of transformers for evaluation gives its settings to both."""
         if augment is not None:
             augment = _CheckedAugment(augment)
-        if train is None and is_processor(evaluation):
-            return cls(preprocessing_of_processor(evaluation), augment=augment)
-        if train is None and evaluation is None:
-            return cls(augment=augment)
-        if train is None or evaluation is None:
-            missing = "train_transform" if train is None else "evaluation_transform"
+        if train is not None and evaluation is None:
             raise BadSetting(
-                f"{named(missing)} is needed as well",
+                f"{named('evaluation_transform')} is needed as well",
                 "pass one transform for training and one for evaluation",
-                setting=missing,
+                setting="evaluation_transform",
             )
-        return cls(transforms=Transforms(train, evaluation), augment=augment)
+        if not is_processor(evaluation):
+            return cls(None, train, evaluation, augment)
+        if train is None:
+            return cls(preprocessing_of_processor(evaluation), augment=augment)
+        return cls(None, train, ProcessorTransform(evaluation), augment)
 
-    def completed_by(self, network: nn.Module) -> TransformRule:
+    def completed_by(self, network: nn.Module, config: StageConfig) -> TransformRule:
         """The same, with the preprocessing of the network where the caller passes none. It is derived here and nowhere
-        else."""
+        else. Settings replace an image processor of the network as a whole."""
         if self.preprocessing is not None:
             return self
-        return replace(self, preprocessing=preprocessing_of(network))
+        declared = preprocessing_of(network)
+        if declared is not None and declared.processor is not None and set_by_user(config):
+            declared = None
+        return replace(self, preprocessing=declared)
 
     def are_fixed_for(self, images: Domain) -> bool:
-        """Whether no setting changes how these images become tensors: the caller's transforms do it, or they are
-        tensors."""
-        return self.transforms is not None or images.is_raw
+        """Whether no setting changes how these images become tensors: a transform of the caller or a processor does it,
+        or they are tensors."""
+        return images.is_raw or self._whole(images) is not None
+
+    def mirrors(self, images: Domain) -> bool:
+        """Whether training sees the tensors of evaluation and their mirrors."""
+        return not images.is_raw and self.train is None and self._whole(images) is not None
+
+    def _whole(self, images: Domain) -> Transform | None:
+        """The transform that does all preprocessing, of the caller or of a processor; None where settings do it."""
+        if self.evaluation is not None or self.preprocessing is None:
+            return self.evaluation
+        if images.is_raw or self.preprocessing.processor is None:
+            return None
+        return ProcessorTransform(self.preprocessing.processor)
 
     def refuse_unread_settings(self, config: StageConfig, images: Domain) -> None:
         """Raise an error for settings of preprocessing that change nothing: of tensors, or beside the caller's own
@@ -153,10 +185,7 @@ class TransformRule:
         """
         if not self.are_fixed_for(images):
             return
-        fields = type(config).model_fields
-        for name in PREPARING:
-            if name not in fields or getattr(config, name) in (None, fields[name].default):
-                continue
+        for name in set_by_user(config):
             if images.is_raw:
                 reason = "on tensors of floats, which the model gets unchanged; leave it out, or pass images as bytes"
             else:
@@ -166,8 +195,13 @@ class TransformRule:
     def transforms_of(self, config: StageConfig, network: nn.Module, images: Domain) -> Transforms:
         """Transforms of images: the caller's, none for tensors, else by the preprocessing."""
         preprocessing = preprocessing_by(dict(config), self.preprocessing)
-        if self.transforms is not None:
-            return replace(self.transforms, preprocessing=preprocessing, augment=self.augment)
+        whole = self._whole(images)
+        if whole is not None and self.train is not None:
+            return Transforms(self.train, whole, preprocessing, augment=self.augment)
+        if whole is not None and self.mirrors(images) and not config.no_hflip:
+            return Transforms(RandomlyMirrored(whole), whole, preprocessing, mirror, self.augment)
+        if whole is not None:
+            return Transforms(whole, whole, preprocessing, augment=self.augment)
         if images.is_raw or preprocessing is None:
             return Transforms(nn.Identity(), nn.Identity(), preprocessing, augment=self.augment)
         _require_channels(network, len(preprocessing.mean))

@@ -89,7 +89,7 @@ def make_plan(
     progress = Progress(requested.quiet)
     devices.make_reproducible(requested.seed, requested.deterministic)
     network = source.load(requested)
-    prepared = prepare(requested, source, network, images, user_transforms.completed_by(network), recorded)
+    prepared = prepare(requested, source, network, images, user_transforms.completed_by(network, requested), recorded)
     progress.lines(prepared.notes)
     probe = _probe(source, network, prepared)
     model = as_classifier(
@@ -173,7 +173,7 @@ def _record_of(plan: Plan, network: nn.Module, user_transforms: TransformRule) -
         record["bottleneck_dropout"] = plan.source.recorded_settings["bottleneck_dropout"]
     if plan.requested.log is not None and plan.probe is not None:
         preprocessing = None
-        if user_transforms.transforms is None:
+        if user_transforms.evaluation is None:
             preprocessing = plan.transforms.preprocessing
         record["network"] = network_record(plan.model, plan.probe, preprocessing)
     return record

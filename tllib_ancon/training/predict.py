@@ -21,7 +21,6 @@ from tllib_ancon.models.classifier import Classifier, LogitsAndFeatures
 from tllib_ancon.models.copies import unwrapped
 from tllib_ancon.models.head import inspect
 from tllib_ancon.models.output import Output
-from tllib_ancon.models.preprocessing import is_processor
 from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.runtime.text import Shown, counted
@@ -154,8 +153,7 @@ class Predictor:
         self.loader = loader
         self.reader = self.source.reader
         self._is_inspected = False
-        train_transform = None if is_processor(transform) else transform
-        self._transform_rule = TransformRule.of_call(train_transform, transform).completed_by(self.network)
+        self._transform_rule = TransformRule.of_call(None, transform).completed_by(self.network, self.requested)
         self.config, _ = resolve(self.requested, facts_of(self.requested, self.source))
 
     @property

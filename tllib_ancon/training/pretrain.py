@@ -94,7 +94,8 @@ def pretrain(config: PretrainConfig, *, loader: Loader | None = None) -> Record:
         backbone = create_backbone(str(network.arch), not config.scratch, config.pretrained_weights, options, toolkit)
         UNDECIDED.refuse_unread_settings(config, domains[0])
         recorded = {} if config.overwrite else run.recorded_settings()
-        prepared = inputs.prepare(config, Source(), backbone, domains[0], UNDECIDED.completed_by(backbone), recorded)
+        transform_rule = UNDECIDED.completed_by(backbone, config)
+        prepared = inputs.prepare(config, Source(), backbone, domains[0], transform_rule, recorded)
         Progress(config.quiet).lines(prepared.notes)
         if toolkit is not None:
             record["toolkit"] = toolkit.name

@@ -13,7 +13,6 @@ import torch
 
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import CRITERIA_OF_AN_EPOCH, AdaptConfig
-from tllib_ancon.config.check import CheckConfig
 from tllib_ancon.config.model import ModelConfig
 from tllib_ancon.config.optimization import RATES
 from tllib_ancon.config.predict import PredictConfig
@@ -22,7 +21,7 @@ from tllib_ancon.config.settings import as_tuple, defined, settings_of
 from tllib_ancon.data.loading import hold_out
 from tllib_ancon.data.transforms import second_view
 from tllib_ancon.runtime import processes
-from tllib_ancon.runtime.errors import BadSetting, UserError, named
+from tllib_ancon.runtime.errors import BadModel, BadSetting, named
 from tllib_ancon.runtime.text import counted
 from tllib_ancon.runtime.types import Options
 from tllib_ancon.training.facts import NOT_OPENED, Facts
@@ -49,9 +48,6 @@ USUAL_NETWORK: Options = {
 
 USUAL_IMAGES: Options = {"image_size": 224, "resize_size": 224, "crop_fraction": 0.875}
 """Settings of images that neither a run nor a network's metadata tell."""
-
-ASSUMED_NORMALISATION = {"norm_mean": 0.5, "norm_std": 0.25}
-"""Mean and standard deviation of a channel that ``check`` assumes for a network whose normalisation is unknown."""
 
 INHERITED = (*USUAL_NETWORK, *USUAL_IMAGES, "norm_mean", "norm_std", "val_resizing")
 """Settings that a later stage takes from the run that trained the model. The network's must not contradict it."""
@@ -95,12 +91,6 @@ def _source_run(settings: Options, facts: Facts) -> Options:
     return {name: as_tuple(facts.source_settings.get(name)) for name in names}
 
 
-def _assumed_normalisation(settings: Options, facts: Facts) -> Options:
-    if not _lacks_normalisation(settings, facts):
-        return {}
-    return {name: (value,) * facts.network.channels for name, value in ASSUMED_NORMALISATION.items()}
-
-
 def _usual_network(settings: Options, facts: Facts) -> Options:
     return {} if facts.is_whole else USUAL_NETWORK
 
@@ -112,10 +102,13 @@ def _usual_source_images(settings: Options, facts: Facts) -> Options:
     return USUAL_IMAGES
 
 
-def _unknown_geometry(settings: Options, facts: Facts) -> Options:
-    if not _geometry_is_unknown(settings, facts):
+def _geometry_of_the_user(settings: Options, facts: Facts) -> Options:
+    """Where only the size of the images is known, they are resized to it, and shifted in training if they are small."""
+    if facts.images.are_fixed or facts.images.preprocessing is not None or settings.get("crop_fraction") is not None:
         return {}
-    image_size = settings.get("image_size") or facts.images.side or USUAL_IMAGES["image_size"]
+    image_size = settings.get("image_size") or facts.images.side
+    if image_size is None:
+        raise _unknown_preprocessing()
     usual = {"image_size": image_size, "crop_fraction": 1.0, "val_resizing": "default"}
     if image_size < SMALL:
         shift = image_size // 8
@@ -207,7 +200,7 @@ def _machine(settings: Options, facts: Facts) -> Options:
 Layer = Callable[[Options, Facts], Options]
 
 _IMAGES: tuple[Layer, ...] = (
-    _unknown_geometry,
+    _geometry_of_the_user,
     _metadata_of_the_network,
     _layout_of_the_data,
     _usual_images,
@@ -229,12 +222,7 @@ _ADAPT: tuple[Layer, ...] = (
 )
 
 
-_CHECK: tuple[Layer, ...] = (_source_run, _assumed_normalisation, *_ADAPT)
-
-
 def _layers_of(config: StageConfig) -> tuple[Layer, ...]:
-    if isinstance(config, CheckConfig):
-        return _CHECK
     if isinstance(config, PretrainConfig):
         return _PRETRAIN
     if isinstance(config, PredictConfig):
@@ -284,12 +272,7 @@ def _shown(value: Any) -> str:
 
 def _require_consistent(config: StageConfig, settings: Options, facts: Facts) -> None:
     if _lacks_normalisation(settings, facts):
-        raise UserError(
-            "the preprocessing of this network is unknown",
-            f"pass {named('image_size')}, {named('norm_mean')} and {named('norm_std')}, of a model that normalises "
-            f"images itself 0 and 1, or 0 and {1 / 255:.6f} if it takes values from 0 to 255; or in Python "
-            "evaluation_transform, to adapt also train_transform",
-        )
+        raise _unknown_preprocessing()
     if isinstance(config, PredictConfig) and config.views == 2 and settings.get("no_hflip"):
         raise BadSetting(
             f"{named('views', '2')} mirrors the images, and this run was trained with {named('no_hflip')}. Leave "
@@ -313,24 +296,25 @@ def _require_consistent(config: StageConfig, settings: Options, facts: Facts) ->
         )
 
 
+def _unknown_preprocessing() -> BadModel:
+    return BadModel(
+        "the preprocessing of this network is unknown",
+        f"pass {named('image_size')}, {named('norm_mean')} and {named('norm_std')}, of a model that normalises images "
+        f"itself 0 and 1, or 0 and {1 / 255:.6f} if it takes values from 0 to 255; or in Python evaluation_transform, "
+        "such as a library's processor, and if training augments otherwise train_transform",
+        setting="norm_mean",
+    )
+
+
 def _notes(config: StageConfig, settings: Options, facts: Facts) -> list[str]:
     images = facts.images
     notes = []
     for name, (value, recorded_value) in _differences_from_the_source(config, facts).items():
         notes.append(f"{named(name, value)} is used; the run that trained {facts.checkpoint} had {recorded_value}")
-    preprocessing = images.preprocessing
-    if preprocessing is not None and preprocessing.assumed and not images.are_fixed and "norm_mean" not in settings:
-        notes.append(preprocessing.assumed)
-    set_before = defined(dict(config))
-    if _geometry_is_unknown({**_source_run(settings, facts), **set_before}, facts):
-        size = settings["image_size"]
-        learned = f"cropped at random ({named('train_resizing')})"
-        if size < SMALL:
-            learned = f"shifted by up to {counted(settings['padding'], 'pixel')} ({named('padding')})"
-        shown = f"resized to {size} × {size} pixels ({named('image_size')})"
-        if size >= SMALL or settings["padding"]:
-            shown += f", in training {learned}"
-        notes.append(f"the preprocessing of this network is unknown; images are {shown}")
+    padding = settings.get("padding")
+    if padding and config.padding is None and not images.are_fixed and not facts.recorded_settings:
+        shift = counted(padding, "pixel")
+        notes.append(f"training shifts images at random by up to {shift}; {named('padding', 0)} does not")
     if images.tensor_range is not None and images.tensor_range[0] >= 0:
         least, most = images.tensor_range
         notes.append(
@@ -338,13 +322,6 @@ def _notes(config: StageConfig, settings: Options, facts: Facts) -> list[str]:
             "was trained on normalised images, normalise them, or pass them as bytes"
         )
     return notes
-
-
-def _geometry_is_unknown(settings: Options, facts: Facts) -> bool:
-    """Whether nothing tells how the images of a network are resized and cropped."""
-    if facts.images.are_fixed or facts.images.preprocessing is not None:
-        return False
-    return settings.get("crop_fraction") is None
 
 
 def _lacks_normalisation(settings: Options, facts: Facts) -> bool:
@@ -357,5 +334,7 @@ def _augments(settings: Options, facts: Facts) -> bool:
     """Whether training sees another view of an image each time."""
     if facts.images is NOT_OPENED:
         return True
+    if facts.images.are_fixed:
+        return facts.images.are_mirrored and not settings.get("no_hflip")
     prepared = preprocessing_by(settings, facts.images.preprocessing)
-    return prepared is not None and not facts.images.are_fixed and second_view(prepared) is not None
+    return prepared is not None and second_view(prepared) is not None

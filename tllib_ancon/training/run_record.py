@@ -3,7 +3,6 @@
 import hashlib
 import platform
 from collections.abc import Iterator
-from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from tllib_ancon.data.batches import Batch, form_of
 from tllib_ancon.data.domain import Domain, require_same_order
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.checkpoints import Weights
+from tllib_ancon.models.preprocessing import preprocessing_record
 from tllib_ancon.models.recipes import recipe_of
 from tllib_ancon.runtime.errors import BadSetting, UserError, named
 from tllib_ancon.runtime.text import first_few
@@ -39,7 +39,7 @@ def network_record(classifier: Any, images: Batch, preprocessing: Preprocessing 
         "head": classifier.head_name,
         "output": classifier.reader.recorded,
         "images": form_of(images),
-        "preprocessing": preprocessing and asdict(preprocessing),
+        "preprocessing": preprocessing and preprocessing_record(preprocessing),
     }
 
 

@@ -25,7 +25,7 @@ from tllib_ancon.runtime.text import first_few
 from tllib_ancon.runtime.types import Show
 from tllib_ancon.training import devices
 from tllib_ancon.training.facts import facts_of
-from tllib_ancon.training.image_transforms import UNDECIDED, TransformRule, Transforms, preprocessing_by
+from tllib_ancon.training.image_transforms import UNDECIDED, TransformRule, preprocessing_by
 from tllib_ancon.training.inputs import PreparedImages, prepare
 from tllib_ancon.training.plan import Plan
 from tllib_ancon.training.probing import probe_of
@@ -145,11 +145,11 @@ def _prepared(plan: Plan, source: Source, network: nn.Module) -> PreparedImages[
     """The target as the teacher gets it: by its own preprocessing, or by the model's where its own is unknown."""
     settings = PredictConfig(quiet=True)
     resolved, _ = resolve(settings, facts_of(settings, source))
-    transform_rule = UNDECIDED.completed_by(network)
+    transform_rule = UNDECIDED.completed_by(network, settings)
     is_known = preprocessing_by(dict(resolved), transform_rule.preprocessing) is not None
     if not is_known and not plan.target.is_raw:
         transform = plan.transforms.evaluation
-        transform_rule = TransformRule(transforms=Transforms(transform, transform))
+        transform_rule = TransformRule(train=transform, evaluation=transform)
         plan.progress.line("the preprocessing of the teacher is unknown: images are prepared as for the model")
     prepared = prepare(settings, source, network, plan.target, transform_rule)
     plan.progress.lines(f"teacher: {note}" for note in prepared.notes)

@@ -10,7 +10,7 @@ from torch import nn
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.pretrain import PretrainConfig
-from tllib_ancon.config.settings import Settings, as_tuple
+from tllib_ancon.config.settings import Settings
 from tllib_ancon.data.batches import Batch, form_of, zeros_of
 from tllib_ancon.data.layouts.arrays import Arrays, open_arrays
 from tllib_ancon.data.layouts.hugging_face import require_datasets
@@ -23,6 +23,7 @@ from tllib_ancon.models.foundation import load_named, require_library_of
 from tllib_ancon.models.loading import IMAGENET, load
 from tllib_ancon.models.networks import parse_options
 from tllib_ancon.models.output import Output, OutputReader
+from tllib_ancon.models.preprocessing import recorded_preprocessing
 from tllib_ancon.models.recipes import OWN, build, imported
 from tllib_ancon.models.requirements import require_network
 from tllib_ancon.opening.classes import ClassMap
@@ -143,7 +144,7 @@ class Source:
             return network
         model = as_classifier(network, self.network_record.get("head"), self._probe(config), reader=self.reader)
         if "preprocessing" in self.network_record:
-            model.preprocessing = _preprocessing_of(self.network_record["preprocessing"])
+            model.preprocessing = recorded_preprocessing(self.network_record["preprocessing"])
         return model
 
     def _probe(self, config: AdaptConfig | PredictConfig) -> Batch | None:
@@ -181,12 +182,6 @@ class Source:
         if assumed:
             line = f"tllib-ancon: {self.checkpoint} lies in no run directory; assumed: {', '.join(assumed)}"
             say(line, file=sys.stderr)
-
-
-def _preprocessing_of(recorded: Record | None) -> Preprocessing | None:
-    if not recorded:
-        return None
-    return Preprocessing(**{name: as_tuple(value) for name, value in recorded.items()})
 
 
 def require_extras(config: AdaptConfig | PredictConfig | PretrainConfig) -> None:

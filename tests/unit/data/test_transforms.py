@@ -125,17 +125,6 @@ def test_the_second_view_is_mirrored_as_in_training_else_shifted(options, reach)
         assert {*of_one_axis} == set(range(-reach, reach + 1))
 
 
-@pytest.mark.parametrize("size", [(30, 41), (41, 30), (31, 31)])
-def test_a_crop_whose_corner_is_rounded_down(size):
-    options = Preprocessing(val_resizing="keep-ratio", image_size=28, crop_fraction=28 / 30, floor_crop=True, **PLAIN)
-    pixels = np.asarray(Resizing(30, keep_ratio=True)(image(size)))
-    top = (pixels.shape[0] - 28) // 2
-    left = (pixels.shape[1] - 28) // 2
-    crop = pixels[top : top + 28, left : left + 28]
-    expected = torch.from_numpy(crop.copy()).movedim(2, 0) / 255
-    torch.testing.assert_close(evaluation_transform(options)(image(size)), expected)
-
-
 def test_refusals():
     with refused("`norm_mean` has 1 values and `norm_std` 3; give both 3, or 1 for grey"):
         Preprocessing(mean=(0.5,))
