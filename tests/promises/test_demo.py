@@ -7,6 +7,8 @@ import pytest
 
 from tests.domains_on_disk import write_domain
 from tests.end_to_end.killable import start, wait_for
+from tests.json_files import read_json
+from tests.support.in_this_process import runs_here
 from tllib_ancon.cli.main import main
 from tllib_ancon.laboratory.demo import Demo, summarize, table
 from tllib_ancon.runtime.errors import Interrupted
@@ -59,6 +61,22 @@ def test_a_demo_with_overwrite_makes_every_run_again(tmp_path, monkeypatch):
     for more, anew in (([], False), (["--overwrite"], True)):
         assert main([*words, *more]) == 128 + signal.SIGINT
         assert set(made) == {anew}
+
+
+def test_the_summary_has_accuracy_and_ece_of_each_method(tmp_path):
+    for seed, name in enumerate(("rendered", "handwritten")):
+        write_domain(tmp_path / "data", name, 96, seed=seed, side=32)
+    short = ["--seeds", "0", "--source-epochs", "1", "--epochs", "1", "--jobs", "1", "--quiet"]
+    with runs_here():
+        assert main(["demo", "--out", str(tmp_path), *short]) == 0
+    summary = read_json(tmp_path / "summary.json")
+    assert summary.pop("seconds") > 0
+    assert {"source-only", "self-training", "ancon", "ancon-auto"} <= summary.keys()
+    for row in summary.values():
+        (run,) = row["per_seed"]
+        assert row["accuracy"] == run["accuracy"]
+        assert 0 <= row["accuracy"] <= 100
+        assert 0 <= row["ece"] <= 1
 
 
 @pytest.mark.parametrize(("end", "status"), [("terminate", 128 + signal.SIGTERM), ("kill", -signal.SIGKILL)])

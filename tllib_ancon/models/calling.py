@@ -41,7 +41,8 @@ def called(network: nn.Module, images: Batch) -> Any:
 
 def _advice(network: nn.Module, images: Batch) -> str:
     """What to do about images that a network does not take."""
-    shape = f"pass images of the shape that the model takes; {named('image_size')} sets that of files and pixels"
+    size = f"{named('image_size')} sets that of files and pixels"
+    shape = f"pass a model whose forward takes images alone, of this shape; {size}"
     weights = next(network.parameters(), None)
     if weights is None or not isinstance(images, Tensor):
         return shape

@@ -78,7 +78,7 @@ def test_a_model_of_another_side_follows_the_advice():
     model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 12 * 12, 2))
     pixels = np.zeros((4, 8, 8, 3), np.uint8)
     for function in (tllib_ancon.adapt, tllib_ancon.predict):
-        with one_line("pass images of the shape that the model takes; `image_size`"):
+        with one_line("takes images alone, of this shape; `image_size`"):
             function(model, pixels, **PREPROCESSING)
     assert len(tllib_ancon.predict(model, pixels, **{**PREPROCESSING, "image_size": 12}).labels) == 4
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.interfaces.doors.world import FILES, command
 from tests.json_files import read_json
+from tests.support.world import FILES, World, command
 
-REFUSED = read_json(FILES / "refused.json")
+REFUSED = read_json(FILES / "commands.json")
 """Words of a command -> what its message says; what stands in a file in place of something right, and the same."""
 BAD_PATHS = ("x" * 300, "loop", "loop/below")
 LONG = {"NESTED": "[" * 5000, "DOTTED": ".".join("a" * 3000), "DIGITS": "9" * 5000, "HUGE": "9" * 400}
@@ -18,6 +18,11 @@ methods = ["ancon"]
 [source.erm]
 epochs = 1
 """
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return World(tmp_path_factory.mktemp("world"))
 
 
 def refused(world, line, **files):

@@ -1,4 +1,4 @@
-"""Where scenes are played: a folder with two small domains, and the command line in this process."""
+"""A folder with two small domains and a source model, and the command line in this process."""
 
 import contextlib
 import io
@@ -10,40 +10,28 @@ from functools import cached_property
 from pathlib import Path
 
 from tests.domains_on_disk import small_arguments, write_domains
-from tests.interfaces.doors import telling
 from tllib_ancon.cli.main import main
 
-FILES = Path(__file__).with_name("files")
+FILES = Path(__file__).parents[1] / "interfaces" / "refused"
 
 
 @dataclass
 class Said:
-    """What a command printed, also while it runs, and its exit status."""
+    """What a command printed, and its exit status."""
 
     out: io.StringIO = field(default_factory=io.StringIO)
     err: io.StringIO = field(default_factory=io.StringIO)
     status: int | str | None = None
 
-    def lines(self):
-        printed = [f"out: {line}" for line in self.out.getvalue().splitlines()]
-        complaints = [f"err: {line}" for line in self.err.getvalue().splitlines()]
-        return [f"status = {self.status}", *printed, *complaints]
 
-
-def command(*words, said=None):
+def command(*words):
     """``tllib-ancon WORDS``"""
-    said = said or Said()
+    said = Said()
     with contextlib.redirect_stdout(said.out), contextlib.redirect_stderr(said.err):
         try:
             said.status = main([str(word) for word in words])
         except SystemExit as stop:
             said.status = stop.code
-    return said
-
-
-def finished(*words):
-    said = command(*words)
-    assert said.status == 0, said.err.getvalue()
     return said
 
 
@@ -67,7 +55,8 @@ class World:
     def source(self):
         """A run directory."""
         log = self.folder / "source"
-        finished("pretrain", *self.images, "--epochs", 6, "--log", log)
+        said = command("pretrain", *self.images, "--epochs", 6, "--log", log)
+        assert said.status == 0, said.err.getvalue()
         return log
 
     def words(self, line):
@@ -87,6 +76,3 @@ class World:
             yield own
         finally:
             os.chdir(before)
-
-    def steady(self, lines):
-        return telling.steady(lines, {FILES: "FILES", self.folder: "HERE"})
