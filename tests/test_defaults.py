@@ -114,6 +114,7 @@ def test_every_public_name_is_used_here_or_with_the_losses():
     results = {"AdaptationResult", "CheckResult", "Evaluation", "Online", "Predictions"}
     of_other_tests = {
         "AdaptConfig",
+        "Callback",
         "DisagreementTest",
         "UserError",
         "__version__",

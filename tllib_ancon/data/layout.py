@@ -26,7 +26,7 @@ class Opening:
         dataset: its name, as ``data`` takes it
         codes: names of the domains
         split: ``train`` or ``test`` if the dataset has two lists a domain
-        classes: names of the classes in the order of the labels, other folders are an error; None: those of the dataset
+        classes: names of a model's classes, of which a domain may lack some; None: those of the dataset
         allow_download: setting of :class:`~tllib_ancon.config.data.DataConfig`
         allow_outside: whether images may lie outside the root
         skip_corrupt: whether images that cannot be read are left out

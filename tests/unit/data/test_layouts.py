@@ -22,7 +22,6 @@ def suffixes():
 
         name = "Suffixes"
         help = "images of any suffix"
-        has_columns = True
 
         def open(self, opening):
             paths = opening.tree.images(opening.tree.domain(opening.codes[0]))
@@ -42,7 +41,7 @@ def test_a_new_layout_needs_its_own_registration_alone(tmp_path):
     for name in ("b.png", "a.jpg", "c.png"):
         write_picture(tmp_path / name, 0, seed=0)
     (tmp_path / "suffixes.txt").touch()
-    domain = open_domain(tmp_path, "Suffixes", ["."], columns=["class"])
+    domain = open_domain(tmp_path, "Suffixes", ["."])
     assert (list(domain.classes), domain.labels.tolist()) == ([".jpg", ".png"], [0, 1, 1])
     checked = check_dataset(tmp_path, "Suffixes")
     assert [(part.domain, part.images, part.labelled) for part in checked.parts] == [(".", 3, True)]
