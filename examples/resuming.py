@@ -16,7 +16,7 @@ import matplotlib.pyplot as plt
 
 from tllib_ancon import PretrainConfig, pretrain
 from tllib_ancon.laboratory.digits import write_demo_domains
-from tllib_ancon.training.run import RunDirectory
+from tllib_ancon.runs.directory import RunDirectory
 
 write_demo_domains(Path("digits"))
 digits = {"root": "digits", "data": "ImageList", "image_size": 28, "no_hflip": True}

@@ -10,8 +10,8 @@ from benchmarks.certificate.simulation import Disagreements
 from benchmarks.tables import markdown
 from tllib_ancon.certificate.model_pair import ModelPair
 from tllib_ancon.config.certify import CertifyConfig
+from tllib_ancon.runs.directory import RunDirectory
 from tllib_ancon.runtime.errors import UserError
-from tllib_ancon.training.run import RunDirectory
 
 HEADER = [
     "run", "images", "disagreements", "decisive, %", "in favour, %", "true difference, points", "better, %", "worse, %",

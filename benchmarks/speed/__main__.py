@@ -12,7 +12,7 @@ import torch
 from benchmarks import parser
 from benchmarks.speed import imports, step
 from benchmarks.speed.timing import HEADER, Row
-from tllib_ancon.training.run import versions
+from tllib_ancon.runs.record import versions
 
 MEASUREMENTS: dict[str, Callable[..., Iterable[Row]]] = {
     "imports": imports.measure,

@@ -20,10 +20,10 @@ from tllib_ancon import methods
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.settings import choices_of
 from tllib_ancon.models.checkpoints import load_state_dict
+from tllib_ancon.runs.state import copy_to_cpu
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.training import optimizer, trainer
 from tllib_ancon.training.adapt import adapt
-from tllib_ancon.training.checkpointing import copy_to_cpu
 from tllib_ancon.training.predict import predict
 from tllib_ancon.training.pretrain import pretrain
 from tllib_ancon.training.trainer import Trainer

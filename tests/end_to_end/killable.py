@@ -18,8 +18,8 @@ from tests.faults import outcomes
 from tests.faults.outcomes import differences as differences
 from tllib_ancon.cli import commands  # noqa: F401
 from tllib_ancon.cli.main import main
+from tllib_ancon.runs.directory import RunDirectory
 from tllib_ancon.runtime.processes import join, leave
-from tllib_ancon.training.run import RunDirectory
 from tllib_ancon.training.trainer import Trainer
 
 torch.set_num_threads(1)

@@ -9,7 +9,7 @@ from tests.layouts import write_classes, write_list
 from tests.support.in_this_process import runs_here
 from tllib_ancon.cli.main import main
 from tllib_ancon.laboratory.plan import PlannedRun
-from tllib_ancon.training.files import lock_folder
+from tllib_ancon.runs.files import lock_folder
 
 TINY = """
 [common]

@@ -10,9 +10,9 @@ from tests.json_files import read_json
 from tllib_ancon.cli.main import main
 from tllib_ancon.data.loading import hold_out
 from tllib_ancon.models.checkpoints import load_state_dict
-from tllib_ancon.training import checkpointing
-from tllib_ancon.training.checkpointing import read_predictions
-from tllib_ancon.training.run import RunDirectory
+from tllib_ancon.runs import predictions
+from tllib_ancon.runs.directory import RunDirectory
+from tllib_ancon.runs.predictions import read_predictions
 
 
 @pytest.mark.parametrize("method", ["self-training", "gce+ancon", "shot"])
@@ -57,7 +57,7 @@ def test_a_run_that_stops_before_it_keeps_its_predictions_keeps_them_when_it_con
         raise KeyError("stop")
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpointing, "write_arrays", stop)
+        patch.setattr(predictions, "write_arrays", stop)
         with pytest.raises(KeyError, match="stop"):
             main(adapt("run", *KEPT))
     assert main(adapt("run", *KEPT)) == 0

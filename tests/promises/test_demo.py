@@ -11,8 +11,8 @@ from tests.json_files import read_json
 from tests.support.in_this_process import runs_here
 from tllib_ancon.cli.main import main
 from tllib_ancon.laboratory.demo import Demo, summarize, table
+from tllib_ancon.runs.directory import RunDirectory
 from tllib_ancon.runtime.errors import Interrupted
-from tllib_ancon.training.run import RunDirectory
 
 RUNS = {
     "source-only": [(60.0, 0.2), (50.0, 0.3), (55.0, 0.1)],

@@ -23,6 +23,7 @@ from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data.loading import EpochSampler, ImageLoader, evaluation_loader
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.models.bottleneck import BottleneckClassifier
+from tllib_ancon.runs.directory import RunDirectory
 from tllib_ancon.runtime import processes
 from tllib_ancon.self_training.elr import _WithELR
 from tllib_ancon.toolkit.toolkit import find
@@ -35,7 +36,6 @@ from tllib_ancon.training.plan import Plan
 from tllib_ancon.training.pretrain import _adversarial, _adversarial_network, _source_only
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import resolve
-from tllib_ancon.training.run import RunDirectory
 from tllib_ancon.training.source import Source
 
 pytestmark = pytest.mark.skipif(

@@ -8,7 +8,7 @@ from tests.support.refusals import one_line
 from tests.training import small
 from tests.training.test_teacher import Colours
 from tests.training.test_teacher import adapt as adapt_with
-from tllib_ancon.training.run import RunDirectory
+from tllib_ancon.runs.directory import RunDirectory
 from tllib_ancon.training.teacher import Teacher
 from tllib_ancon.training.trainer import Trainer
 

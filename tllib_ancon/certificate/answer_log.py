@@ -5,9 +5,9 @@ import zlib
 from contextlib import suppress
 from pathlib import Path
 
+from tllib_ancon.runs.files import write_bytes
 from tllib_ancon.runtime.errors import UserError, named, reading
 from tllib_ancon.runtime.types import Record
-from tllib_ancon.training.files import write_bytes
 
 CHECKSUM = "crc32"
 

@@ -26,12 +26,12 @@ from tllib_ancon.measures.disagreement import Side
 from tllib_ancon.models.class_names import class_names_of
 from tllib_ancon.models.output import Output
 from tllib_ancon.opening.classes import note_on_first_label
+from tllib_ancon.runs.files import write_bytes
 from tllib_ancon.runtime.errors import BadSetting, UserError, named
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import csv_text, say
 from tllib_ancon.runtime.types import Options
 from tllib_ancon.training.devices import restoring_state
-from tllib_ancon.training.files import write_bytes
 from tllib_ancon.training.inputs import chosen_loader
 from tllib_ancon.training.not_finite import require_predictions
 from tllib_ancon.training.predict import predict

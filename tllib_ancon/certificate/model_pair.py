@@ -21,15 +21,15 @@ from tllib_ancon.data.layouts.hugging_face import HUGGING_FACE
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.loading import IMAGENET
 from tllib_ancon.opening.classes import ClassMap
+from tllib_ancon.runs.directory import BEST, CERTIFICATE, CERTIFIED, CONFIG, SOURCE, RunDirectory
+from tllib_ancon.runs.files import sha256
+from tllib_ancon.runs.state import read_arrays, write_arrays, write_weights
 from tllib_ancon.runtime.errors import BadImages, UserError, named
 from tllib_ancon.runtime.types import Record
 from tllib_ancon.training import inputs
-from tllib_ancon.training.checkpointing import read_arrays, write_arrays, write_weights
-from tllib_ancon.training.files import sha256
 from tllib_ancon.training.image_transforms import PREPARING
 from tllib_ancon.training.not_finite import predicted_classes, require_predictions
 from tllib_ancon.training.predict import AUGMENTING, Predictor
-from tllib_ancon.training.run import BEST, CERTIFICATE, CERTIFIED, CONFIG, SOURCE, RunDirectory
 from tllib_ancon.training.source import open_checkpoint
 
 OVERRIDING = ("root", "batch_size", "workers", "threads", "quiet")

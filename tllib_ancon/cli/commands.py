@@ -22,12 +22,12 @@ from tllib_ancon.config.run import JsonConfig
 from tllib_ancon.config.settings import Flag, Settings, settings_of
 from tllib_ancon.config.toml import read_file
 from tllib_ancon.data.folders import OF_A_RUN
+from tllib_ancon.runs.files import new_file, read_json, write_json, write_whole
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import BadSetting, UserError, named
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import counted, say
 from tllib_ancon.runtime.types import Metrics, Options
-from tllib_ancon.training.files import new_file, read_json, write_json, write_whole
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from tllib_ancon.config.settings import Flag, Settings
 from tllib_ancon.config.types import Seed
 from tllib_ancon.laboratory import plan
 from tllib_ancon.laboratory.benchmark import BenchmarkConfig, benchmark
+from tllib_ancon.runs.files import write_json
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import say
 from tllib_ancon.runtime.types import Record
-from tllib_ancon.training.files import write_json
 
 
 class ReportConfig(Settings):

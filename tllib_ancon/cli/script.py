@@ -18,11 +18,11 @@ from tllib_ancon.config.model import ModelConfig, StartConfig
 from tllib_ancon.config.run import RunConfig
 from tllib_ancon.config.settings import settings_of
 from tllib_ancon.config.toml import read_file
+from tllib_ancon.runs.files import sha256, write_json
 from tllib_ancon.runtime.errors import BadSetting
 from tllib_ancon.runtime.text import say
 from tllib_ancon.runtime.types import Options, Record
 from tllib_ancon.toolkit.script import ScriptRun, run_script
-from tllib_ancon.training.files import sha256, write_json
 
 MARK = "script.json"
 """In the script's log directory: the mark of a finished first stage."""

@@ -66,6 +66,7 @@ class ImageSource(ABC):
         side: in pixels, of images in memory, if the first is a square
         is_raw: whether they are float tensors, which a model gets unchanged
         is_in_memory: whether nothing is decoded
+        root: folder of their files; empty without one
         loader: name of the user's function that reads their files; empty for Pillow
         cached: resizing -> bytes (H, W, 3) of a resized image, if cached
     """
@@ -73,6 +74,7 @@ class ImageSource(ABC):
     side: int | None = None
     is_raw: bool = False
     is_in_memory: bool = False
+    root: str = ""
     loader: str = ""
     cached: Mapping[Hashable, Callable[[int], Bytes]] = {}
 

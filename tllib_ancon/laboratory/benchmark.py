@@ -17,10 +17,10 @@ from tllib_ancon.config.types import Seed
 from tllib_ancon.laboratory.engine import RECORD, Engine, EngineConfig, finished, make_all
 from tllib_ancon.laboratory.local import LocalEngine, gpus_of_runs, visible_gpus
 from tllib_ancon.laboratory.plan import BenchmarkPlan, PlannedRun, load, tables
+from tllib_ancon.runs.files import lock_folder, write_json
 from tllib_ancon.runtime.errors import named
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import say, showable
-from tllib_ancon.training.files import lock_folder, write_json
 
 
 class BenchmarkConfig(EngineConfig):

@@ -16,10 +16,10 @@ from tllib_ancon.laboratory.curves import draw_curves
 from tllib_ancon.laboratory.engine import EngineConfig, finished, make_all
 from tllib_ancon.laboratory.local import LocalEngine, gpus_of_runs, visible_gpus
 from tllib_ancon.laboratory.plan import PlannedRun
+from tllib_ancon.runs.directory import RunDirectory
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import counted
 from tllib_ancon.runtime.types import Metrics, Options, Show
-from tllib_ancon.training.run import RunDirectory
 
 SOURCE_ONLY = "source-only"
 REFERENCE = "self-training"

@@ -12,10 +12,10 @@ from pydantic import Field
 
 from tllib_ancon.config.settings import Flag, Settings
 from tllib_ancon.laboratory.plan import PlannedRun
+from tllib_ancon.runs.directory import RunDirectory
 from tllib_ancon.runtime.errors import BadSetting, Interrupted, in_words, named, one_line
 from tllib_ancon.runtime.interruption import Interruption
 from tllib_ancon.runtime.types import Show
-from tllib_ancon.training.run import RunDirectory
 
 RECORD = "benchmark.json"
 """In the folder of the runs: the table and the runs that failed."""

@@ -17,9 +17,9 @@ from tllib_ancon.laboratory.curves import COLOURS, DPI, MARKERS, WIDTH, WITH_LAB
 from tllib_ancon.laboratory.finished_runs import ROW, compared_everywhere, label
 from tllib_ancon.laboratory.tables import ACCURACY, measured
 from tllib_ancon.measures import evaluation
+from tllib_ancon.runs.predictions import read_predictions
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import showable
-from tllib_ancon.training.checkpointing import read_predictions
 
 _MOST_PANELS = 9
 _PANELS_IN_A_ROW = 3

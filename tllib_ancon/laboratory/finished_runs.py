@@ -13,12 +13,12 @@ import pandas as pd
 
 from tllib_ancon import methods
 from tllib_ancon.measures.selection import CRITERIA
+from tllib_ancon.runs.directory import CONFIG, RESULT, RunDirectory
+from tllib_ancon.runs.files import read_json
+from tllib_ancon.runs.record import NOT_SETTINGS
 from tllib_ancon.runtime.errors import UserError, reading
 from tllib_ancon.runtime.text import csv_text, first_few, showable
 from tllib_ancon.runtime.types import Options, Record
-from tllib_ancon.training.files import read_json
-from tllib_ancon.training.run import CONFIG, RESULT, RunDirectory
-from tllib_ancon.training.run_record import NOT_SETTINGS
 
 ROW = ["start", "method", "variant"]
 """Columns of a frame that name a row of a table."""

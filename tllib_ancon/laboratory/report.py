@@ -26,10 +26,10 @@ from tllib_ancon.laboratory.finished_runs import (
 from tllib_ancon.laboratory.paired import paired_table
 from tllib_ancon.laboratory.plan import BenchmarkPlan, load
 from tllib_ancon.laboratory.tables import ACCURACY, CLASS_ACCURACY, ECE, Quantity, Table, selection_table, table
+from tllib_ancon.runs.files import read_json, write_bytes
 from tllib_ancon.runtime import text
 from tllib_ancon.runtime.text import counted, terminal
 from tllib_ancon.runtime.types import Options, Record
-from tllib_ancon.training.files import read_json, write_bytes
 
 
 def write_report(folders: Sequence[str | Path], paper: str | None = None, out: str | Path = "report") -> str:

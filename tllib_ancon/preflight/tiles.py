@@ -19,9 +19,9 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import spread
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.preflight.case import Case
+from tllib_ancon.runs.files import new_file, write_bytes
 from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.text import showable
-from tllib_ancon.training.files import new_file, write_bytes
 
 PICTURE = "images.png"
 TILES = 8

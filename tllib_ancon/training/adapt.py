@@ -11,6 +11,7 @@ from tllib_ancon.data.images import Loader
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.models.output import Output
+from tllib_ancon.runs.directory import MemoryRun, RunDirectory
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.types import Options
@@ -21,7 +22,6 @@ from tllib_ancon.training.image_transforms import TransformRule
 from tllib_ancon.training.inputs import open_target
 from tllib_ancon.training.plan import make_plan
 from tllib_ancon.training.result import AdaptationResult
-from tllib_ancon.training.run import MemoryRun, RunDirectory
 from tllib_ancon.training.second_opinion import refuse_unread_teacher, with_teacher
 from tllib_ancon.training.source import Model, open_source
 
@@ -105,7 +105,7 @@ def adapt(  # noqa: PLR0913
         source = open_source(config, model, output)
         run.refuse_own_checkpoint(source.checkpoint)
         target = open_target(config, source, images, labels, user_transforms, loader)
-        run.refuse_images(target)
+        run.refuse_images(target.images.root, target.paths or ())
         recorded = {} if config.overwrite else run.recorded_settings()
         plan = make_plan(config, source, target, recorded, user_transforms, head=head)
         plan = with_teacher(plan, teacher)

@@ -11,6 +11,7 @@ from tllib_ancon.data.transforms import mirror
 from tllib_ancon.measures import selection
 from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics, require_batch_statistics
 from tllib_ancon.models.classifier import Classifier
+from tllib_ancon.runs.directory import MemoryRun
 from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.runtime.types import Metrics, Record
 from tllib_ancon.training.callbacks.callback import Callback
@@ -30,7 +31,6 @@ from tllib_ancon.training.callbacks.teacher import TeacherPredictions
 from tllib_ancon.training.learning import parameter_groups
 from tllib_ancon.training.passes import Passes
 from tllib_ancon.training.plan import Plan
-from tllib_ancon.training.run import MemoryRun
 from tllib_ancon.training.step import AdaptationStep
 from tllib_ancon.training.target_loaders import TargetLoaders
 from tllib_ancon.training.trainer import Trainer
@@ -167,11 +167,12 @@ def _stored(plan: Plan, run: MemoryRun, passes: Passes, method: methods.Method) 
         epoch = len(metrics) - 1
         return epoch > 0 and selected_epoch(metrics, config.criterion) == epoch
 
-    stored: list[Callback] = [Storage(run, is_best)]
+    stored: list[Callback] = []
     if config.checkpoint is None:
         stored.append(SourceModel(run))
     if config.save_predictions:
         stored.append(BestPredictions(run, is_best, plan.target, passes, method))
+    stored.append(Storage(run, is_best))
     return stored
 
 

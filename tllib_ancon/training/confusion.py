@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tllib_ancon.data.labels import Labels
+from tllib_ancon.runs.files import write_bytes, write_whole
 from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import csv_text, showable
-from tllib_ancon.training.files import write_bytes, write_whole
 
 Confusion = NDArray[np.int64]
 """(K, K) numbers of images: a row for each true class, a column for each predicted one."""

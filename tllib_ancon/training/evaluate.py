@@ -20,6 +20,7 @@ from tllib_ancon.data.transforms import Transform
 from tllib_ancon.measures import evaluation, selection
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.models.output import Output
+from tllib_ancon.runs.directory import SOURCE, RunDirectory
 from tllib_ancon.runtime.errors import UserError, named
 from tllib_ancon.runtime.text import Shown
 from tllib_ancon.runtime.types import Metrics
@@ -28,7 +29,6 @@ from tllib_ancon.training.confusion import Confusion, class_table, confusion_mat
 from tllib_ancon.training.not_finite import predicted_classes, require_predictions
 from tllib_ancon.training.predict import Predictor
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.run import SOURCE, RunDirectory
 from tllib_ancon.training.source import Model, open_checkpoint
 
 

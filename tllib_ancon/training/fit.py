@@ -7,6 +7,7 @@ from torch import nn
 
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.copies import in_the_form_of, without_graphs
+from tllib_ancon.runs.directory import MemoryRun
 from tllib_ancon.runtime.errors import NotFinite
 from tllib_ancon.training.adaptation import compose
 from tllib_ancon.training.callbacks.callback import Callback
@@ -15,7 +16,6 @@ from tllib_ancon.training.not_finite import explained
 from tllib_ancon.training.plan import Plan
 from tllib_ancon.training.probing import require_gradient
 from tllib_ancon.training.result import AdaptationResult, Origin
-from tllib_ancon.training.run import MemoryRun
 
 
 def fit(plan: Plan, run: MemoryRun, callbacks: Sequence[Callback] = ()) -> AdaptationResult:

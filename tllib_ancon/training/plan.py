@@ -13,10 +13,10 @@ from tllib_ancon.data.batches import Batch
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.models.calling import called
 from tllib_ancon.models.classifier import Classifier, as_classifier
+from tllib_ancon.runs.files import sha256
 from tllib_ancon.runtime.errors import named
 from tllib_ancon.runtime.types import Record
 from tllib_ancon.training import devices
-from tllib_ancon.training.files import sha256
 from tllib_ancon.training.first_pass import FirstPass, first_pass
 from tllib_ancon.training.image_transforms import TransformRule, Transforms
 from tllib_ancon.training.inputs import PreparedImages, prepare

@@ -25,6 +25,7 @@ from tllib_ancon.models.calling import called
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.networks import create_backbone, parse_options
 from tllib_ancon.opening.classes import MOST_LISTED, ClassMap
+from tllib_ancon.runs.directory import BEST, LATEST, RunDirectory
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import BadSetting, UserError, named
 from tllib_ancon.runtime.text import first_few
@@ -41,7 +42,6 @@ from tllib_ancon.training.image_transforms import UNDECIDED
 from tllib_ancon.training.probing import probe_of
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import resolve
-from tllib_ancon.training.run import BEST, LATEST, RunDirectory
 from tllib_ancon.training.run_record import images_record
 from tllib_ancon.training.source import Source, require_extras
 from tllib_ancon.training.trainer import Step, Trainer, Training
@@ -83,7 +83,7 @@ def pretrain(config: PretrainConfig, *, loader: Loader | None = None) -> Record:
             target = inputs.open_by_settings(config, config.target, classes=domains[0].classes, loader=loader)
             domains.append(ClassMap(domains[0].num_classes, domains[0].classes).label(target).domain)
         for domain in domains:
-            run.refuse_images(domain)
+            run.refuse_images(domain.images.root, domain.paths or ())
         classes = domains[0].classes
         if classes and [*classes] == numbered(len(classes)):
             Progress(config.quiet).line(_number_of_classes(domains[0]))

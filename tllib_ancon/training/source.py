@@ -27,13 +27,13 @@ from tllib_ancon.models.preprocessing import recorded_preprocessing
 from tllib_ancon.models.recipes import OWN, build, imported
 from tllib_ancon.models.requirements import require_network
 from tllib_ancon.opening.classes import ClassMap
+from tllib_ancon.runs.directory import BEST, CHECKPOINTS, CONFIG, LATEST, RunDirectory
 from tllib_ancon.runtime.errors import BadModel, BadSetting, UserError, named, network_itself
 from tllib_ancon.runtime.text import say
 from tllib_ancon.runtime.types import Record, Show
 from tllib_ancon.training.facts import facts_of
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.resolve import USUAL_IMAGES, USUAL_NETWORK, resolve
-from tllib_ancon.training.run import BEST, CHECKPOINTS, CONFIG, LATEST, RunDirectory
 
 Model = nn.Module | str | Path
 """What a caller passes as a model: a network, a checkpoint, a run directory or a name of the hub."""

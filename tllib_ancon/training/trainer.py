@@ -17,17 +17,17 @@ from tllib_ancon.data.batches import Batch, to_device
 from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.transforms import View
 from tllib_ancon.models.classifier import LogitsAndFeatures, ParameterGroups
+from tllib_ancon.runs.directory import MemoryRun
+from tllib_ancon.runs.state import Stateful, restore_snapshot, take_snapshot
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import NotFinite, named
 from tllib_ancon.runtime.interruption import Interruption
 from tllib_ancon.runtime.types import Metrics, Record, State
 from tllib_ancon.training import devices
 from tllib_ancon.training.callbacks.callback import Callback
-from tllib_ancon.training.checkpointing import Stateful, restore_snapshot, take_snapshot
 from tllib_ancon.training.inference import Outputs, predict_domain
 from tllib_ancon.training.optimizer import create_optimizer, power_decay
 from tllib_ancon.training.progress import Meters, Progress
-from tllib_ancon.training.run import MemoryRun
 
 MANY_CONVOLUTIONS = 8
 """From this number of convolutions on a network is faster with channels last."""
@@ -153,7 +153,6 @@ class Trainer:
             with self.interruption:
                 self._resume(callbacks)
                 self._run_epochs(objective, callbacks)
-                self.run.wait()
             result = result_of(self.metrics)
             self.run.finish(result)
         self.progress.finish(result)

@@ -2,12 +2,12 @@
 
 import math
 
+from tllib_ancon.runs.state import copy_to_cpu
 from tllib_ancon.runtime.errors import named
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.types import State
 from tllib_ancon.training.callbacks.callback import Callback
 from tllib_ancon.training.callbacks.scores import Scores
-from tllib_ancon.training.checkpointing import copy_to_cpu
 from tllib_ancon.training.collapse import Diversity, diversity_before_training, has_collapsed
 from tllib_ancon.training.trainer import Trainer
 

@@ -8,10 +8,10 @@ from torch import Tensor
 from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.measures import selection
 from tllib_ancon.models.batch_norm import BatchNormPolicy, estimated_statistics
+from tllib_ancon.runs.state import copy_to_cpu
 from tllib_ancon.runtime import processes
 from tllib_ancon.training.callbacks.callback import Callback
 from tllib_ancon.training.callbacks.scores import Scores
-from tllib_ancon.training.checkpointing import copy_to_cpu
 from tllib_ancon.training.collapse import Diversity
 from tllib_ancon.training.passes import Passes
 from tllib_ancon.training.step import AdaptationStep

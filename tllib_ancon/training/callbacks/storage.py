@@ -3,11 +3,12 @@
 from collections.abc import Callable, Sequence
 
 from tllib_ancon.data.domain import Domain
+from tllib_ancon.runs.directory import MemoryRun
+from tllib_ancon.runs.predictions import predictions_of
 from tllib_ancon.runtime.types import Metrics
 from tllib_ancon.self_training.method import Method
 from tllib_ancon.training.callbacks.callback import Callback
 from tllib_ancon.training.passes import Passes
-from tllib_ancon.training.run import MemoryRun
 from tllib_ancon.training.trainer import Trainer
 
 IsBest = Callable[[Sequence[Metrics]], bool]
@@ -31,13 +32,9 @@ class SourceModel(Callback):
     def __init__(self, run: MemoryRun):
         self.run = run
 
-    def before_training(self, trainer: Trainer) -> None:
-        if trainer.metrics:  # the run was stopped after the epoch was stored
-            self.after_epoch(trainer)
-
     def after_epoch(self, trainer: Trainer) -> None:
         if trainer.epoch == 0:
-            self.run.save_source()
+            self.run.save_source(trainer.network.state_dict())
 
 
 class BestPredictions(Callback):
@@ -50,13 +47,12 @@ class BestPredictions(Callback):
         self.passes = passes
         self.method = method
 
-    def before_training(self, trainer: Trainer) -> None:
-        if trainer.metrics:  # the run was stopped after the epoch was stored
-            self.after_epoch(trainer)
-
     def after_epoch(self, trainer: Trainer) -> None:
         if self.is_best(trainer.metrics):
-            predictions = self.passes.target()
-            trainer.require_finite(predictions.logits)
+            outputs = self.passes.target()
+            trainer.require_finite(outputs.logits)
             votes = self.passes.loaders.votes_of_the_target(self.method)
-            self.run.save_predictions(predictions, self.target, votes)
+            target = self.target
+            self.run.save_predictions(
+                predictions_of(target.positions, outputs.logits, outputs.features, target.labels, votes, target.paths)
+            )

@@ -3,44 +3,28 @@
 import contextlib
 import json
 import os
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TextIO
 
 import torch
-from torch import Tensor
 
-from tllib_ancon.data.domain import Domain
+from tllib_ancon.runs import files
+from tllib_ancon.runs.predictions import PREDICTIONS, SavedPredictions, write_predictions
+from tllib_ancon.runs.record import SCHEMA, differences, refuse_other_settings, versions
+from tllib_ancon.runs.state import copy_to_cpu, other_version, read_state, start_again, write_state, write_weights
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import CONTINUES, BadFile, BadSetting, UserError, named, reading
-from tllib_ancon.runtime.processes import is_main, on_main
+from tllib_ancon.runtime.processes import on_main
 from tllib_ancon.runtime.types import Metrics, Record, State
-from tllib_ancon.training import files
-from tllib_ancon.training.checkpointing import (
-    PREDICTIONS,
-    START_AGAIN,
-    copy_to_cpu,
-    read_sealed,
-    write_predictions,
-    write_sealed,
-    write_weights,
-)
-from tllib_ancon.training.inference import Outputs
-from tllib_ancon.training.run_record import differences, refuse_other_settings, versions
 
 CONFIG, METRICS, RESULT = "config.json", "metrics.jsonl", "result.json"
 CHECKPOINTS = "checkpoints"
 LATEST, BEST, SOURCE, STATE = "latest.pth", "best.pth", "source.pth", f"{CHECKPOINTS}/state.pth"
 CERTIFICATE, CERTIFIED = "certificate.json", "certified.pth"
-OF_AN_EPOCH = (METRICS, f"{CHECKPOINTS}/{LATEST}", f"{CHECKPOINTS}/{BEST}", STATE)
-OUTPUTS = (*OF_AN_EPOCH[:-1], f"{CHECKPOINTS}/{SOURCE}", PREDICTIONS)
-"""The files whose checksums a finished run stores, where it has them."""
-
-RESTORE = "restore it from a copy, or remove it and pass the settings of the model, such as `arch`"
-
-_read = partial(files.read_json, advice=START_AGAIN)
+OF_A_RUN = (RESULT, CERTIFICATE, f"{CHECKPOINTS}/{CERTIFIED}", METRICS, PREDICTIONS)
+OF_ITS_MODELS = (f"{CHECKPOINTS}/{LATEST}", f"{CHECKPOINTS}/{BEST}", f"{CHECKPOINTS}/{SOURCE}")
+"""Files of a run beside its settings and its state."""
 
 
 class MemoryRun:
@@ -49,14 +33,16 @@ class MemoryRun:
     finished = False
     """Whether the run was finished before this call."""
 
-    after_a_stop = "the run was in memory alone, and begins again; with `log` the same call would continue it"
-    """What to do after a signal."""
-
     def __init__(self) -> None:
         self._best: State = {}
 
     def __str__(self) -> str:
         return "memory"
+
+    @property
+    def after_a_stop(self) -> str:
+        """What to do after a signal."""
+        return f"the run was in memory alone, and begins again; with {named('log')} the same call would continue it"
 
     def recorded_settings(self) -> Record:
         """The settings of the run that continues; empty for a new one."""
@@ -65,7 +51,7 @@ class MemoryRun:
     def refuse_own_checkpoint(self, checkpoint: str) -> None:
         """Raise an error for a source model that this run would overwrite."""
 
-    def refuse_images(self, images: Domain) -> None:
+    def refuse_images(self, root: str, paths: Iterable[str]) -> None:
         """Raise an error for images in this folder, which a later call takes for a part of the run."""
 
     def begin(self, config: Record, overwrite: bool = False) -> list[str]:
@@ -80,16 +66,16 @@ class MemoryRun:
         """Snapshot and metrics of the last complete epoch; None for a new run."""
         return None
 
-    def save_epoch(self, snapshot: State, metrics: list[Metrics], selected: bool) -> None:
+    def save_epoch(self, snapshot: State, metrics: Sequence[Metrics], selected: bool) -> None:
         """Store an epoch, whose model is the best one if it is ``selected``."""
         if selected:
             self._best = copy_to_cpu(snapshot["parts"]["model"])
 
-    def save_source(self) -> None:
-        """Store the model of the last epoch as the source model."""
+    def save_source(self, weights: State) -> None:
+        """Store the weights of the source model."""
 
-    def save_predictions(self, predictions: Outputs, target: Domain, votes: Tensor | None) -> None:
-        """Store predictions of the best model on the target, and the votes (N, K) of its images."""
+    def save_predictions(self, predictions: SavedPredictions) -> None:
+        """Store predictions of the best model on the target."""
 
     def best(self) -> State:
         """The weights of the best epoch."""
@@ -98,9 +84,6 @@ class MemoryRun:
     def last_good(self, epoch: int) -> str:
         """Where the model of this epoch lies, for an error message; empty if it is not stored."""
         return ""
-
-    def wait(self) -> None:
-        """Wait until all is stored, and raise the error if that failed."""
 
     def finish(self, result: Record) -> None:
         """Store the result; the run is finished."""
@@ -112,28 +95,28 @@ class MemoryRun:
 class RunDirectory(MemoryRun):
     """A run in a folder; the same settings resume it after a cut.
 
-    A training loop calls :meth:`begin`, :meth:`resume`, :meth:`save_epoch` after each epoch, :meth:`finish` at the end
-    and :meth:`close` whatever happened. What cannot be written is an error of the next call.
+    A trainer calls :meth:`begin`, :meth:`resume`, :meth:`save_epoch` after each epoch, :meth:`finish` at the end and
+    :meth:`close` whatever happened.
 
-    ``result.json`` is written last and marks a finished run. A copy of an epoch is written while the next one is
-    trained. It counts once ``checkpoints/state.pth`` is written, with the state of every process. The files that follow
-    from it are written after it, and by :meth:`resume` again, so they agree after any kill. Of many processes the main
-    one reads and writes; the others get what it read, or its error."""
-
-    after_a_stop = CONTINUES
+    One file, ``checkpoints/state.pth``, holds all that a resume needs, with the state of every process. Each file is
+    written beside its place and renamed; the best model and its predictions come before the state, ``latest.pth`` and
+    ``metrics.jsonl`` after it, which :meth:`resume` writes again. So a kill at any moment leaves the last complete
+    epoch. ``result.json`` is written last and marks a finished run. Of many processes the main one reads and writes;
+    the others get what it read, or its error.
+    """
 
     def __init__(self, path: str | Path):
         super().__init__()
         self.path = Path(path)
         self.checkpoints = self.path / CHECKPOINTS
         self._lock: TextIO | None = None
-        self._best_sha256: str | None = None
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="writer")
-        self._written: Future[object] = Future()
-        self._written.set_result(None)
 
     def __str__(self) -> str:
         return str(self.path)
+
+    @property
+    def after_a_stop(self) -> str:
+        return CONTINUES
 
     @property
     @on_main
@@ -143,30 +126,32 @@ class RunDirectory(MemoryRun):
     def config(self) -> Record:
         """The recorded settings, for another stage that reads this run."""
         if not self._has(CONFIG):
-            raise BadFile(f"{self.path} is not a run directory: it has no {CONFIG}. Give another folder")
-        return files.read_json(self.path / CONFIG, advice=RESTORE)
+            raise BadFile(f"{self.path} is not a run directory: it has no {CONFIG}", "give another folder")
+        advice = f"restore it from a copy, or remove it and pass the settings of the model, such as {named('arch')}"
+        recorded = files.read_json(self.path / CONFIG, advice=advice)
+        if recorded.get("schema") != SCHEMA:
+            raise BadFile(
+                f"{self.path / CONFIG} is no record of a run of this version: its schema is "
+                f"{recorded.get('schema', 'missing')}, here {SCHEMA}",
+                f"use the version that wrote it, or choose another {named('log')}",
+            )
+        return recorded
 
     def recorded_settings(self) -> Record:
         if not self._has(CONFIG):
             return {}
-        recorded = _read(self.path / CONFIG)
-        if "versions" not in recorded:
-            raise BadFile(
-                f"{self.path / CONFIG} is no record of a run, and this run would replace it",
-                f"choose another {named('log')}, such as a new folder",
-            )
-        return recorded
+        return self.config()
 
     @on_main
     def metrics(self) -> list[Metrics]:
         path = self.path / METRICS
         if not path.is_file():
             return []
-        return [_read(path, line) for line in path.read_bytes().splitlines()]
+        return [files.read_json(path, line, start_again()) for line in path.read_bytes().splitlines()]
 
     @on_main
     def result(self) -> Record:
-        return _read(self.path / RESULT)
+        return files.read_json(self.path / RESULT, advice=start_again())
 
     def refuse_own_checkpoint(self, checkpoint: str) -> None:
         if os.path.realpath(self.checkpoints) == os.path.realpath(Path(checkpoint).parent):
@@ -174,9 +159,8 @@ class RunDirectory(MemoryRun):
                 f"checkpoint {checkpoint} lies where this run writes its own", f"choose another {named('log')}"
             )
 
-    def refuse_images(self, images: Domain) -> None:
-        root = getattr(images.images, "root", "")
-        folders = {os.path.dirname(path) for path in images.paths or ()}
+    def refuse_images(self, root: str, paths: Iterable[str]) -> None:
+        folders = {os.path.dirname(path) for path in paths}
         if root and _lies_in(self.path, root):
             inside = [folder for folder in folders if _lies_in(folder, self.path)]
         else:
@@ -196,28 +180,26 @@ class RunDirectory(MemoryRun):
     def begin(self, config: Record, overwrite: bool = False) -> list[str]:
         """Claim the directory for a run with these settings: a new, an interrupted or a finished one. Returns warnings.
 
-        Other settings are an error once an epoch is complete, and so are missing or changed files. ``overwrite`` starts
-        anew, but resumes a run that the same settings began with ``overwrite``."""
+        Other settings are an error once an epoch is complete. ``overwrite`` starts anew, but resumes a run that the
+        same settings began with ``overwrite``."""
         computing = {"threads": torch.get_num_threads()}
         if processes.world_size() > 1:
             computing["processes"] = processes.world_size()
-        requested = json.loads(json.dumps({**config, **computing}))
+        requested = json.loads(json.dumps({"schema": SCHEMA, **config, **computing}))
         starts_anew = overwrite and not self._overwrites_already(requested)
         if self._has(RESULT) and not starts_anew:
             refuse_other_settings(self.path, self.config(), requested)
-            self._verify(_read(self.path / RESULT).get("sha256", {RESULT: ""}))
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # of a copy that may only be read
                 self.discard_state()
             return []
         self._claim_folders()
-        recorded: Record = {}
         if starts_anew:
             self.clear()
-        else:
-            recorded = self.recorded_settings()
-        if not self._has_an_epoch(STATE if recorded else CONFIG):
+        if not self._has(STATE):
+            self._refuse_other_files()
             self.write_json(CONFIG, {**requested, "versions": versions()})
             return []
+        recorded = self.config()
         refuse_other_settings(self.path, recorded, requested)
         return _warnings_about_threads(recorded, requested)
 
@@ -230,79 +212,69 @@ class RunDirectory(MemoryRun):
         for unfinished in (*self.path.glob("*" + files.PARTIAL), *self.path.glob("*/*" + files.PARTIAL)):
             unfinished.unlink()
 
-    def _has_an_epoch(self, required: str) -> bool:
-        """Whether files of an epoch are here; an error if the required one is not beside them."""
-        present = [name for name in OF_AN_EPOCH if self._has(name)]
-        if present and not self._has(required):
+    def _refuse_other_files(self) -> None:
+        """Raise an error for files that a new run would replace and that are no part of an interrupted one."""
+        if self._has(METRICS):
             raise BadFile(
-                f"run directory {self.path} holds {', '.join(present)} but no {required}: it is a partial copy of a "
-                f"run, or no run of this program. Copy all of it, choose another {named('log')}, or {START_AGAIN}"
+                f"run directory {self.path} holds {METRICS} but no {STATE}: it is a partial copy of a run, or no run "
+                "of this program",
+                f"copy all of it, choose another {named('log')}, or {start_again()}",
             )
-        return bool(present)
+        self.recorded_settings()  # an error for the settings of another program
 
     @on_main
     def resume(self) -> tuple[State, list[Metrics]] | None:
-        """Snapshot and metrics of the last epoch that :meth:`save_epoch` kept, or None."""
+        """Snapshot and metrics of the last epoch that :meth:`save_epoch` stored, or None."""
         if not self._has(STATE):
             return None
-        with reading(self.path / STATE, "the state of a run", f"{START_AGAIN}"):
-            state = self._read_state()
-            self._best_sha256 = state["best"]
-            self._write_files_of_epoch(state)
-            return state["snapshot"], state["metrics"]
+        with reading(self.path / STATE, "the state of a run", other_version()):
+            state = read_state(self.path / STATE)
+            snapshot, metrics = state["snapshot"], state["metrics"]
+        self._write_what_follows(snapshot, metrics)
+        return snapshot, metrics
 
     @on_main
-    def save_epoch(self, snapshot: State, metrics: list[Metrics], selected: bool) -> None:
-        """Store an epoch; returns once the epoch before is written and this one is copied."""
-        self._written.result()
-        state = {"snapshot": snapshot, "metrics": metrics, "selected": selected, "best": self._best_sha256}
-        copied: State = copy_to_cpu(state)
+    def save_epoch(self, snapshot: State, metrics: Sequence[Metrics], selected: bool) -> None:
+        if selected:
+            write_weights(self.checkpoints / BEST, snapshot["parts"]["model"])
+        write_state(self.path / STATE, {"snapshot": snapshot, "metrics": [*metrics]})
+        self._write_what_follows(snapshot, metrics)
 
-        def write() -> None:
-            write_sealed(self.path / STATE, copied)
-            self._write_files_of_epoch(copied)
+    def _write_what_follows(self, snapshot: State, metrics: Sequence[Metrics]) -> None:
+        """Write the files that the state determines."""
+        write_weights(self.checkpoints / LATEST, snapshot["parts"]["model"])
+        lines = [json.dumps(epoch) + "\n" for epoch in metrics]
+        files.write_bytes(self.path / METRICS, "".join(lines).encode())
 
-        self.then(write)
+    @on_main
+    def save_source(self, weights: State) -> None:
+        write_weights(self.checkpoints / SOURCE, weights)
 
-    def then(self, write: Callable[[], object]) -> None:
-        """Write something in the main process, after everything before it; after an error nothing more."""
-        if is_main():
-            before = self._written
-            self._written = self._writer.submit(lambda: (before.result(), write()))
-
-    def save_source(self) -> None:
-        self.then(lambda: files.link_whole(self.checkpoints / LATEST, self.checkpoints / SOURCE))
-
-    def save_predictions(self, predictions: Outputs, target: Domain, votes: Tensor | None) -> None:
-        self.then(partial(write_predictions, self.path / PREDICTIONS, predictions, target, votes))
+    @on_main
+    def save_predictions(self, predictions: SavedPredictions) -> None:
+        write_predictions(self.path, predictions)
 
     def best(self) -> State:
         return self.load(BEST)
 
     def last_good(self, epoch: int) -> str:
-        self.wait()
         return f"{self.checkpoints / LATEST} holds the last good model, of epoch {epoch}. "
 
     @on_main
-    def wait(self) -> None:
-        self._written.result()
-
-    @on_main
     def load(self, name: str) -> State:
-        self._written.result()
-        weights: State = torch.load(self.checkpoints / name, map_location="cpu", weights_only=True)
-        return weights
+        path = self.checkpoints / name
+        with reading(
+            path, "a model of this run", f"is this a partial copy of a run? Copy all of it, or {start_again()}"
+        ):
+            return read_state(path)
 
     @on_main
     def finish(self, result: Record) -> None:
-        self._written.result()
-        digests = {name: files.sha256(self.path / name) for name in sorted(OUTPUTS) if self._has(name)}
-        self.write_json(RESULT, {**result, "sha256": digests})
+        self.write_json(RESULT, result)
         self.discard_state()
         self.close()
 
     def close(self) -> None:
-        self._writer.shutdown()
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -312,7 +284,7 @@ class RunDirectory(MemoryRun):
         if not self.path.is_dir():
             return
         self.claim()
-        for name in (RESULT, CERTIFICATE, f"{CHECKPOINTS}/{CERTIFIED}", *OUTPUTS):
+        for name in (*OF_A_RUN, *OF_ITS_MODELS, CONFIG):
             (self.path / name).unlink(missing_ok=True)
         self.discard_state()
 
@@ -325,35 +297,16 @@ class RunDirectory(MemoryRun):
     def _has(self, name: str) -> bool:
         return (self.path / name).is_file()
 
-    def _write_files_of_epoch(self, state: State) -> None:
-        write_weights(self.checkpoints / LATEST, state["snapshot"]["parts"]["model"])
-        if state["selected"]:
-            files.link_whole(self.checkpoints / LATEST, self.checkpoints / BEST)
-            self._best_sha256 = files.sha256(self.checkpoints / BEST)
-        lines = [json.dumps(metrics) + "\n" for metrics in state["metrics"]]
-        files.write_bytes(self.path / METRICS, "".join(lines).encode())
-
-    def _read_state(self) -> State:
-        state = read_sealed(self.path / STATE)
-        if state["best"] is not None and not state["selected"]:
-            self._verify({f"{CHECKPOINTS}/{BEST}": state["best"]})
-        return state
-
     def _overwrites_already(self, requested: Record) -> bool:
         """Whether a run with these settings overwrote another one here, and was interrupted before all was finished."""
+        if not self._has(STATE) or self._has(RESULT):
+            return False
         with contextlib.suppress(UserError), reading(self.path, "a run"):
             recorded = self.config()
-            self._read_state()
+            read_state(self.path / STATE)
             same = recorded["versions"] == versions() and not differences(recorded, requested)
-            return bool(recorded["overwrite"]) and same and not self._has(RESULT)
+            return bool(recorded["overwrite"]) and same
         return False
-
-    def _verify(self, digests: Mapping[str, str]) -> None:
-        for name, digest in digests.items():
-            path = self.path / name
-            if not path.is_file() or files.sha256(path) != digest:
-                problem = "is not the file that the run wrote: its checksum differs" if path.is_file() else "is missing"
-                raise BadFile(f"{path} {problem}", f"is this a partial copy of a run? Copy all of it, or {START_AGAIN}")
 
 
 def _lies_in(path: str | Path, folder: str | Path) -> bool:

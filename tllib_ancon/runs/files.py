@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import platform
-import shutil
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -49,39 +48,13 @@ def read_json(path: Path, line: bytes | None = None, advice: str = REPAIR) -> Re
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Write a file so that its name always holds the whole old or the whole new content."""
-
-    def create(temporary: Path) -> None:
-        _write_flushed(temporary, write)
-
-    _replace_whole(path, create)
-
-
-def link_whole(source: Path, path: Path) -> None:
-    """Give a file a second name; where the file system has no hard links, copy it."""
-
-    def create(temporary: Path) -> None:
-        try:
-            os.link(source, temporary)
-        except OSError:
-            with open(source, "rb") as original:
-                _write_flushed(temporary, lambda file: shutil.copyfileobj(original, file, 2**20))
-
-    _replace_whole(path, create)
-
-
-def _write_flushed(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    with open(path, "x+b") as file:
-        write(file)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _replace_whole(path: Path, create: Callable[[Path], object]) -> None:
+    """Write a file beside its place and rename it, so that its name holds the whole old or the whole new content."""
     temporary = path.with_name(path.name + PARTIAL)
     try:
-        temporary.unlink(missing_ok=True)
-        create(temporary)
+        with open(temporary, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(temporary, path)
         _flush_folder(path.parent)
     except (OSError, RuntimeError) as error:
@@ -92,8 +65,7 @@ def _replace_whole(path: Path, create: Callable[[Path], object]) -> None:
             reason = error.__context__
         raise BadFile(
             f"{path} could not be written ({reason})",
-            "what it held before is kept. Make room or check the folder's "
-            "permissions, then give the same command again",
+            "its content before stays. Make room or check the folder's permissions, then give the same command again",
         ) from error
 
 
@@ -116,14 +88,10 @@ def write_json(path: Path, content: Record, **options: Any) -> None:
 
 
 def sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return sha256_of(file)
-
-
-def sha256_of(file: BinaryIO) -> str:
     digest = hashlib.sha256()
-    for block in iter(lambda: file.read(2**20), b""):
-        digest.update(block)
+    with open(path, "rb") as file:
+        for block in iter(lambda: file.read(2**20), b""):
+            digest.update(block)
     return digest.hexdigest()
 
 

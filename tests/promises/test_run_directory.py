@@ -1,0 +1,177 @@
+"""A run directory survives kills, full disks and damage; other settings and other programs' files are one line."""
+
+import errno
+import os
+import pickle
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.json_files import read_json, read_json_lines
+from tests.support.refusals import one_line
+from tllib_ancon.runs.directory import BEST, LATEST, STATE, RunDirectory
+from tllib_ancon.runtime.errors import UserError
+
+CONFIG = {"command": "adapt", "lr": 0.01, "classes": ["red", "green"], "workers": 2, "overwrite": False}
+EPOCHS = 3
+SELECTED = (1, 3)
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+FINISHED = pytest.mark.parametrize("finished", [True, False])
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing of the program can catch it."""
+
+
+class Bomb:
+    def __init__(self, victim):
+        self.victim = victim
+
+    def __reduce__(self):
+        return Path.touch, (self.victim,)
+
+
+def weights(epoch):
+    return {"weight": torch.full((3,), float(epoch))}
+
+
+def train(path, config=CONFIG, epochs=EPOCHS + 1, **options):
+    """A run whose model is its epoch. It continues what is there, and is cut off after so many epochs."""
+    with closing(RunDirectory(path)) as run:
+        run.begin({**config, **options}, **options)
+        if run.finished:
+            return
+        stored = run.resume()
+        done = 0
+        if stored is not None:
+            done = len(stored[1])
+            assert stored[0]["parts"]["model"]["weight"][0] == done - 1
+            assert load(path, LATEST)["weight"][0] == done - 1
+            assert read_json_lines(path / "metrics.jsonl") == stored[1]
+        for epoch in range(done, epochs):
+            metrics = [{"epoch": number} for number in range(epoch + 1)]
+            run.save_epoch({"parts": {"model": weights(epoch)}}, metrics, epoch in SELECTED)
+        if epochs > EPOCHS:
+            run.finish({"last": {"epoch": EPOCHS}})
+
+
+def load(path, name):
+    return torch.load(path / "checkpoints" / name, weights_only=True)
+
+
+def assert_whole(path):
+    assert read_json_lines(path / "metrics.jsonl") == [{"epoch": epoch} for epoch in range(EPOCHS + 1)]
+    assert load(path, LATEST)["weight"][0] == EPOCHS
+    assert load(path, BEST)["weight"][0] == SELECTED[-1]
+    assert RunDirectory(path).result() == {"last": {"epoch": EPOCHS}}
+    assert not list(path.rglob("*.partial"))
+    assert not (path / STATE).exists()
+
+
+def failing_at(event, patch, error):
+    """Raise at one of the flushes and renames to come; gives how many came."""
+    events = [0]
+
+    def counted(function):
+        def call(*arguments):
+            events[0] += 1
+            if events[0] == event:
+                raise error
+            return function(*arguments)
+
+        return call
+
+    patch.setattr(os, "fsync", counted(lambda descriptor: None))
+    patch.setattr(os, "replace", counted(os.replace))
+    return events
+
+
+@pytest.mark.parametrize(("error", "raised"), [(Killed(), Killed), (FULL, UserError)])
+def test_a_run_that_fails_at_any_flush_or_rename_continues_and_ends_as_if_it_had_not(tmp_path, error, raised):
+    with pytest.MonkeyPatch.context() as patch:
+        events = failing_at(0, patch, error)
+        train(tmp_path / "whole")
+    assert events[0] > 3 * EPOCHS
+    for event in range(1, events[0] + 1):
+        path = tmp_path / str(event)
+        with pytest.MonkeyPatch.context() as patch:
+            failing_at(event, patch, error)
+            with pytest.raises(raised):
+                train(path)
+        train(path)
+        assert_whole(path)
+
+
+def test_a_full_disk_is_one_line_and_the_epoch_before_stays(tmp_path, monkeypatch):
+    train(tmp_path, epochs=2)
+    before = (tmp_path / STATE).read_bytes()
+    with monkeypatch.context() as patch:
+        failing_at(1, patch, FULL)
+        with one_line("could not be written .*No space left on device"):
+            train(tmp_path)
+    assert (tmp_path / STATE).read_bytes() == before
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+@FINISHED
+def test_other_settings_are_one_line_with_their_difference(tmp_path, finished):
+    train(tmp_path, epochs=EPOCHS + 1 if finished else 2)
+    other = {**CONFIG, "lr": 0.1, "classes": ["red", "blue"], "workers": 0}
+    with one_line("lr: 0.01 there, 0.1 now; classes.1.: 'green' there, 'blue' now.*overwrite=True"):
+        RunDirectory(tmp_path).begin(other)
+    train(tmp_path, {**CONFIG, "workers": 0})
+    assert_whole(tmp_path)
+
+
+@FINISHED
+def test_overwrite_starts_anew_leaves_other_files_alone_and_resumes_when_cut(tmp_path, finished):
+    train(tmp_path, epochs=EPOCHS + 1 if finished else 2)
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "predictions.npz").write_bytes(b"old")
+    train(tmp_path, {**CONFIG, "lr": 1.0}, epochs=2, overwrite=True)
+    assert not (tmp_path / "predictions.npz").exists()
+    state = (tmp_path / STATE).read_bytes()
+    train(tmp_path, {**CONFIG, "lr": 1.0}, epochs=2, overwrite=True)
+    assert (tmp_path / STATE).read_bytes() == state
+    train(tmp_path, {**CONFIG, "lr": 1.0}, overwrite=True)
+    assert RunDirectory(tmp_path).config()["lr"] == 1.0
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    assert_whole(tmp_path)
+
+
+@pytest.mark.parametrize("config", ['{"a": 1}', '{"schema": 0, "lr": 0.01}'])
+def test_settings_of_another_program_or_version_are_one_line_and_stay(tmp_path, config):
+    (tmp_path / "config.json").write_text(config)
+    with one_line("its schema is .*choose another `log`"):
+        train(tmp_path)
+    assert (tmp_path / "config.json").read_text() == config
+
+
+def test_a_partial_copy_is_one_line(tmp_path):
+    train(tmp_path, epochs=2)
+    (tmp_path / STATE).unlink()
+    with one_line("holds metrics.jsonl but no checkpoints/state.pth.*overwrite=True"):
+        train(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["code", "shorter", "other entries"])
+def test_a_state_that_is_damaged_or_would_run_code_is_one_line(tmp_path, content):
+    train(tmp_path, epochs=2)
+    bomb = Bomb(tmp_path / "victim")
+    state = tmp_path / STATE
+    if content == "code":
+        state.write_bytes(pickle.dumps(bomb))
+    elif content == "shorter":
+        state.write_bytes(state.read_bytes()[:-100])
+    else:
+        torch.save({"a": 1}, state)
+    with one_line(r"state\.pth cannot be read as the state of a run .*overwrite=True"):
+        train(tmp_path)
+    assert not bomb.victim.exists()
+
+
+def test_the_schema_stands_in_the_settings(tmp_path):
+    train(tmp_path)
+    assert read_json(tmp_path / "config.json")["schema"] == 1
