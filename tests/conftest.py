@@ -1,6 +1,6 @@
-import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 from itertools import islice
@@ -12,18 +12,16 @@ import pytest
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from tests.domains_on_disk import small_arguments, write_domains
+from tests.support.certificates import comparison
+from tests.support.domains_on_disk import KEPT, adapt_arguments, small_arguments, write_domains
 from tests.support.tllib import missing, requires_tllib
+from tllib_ancon.certificate.session import Session
 from tllib_ancon.cli.main import main
 from tllib_ancon.laboratory import digits
 from tllib_ancon.toolkit.toolkit import find
 
-pytest_plugins = ["tests.extras"]
-SHARED = Path(__file__).resolve().parents[2] / "shared"
-"""Development data that lies beside a checkout and is never part of it."""
-REFUSED = json.loads(Path(__file__).with_name("refused.json").read_text())
-"""What is given where, and what the message about it says."""
-AUTHORS_CODE = Path(__file__).with_name("self_training") / "authors_code_steps.npz"
+pytest_plugins = ["tests.support.extras"]
+AUTHORS_CODE = Path(__file__).with_name("support") / "authors_code_steps.npz"
 torch.set_num_threads(1)
 hypothesis.settings.register_profile(
     "suite", max_examples=40, deadline=None, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture]
@@ -76,6 +74,55 @@ def modes_of_steps():
     handle = register_optimizer_step_pre_hook(lambda *_: modes.add(torch.are_deterministic_algorithms_enabled()))
     yield modes
     handle.remove()
+
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    """What runs beside the stand-in is on the CPU, also where there is a GPU."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+
+
+@pytest.fixture
+def copied(domains, tmp_path):
+    """The domains, which a test may change."""
+    return Path(shutil.copytree(domains, tmp_path / "domains"))
+
+
+@pytest.fixture(scope="session")
+def kept(domains, source_checkpoint, tmp_path_factory):
+    """A finished adaptation of three epochs that kept all it can, of which the first is selected."""
+    log = tmp_path_factory.mktemp("kept") / "run"
+    assert main(adapt_arguments(domains, source_checkpoint, log, *KEPT)) == 0
+    return log
+
+
+@pytest.fixture
+def adapt(domains, source_checkpoint, tmp_path):
+    """The words of an adaptation of two epochs with these words besides."""
+
+    def words(log="run", *more, root=domains, checkpoint=source_checkpoint):
+        return adapt_arguments(root, checkpoint, tmp_path / log, *more)
+
+    return words
+
+
+@pytest.fixture
+def steps():
+    """The groups of the optimiser at each of its steps: learning rate, weight decay, kernel and parameters."""
+    taken = []
+
+    def observe(optimizer, *_):
+        taken.append([dict(group) for group in optimizer.param_groups])
+
+    handle = register_optimizer_step_pre_hook(observe)
+    yield taken
+    handle.remove()
+
+
+@pytest.fixture
+def session(tmp_path):
+    return Session(comparison(), log=tmp_path / "answers.jsonl")
 
 
 @pytest.fixture

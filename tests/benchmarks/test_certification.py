@@ -5,7 +5,7 @@ from pathlib import Path
 
 from benchmarks.certificate import simulation
 from benchmarks.certificate.__main__ import main
-from tests.domains_on_disk import small_arguments, write_domains
+from tests.support.domains_on_disk import small_arguments, write_domains
 from tllib_ancon.cli.main import main as command
 
 PAGE = Path(__file__).resolve().parents[2] / "benchmarks" / "certificate" / "README.md"

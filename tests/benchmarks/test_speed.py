@@ -9,7 +9,7 @@ import torch
 from benchmarks.speed import cost, step
 from benchmarks.speed.__main__ import MEASUREMENTS, main
 from benchmarks.speed.timing import row
-from tests.json_files import read_json
+from tests.support.json_files import read_json
 
 
 def test_the_command_prints_each_measurement_and_keeps_it(tmp_path, monkeypatch, capsys):

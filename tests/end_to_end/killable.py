@@ -14,8 +14,8 @@ import torch
 import torchmetrics  # noqa: F401
 import torchvision.transforms  # noqa: F401
 
-from tests.faults import outcomes
-from tests.faults.outcomes import differences as differences
+from tests.support import outcomes
+from tests.support.outcomes import differences as differences
 from tllib_ancon.cli import commands  # noqa: F401
 from tllib_ancon.cli.main import main
 from tllib_ancon.runs.directory import RunDirectory

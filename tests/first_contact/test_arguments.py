@@ -10,7 +10,7 @@ from torch import nn
 from torchvision.datasets import FakeData
 from torchvision.transforms import ToTensor
 
-from tests.networks import CLASSES, PIXELS, PREPROCESSING, QUICK, Net, Returns
+from tests.support.networks import CLASSES, PIXELS, PREPROCESSING, QUICK, Net, Returns
 from tests.support.refusals import one_line
 from tllib_ancon import (
     adapt,

@@ -10,8 +10,8 @@ from torch.utils.data import DataLoader, Subset, SubsetRandomSampler, TensorData
 from torchvision.transforms import Compose, Resize, ToTensor
 
 import tllib_ancon
-from tests.networks import CLASSES, HALVES, Net, Returns
-from tests.networks import PIXELS as ALL_PIXELS
+from tests.support.networks import CLASSES, HALVES, Net, Returns
+from tests.support.networks import PIXELS as ALL_PIXELS
 from tests.support.refusals import one_line
 from tllib_ancon.cli.main import main
 

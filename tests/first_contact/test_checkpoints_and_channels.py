@@ -12,7 +12,7 @@ from torch import nn
 from torchvision import transforms
 
 import tllib_ancon
-from tests.networks import PIXELS
+from tests.support.networks import PIXELS
 from tests.support.refusals import one_line
 from tllib_ancon.cli.main import main
 from tllib_ancon.models.bottleneck import shot_classifier

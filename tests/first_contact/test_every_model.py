@@ -18,7 +18,7 @@ from torch.nn.utils import prune, spectral_norm, weight_norm
 from torchvision import models
 
 from tests.end_to_end.killable import differences
-from tests.networks import (
+from tests.support.networks import (
     CLASSES,
     IMAGES,
     PIXELS,

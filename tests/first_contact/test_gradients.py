@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.networks import PIXELS, PREPROCESSING, QUICK, Net, normalised, state_of
+from tests.support.networks import PIXELS, PREPROCESSING, QUICK, Net, normalised, state_of
 from tests.support.refusals import one_line
 from tllib_ancon import adapt, online, predict
 

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 import tllib_ancon
-from tests.conftest import SHARED
-from tests.json_files import read_json
+from tests.support.json_files import read_json
+from tests.support.places import SHARED
 
 SIDE = 16
 LEVEL = {"norm_mean": (0.5,) * 3, "norm_std": (0.5,) * 3, "image_size": SIDE, "workers": 0}

@@ -8,7 +8,7 @@ import signal
 import pytest
 from PIL import Image
 
-from tests.networks import CLASSES, PIXELS, PREPROCESSING, QUICK, Net
+from tests.support.networks import CLASSES, PIXELS, PREPROCESSING, QUICK, Net
 from tests.support.refusals import one_line
 from tllib_ancon import adapt, evaluate, predict
 from tllib_ancon.cli.main import main

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.domains_on_disk import CLASSES, write_domains
-from tests.json_files import read_json
-from tests.layouts import write_classes, write_list
+from tests.support.domains_on_disk import CLASSES, write_domains
+from tests.support.json_files import read_json
+from tests.support.layouts import write_classes, write_list
 from tllib_ancon.cli.main import main
 
 

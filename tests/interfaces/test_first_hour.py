@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import tllib_ancon
-from tests.networks import transformer
 from tests.support.levels import write
+from tests.support.networks import transformer
 from tests.support.refusals import one_line
 from tllib_ancon.cli.main import main
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from tests.networks import PIXELS, PREPROCESSING, QUICK, SIDE, Net, normalised
+from tests.support.networks import PIXELS, PREPROCESSING, QUICK, SIDE, Net, normalised
 from tllib_ancon import adapt
 
 PAGE = Path(__file__).parents[2] / "docs" / "networks.md"

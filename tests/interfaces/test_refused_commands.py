@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.json_files import read_json
+from tests.support.json_files import read_json
 from tests.support.world import FILES, World, command
 
 REFUSED = read_json(FILES / "commands.json")

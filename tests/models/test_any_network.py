@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torchvision import models
 
-from tests.networks import transformer
+from tests.support.networks import transformer
 from tests.support.refusals import one_line
 from tllib_ancon.models import CosineHead
 from tllib_ancon.models.batch_norm import BatchNormPolicy

@@ -7,8 +7,7 @@ from safetensors.torch import save_file
 from torch import nn
 from torchvision import models
 
-from tests.conftest import REFUSED
-from tests.support.refusals import one_line
+from tests.support.refusals import REFUSED, one_line
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.bottleneck import shot_classifier

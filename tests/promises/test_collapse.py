@@ -10,7 +10,7 @@ from torch import nn
 
 import tllib_ancon
 from tests.support.falls import CLASSES, IMAGES, LABELS, LOADED, collapsing, striped_source_model, stripes
-from tests.training.small import EPOCHS
+from tests.support.small import EPOCHS
 
 
 def test_the_model_with_the_highest_infomax_is_handed_out_after_a_collapse(capsys):

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import tllib_ancon
-from tests.networks import transformer
 from tests.support.levels import levels, write
+from tests.support.networks import transformer
 from tests.support.refusals import one_line
 from tllib_ancon.cli.main import main
 

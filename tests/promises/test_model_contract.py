@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from tests.networks import CLASSES, PIXELS, PREPROCESSING, QUICK, Net, Returns, normalised, transformer
+from tests.support.networks import CLASSES, PIXELS, PREPROCESSING, QUICK, Net, Returns, normalised, transformer
 from tests.support.refusals import one_line
 from tllib_ancon import adapt, certify, check, evaluate, online, predict
 from tllib_ancon.cli.main import main
@@ -181,7 +181,7 @@ def test_a_run_records_a_key_and_asks_again_for_a_function(tmp_path):
 
 
 BUILDS = """
-from tests.networks import Returns
+from tests.support.networks import Returns
 def build():
     return Returns(lambda features, logits: (features, logits))
 """

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import tllib_ancon.laboratory.published as numbers
-from tests.conftest import SHARED
+from tests.support.places import SHARED
 from tests.support.refusals import one_line
 
 FOLDER = files("tllib_ancon.laboratory") / "paper"

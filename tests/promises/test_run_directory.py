@@ -4,12 +4,12 @@ import errno
 import os
 import pickle
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 import torch
 
-from tests.json_files import read_json, read_json_lines
+from tests.support.bomb import Bomb
+from tests.support.json_files import read_json, read_json_lines
 from tests.support.refusals import one_line
 from tllib_ancon.runs.directory import BEST, LATEST, STATE, RunDirectory
 from tllib_ancon.runtime.errors import UserError
@@ -23,14 +23,6 @@ FINISHED = pytest.mark.parametrize("finished", [True, False])
 
 class Killed(BaseException):
     """Stands for SIGKILL: nothing of the program can catch it."""
-
-
-class Bomb:
-    def __init__(self, victim):
-        self.victim = victim
-
-    def __reduce__(self):
-        return Path.touch, (self.victim,)
 
 
 def weights(epoch):

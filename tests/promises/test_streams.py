@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from tests.networks import normalised
 from tests.support.falls import CLASSES, striped_source_model, stripes
+from tests.support.networks import normalised
 from tests.support.refusals import one_line
 from tllib_ancon import online
 

@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-from tests.layouts import write_classes, write_list
+from tests.support.layouts import write_classes, write_list
 from tests.support.refusals import one_line
 from tllib_ancon.cli.main import main
 from tllib_ancon.runtime.errors import UserError

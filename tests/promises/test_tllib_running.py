@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import REFUSED
-from tests.support.refusals import one_line
+from tests.support.refusals import REFUSED, one_line
 from tests.support.tllib import requires_tllib
 from tllib_ancon.toolkit import script
 from tllib_ancon.toolkit.script import ScriptRun, run_script

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.json_files import read_json
-from tests.layouts import write_classes, write_list
+from tests.support.json_files import read_json
+from tests.support.layouts import write_classes, write_list
 from tests.support.tllib import EXAMPLES, requires_checkout, requires_tllib
 from tllib_ancon.cli.main import main
 

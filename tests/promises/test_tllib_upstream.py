@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.layouts import write_list
+from tests.support.layouts import write_list
 from tests.support.tllib import EXAMPLES, requires_checkout, requires_tllib
 from tllib_ancon import AnchoredConfidence
 

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from tests.json_files import read_json_lines
+from tests.support.json_files import read_json_lines
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.laboratory.finished_runs import read_runs, with_variants

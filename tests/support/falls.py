@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from tests.networks import fit, normalised
-from tests.training.small import adapt
+from tests.support.networks import fit, normalised
+from tests.support.small import adapt
 
 CLASSES = 4
 LOADED = {"norm_mean": (0.5,) * 3, "norm_std": (0.5,) * 3, "image_size": 32, "quiet": True}

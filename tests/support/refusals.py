@@ -1,10 +1,15 @@
 """A refusal is one line that says what is wrong, where, and what to do."""
 
+import json
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from tllib_ancon.runtime.errors import UserError
+
+REFUSED = json.loads(Path(__file__).with_name("refused.json").read_text())
+"""What is given where, and what the message about it says."""
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from tests.domains_on_disk import small_arguments, write_domains
+from tests.support.domains_on_disk import small_arguments, write_domains
 from tllib_ancon.cli.main import main
 
 FILES = Path(__file__).parents[1] / "interfaces" / "refused"

@@ -3,11 +3,11 @@
 import pytest
 
 from tests.end_to_end.killable import differences
+from tests.support import small
 from tests.support.falls import collapsing
 from tests.support.refusals import one_line
-from tests.training import small
-from tests.training.test_teacher import Colours
-from tests.training.test_teacher import adapt as adapt_with
+from tests.support.teachers import Colours
+from tests.support.teachers import adapt as adapt_with
 from tllib_ancon.runs.directory import RunDirectory
 from tllib_ancon.training.teacher import Teacher
 from tllib_ancon.training.trainer import Trainer

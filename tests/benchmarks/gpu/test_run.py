@@ -6,8 +6,8 @@ import torch
 
 from benchmarks.gpu import summary
 from tests.benchmarks import recorded
-from tests.faults import outcomes
-from tests.layouts import write_list
+from tests.support import outcomes
+from tests.support.layouts import write_list
 from tllib_ancon.cli.main import main, parse
 
 SHORT = [
@@ -46,7 +46,7 @@ def test_its_commands_are_commands_of_this_package_and_its_page_is_of_what_they_
     for words in (start, first, again):
         assert main([*words[1:], "--quiet"]) == 0
     torch.use_deterministic_algorithms(False)
-    assert compared[:3] == ["python", "-m", "tests.faults.outcomes"]
+    assert compared[:3] == ["python", "-m", "tests.support.outcomes"]
     assert outcomes.main(compared[3:]) == 0
     summary.main(made[-1][3:])
     page = capsys.readouterr().out

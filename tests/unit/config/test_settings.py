@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import tllib_ancon
-from tests.conftest import REFUSED
-from tests.support.refusals import one_line
+from tests.support.refusals import REFUSED, one_line
 from tllib_ancon import methods
 from tllib_ancon.cli.commands import COMMANDS, EvaluateConfig
 from tllib_ancon.cli.laboratory import DemoConfig, ReportConfig

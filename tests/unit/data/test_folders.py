@@ -5,9 +5,8 @@ from PIL import Image
 from timm.data.imagenet_info import ImageNetInfo
 from torchvision.datasets import ImageFolder
 
-from tests.conftest import REFUSED
-from tests.layouts import write_classes
-from tests.support.refusals import refused
+from tests.support.layouts import write_classes
+from tests.support.refusals import REFUSED, refused
 from tests.unit.data.conftest import touch
 from tllib_ancon.data.open import as_domain, open_domain
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.layouts import write_picture
+from tests.support.layouts import write_picture
 from tests.support.refusals import one_line
 from tllib_ancon.cli.main import parser_of
 from tllib_ancon.data.completeness import check_dataset

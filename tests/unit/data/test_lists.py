@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import REFUSED, SHARED
-from tests.support.refusals import one_line, refused
+from tests.support.places import SHARED
+from tests.support.refusals import REFUSED, one_line, refused
 from tests.unit.data.conftest import touch
 from tllib_ancon.data.domain import Domain, class_folders
 from tllib_ancon.data.layouts import default_resizing, missing_dataset

@@ -9,7 +9,7 @@ from PIL import Image
 from torch import nn
 
 import tllib_ancon
-from tests.networks import Net
+from tests.support.networks import Net
 from tests.support.refusals import one_line
 
 PREPROCESSING = {"image_size": 8, "norm_mean": (0, 0, 0), "norm_std": (1, 1, 1), "quiet": True}

@@ -4,8 +4,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from tests.conftest import REFUSED
-from tests.support.refusals import one_line
+from tests.support.refusals import REFUSED, one_line
 from tllib_ancon.laboratory.engine import EngineConfig, make_all
 from tllib_ancon.laboratory.local import gpus_of_runs, visible_gpus
 from tllib_ancon.laboratory.plan import PlannedRun

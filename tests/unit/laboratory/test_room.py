@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import tllib_ancon
-from tests.test_package import names_of_imports
+from tests.support.project import names_of_imports
 
 PACKAGE = Path(tllib_ancon.__file__).parent
 OUTSIDE = [path for path in sorted(PACKAGE.rglob("*.py")) if "laboratory" not in path.relative_to(PACKAGE).parts]

@@ -4,7 +4,7 @@ import pytest
 import timm
 from torch import nn
 
-from tests.networks import transformer
+from tests.support.networks import transformer
 from tllib_ancon.models.class_names import class_names_of
 from tllib_ancon.opening.classes import ClassMap, note_on_first_label
 

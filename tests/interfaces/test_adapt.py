@@ -1,0 +1,87 @@
+"""Every way into an adaptation makes the same run, and a call that makes no sense is refused with what to pass."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import Dataset, TensorDataset
+
+import tllib_ancon
+from tests.end_to_end.killable import differences
+from tests.support.networks import SIDE, Net, state_of
+from tests.support.refusals import REFUSED, one_line
+from tllib_ancon.cli.main import main
+from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.runtime.errors import UserError
+
+CLASSES = 3
+IMAGES = 20
+QUICK = {"epochs": 1, "batch_size": 4, "workers": 0, "quiet": True, "seed": 3}
+GENERATOR = torch.Generator().manual_seed(0)
+TARGET = TensorDataset(torch.randn(IMAGES, 3, SIDE, SIDE, generator=GENERATOR), torch.arange(IMAGES) % CLASSES)
+
+
+def net():
+    return Net(CLASSES)
+
+
+def test_neither_labels_nor_a_run_directory_change_anything_and_the_run_is_gone_on_with(tmp_path):
+    log = tmp_path / "run"
+    plain = tllib_ancon.adapt(net(), TARGET, **QUICK)
+    assert "accuracy" not in plain.metrics[0]
+    labels = TARGET.tensors[1].tolist()
+    for settings in ({"labels": labels}, {"log": log}, {"log": log}):
+        result = tllib_ancon.adapt(net(), TARGET, **QUICK, **settings)
+        assert differences(state_of(plain.model), state_of(result.model)) == []
+        assert ("accuracy" in result.metrics[0]) == ("labels" in settings)
+        # A run with labels predicts the whole target, others the sample: other batches, which round differently.
+        scores = [[epoch["infomax"] for epoch in run.metrics] for run in (result, plain)]
+        np.testing.assert_allclose(*scores, rtol=0, atol=1e-9)
+    assert (log / "result.json").is_file()
+    with one_line("other settings"):
+        tllib_ancon.adapt(nn.Sequential(net(), nn.Linear(CLASSES, CLASSES)), TARGET, **QUICK, log=log)
+    with one_line("cannot be made longer: the learning rate of each step depends on how many"):
+        tllib_ancon.adapt(net(), TARGET, **{**QUICK, "epochs": 2}, log=log)
+
+
+def test_every_way_in_makes_the_same_run(domains, source_checkpoint, tmp_path):
+    """The command, keywords and a configuration; and the model knows how its images look."""
+    start = str(source_checkpoint)
+    words = ["adapt", str(domains), "-d", "ImageList", "-t", "dark", "--checkpoint", start, "--no-hflip", "--quiet"]
+    assert main([*words, "-b", "16", "-j", "0", "--epochs", "2", "--log", str(tmp_path / "command")]) == 0
+    settings = {"root": str(domains), "data": "ImageList", "target": ["dark"], "checkpoint": start, "no_hflip": True}
+    settings |= {"batch_size": 16, "workers": 0, "epochs": 2, "quiet": True}
+    called = tllib_ancon.adapt(**settings, log=tmp_path / "call")
+    configured = tllib_ancon.adapt(AdaptConfig(**settings))
+    written = torch.load(tmp_path / "command" / "checkpoints" / "best.pth", weights_only=True)
+    for result in (called, configured):
+        assert differences(dict(result.model.state_dict()), written) == []
+    dark = tllib_ancon.data.open_domain(str(domains), "ImageList", ["dark"])
+    expected, found = (tllib_ancon.predict(model, dark, workers=0) for model in (tmp_path / "call", called.model))
+    np.testing.assert_allclose(found.probabilities, expected.probabilities, atol=1e-6)
+
+
+class Endless(Dataset):
+    def __getitem__(self, index):
+        return torch.zeros(3, SIDE, SIDE)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        *REFUSED["adaptations"],
+        ({"model": nn.Flatten(0)}, "logits"),
+        ({"images": Endless()}, "length"),
+        ({"model": torch.jit.script(nn.Flatten())}, "pass the torch.nn.Module that it was made from"),
+        ({"model": AdaptConfig()}, "not both"),
+        ({"config": AdaptConfig()}, "not both"),
+        ({"train_transform": nn.Identity()}, "`evaluation_transform` is needed"),
+    ],
+)
+def test_what_is_refused(changed, message):
+    with pytest.raises(UserError) as error:
+        tllib_ancon.adapt(**{"model": net(), "images": TARGET, **QUICK, **changed})
+    assert message in str(error.value)
+
+
+# What images a network sees that nothing is known of

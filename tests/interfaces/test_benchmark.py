@@ -1,0 +1,114 @@
+"""``benchmark`` and ``report`` make a table of the paper on generated pictures in the layouts of its datasets."""
+
+import multiprocessing
+
+import pytest
+
+from tests.support.in_this_process import runs_here
+from tests.support.json_files import read_json
+from tests.support.layouts import write_list
+from tllib_ancon.cli.main import main
+from tllib_ancon.laboratory.plan import PlannedRun
+from tllib_ancon.runs.files import lock_folder
+
+TINY = """
+[common]
+arch = "small_cnn"
+resize-size = 16
+train-resizing = "res."
+val-resizing = "res."
+epochs = 1
+batch-size = 16
+workers = 0
+[source.erm]
+scratch = true
+bottleneck-dim = 8
+epochs = 1
+batch-size = 16
+[adapt]
+epochs = 1
+batch-size = 16
+"""
+
+
+def tiny(folder, table, settings=TINY):
+    """A plan that changes settings of a table of the paper."""
+    plan = folder / f"{table}.toml"
+    plan.write_text(f'extends = "{table}"\n{settings}')
+    return str(plan)
+
+
+@pytest.fixture(autouse=True)
+def made():
+    """The words of each command that a benchmark runs."""
+    with runs_here() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def office_home(tmp_path_factory):
+    root = tmp_path_factory.mktemp("officehome")
+    for name in ("Art", "Clipart"):
+        write_list(root, name, images=70, classes=65)
+    return root
+
+
+def rows(report, title):
+    """The rows of the table of this title, by their names."""
+    text = (report / "report.md").read_text()
+    _, _, section = text.partition(f"### {title}\n")
+    table, _, _ = section.partition("\n### ")
+    shown = [line.strip("| ") for line in table.splitlines() if line.startswith("|")]
+    header, _, *lines = (line.split(" | ") for line in shown)
+    return {name: dict(zip(header, cells, strict=True)) for name, *cells in lines}
+
+
+def test_a_run_fails_the_others_are_made_and_the_same_command_makes_it_alone(
+    office_home, tmp_path, made, capsys, monkeypatch
+):
+    out = tmp_path / "runs"
+    few = ["--pairs", "Ar-Cl", "--methods", "ancon", "gce", "--seeds", "0", "--out", str(out)]
+    command = ["benchmark", tiny(tmp_path, "officehome"), str(office_home), *few]
+    words_of = PlannedRun.words.fget
+
+    def without_a_start(run):
+        start = ["--checkpoint", "none.pth"] if "gce" in run.name else []
+        return [*words_of(run), *start]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PlannedRun, "words", property(without_a_start))
+        assert main(command) == 1
+    shown = capsys.readouterr()
+    assert "2 of 3 runs are finished" in shown.out
+    assert "failed: erm/Ar-Cl/gce-seed0: exit status 2: tllib-ancon: error:" in shown.err
+    assert len(read_json(out / "benchmark.json")["failures"]) == 1
+    assert main(command) == 0
+    assert [words[0] for words in made] == ["pretrain", "adapt", "adapt", "adapt"]
+    assert "3 of 3 runs are finished" in capsys.readouterr().out
+    assert main(["report", str(out), "--out", str(tmp_path / "report")]) == 0
+    shown = capsys.readouterr().out
+    assert "deviates from the paper: arch: small_cnn, in the paper's plan resnet50" in shown
+    assert "not run: methods self-training, elr" in shown
+    table = rows(tmp_path / "report", "accuracy in %")
+    result = read_json(out / "erm/Ar-Cl/ancon-seed0/result.json")
+    assert table["ancon"]["Ar-Cl"].strip("*") == f"{result['selected']['accuracy']:.2f} †1"
+    assert table["ancon (paper)"]["Ar-Cl"] == "48.06"
+
+
+def hold(folder, connection):
+    lock = lock_folder(folder)
+    connection.send(None)
+    connection.recv()
+    lock.close()
+
+
+def test_another_benchmark_in_the_same_folder_is_refused(office_home, tmp_path, refused):
+    here, there = multiprocessing.Pipe()
+    other = multiprocessing.get_context("fork").Process(target=hold, args=(tmp_path, there))
+    other.start()
+    here.recv()
+    few = ["--pairs", "Ar-Cl", "--methods", "ancon", "--seeds", "0", "--out", str(tmp_path)]
+    shown = refused(["benchmark", tiny(tmp_path, "officehome"), str(office_home), *few])
+    assert f"{tmp_path} is in use: process {other.pid} on " in shown
+    here.send(None)
+    other.join()

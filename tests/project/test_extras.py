@@ -1,0 +1,133 @@
+"""An installation without extras does what the core promises, and one line says what each other part needs."""
+
+import ast
+import re
+import subprocess
+import sys
+
+import pytest
+from packaging.requirements import Requirement
+
+from tests.support.places import ROOT
+from tests.support.project import PROJECT, names_of_imports, packages
+from tllib_ancon.cli.main import main
+
+EXTRAS = PROJECT["optional-dependencies"]
+FOR_DEVELOPERS = ("test", "docs", "dev")
+
+COMMANDS = {
+    "report nothing": ("pandas", "report needs pandas: pip install 'tllib-ancon[report]'"),
+    "demo": ("sklearn", "demo needs sklearn: pip install 'tllib-ancon[demo]'"),
+    "certify nothing --page": ("starlette", "--page needs starlette: pip install 'tllib-ancon[page]'"),
+    "adapt nothing -a hf:net": (
+        "transformers",
+        "--arch hf:net needs transformers: pip install 'tllib-ancon[foundation]'",
+    ),
+    "evaluate nothing -a open_clip:net/a": (
+        "open_clip",
+        "--arch open_clip:net/a needs open_clip: pip install 'tllib-ancon[foundation]'",
+    ),
+    "adapt nothing -d hf:data -t train --checkpoint nothing": (
+        "datasets",
+        "the dataset hf:data needs datasets: pip install 'tllib-ancon[huggingface]'",
+    ),
+    "pretrain nothing -d hf:data -s train": (
+        "datasets",
+        "the dataset hf:data needs datasets: pip install 'tllib-ancon[huggingface]'",
+    ),
+    "predict nothing --checkpoint nothing --out out.parquet": (
+        "pyarrow",
+        "--out out.parquet needs pyarrow: pip install 'tllib-ancon[parquet]'",
+    ),
+    "check nothing --checkpoint nothing --out look": (
+        "matplotlib",
+        "--out look needs matplotlib: pip install 'tllib-ancon[report]'",
+    ),
+    "benchmark nothing.toml nothing --engine ray": ("ray", "--engine ray needs ray: pip install 'tllib-ancon[ray]'"),
+}
+"""Command line -> the missing package, and the line. Nothing that the command names exists: reading it would be another
+error."""
+
+ONLY_WHAT_THE_LOSSES_NEED = """
+import sys
+
+ALLOWED = {
+    *sys.stdlib_module_names, "tllib_ancon", "torch", "functorch", "torchgen", "numpy", "pydantic", "pydantic_core",
+    "annotated_types", "typing_extensions", "typing_inspection", "sympy", "mpmath", "filelock", "fsspec", "jinja2",
+    "markupsafe", "networkx", "triton",
+}
+class Finder:
+    def find_spec(name, path=None, target=None):
+        if path is None and name not in ALLOWED and not name.startswith("_"):
+            raise ModuleNotFoundError(f"blocked: {name}", name=name)
+sys.meta_path.insert(0, Finder)
+"""
+"""Packages that torch, numpy and pydantic install; everything else is missing."""
+
+EVERY_LOSS = (ROOT / "tests" / "support" / "every_loss.py").read_text(encoding="utf-8")
+
+
+def run(code, *flags):
+    done = subprocess.run([sys.executable, *flags, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_a_command_without_its_extra_is_one_line_before_anything_is_read_or_written(
+    words, monkeypatch, tmp_path, capsys
+):
+    package, line = COMMANDS[words]
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.chdir(tmp_path)
+    assert main(words.split()) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"tllib-ancon: error: {line}"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_matplotlib_an_adaptation_ends_well_and_says_what_draws_its_scores(
+    source_checkpoint, domains, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr("tllib_ancon.runtime.extras.find_spec", lambda package: None)
+    words = ["adapt", str(domains / "bright"), *("--checkpoint", str(source_checkpoint.parents[1])), "-j", "0"]
+    assert main([*words, "--epochs", "1", "--log", str(tmp_path / "run")]) == 0
+    expected = f"scores of each epoch: {tmp_path / 'run' / 'metrics.jsonl'}; a picture needs matplotlib: pip install"
+    assert expected in capsys.readouterr().out
+
+
+def test_the_losses_work_where_only_torch_numpy_and_pydantic_are_installed():
+    assert run(ONLY_WHAT_THE_LOSSES_NEED + EVERY_LOSS).startswith("4 losses and ")
+
+
+def test_importing_the_package_imports_nothing_else():
+    """Each of these modules takes longer to import than the package."""
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import tllib_ancon; print(*sys.modules)"
+    imported = set(run(code, "-I", "-S").split())
+    assert "tllib_ancon" in imported
+    assert not imported & {"ast", "pathlib", "re", "typing", "inspect", "numpy", "torch"}
+
+
+def test_the_table_of_extras_says_what_pip_installs():
+    text = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| .* \| (.*) \|$", text, re.MULTILINE)
+    documented = {name: sorted(packages.split(", ")) for name, packages in rows}
+    installed = {name: sorted(Requirement(line).name for line in lines) for name, lines in EXTRAS.items()}
+    (of_all,) = map(Requirement, EXTRAS["all"])
+    assert documented == {name: installed[name] for name in installed if name not in (*FOR_DEVELOPERS, "all")}
+    assert of_all.extras == documented.keys()
+
+
+def test_every_extra_that_an_error_names_exists():
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tllib_ancon").rglob("*.py"))
+    named = {*re.findall(r"extra=\"(\w+)\"", sources), *re.findall(r"tllib-ancon\[(\w+)\]", sources)}
+    assert len(named) > 8
+    assert named - {"forbid", "allow"} <= EXTRAS.keys()  # pydantic's words
+
+
+def test_outside_the_laboratory_only_packages_of_the_core_are_imported_with_a_module():
+    modules_of_core = {Requirement(line).name.lower().replace("-", "_") for line in PROJECT["dependencies"]} | {"PIL"}
+    package = ROOT / "tllib_ancon"
+    exceptions = [*package.glob("laboratory/**/*.py"), package / "certificate" / "page.py"]
+    for path in sorted({*package.rglob("*.py")} - {*exceptions}):
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        assert packages(names_of_imports(body)) <= modules_of_core, path

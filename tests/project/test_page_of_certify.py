@@ -1,0 +1,51 @@
+"""The examples of docs/certify.md run, and its numbers are those of the benchmark's table."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+from torch import nn
+
+import tllib_ancon
+from tests.support.serving import Visitor
+from tllib_ancon.certificate import page
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "certify.md").read_text()
+TABLE = (ROOT / "benchmarks" / "certificate" / "README.md").read_text()
+
+
+def snippets():
+    return re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_the_examples_run(tmp_path, monkeypatch, capsys):
+    in_a_session, by_hand = snippets()
+    names = {}
+    exec(by_hand, names)
+    assert capsys.readouterr().out.startswith("better ")
+    generator = np.random.default_rng(0)
+    pixels = generator.integers(0, 255, (200, 8, 8, 3), dtype=np.uint8)
+    hidden = nn.Linear(192, 8), nn.BatchNorm1d(8)
+    network = nn.Sequential(nn.Flatten(), *hidden, nn.Linear(8, 3))
+    settings = {"image_size": 8, "norm_mean": (0.5,) * 3, "norm_std": (0.5,) * 3, "workers": 0, "quiet": True}
+    names["result"] = tllib_ancon.adapt(network, pixels, method="shot-im", epochs=1, log=tmp_path / "run", **settings)
+    real = page.serve
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(page, "serve", lambda session: real(session, port=0, say=finished_at_once))
+    exec(in_a_session, names)
+    assert capsys.readouterr().out.startswith("not certified: the adapted model's accuracy minus the source model's is")
+    assert (tmp_path / "run" / "answers.jsonl").is_file()
+
+
+def finished_at_once(address):
+    import threading
+
+    threading.Thread(target=lambda: Visitor(address).post("finish", {})).start()
+
+
+def test_its_numbers_are_those_of_the_table():
+    rates = [float(value) for value in re.findall(r"^\| equal models.*?\| ([\d.]+) \|", TABLE, re.MULTILINE)]
+    assert f"{np.min(rates):.1f} to {np.max(rates):.1f} %" in PAGE
+    ratios = [float(ratio) for ratio in re.findall(r"^\| \d+ % \|.*\| ([\d.]+) \|$", TABLE, re.MULTILINE)]
+    assert f"{min(ratios):g} to {max(ratios):g} times as many" in PAGE

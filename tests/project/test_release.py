@@ -1,0 +1,89 @@
+"""A release's files agree with each other, and the package's page shows the README with its pictures."""
+
+import configparser
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+from tests.support.project import PROJECT
+from tllib_ancon import __version__
+
+ROOT = Path(__file__).resolve().parents[2]
+REPOSITORY = "https://github.com/somebody/something"
+CONDA_NAMES = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
+
+
+def test_every_file_has_the_version():
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == __version__
+    assert yaml.safe_load((ROOT / "recipe" / "recipe.yaml").read_text())["context"]["version"] == __version__
+    assert re.findall(r"^## \[(\d.*?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0] == __version__
+
+
+def test_the_recipe_requires_what_the_package_requires():
+    lines = PROJECT["dependencies"]
+    needed = {CONDA_NAMES.get(one.name, one.name): str(one.specifier) for one in map(Requirement, lines)}
+    recipe = yaml.safe_load((ROOT / "recipe" / "recipe.yaml").read_text())["requirements"]["run"]
+    named = {name: version for name, _, version in (line.partition(" ") for line in recipe)}
+    assert named.pop("python") == ">=${{ python_min }}"
+    assert named == needed
+
+
+def test_every_file_of_the_package_is_installed():
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    patterns = setup["options.package_data"]["tllib_ancon"].split()
+    package = ROOT / "tllib_ancon"
+    files = [path for path in package.rglob("*") if path.is_file()]
+    others = [path.relative_to(package) for path in files if path.suffix not in (".py", ".pyc")]
+    assert len(others) > 20
+    installed = [path for path in others if any(path.match(pattern) for pattern in patterns)]
+    assert installed == others
+
+
+def test_one_file_has_the_address_of_the_repository():
+    """And no file has a placeholder for it."""
+    address = PROJECT["urls"].get("Repository", REPOSITORY).removeprefix("https://")
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
+    texts = [ROOT / name for name in tracked if name.endswith((".md", ".toml", ".yml", ".yaml", ".cff", ".ipynb"))]
+    contents = {path.name: path.read_text(encoding="utf-8") for path in texts if path.is_file()}
+    assert [name for name, content in contents.items() if address in content] in ([], ["pyproject.toml"])
+    assert [name for name, content in contents.items() if "OWNER/NAME" in content] == []
+
+
+def metadata(folder, repository):
+    """What the package's page shows, with this address of the repository."""
+    pytest.importorskip("setuptools", "77")
+    for name in ("README.md", "setup.py", "setup.cfg", "pyproject.toml", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    shutil.copytree(ROOT / "tllib_ancon", folder / "tllib_ancon", ignore=shutil.ignore_patterns("__pycache__"))
+    text = re.sub("^Repository = .*\n", "", (folder / "pyproject.toml").read_text(), flags=re.MULTILINE)
+    line = "" if repository is None else f'Repository = "{repository}"\n'
+    (folder / "pyproject.toml").write_text(text.replace("[project.urls]\n", f"[project.urls]\n{line}"))
+    code = "from setuptools.build_meta import prepare_metadata_for_build_wheel as made; made('.')"
+    subprocess.run([sys.executable, "-c", code], cwd=folder, check=True, capture_output=True)
+    return next(folder.glob("*.dist-info/METADATA")).read_text()
+
+
+def links_of(page):
+    return re.findall(r"""(?:\]\(|src="|href=")([^)"\s]+)""", page)
+
+
+def test_without_an_address_of_the_repository_the_packages_page_names_none(tmp_path):
+    page = metadata(tmp_path, None)
+    assert [line for line in page.splitlines() if line.startswith("Project-URL: Repository")] == []
+    assert links_of(page) == links_of((ROOT / "README.md").read_text())
+
+
+def test_the_links_of_the_packages_page_lead_to_files_of_the_release(tmp_path):
+    page = metadata(tmp_path, REPOSITORY)
+    links = links_of(page)
+    assert [link for link in links if not link.startswith(("https://", "#"))] == []
+    ours = re.findall(rf"{re.escape(REPOSITORY)}/(raw|blob)/v{re.escape(__version__)}/([^#\n]+)", "\n".join(links))
+    assert {kind for kind, _ in ours} == {"raw", "blob"}
+    assert [path for _, path in ours if not (ROOT / path).exists()] == []

@@ -1,0 +1,37 @@
+"""Bad images, models and outputs that a command meets are one line; bad words are in `interfaces`."""
+
+import pytest
+
+from tllib_ancon.cli.main import main
+from tllib_ancon.runtime.errors import UserError
+
+
+def test_a_bug_still_shows_its_traceback(monkeypatch):
+    monkeypatch.setattr("tllib_ancon.cli.main.parse", lambda words: int("a bug of ours"))
+    with pytest.raises(ValueError, match="a bug of ours"):
+        main(["adapt"])
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("checkpoint x.pth cannot be read (first\n\n\tsecond)\n", "checkpoint x.pth cannot be read (first second)"),
+    ],
+)
+def test_an_error_of_many_lines_is_shown_in_one_with_its_file(text, shown, monkeypatch, refused):
+    def fail(words):
+        raise UserError(text)
+
+    monkeypatch.setattr("tllib_ancon.cli.main.parse", fail)
+    assert refused(["adapt"]) == f"tllib-ancon: error: {shown}"
+
+
+PLAN = """
+title = "t"
+dataset = "ImageList"
+pairs = ["bright-dark"]
+methods = ["ancon"]
+variants = [{class-prior = "../../../../evil"}]
+[source.erm]
+epochs = 1
+"""

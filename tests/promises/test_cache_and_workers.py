@@ -1,0 +1,15 @@
+"""A run does not depend on how its images are loaded, from a cache or by how many processes."""
+
+from tests.end_to_end.killable import differences, weights
+from tllib_ancon.cli.main import main
+
+CROPS = ["--train-resizing", "default", "--image-size", "14", "-b", "8"]
+
+
+def test_a_run_depends_on_neither_cache_nor_workers(adapt, tmp_path):
+    assert main(adapt("plain", *CROPS)) == 0
+    assert main(adapt("cached", *CROPS, "--cache", str(tmp_path / "cache"), "-j", "2")) == 0
+    assert main(adapt("another seed", *CROPS, "--seed", "8")) == 0
+    plain = weights(tmp_path / "plain")
+    assert differences(plain, weights(tmp_path / "cached")) == []
+    assert differences(plain, weights(tmp_path / "another seed")) != []

@@ -1,0 +1,125 @@
+"""``certify`` on a finished run: the answers decide which model is kept, and a changed run is refused."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.end_to_end.killable import differences
+from tests.support.domains_on_disk import small_arguments
+from tests.support.json_files import read_json
+from tllib_ancon.certificate.model_pair import ModelPair
+from tllib_ancon.cli.main import main
+from tllib_ancon.config.certify import CertifyConfig
+
+
+@pytest.fixture(scope="module")
+def finished(domains, tmp_path_factory):
+    """A run whose adaptation changes some predictions, beside its source model."""
+    log = tmp_path_factory.mktemp("finished") / "run"
+    words = small_arguments(domains)
+    source = ["--epochs", "6", "--lr", "0.01", "--log", str(log / "pretrain")]
+    assert main(["pretrain", *words, *source]) == 0
+    words = [word for word in words if word != "--scratch"]
+    start = ["--checkpoint", str(log / "pretrain" / "checkpoints" / "best.pth"), "--method", "ancon"]
+    length = ["--epochs", "3", "--lr", "0.3", "-b", "16", "--log", str(log / "adapt")]
+    assert main(["adapt", *words, "-t", "dark", *start, *length]) == 0
+    pair(log).classes()
+    return log
+
+
+@pytest.fixture
+def run(finished, tmp_path):
+    copied = shutil.copytree(finished, tmp_path / "run")
+    config = copied / "adapt" / "config.json"
+    config.write_text(config.read_text().replace(str(finished), str(copied)))
+    return copied
+
+
+def pair(run):
+    return ModelPair(CertifyConfig(run=str(run), workers=0))
+
+
+def compared(run):
+    return pair(run).session().comparison
+
+
+def certificate(run):
+    return read_json(run / "adapt" / "certificate.json")
+
+
+def certify(run, *more):
+    return ["certify", str(run), "-j", "0", *more]
+
+
+def certified(run, *more):
+    return main(certify(run, *more))
+
+
+@pytest.mark.parametrize(("adapted", "verdict", "which"), [(True, "better", "adapted"), (False, "worse", "start")])
+def test_answers_from_a_file_decide_which_model_is_kept(run, domains, tmp_path, capsys, adapted, verdict, which):
+    models = compared(run)
+    file = tmp_path / "answers.csv"
+    said = models.adapted if adapted else models.start
+    lines = [f"{models.names[place]},{models.classes[said[place]]}\n" for place in models.disagreements]
+    file.write_text("".join(lines))
+    assert certified(run, "--answers", str(file)) == 0
+    found = certificate(run)
+    kept = run / "adapt" / "checkpoints" / "certified.pth"
+    assert found["verdict"] == verdict
+    assert found["returned"] == which
+    assert found["checkpoint"] == str(kept)
+    assert f"certified {verdict}" in capsys.readouterr().out
+    weights = torch.load(kept, weights_only=True)
+    expected = pair(run).predictor(which).network.state_dict()
+    assert differences(weights, dict(expected)) == []
+    scores = tmp_path / "scores.json"
+    evaluated = ["-d", "ImageList", "-t", "dark", "--checkpoint", str(kept), "--json", str(scores), "-j", "0"]
+    assert main(["evaluate", str(domains), *evaluated]) == 0
+    result = read_json(run / "adapt" / "result.json")["selected" if adapted else "start"]
+    assert read_json(scores)["accuracy"] == pytest.approx(result["accuracy"])
+
+
+def test_predictions_are_computed_once(run, monkeypatch, refused):
+    first = compared(run)
+    with monkeypatch.context() as patch:
+        patch.setattr(ModelPair, "predictor", None)
+        second = compared(run)
+    assert np.array_equal(first.start, second.start)
+    assert first.fingerprint == second.fingerprint
+    shutil.copy(pair(run).checkpoints["start"], run / "adapt" / "checkpoints" / "best.pth")
+    assert "nothing to certify: the source and the adapted model are equal on all 48 images" in refused(certify(run))
+
+
+def test_an_overwritten_run_has_no_certificate(run, domains):
+    certified(run)
+    checkpoint = run / "pretrain" / "checkpoints" / "best.pth"
+    arguments = ["--checkpoint", str(checkpoint), "--log", str(run / "adapt")]
+    again = ["adapt", *small_arguments(domains), "-t", "dark", *arguments, "--epochs", "1", "--overwrite"]
+    assert main(again) == 0
+    assert not (run / "adapt" / "certificate.json").exists()
+    assert not (run / "adapt" / "checkpoints" / "certified.pth").exists()
+
+
+def test_a_source_model_that_is_gone_or_another(run, tmp_path, refused):
+    start = run / "pretrain" / "checkpoints" / "best.pth"
+    assert pair(run).checkpoints["start"] == str(start)
+    kept = Path(shutil.move(start, tmp_path / "kept.pth"))
+    message = f"the source model of {run}/adapt is gone: there is no {start}; say where "
+    assert message + "it is by --checkpoint" in refused(certify(run))
+    assert certified(run, "--checkpoint", str(kept)) == 0
+    start.write_bytes(kept.read_bytes() + b"more")
+    assert "its checksum differs" in refused(certify(run))
+
+
+def test_what_is_no_finished_adaptation_on_disk(run, tmp_path, refused):
+    assert "holds no adaptation" in refused(certify(tmp_path))
+    assert "holds no adaptation" in refused(certify(run / "pretrain"))
+    config = run / "adapt" / "config.json"
+    config.write_text(json.dumps({**read_json(config), "checkpoint": None}))
+    assert "checkpoints/source.pth; say where it is by --checkpoint" in refused(certify(run))
+    (run / "adapt" / "result.json").unlink()
+    assert "is not finished" in refused(certify(run))

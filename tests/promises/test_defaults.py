@@ -1,0 +1,106 @@
+"""Every public function and class with its default settings: two workers, two views, mixed batch-norm statistics."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import tllib_ancon
+from tests.support.arrays import CLASSES, IMAGES, LABELS, PIXELS, SIDE, network
+from tests.support.domains_on_disk import write_domain
+from tllib_ancon.cli.main import main
+
+PIXELS += 5 * np.eye(CLASSES, dtype=np.uint8)[LABELS][:, None, None]
+SMALL = {"arch": "small_cnn", "scratch": True, "image_size": SIDE, "resize_size": SIDE}
+"""A source network and the images' size, which decide how long a training takes."""
+
+
+@pytest.fixture(scope="module")
+def adapted():
+    return tllib_ancon.adapt(network(), PIXELS)
+
+
+@pytest.fixture(scope="module")
+def domains(tmp_path_factory):
+    root = tmp_path_factory.mktemp("domains")
+    for seed, name in enumerate(("bright", "dark")):
+        write_domain(root, name, 24, seed=seed, side=SIDE)
+    return root
+
+
+def test_adapt(adapted):
+    config = adapted.config
+    assert config.method == "ancon-auto"
+    assert config.workers == 2
+    assert config.views == 2
+    assert config.batch_norm == "mixed"
+    assert len(adapted.metrics) == config.epochs + 1
+    assert "batch_norm_share" in adapted.metrics[1]
+
+
+def test_evaluate(adapted):
+    scored = tllib_ancon.evaluate(adapted.model, PIXELS, labels=LABELS)
+    predicted = tllib_ancon.predict(adapted.model, PIXELS).labels
+    assert scored.accuracy == pytest.approx(100 * (predicted == LABELS).mean(), abs=1e-4)
+    assert "accuracy" in str(scored)
+    assert tllib_ancon.evaluate(adapted.model, PIXELS).accuracy is None
+
+
+def test_certify_two_models():
+    source = network()
+    other = network()
+    with torch.no_grad():
+        other.head.weight.neg_()
+        other.head.bias.neg_()
+    session = tllib_ancon.certify(source, other, PIXELS, labels=LABELS)
+    assert session.certificate["labels"] > 0
+
+
+@pytest.mark.parametrize("labels", [None, LABELS])
+def test_certify_a_result(adapted, labels):
+    assert "adapted model" in str(adapted.certify(labels))
+
+
+def test_save_pretrained_and_the_run_directory(tmp_path):
+    result = tllib_ancon.adapt(network(), PIXELS, log=tmp_path / "run")
+    assert (tmp_path / "run" / "checkpoints" / "best.pth").is_file()
+    assert "adapted model" in str(result.certify())
+    assert len(tllib_ancon.predict(network(), PIXELS, checkpoint=str(tmp_path / "run")).labels) == IMAGES
+
+
+@pytest.mark.parametrize("method", ["erm", "cdan", "mdd"])
+def test_pretrain_then_adapt_then_evaluate(method, domains, tmp_path):
+    steps = {} if method == "erm" else {"iters_per_epoch": 2, "batch_size": 8}
+    where = {"root": domains, "data": "ImageList"}
+    log = tmp_path / "source"
+    again = tmp_path / "adapted"
+    length = {"epochs": 1, **steps, **({"batch_size": 8} if method == "erm" else {})}
+    settings = {**SMALL, **where, **length, "method": method, "source": ["bright"], "target": ["dark"], "log": log}
+    tllib_ancon.pretrain(tllib_ancon.PretrainConfig(**settings))
+    result = tllib_ancon.adapt(log, **where, target=["dark"], log=again, epochs=1)
+    assert result.config.workers == 2
+    for run in (log, again):
+        assert main(["evaluate", str(domains), "-d", "ImageList", "-t", "dark", "--checkpoint", str(run)]) == 0
+
+
+def test_check(tmp_path):
+    result = tllib_ancon.check(network(), PIXELS, out=tmp_path)
+    assert not result.is_wrong
+    assert (tmp_path / "images.png").is_file()
+
+
+def test_every_public_name_is_used_here_or_with_the_losses():
+    """``every_loss.py`` takes a step with each loss and part, with their default settings."""
+    texts = Path(__file__).read_text() + (Path(__file__).parents[1] / "support" / "every_loss.py").read_text()
+    results = {"AdaptationResult", "CheckResult", "Evaluation", "Online", "Predictions"}
+    of_other_tests = {
+        "AdaptConfig",
+        "Callback",
+        "DisagreementTest",
+        "UserError",
+        "__version__",
+        "expected_calibration_error",
+        "online",
+    }
+    assert {name for name in tllib_ancon.__all__ if name not in texts} - results - of_other_tests == set()

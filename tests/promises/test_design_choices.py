@@ -1,0 +1,59 @@
+"""Each design choice of the paper's Section 5 is reached by its flag: it is recorded, and it changes the model."""
+
+import torch
+
+from tests.end_to_end.killable import weights
+from tests.support.domains_on_disk import adapt_arguments, small_arguments
+from tests.support.json_files import read_json
+from tllib_ancon.cli.main import main
+
+CHOICES = [
+    "--weighting entropy",
+    "--weighting max-probability",
+    "--weighting quantile",
+    "--weighting quantile --quantile 0.5",
+    "--weighting fixed",
+    "--weighting fixed --fixed-threshold 0.95",
+    "--weighting uniform",
+    "--prediction soft",
+    "--prediction soft --temperature 0.5",
+    "--prediction soft --temperature 1.5",
+    "--confidence mc-dropout",
+    "--confidence mc-dropout --dropout-probability 0.2",
+    "--confidence mc-dropout --dropout-passes 2",
+    "--confidence belief-matching",
+    "--confidence belief-matching --belief-coefficient 0.1",
+    "--smoothing 0.7",
+    "--method ancon-auto --batch-norm 0.5",
+    "--method ancon-auto --batch-norm target",  # this source model predicts its classes equally often
+    "--method ancon-auto --batch-norm target --class-prior uniform",
+    "--method ancon-auto --batch-norm target --prior-shrinkage 0.1",
+    "--method ancon-auto --batch-norm 0.2",
+    "--beta 0.1",
+    "--schedule full",
+    "--schedule half",
+    "--convention paper",
+    "--normalize",
+]
+
+
+def test_every_choice_is_recorded_makes_another_model_and_repeats_with_the_seed(domains, tmp_path):
+    """From a source model of one epoch, which is not sure of anything yet."""
+    source = tmp_path / "source"
+    assert main(["pretrain", *small_arguments(domains), "--epochs", "1", "--log", str(source)]) == 0
+    found = {}
+
+    def adapted(choice, log):
+        more = f"--epochs 3 -b 8 --lr 0.1 --method ancon {choice}".split()
+        assert main(adapt_arguments(domains, source / "checkpoints" / "best.pth", log, *more)) == 0
+        return weights(log)["bottleneck.0.weight"]
+
+    for number, choice in enumerate(["", *CHOICES]):
+        weight = adapted(choice, tmp_path / str(number))
+        words = choice.split()
+        assert [other for other in found if torch.equal(found[other], weight)] == [], choice
+        found[choice] = weight
+        recorded = read_json(tmp_path / str(number) / "config.json")
+        for flag, value in zip(words[::2], words[1::2], strict=False):
+            assert str(recorded[flag.strip("-").replace("-", "_")]) == value
+    assert torch.equal(adapted("--confidence mc-dropout", tmp_path / "again"), found["--confidence mc-dropout"])

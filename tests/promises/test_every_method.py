@@ -1,0 +1,55 @@
+"""Every method passes the public checks, and its state depends on which samples a batch holds."""
+
+import pytest
+import torch
+
+from tests.support.neighborhoods import few_neighbors
+from tllib_ancon import methods, testing
+from tllib_ancon.testing import CLASSES, SAMPLES, losses
+
+CHOICES = {
+    **{name: (name, {}) for name in methods.names()},
+    "schedule": ("ancon", {"schedule": "half"}),
+    "paper": ("gce+ancon", {"convention": "paper", "normalize": True, "weighting": "entropy"}),
+    "soft": ("shot+ancon", {"prediction": "soft", "temperature": 2.0}),
+    "quantile": ("nrc+ancon-auto", {"weighting": "quantile", "quantile": 0.5}),
+    "normalized": ("nrc+ancon", {"mixing": "normalized"}),
+    "decaying": ("aad+ancon", {"aad_beta": 5.0}),
+    "dropout": ("aad+ancon-auto", {"confidence": "mc-dropout", "dropout_probability": 0.0}),
+    "beliefs": ("ancon", {"confidence": "belief-matching"}),
+}
+EVERY = pytest.mark.parametrize("choice", CHOICES)
+
+
+def create(choice, **more):
+    name, options = CHOICES[choice]
+    return testing.create(name, **few_neighbors(name, 3, 2), **{**options, **more})
+
+
+@EVERY
+@pytest.mark.parametrize("check", testing.CHECKS, ids=lambda check: check.__name__)
+def test_every_method_passes_every_check(choice, check):
+    check(lambda: create(choice))
+
+
+def test_a_method_that_reads_its_index_as_a_number_fails_a_check():
+    class Wrong(methods.Method):
+        def objective(self, visit, targets):
+            return (visit.logits.sum(1) * visit.indices).sum()
+
+    with pytest.raises(AssertionError):
+        testing.check_storage_order(lambda: Wrong(num_samples=SAMPLES, num_classes=CLASSES))
+    testing.check_method("ancon", smoothing=0.5)
+
+
+@EVERY
+def test_what_a_sample_is_told_depends_on_which_sample_it_is(choice):
+    """The opposite check: an index that changes from visit to visit does matter to a method with a memory."""
+    method = create(choice)
+    generator = torch.Generator().manual_seed(2)
+    memory = any(buffer.shape[:1] == (SAMPLES,) for buffer in method.buffers())
+    visit = method.visit
+    wrong = lambda indices: torch.randperm(SAMPLES, generator=generator)[: len(indices)]  # noqa: E731
+    method.visit = lambda indices, *outputs: visit(wrong(indices), *outputs)
+    pairs = zip(losses(method), losses(create(choice)), strict=True)
+    assert all(torch.allclose(one, other) for one, other in pairs) != memory

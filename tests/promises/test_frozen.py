@@ -1,0 +1,79 @@
+"""What the owner of a model froze stays frozen, and adapters alone learn."""
+
+import copy
+from functools import partial
+
+import pytest
+import torch
+from torch.utils.data import TensorDataset
+
+import tllib_ancon
+from tests.support.networks import transformer as any_transformer
+from tests.support.refusals import one_line
+from tests.support.small import adapt, network, transformer
+
+IMAGES = torch.randn(8, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+
+
+def frozen_but(model, *learning):
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(any(word in name for word in learning))
+    return model
+
+
+def changed(before, after):
+    theirs = dict(after.named_parameters())
+    return {name for name, parameter in before.named_parameters() if not torch.equal(parameter, theirs[name])}
+
+
+def flags(model):
+    return {name: parameter.requires_grad for name, parameter in model.named_parameters()}
+
+
+@pytest.mark.parametrize("settings", [{}, {"method": "tent"}], ids=str)
+def test_what_is_frozen_stays_so_to_the_byte(settings, capsys):
+    model = frozen_but(transformer(), "norm")
+    result = adapt(model, IMAGES, quiet=False, **settings)
+    learning = {name for name, learns in flags(model).items() if learns}
+    assert changed(model, result.model) == learning
+    assert flags(result.model) == flags(model)
+    assert result.config.adapted == "as-given"
+    assert len(learning) == 10
+    assert "what the model has frozen stays so: 10 of 32 parameters learn" in capsys.readouterr().err
+
+
+def test_a_frozen_model_is_refused_unless_its_statistics_alone_change():
+    model = frozen_but(network())
+    with one_line("All are frozen: let parameters require gradients, or pass"):
+        adapt(model)
+    after = adapt(model, method="adabn").model
+    assert changed(model, after) == set()
+    assert not torch.equal(model[2].running_mean, after[2].running_mean)
+
+
+of_transformers = partial(any_transformer, image_size=16, num_hidden_layers=2)
+ADAPTED = [(transformer, "qkv", None), (transformer, "qkv", ["head"]), (of_transformers, "q_proj", ["classifier"])]
+
+
+@pytest.mark.parametrize(("build", "target", "saved"), ADAPTED)
+def test_adapters_learn_alone_and_are_saved(build, target, saved, tmp_path):
+    peft = pytest.importorskip("peft")
+    base = build()
+    model = peft.get_peft_model(copy.deepcopy(base), peft.LoraConfig(target_modules=[target], modules_to_save=saved))
+    result = adapt(model, IMAGES, lr=0.1)
+    learning = changed(model, result.model)
+    assert learning == {name for name, learns in flags(model).items() if learns}
+    assert all("lora_" in name or "modules_to_save" in name for name in learning)
+    assert len(learning) == 4 + 2 * bool(saved)
+    assert flags(result.model) == flags(model)
+    assert isinstance(result.model, peft.PeftModel)
+    result.model.save_pretrained(tmp_path)
+    loaded = peft.PeftModel.from_pretrained(copy.deepcopy(base), tmp_path).eval()
+    found, expected, start = (
+        tllib_ancon.predict(one, TensorDataset(IMAGES), workers=0).probabilities
+        for one in (loaded, result.model, model)
+    )
+    assert (found == expected).all()
+    assert (found != start).any()
+    with one_line("Its adapters are frozen, as PEFT loads them: load them with is_trainable"):
+        adapt(loaded, IMAGES)

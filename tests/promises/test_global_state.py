@@ -1,0 +1,149 @@
+"""What a process shares is the caller's again after every call: generators, modes, threads, Accelerate, environment."""
+
+import ctypes
+import multiprocessing
+import os
+import random
+
+import numpy as np
+import pytest
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState, GradientState
+from torch import nn
+
+import tllib_ancon
+from tests.support.domains_on_disk import write_domain
+from tests.support.small import network
+from tllib_ancon.runtime.errors import UserError
+
+IMAGES = torch.randn(24, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+QUICK = {"epochs": 1, "workers": 0, "quiet": True}
+
+
+class Broken(nn.Module):
+    """A network whose logits stop being finite once it is trained."""
+
+    def __init__(self):
+        super().__init__()
+        self.network = network()
+
+    def forward(self, images):
+        logits = self.network(images)
+        return logits * torch.nan if torch.is_grad_enabled() and len(images) > 2 else logits
+
+
+def adapt(**settings):
+    return tllib_ancon.adapt(network(), IMAGES, **{**QUICK, **settings})
+
+
+def pretrain(root):
+    write_domain(root, "bright", 12, seed=0)
+    small = {"arch": "small_cnn", "scratch": True, "image_size": 16, "resize_size": 16, "batch_size": 4}
+    where = {"root": root, "data": "ImageList", "source": ["bright"], "log": root / "run"}
+    tllib_ancon.pretrain(tllib_ancon.PretrainConfig(**QUICK, **small, **where, deterministic=True))
+
+
+CALLS = {
+    "adapt": lambda root: adapt(),
+    "adapt in one thread": lambda root: adapt(threads=1, deterministic=True, seed=3),
+    "adapt with a run directory": lambda root: adapt(log=root / "run"),
+    "predict": lambda root: tllib_ancon.predict(network(), IMAGES, workers=0),
+    "certify": lambda root: adapt(lr=1.0, epochs=9, method="ancon", adapted="all").certify(workers=0),
+    "pretrain": pretrain,
+}
+FAILING = {
+    "adapt before its first step": lambda: adapt(batch_size=25),
+    "adapt in a step": lambda: tllib_ancon.adapt(Broken(), IMAGES, **QUICK, deterministic=True),
+    "predict": lambda: tllib_ancon.predict(network(), IMAGES * torch.nan, workers=0),
+}
+
+
+def shared_state(accelerator):
+    numpy_state = np.random.get_state()
+    return {
+        "python": random.getstate(),
+        "numpy": (numpy_state[1].tolist(), numpy_state[2:]),
+        "torch": torch.get_rng_state().tolist(),
+        "threads": torch.get_num_threads(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "warn_only": torch.is_deterministic_algorithms_warn_only_enabled(),
+        "benchmark": torch.backends.cudnn.benchmark,
+        "precision": (accelerator.mixed_precision, accelerator.state.mixed_precision),
+        "accumulation": accelerator.gradient_state.num_steps,
+        "device": accelerator.device,
+        "environment": dict(os.environ),
+    }
+
+
+@pytest.fixture
+def accelerator():
+    """An accelerator of the caller's in a process with settings that differ from the defaults."""
+    benchmark = torch.backends.cudnn.benchmark
+    threads = torch.get_num_threads()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.backends.cudnn.benchmark = True
+    torch.set_num_threads(2)
+    network()  # every call makes one, which seeds torch's generator
+    AcceleratorState._reset_state(reset_partial_state=True)
+    yield Accelerator(mixed_precision="bf16", gradient_accumulation_steps=4, cpu=True)
+    torch.use_deterministic_algorithms(False)
+    torch.backends.cudnn.benchmark = benchmark
+    torch.set_num_threads(threads)
+    AcceleratorState._reset_state(reset_partial_state=True)
+    GradientState._reset_state()
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_changes_nothing_that_the_process_shares(name, accelerator, tmp_path):
+    before = shared_state(accelerator)
+    CALLS[name](tmp_path)
+    assert shared_state(accelerator) == before
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_nor_does_one_that_fails(name, accelerator):
+    before = shared_state(accelerator)
+    with pytest.raises(UserError):
+        FAILING[name]()
+    assert shared_state(accelerator) == before
+
+
+def test_accelerate_has_no_state_where_it_had_none():
+    AcceleratorState._reset_state(reset_partial_state=True)
+    adapt(mixed_precision="no")
+    assert AcceleratorState._shared_state == {}
+
+
+def test_the_callers_deterministic_mode_stays_on_in_a_run(accelerator, modes_of_steps):
+    adapt()
+    assert modes_of_steps == {True}
+
+
+def test_memory_of_the_process_is_left_to_its_allocator(monkeypatch):
+    opened = []
+    monkeypatch.setattr(ctypes, "CDLL", lambda *args, **options: opened.append(args))
+    tllib_ancon.predict(adapt().model, IMAGES, workers=0)
+    assert (None,) not in opened  # the C library, to which its allocator belongs
+
+
+@pytest.mark.parametrize("method", ["ancon-auto", "shot+ancon-auto", "nrc+ancon", "elr", "aad", "eta"])
+def test_a_default_type_of_the_caller_changes_no_result_and_stays(method):
+    labels = np.arange(len(IMAGES)) % 3
+    expected = adapt(method=method, labels=labels)
+    stream = tllib_ancon.online(network(), method="roid")(IMAGES)
+    model = network()
+    torch.set_default_dtype(torch.float64)
+    try:
+        result = tllib_ancon.adapt(model, IMAGES, labels=labels, method=method, **QUICK)
+        assert torch.get_default_dtype() == torch.float64
+        assert torch.equal(tllib_ancon.online(model, method="roid")(IMAGES), stream)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert result.metrics[-1]["accuracy"] == expected.metrics[-1]["accuracy"]
+
+
+def test_a_process_that_may_start_no_processes_loads_images_itself(monkeypatch):
+    expected = tllib_ancon.predict(network(), IMAGES).probabilities
+    monkeypatch.setattr(multiprocessing.current_process(), "daemon", True)  # as in a worker of multiprocessing.Pool
+    assert np.array_equal(tllib_ancon.predict(network(), IMAGES).probabilities, expected)

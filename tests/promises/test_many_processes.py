@@ -1,0 +1,357 @@
+"""Two processes with batches of B do what one process does with batches of 2 B in the same order.
+
+CDAN and MDD are compared in double precision: the discriminator's batch-norm turns float32's rounding into differences
+of 1e-5 after a few steps, which could hide a mistake.
+"""
+
+import contextlib
+import re
+from pathlib import Path
+from unittest import mock
+
+import pytest
+import torch
+from torch import nn
+from torchvision.transforms.functional import to_tensor
+
+from tests.end_to_end.killable import differences, results_in_two
+from tests.support.domains_on_disk import write_domain
+from tests.support.neighborhoods import few_neighbors
+from tests.support.small import without
+from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.config.pretrain import PretrainConfig
+from tllib_ancon.data.loading import EpochSampler, ImageLoader, evaluation_loader
+from tllib_ancon.data.open import open_domain
+from tllib_ancon.models.bottleneck import BottleneckClassifier
+from tllib_ancon.runs.directory import RunDirectory
+from tllib_ancon.runtime import processes
+from tllib_ancon.self_training.elr import _WithELR
+from tllib_ancon.toolkit.toolkit import find
+from tllib_ancon.training.adaptation import compose
+from tllib_ancon.training.facts import facts_of
+from tllib_ancon.training.image_transforms import UNDECIDED, Transforms
+from tllib_ancon.training.inference import predict_domain
+from tllib_ancon.training.inputs import PreparedImages
+from tllib_ancon.training.plan import Plan
+from tllib_ancon.training.pretrain import _adversarial, _adversarial_network, _source_only
+from tllib_ancon.training.progress import Progress
+from tllib_ancon.training.resolve import resolve
+from tllib_ancon.training.source import Source
+
+pytestmark = pytest.mark.skipif(
+    torch.cuda.is_available(), reason="compares CPUs; set CUDA_VISIBLE_DEVICES= to hide GPUs"
+)
+
+WORLD_SIZE = 2
+BATCH = 6
+EPOCHS = 2
+SIDE = 8
+IMAGES = 41
+SIZES = (1, 2, 5, 9, 12)
+SAME = 1e-5
+COMMON = re.compile(r"\.(memory|lists|shares|relative_prior|average)\b")
+"""State of a method that is of all samples in every process."""
+
+VARIANTS = {
+    **{name: {"method": name} for name in ("elr", "shot+ancon", "aad", "tent")},
+    "eta": {"method": "eta", "entropy_margin": 0.8, "similarity_margin": 0.95},
+    "ancon-auto, estimated prior": {"method": "ancon-auto", "class_prior": "estimate"},
+    "quantile of soft votes": {"weighting": "quantile", "prediction": "soft", "convention": "paper"},
+}
+STEPS = 5
+"""Of CDAN and MDD, in an epoch."""
+ADVERSARIAL = {
+    "cdan, entropy": {"method": "cdan", "entropy": True},
+    "cdan, randomized": {"method": "cdan", "entropy": True, "randomized": True, "randomized_dim": 12},
+    "mdd": {"method": "mdd"},
+}
+
+
+class Encoder(nn.Sequential):
+    """Without batch-norm, so that an image's features do not depend on its batch."""
+
+    out_features = 6
+    pretrained = False
+
+    def __init__(self):
+        super().__init__(nn.Conv2d(3, 6, 3, bias=False), nn.Tanh())
+
+
+def contrasting(image):
+    """So that an untrained network does not say the same of every image."""
+    return 8 * (to_tensor(image) - 0.17)
+
+
+class Interleaved(EpochSampler):
+    """Orders of many processes in one: step by step, a batch of each."""
+
+    def __init__(self, samplers, batch):
+        super().__init__(range(0), samplers[0].num_samples, 0, sum(map(len, samplers)))
+        self.samplers = samplers
+        self.batch = batch
+
+    def __iter__(self):
+        for sampler in self.samplers:
+            sampler.epoch = self.epoch
+        keys = torch.tensor([list(sampler) for sampler in self.samplers])
+        batches = keys.unflatten(1, (-1, self.batch))
+        return iter(batches.transpose(0, 1).flatten().tolist())
+
+
+def build(target, folder, batch_size, **options):
+    torch.manual_seed(0)
+    bottleneck = nn.Linear(6, 5, bias=False)
+    head = nn.Linear(5, 3, bias=False)
+    head.weight.data *= 4
+    if options.get("method") == "adabn":
+        bottleneck = nn.Sequential(bottleneck, nn.BatchNorm1d(5))
+    model = BottleneckClassifier(Encoder(), 3, bottleneck, head, features_dim=5, finetune=False)
+    run = RunDirectory(folder)
+    few = few_neighbors(options.get("method", "ancon"), 3, 2)
+    fixed = {"method": "ancon", "epochs": EPOCHS, "batch_size": batch_size, "lr": 0.1, "workers": 0}
+    given = AdaptConfig(**{**fixed, "adapted": "all", **few, **options})
+    given, _ = resolve(given, facts_of(given, Source()))
+    transforms = Transforms(contrasting, contrasting)
+    return compose(Plan(given, given, Source(), model, target, transforms, Progress(quiet=True), {}), run)
+
+
+def in_the_order_of_many(target, folder, **options):
+    """In one process."""
+    adaptation = build(target, folder, WORLD_SIZE * BATCH, **options)
+    (loader,) = adaptation.trainer.loaders
+    adaptation.trainer.loaders = [in_their_order(loader, BATCH)]
+    return adaptation
+
+
+def in_their_order(loader, a_step, length=None):
+    """The same images in the order of many processes, each of which visits whole steps of so many, or ``length``."""
+    images = loader.dataset
+    size = len(images)
+    length = length or size // WORLD_SIZE // a_step * a_step
+    samplers = [
+        EpochSampler(range(rank, size, WORLD_SIZE), size, images.seed, length, rank) for rank in range(WORLD_SIZE)
+    ]
+    return ImageLoader(images, WORLD_SIZE * BATCH, 0, Interleaved(samplers, BATCH), drop_last=True)
+
+
+def outcome(adaptation):
+    """δ after each step; what the method keeps of each sample and of all, the parameters and the metrics in the end."""
+    thresholds = []
+    step = adaptation.trainer._learn
+
+    def recorded(*args):
+        result = step(*args)
+        thresholds.append(adaptation.method.diagnostics().get("threshold", torch.tensor(0.0)).clone())
+        return result
+
+    adaptation.trainer._learn = recorded
+    adaptation.fit({})
+    positions = torch.tensor(adaptation.loaders.shard.positions)
+    method = adaptation.method
+    state = method.state_dict()
+    return {
+        "thresholds": torch.stack(thresholds),
+        "positions": positions,
+        "votes": method.votes(positions),
+        "averages": method.early_learning.targets if isinstance(method, _WithELR) else None,
+        "common": {name: state[name] for name in state if COMMON.search(name)},
+        "parameters": adaptation.trainer.network.state_dict(),
+        "metrics": without(adaptation.trainer.metrics),
+    }
+
+
+def source_only(source, folder, batch_size):
+    torch.manual_seed(0)
+    layers = nn.Linear(6, 5), nn.Linear(5, 3)
+    model = BottleneckClassifier(Encoder(), 3, *layers, features_dim=5, finetune=False)
+    run = RunDirectory(folder)
+    options = PretrainConfig(epochs=EPOCHS, batch_size=batch_size, lr=0.1, workers=0, quiet=True)
+    prepared = PreparedImages(options, [], source, UNDECIDED, Transforms(contrasting, contrasting))
+    return _source_only(model, prepared, run)
+
+
+def trained(training):
+    training.fit({})
+    return {"parameters": training.trainer.network.state_dict(), "metrics": without(training.trainer.metrics)}
+
+
+def evaluated(target, sizes):
+    """Predictions on domains of these sizes, of a model that differs between processes in its batch-norm."""
+    torch.manual_seed(0)
+    model = BottleneckClassifier(Encoder(), 3, nn.BatchNorm1d(6), nn.Linear(6, 3), features_dim=6)
+    model.bottleneck.running_mean += processes.rank()
+    loaders = {size: evaluation_loader(target.subset(range(size)), to_tensor, 4, 0) for size in sizes}
+    cpu = torch.device("cpu")
+    return {
+        size: predict_domain(model, loader, cpu, loader.num_images, len(loader.dataset))
+        for size, loader in loaders.items()
+    }
+
+
+def statistics(target, folder):
+    """What AdaBN gives the only batch-norm."""
+    adaptation = build(target, folder, BATCH, method="adabn", epochs=1)
+    adaptation.fit({})
+    return list(adaptation.trainer.network.bottleneck[1].buffers())[:2]
+
+
+def adversarial(domains, log, batch_size, plain=True, **settings):
+    """A training; a plain network has no batch-norm and no dropout, so that an image's outputs are its own."""
+    fixed = {"epochs": EPOCHS, "iters_per_epoch": STEPS, "bottleneck_dim": 5, "lr": 0.1, "lr_gamma": 0.1, "workers": 0}
+    config = PretrainConfig(batch_size=batch_size, **{**fixed, **settings}, quiet=True)
+    torch.manual_seed(0)
+    network = _adversarial_network(find(), Encoder(), 3, config)
+    if plain:
+        without_batches_and_noise(network[0])
+    run = RunDirectory(log)
+    prepared = PreparedImages(config, [], domains[0], UNDECIDED, Transforms(contrasting, contrasting))
+    return _adversarial(*network, prepared, domains[1], run)
+
+
+def without_batches_and_noise(model):
+    for name, module in model.named_children():
+        if isinstance(module, nn.BatchNorm1d | nn.Dropout):
+            setattr(model, name, nn.Identity())
+        without_batches_and_noise(module)
+
+
+def adversarial_state(training):
+    """Of a run that is finished here."""
+    training.fit({})
+    return {
+        "model": dict(training.trainer.network.state_dict()),
+        "loss": dict(training.objective.adversary.state_dict()),
+        "optimizer": training.trainer.optimizer.state_dict()["state"],
+        "reversals": training.objective.reversal.state_dict(),
+        "noise": torch.rand(3),
+        "metrics": without(training.trainer.metrics),
+    }
+
+
+@contextlib.contextmanager
+def double_precision():
+    """Where new tensors are float64 and nothing is made float32."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        with mock.patch.object(torch.Tensor, "float", torch.Tensor.double):
+            yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def one_of_many(root, out):
+    domains = [open_domain(root, "ImageList", [name]) for name in ("bright", "dark")]
+    target = domains[1]
+    with double_precision():
+        against = {}
+        for name, settings in ADVERSARIAL.items():
+            training = adversarial(domains, out / name, BATCH, **settings)
+            against[name] = adversarial_state(training)
+    usual = adversarial_state(adversarial(domains, out / "usual", BATCH, plain=False, method="cdan"))
+    variants = {}
+    for name, variant in VARIANTS.items():
+        variants[name] = outcome(build(target, out / name, BATCH, **variant))
+    return {
+        "variants": variants,
+        "source": trained(source_only(target, out / "source", BATCH)),
+        "statistics": statistics(target, out / "statistics"),
+        "evaluated": evaluated(target, SIZES),
+        "adversarial": against,
+        "with batch-norm": usual,
+    }
+
+
+@pytest.fixture(scope="module")
+def domains(tmp_path_factory):
+    root = tmp_path_factory.mktemp("domains")
+    for seed, name in enumerate(("bright", "dark")):
+        write_domain(root, name, IMAGES + 1 - seed, seed=seed, side=SIDE)
+    return [open_domain(root, "ImageList", [name]) for name in ("bright", "dark")]
+
+
+@pytest.fixture(scope="module")
+def target(domains):
+    return domains[1]
+
+
+@pytest.fixture(scope="module")
+def many(target, tmp_path_factory):
+    root = Path(target.paths[0]).parents[2]
+    out = tmp_path_factory.mktemp("many")
+    return results_in_two(one_of_many, root, out, folder=out)
+
+
+def close(expected, found):
+    torch.testing.assert_close(found, expected, rtol=0, atol=SAME)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_two_processes_do_what_one_does_with_twice_the_batch(target, many, variant, tmp_path):
+    expected = outcome(in_the_order_of_many(target, tmp_path, **VARIANTS[variant]))
+    found = [process["variants"][variant] for process in many]
+    for process in found:
+        close(expected["thresholds"], process["thresholds"])
+        for part in ("parameters", "common"):
+            for name, tensor in expected[part].items():
+                close(tensor, process[part][name])
+        torch.testing.assert_close(process["metrics"], expected["metrics"], rtol=0, atol=SAME)
+    for kept in ("votes", "averages"):
+        if expected[kept] is not None:
+            together = torch.empty_like(expected[kept])
+            for process in found:
+                together[process["positions"]] = process[kept]
+            close(expected[kept], together)
+            assert (together.sum(0) > 0).sum() > 1
+
+
+def test_a_source_model_too(target, many, tmp_path):
+    training = source_only(target, tmp_path, WORLD_SIZE * BATCH)
+    training.trainer.loaders = [in_their_order(training.trainer.loaders[0], BATCH)]
+    expected = trained(training)
+    for process in many:
+        for name, parameter in expected["parameters"].items():
+            close(parameter, process["source"]["parameters"][name])
+        torch.testing.assert_close(process["source"]["metrics"], expected["metrics"], rtol=0, atol=SAME)
+
+
+def test_each_process_gets_the_predictions_of_the_first_ones_model_on_every_image_in_order(target, many):
+    expected = evaluated(target, SIZES)
+    for process in many:
+        for size, predictions in process["evaluated"].items():
+            assert predictions.indices.tolist() == list(range(size))
+            for found, wanted in zip(predictions, expected[size], strict=True):
+                close(wanted, found)
+
+
+def test_adabn_in_two_processes_has_the_moments_of_all_images(target, many, tmp_path):
+    """Of 37, the process with 19 has one left after its batches of 6."""
+    expected = statistics(target, tmp_path / "one")
+    for process in many:
+        for wanted, found in zip(expected, process["statistics"], strict=True):
+            close(wanted, found)
+
+
+@pytest.mark.parametrize("variant", ADVERSARIAL)
+def test_two_processes_train_as_one_against_a_loss_between_domains(domains, many, variant, tmp_path):
+    with double_precision():
+        training = adversarial(domains, tmp_path, WORLD_SIZE * BATCH, **ADVERSARIAL[variant])
+        training.trainer.loaders = [in_their_order(loader, BATCH, STEPS * BATCH) for loader in training.trainer.loaders]
+        expected = adversarial_state(training)
+    assert expected["model"]["backbone.0.weight"].dtype == torch.float64
+    assert len({line["transfer_loss"] for line in expected["metrics"]}) == EPOCHS
+    for process in many:
+        found = process["adversarial"][variant]
+        for part in ("model", "loss"):
+            for name, tensor in expected[part].items():
+                torch.testing.assert_close(found[part][name], tensor, rtol=1e-10, atol=1e-10)
+        assert found["reversals"] == expected["reversals"] == {"iterations": EPOCHS * STEPS}
+        torch.testing.assert_close(found["metrics"], expected["metrics"], rtol=0, atol=1e-6)
+
+
+def test_all_processes_end_with_one_model_and_one_discriminator_and_with_noise_of_their_own(many):
+    first, second = (process["with batch-norm"] for process in many)
+    for one in (first, second):
+        one["model"] = {name: tensor for name, tensor in one["model"].items() if "running" not in name}
+    for part in ("model", "loss"):
+        assert differences(first[part], second[part]) == []
+    assert not torch.equal(first["noise"], second["noise"])

@@ -1,0 +1,159 @@
+"""What the parts do in a loop of one's own: bad numbers, casts, evaluation mode, wrong arguments."""
+
+import warnings
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+from tests.support.refusals import refused
+from tllib_ancon.self_training import (
+    AdaptiveSmoothing,
+    AnchoredConfidence,
+    EarlyLearningRegularization,
+)
+
+WEIGHTINGS = ("relative", "entropy", "max-probability", "quantile", "fixed", "uniform")
+UniformSmoothing = partial(AdaptiveSmoothing, class_prior="uniform")
+PARTS = [AnchoredConfidence, UniformSmoothing, EarlyLearningRegularization]
+
+
+def state(module):
+    return {name: tensor.clone() for name, tensor in module.named_buffers()}
+
+
+def same(one, other):
+    return all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+
+
+# Rows that are not finite
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        *((AnchoredConfidence, {"weighting": weighting}) for weighting in WEIGHTINGS),
+        (AnchoredConfidence, {"prediction": "soft"}),
+        (AnchoredConfidence, {"convention": "paper"}),
+        *((UniformSmoothing, {}), (EarlyLearningRegularization, {})),
+    ],
+    ids=str,
+)
+def test_a_row_that_is_not_finite_changes_nothing_and_is_counted(make, options, bad):
+    """The other rows of the batch go on as if it were not there, and so does a batch without any."""
+    given = make(6, 3, **options)
+    alone = make(6, 3, **options)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(4):
+        indices = torch.randperm(6, generator=generator)[:5]
+        logits = 2 * torch.randn(5, 3, generator=generator)
+        damaged = logits.clone()
+        damaged[0, 1] = bad
+        targets = given(indices, damaged)
+        expected = alone(indices[1:], logits[1:])
+        if make is not EarlyLearningRegularization:  # which gives a loss
+            torch.testing.assert_close(targets[1:], expected)
+    given(indices, logits * torch.nan)
+    for name, tensor in state(alone).items():
+        if "ignored" not in name:
+            torch.testing.assert_close(state(given)[name], tensor, msg=name)
+    if make is AnchoredConfidence:
+        assert int(given.ignored) == 9
+        assert int(alone.ignored) == 0
+
+
+# Casts
+
+CASTS = {
+    "half": lambda module: module.half(),
+    "double": lambda module: module.double(),
+    "within another": lambda module: nn.Sequential(module).to(torch.float16)[0],
+}
+
+
+@pytest.mark.parametrize("cast", CASTS)
+@pytest.mark.parametrize("options", [{}, {"weighting": "entropy"}, {"prediction": "soft"}], ids=str)
+@pytest.mark.parametrize("make", PARTS[:2])
+def test_votes_keep_their_precision_whatever_the_module_is_cast_to(make, options, cast):
+    given, exact = (make(4, 3, **options) for _ in range(2))
+    given = CASTS[cast](given)
+    assert {tensor.dtype for tensor in given.buffers()} <= {torch.float32, torch.int16, torch.int64}
+    generator = torch.Generator().manual_seed(0)
+    for dtype in (torch.float64, torch.float16, torch.bfloat16, torch.float32):
+        logits = torch.randn(4, 3, generator=generator).to(dtype)
+        assert torch.equal(given(torch.arange(4), logits), exact(torch.arange(4), logits))
+    assert same(state(given), state(exact))
+
+
+# Evaluation mode
+
+
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        *((make, {}) for make in PARTS[:2]),
+        (AnchoredConfidence, {"schedule": "full", "total_steps": 9}),
+        (EarlyLearningRegularization, {}),
+    ],
+)
+def test_in_evaluation_mode_a_visit_reads_and_changes_nothing(make, options):
+    generator = torch.Generator().manual_seed(0)
+    module = make(5, 3, **options)
+    indices = torch.arange(5)
+    for _ in range(3):
+        module(indices, torch.randn(5, 3, generator=generator))
+    before = state(module)
+    logits = torch.randn(5, 3, generator=generator)
+    first = module.eval()(indices, logits)
+    assert torch.equal(module(indices, logits), first)
+    assert same(before, state(module))
+    module.train()(indices, logits)
+    assert not same(before, state(module))
+
+
+# Wrong arguments
+
+
+def test_probabilities_in_place_of_logits_are_told_once():
+    ancon = AnchoredConfidence(4, 3)
+    indices = torch.arange(4)
+    probabilities = torch.randn(4, 3).softmax(1)
+    with pytest.warns(UserWarning, match="look like probabilities"):
+        ancon(indices, probabilities)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ancon(indices, probabilities)
+        AnchoredConfidence(4, 3)(indices, torch.randn(4, 3))
+        AnchoredConfidence(4, 3)(indices, probabilities.log())
+        AnchoredConfidence(4, 1)(indices, torch.ones(4, 1))
+
+
+FIRST = torch.tensor([0, 1])
+LOGITS = torch.zeros(2, 3)
+EXPECTED = "expected (batch, 3) of a floating type"
+POSITIONS = "num_samples must be the size of the whole target set and every index the position of its image in it"
+
+
+@pytest.mark.parametrize(
+    ("indices", "logits", "message"),
+    [
+        ([0, 1], LOGITS, "indices are a list; expected a torch.Tensor, e.g. torch.as_tensor(indices)"),
+        (FIRST, [[0.0] * 3] * 2, "logits are a list; expected a torch.Tensor, e.g. torch.as_tensor(logits)"),
+        (FIRST, LOGITS.long(), f"logits have shape (2, 3) and dtype torch.int64; {EXPECTED}"),
+        (torch.tensor(0), torch.zeros(3), "logits have shape (3,); expected (batch, classes)"),
+        (FIRST, torch.zeros(2, 5), f"logits have shape (2, 5) and dtype torch.float32; {EXPECTED}"),
+        (FIRST[:1], LOGITS, "indices have shape (1,); expected (2,), one per row of logits"),
+        (torch.tensor([0, 4]), LOGITS, f"index 4 is outside [0, 4): {POSITIONS}"),
+        (torch.tensor([-1, 0]), LOGITS, f"index -1 is outside [0, 4): {POSITIONS}"),
+        (FIRST.float(), LOGITS, "indices have dtype torch.float32; expected int64 or int32"),
+    ],
+)
+def test_visits_of_other_types(indices, logits, message):
+    for make in PARTS:
+        with refused(message):
+            make(4, 3)(indices, logits)
+
+
+# States

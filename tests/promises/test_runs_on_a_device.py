@@ -1,0 +1,137 @@
+"""Whole runs of every method and option on the stand-in for a GPU, indices on the CPU as the loader gives them.
+
+Each run scores the source model, takes steps (forward, backward, optimiser) and scores and keeps the adapted model. It
+ends where the same run on the CPU ends, up to rounding: the devices differ in which of PyTorch's and of this package's
+ways they take.
+"""
+
+import contextlib
+
+import pytest
+import torch
+from torch import nn
+
+from tests.end_to_end.cutting import counting
+from tests.support.domains_on_disk import write_domain
+from tests.support.neighborhoods import few_neighbors
+from tests.support.stand_in import CPU, StandIn, device_of
+from tllib_ancon import methods
+from tllib_ancon.config.settings import choices_of
+from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.training.adapt import adapt
+
+pytestmark = pytest.mark.usefixtures("no_gpu")
+
+CLASSES = 3
+SIDE = 8
+IMAGES = 14
+ROUNDING = 1e-4
+FIXED = {
+    "data": "ImageList", "target": ("dark",), "image_size": SIDE, "resize_size": SIDE, "train_resizing": "res.",
+    "val_resizing": "res.", "epochs": 1, "batch_size": 6, "workers": 0, "quiet": True,
+    "mixed_precision": "no",
+}  # fmt: skip
+
+
+class Network(nn.Sequential):
+    def __init__(self):
+        super().__init__(
+            nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+            nn.Dropout(0.1), nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, CLASSES),
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def domains(tmp_path_factory):
+    root = tmp_path_factory.mktemp("domains")
+    for seed, name in enumerate(("dark", "bright")):
+        write_domain(root, name, IMAGES, seed=seed, side=SIDE)
+    return root
+
+
+def run(domains, log=None, **settings):
+    torch.manual_seed(0)
+    given = {**FIXED, "root": str(domains), "norm_mean": (0.4,) * 3, "norm_std": (0.2,) * 3}
+    given |= few_neighbors(settings.get("method", "ancon"), 2, 2)
+    if log is not None:
+        given["log"] = str(log)
+    return adapt(Network(), **{**given, **settings})
+
+
+def state_on_cpu(result):
+    return {name: tensor.cpu() for name, tensor in result.model.state_dict().items()}
+
+
+def same(one, other, tolerance=ROUNDING):
+    torch.testing.assert_close(state_on_cpu(other), state_on_cpu(one), rtol=tolerance, atol=tolerance)
+    for line in (*one.metrics, *other.metrics):
+        line.pop("images_per_second", None)
+    torch.testing.assert_close(other.metrics, one.metrics, rtol=tolerance, atol=tolerance)
+
+
+def on_device(domains, **settings):
+    with StandIn():
+        found = run(domains, **settings)
+    assert {device_of(tensor) for tensor in found.model.state_dict().values()} == {CPU}  # where the caller's model lay
+    return found
+
+
+def choices():
+    """Each value of an option that is no number with the first method that takes it."""
+    found = {}
+    for method in methods.names():
+        for option, field in methods.settings(method).items():
+            for value in choices_of(field) or ((True, False) if field.annotation is bool else ()):
+                with contextlib.suppress(UserError):
+                    methods.all_options(method, {option: value})
+                    found.setdefault((option, value), method)
+    runs = {}
+    for (option, value), method in found.items():
+        runs[f"{method} {option}={value}"] = {"method": method, option: value}
+    return runs
+
+
+NRC = {"method": "nrc+ancon"}
+RUNS = {
+    **{method: {"method": method} for method in methods.names()},
+    **choices(),
+    "dropout": {**NRC, "confidence": "mc-dropout"},
+    "shifted": {"padding": 2},
+    "network in training mode": {**NRC, "dropout": True},
+    "norm-affine": {**NRC, "adapted": "norm-affine", "criterion": "corr_c", "deterministic": True},
+    "corr_c": {**NRC, "criterion": "corr_c", "hold_out": 0.2, "adapted": "all"},
+    "nothing held out": {**NRC, "hold_out": 0.0},
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_method_option_and_way_to_train(domains, name):
+    same(run(domains, **RUNS[name]), on_device(domains, **RUNS[name]), ROUNDING)
+
+
+DEVICES = {"cpu": contextlib.nullcontext, "device": StandIn}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "settings"),
+    [
+        ("cpu", "device", {"method": "nrc+ancon"}),
+        ("device", "cpu", {"method": "shot+elr"}),
+        ("device", "cpu", {"method": "nrc+ancon"}),
+        ("device", "device", {"method": "aad+ancon-auto"}),
+        ("device", "device", {"method": "ancon", "mixed_precision": "fp16"}),
+    ],
+)
+def test_a_run_continues_on_another_device(domains, tmp_path, first, second, settings, monkeypatch):
+    settings = {**settings, "epochs": 2}
+    with DEVICES[first](), monkeypatch.context() as patch:
+        counting(patch, cut=2)
+        with pytest.raises(KeyboardInterrupt):
+            run(domains, tmp_path / "cut", **settings)
+    if "mixed_precision" in settings:
+        state = torch.load(tmp_path / "cut" / "checkpoints" / "state.pth", weights_only=True)
+        assert state["snapshot"]["parts"]["scaler"]["scale"] > 1
+    with DEVICES[second]():
+        continued = run(domains, tmp_path / "cut", **settings)
+    with DEVICES[first]():
+        same(run(domains, **settings), continued, 0.0 if first == second else ROUNDING)

@@ -1,0 +1,101 @@
+"""A second opinion, the predictions of another model, enters the pseudo-labels by its reliability."""
+
+import math
+from functools import cache
+
+import pytest
+import torch
+from torch import nn
+
+from tests.end_to_end.killable import differences
+from tests.support.refusals import one_line
+from tests.support.teachers import CLASSES, Colours, Of20Pixels, Student, adapt
+from tllib_ancon import methods
+from tllib_ancon.training.teacher import reliability
+
+LABELLING = [name for name in methods.names() if methods.method_class(name).makes_labels]
+
+
+@cache
+def alone():
+    return adapt()
+
+
+def weights(result):
+    return dict(result.model.state_dict())
+
+
+def test_a_better_teacher_improves_the_result():
+    by_itself = adapt(epochs=6).metrics
+    helped = adapt(epochs=6, teacher=Colours(), workers=2).metrics
+    assert helped[1]["teacher_weight"] > 1
+    assert helped[-1]["accuracy"] > by_itself[-1]["accuracy"] + 10
+    assert helped[-1]["accuracy"] > by_itself[0]["accuracy"] + 10
+    assert adapt(epochs=6, teacher=Of20Pixels()).metrics[-1]["accuracy"] > 80
+
+
+def test_a_teacher_that_predicts_one_class_does_not_count():
+    with_teacher = adapt(teacher=Colours(factor=0.0, bias=(9.0, 0.0, 0.0))).metrics
+    assert with_teacher[1]["teacher_weight"] < 1e-6
+    assert with_teacher[-1]["accuracy"] == alone().metrics[-1]["accuracy"]
+
+
+@pytest.mark.parametrize("method", sorted({*methods.names()} - {*LABELLING}))
+def test_a_teacher_of_a_method_without_labels_is_an_error(method):
+    with one_line(f"`teacher` has no effect with `method={method}`, which makes no labels"):
+        adapt(method=method, teacher=Colours())
+
+
+@pytest.mark.parametrize(
+    ("teacher", "line"),
+    [
+        (Colours((2, 0, 1), ["BLUE", "RED", "GREEN"]), ""),
+        (Colours(), "those of the teacher are taken to be in the order"),
+    ],
+)
+def test_classes_are_matched_by_name_or_by_order_and_a_line_says_so(teacher, line, capsys):
+    expected = adapt(Student(CLASSES), teacher=Colours(names=CLASSES))
+    capsys.readouterr()
+    assert differences(weights(expected), weights(adapt(Student(CLASSES), teacher=teacher, quiet=False))) == []
+    shown = "".join(capsys.readouterr())
+    assert line in shown
+    assert ("order" in shown) == bool(line)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"teacher": Colours(factor=torch.nan)},
+            "the `teacher` predicts numbers that are not finite for 36 of 36 images; pass another",
+        ),
+        ({"teacher": Student()}, "`teacher` is the model itself, which has no second opinion"),
+        ({"teacher": Colours((0, 1))}, "the `teacher` has 2 classes, the model 3, and not all of these have a name"),
+        ({"teacher": Colours(names=("red", "green", "cyan"))}, "none is named 'blue'; pass a teacher with the classes"),
+        ({"teacher": nn.Linear(7, 3)}, r"the `teacher` cannot predict images \(8, 3, 8, 8\)"),
+        (
+            {"teacher": lambda images: images},
+            "`teacher`: `model` must be a torch.nn.Module",
+        ),
+        ({"teacher": "nowhere.pth"}, "checkpoint nowhere.pth is not a file"),
+        ({"teacher": "hf:nowhere"}, "`teacher`: `arch` hf:nowhere cannot be loaded"),
+        ({"teacher_weight": 1.0}, "`teacher_weight=1.0` has no effect without `teacher`; add it"),
+        ({"teacher": Colours(), "teacher_weight": -1.0}, "`teacher_weight` must be at least 0, got -1"),
+    ],
+)
+def test_a_teacher_that_cannot_be_used(settings, message, tmp_path):
+    log = tmp_path / "run"
+    with one_line(message):
+        adapt(Student(CLASSES), log=log, **settings)
+    assert not (log / "metrics.jsonl").exists()
+    adapt(Student(CLASSES), epochs=1, log=log, teacher=Colours())  # the advice leads on in the same folder
+
+
+def test_reliability_is_agreement_beyond_chance_times_entropy():
+    diverse = 9 * torch.eye(4)[torch.arange(400) % 4]
+    constant = 9 * torch.eye(4)[[0]].expand(400, -1)
+    assert reliability(diverse, diverse) == pytest.approx(math.log(4))
+    assert reliability(constant, constant) == pytest.approx(0.001)
+    assert reliability(diverse, diverse.roll(1, 0)) == pytest.approx(0.001)  # less than by chance
+    half = torch.cat([diverse[:200], diverse.roll(2, 0)[200:]])
+    assert reliability(diverse, half) == pytest.approx(math.log(4) * (0.5 - 0.25) / 0.75)

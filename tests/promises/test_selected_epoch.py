@@ -1,0 +1,42 @@
+"""The selected epoch is the first with the best score, and without a score nothing is selected."""
+
+import math
+from typing import get_args
+
+import pytest
+
+from tests.support.refusals import REFUSED, refused
+from tllib_ancon.config.adapt import Criterion
+from tllib_ancon.measures import selection
+from tllib_ancon.measures.selection import CRITERIA, best_epoch, better_than_start, selected_epoch
+
+METRICS = [{"infomax": 1.0}, {"infomax": 3.0}, {"infomax": 2.0}]
+
+
+@pytest.mark.parametrize(
+    ("scores", "criterion", "expected"),
+    [
+        ([1.0, 3.0, 2.0], "infomax", 1),
+        ([1.0, 3.0, 2.0], "corr_c", 0),
+        ([2.0, 1.0, 1.0], "mean_entropy", 1),
+        ([1.0, 2.0, 2.0], "infomax", 1),
+        ([math.nan, 1.0, math.nan], "infomax", 1),
+        ([math.nan, 1.0, 0.5], "corr_c", 2),
+        ([-math.inf, math.nan], "infomax", 0),
+    ],
+)
+def test_best_epoch_is_the_first_best(scores, criterion, expected):
+    assert best_epoch(scores, criterion) == expected
+
+
+def test_an_adaptation_chooses_by_a_score_or_takes_the_last_epoch():
+    assert {*get_args(Criterion)} == {*CRITERIA, "last"}
+    assert [selected_epoch(METRICS, name) for name in ("infomax", "last")] == [1, 2]
+    assert [better_than_start(METRICS[0], METRICS[1], name) for name in ("infomax", "last")] == [True, None]
+    assert better_than_start(METRICS[1], METRICS[1], "infomax") is False
+
+
+@pytest.mark.parametrize(("function", "arguments", "message"), REFUSED["choices"])
+def test_what_nothing_can_be_chosen_from(function, arguments, message):
+    with refused(message):
+        getattr(selection, function)(*arguments)

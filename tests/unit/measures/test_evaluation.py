@@ -1,0 +1,140 @@
+"""Accuracy, confusion, and calibration error equal their definitions in any order of samples."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.refusals import refused
+from tllib_ancon.measures.evaluation import (
+    accuracy,
+    confusion_matrix,
+    expected_calibration_error,
+    mean_class_accuracy,
+    per_class_accuracy,
+    reliability_diagram_data,
+    summarize,
+)
+
+
+@st.composite
+def problems(draw):
+    """Logits (N, K) and labels (N,)."""
+    num_samples = draw(st.integers(1, 40))
+    num_classes = draw(st.integers(2, 7))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 10**6)))
+    logits = 4 * torch.randn(num_samples, num_classes, generator=generator)
+    return logits, torch.randint(num_classes, (num_samples,), generator=generator)
+
+
+def naive_confusion(logits, labels):
+    counts = [[0] * logits.shape[1] for _ in logits[0]]
+    for row, label in zip(logits.tolist(), labels.tolist(), strict=True):
+        counts[label][row.index(max(row))] += 1
+    return counts
+
+
+def naive_ece(probabilities, labels, num_bins):
+    """The definition, with the edges as float32 holds them."""
+    edges = np.linspace(0, 1, num_bins + 1).astype(np.float32)[:-1]
+    bins = {}
+    for row, label in zip(probabilities.float().tolist(), labels.tolist(), strict=True):
+        confidence = max(row)
+        number = np.flatnonzero(edges <= np.float32(confidence))[-1]
+        is_right = row.index(confidence) == label
+        bins.setdefault(number, []).append(confidence - is_right)
+    return sum(abs(sum(gaps)) for gaps in bins.values()) / len(labels)
+
+
+@given(problem=problems())
+def test_samples_are_counted_by_label_and_prediction(problem):
+    logits, labels = problem
+    num_classes = logits.shape[1]
+    predictions = logits.argmax(dim=1)
+    naive = naive_confusion(logits, labels)
+    hits = sum(naive[k][k] for k in range(num_classes))
+    assert accuracy(logits, labels) == pytest.approx(100 * hits / len(labels))
+    assert accuracy(logits, labels) == accuracy(logits.softmax(dim=1), labels)
+    assert confusion_matrix(predictions, labels, num_classes).tolist() == naive
+    expected = []
+    for k, row in enumerate(naive):
+        expected.append(100 * row[k] / sum(row) if sum(row) else math.nan)
+    by_class = per_class_accuracy(predictions, labels, num_classes).tolist()
+    assert by_class == pytest.approx(expected, nan_ok=True)
+    # also where a class is predicted that no label has
+    assert mean_class_accuracy(predictions, labels, num_classes) == pytest.approx(np.nanmean(expected))
+
+
+@given(problem=problems())
+def test_the_summary_has_each_measure_and_no_order(problem):
+    logits, labels = problem
+    num_classes = logits.shape[1]
+    predictions = logits.argmax(dim=1)
+    summary = summarize(logits, labels, num_classes)
+    by_class = per_class_accuracy(predictions, labels, num_classes).tolist()
+    assert summary["accuracy"] == accuracy(logits, labels)
+    assert summary["mean_class_accuracy"] == mean_class_accuracy(predictions, labels, num_classes)
+    assert summary["ece"] == expected_calibration_error(logits.softmax(dim=1), labels, 15)
+    assert summary["per_class_accuracy"] == [None if math.isnan(value) else value for value in by_class]
+    assert json.loads(json.dumps(summary, allow_nan=False)) == summary
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
+    permuted = summarize(logits[order], labels[order], num_classes)
+    assert summary.pop("ece") == pytest.approx(permuted.pop("ece"), abs=1e-6)
+    assert summary == permuted
+
+
+@pytest.mark.parametrize("num_bins", [1, 10, 15])
+@given(problem=problems())
+def test_ece_equals_the_definition(num_bins, problem):
+    logits, labels = problem
+    probabilities = logits.softmax(dim=1)
+    expected = naive_ece(probabilities, labels, num_bins)
+    assert expected_calibration_error(probabilities, labels, num_bins) == pytest.approx(expected, abs=1e-5)
+    diagram = reliability_diagram_data(probabilities, labels, num_bins)
+    gaps = (diagram.accuracy - diagram.confidence).abs().nan_to_num() * diagram.counts / len(labels)
+    assert float(gaps.sum()) == pytest.approx(expected, abs=1e-5)
+
+
+LABELS = torch.tensor([0, 1])
+OUTPUTS = torch.rand(2, 3)
+BAD_OUTPUTS = [
+    (torch.rand(3), torch.zeros(3).long(), "outputs have shape (3,); give (N, K) with two or more classes"),
+    (OUTPUTS[:0], LABELS[:0], "outputs have shape (0, 3); give (N, K) with two or more classes"),
+    (torch.rand(2, 1), LABELS, "outputs have shape (2, 1); give (N, K) with two or more classes"),
+    (OUTPUTS * math.nan, LABELS, "outputs are not finite; the model has probably diverged; try a lower learning rate"),
+    (OUTPUTS, torch.tensor([0, 1, 1]), "labels have shape (3,); give one for each of 2 samples"),
+    (OUTPUTS, torch.zeros(2), "labels have dtype torch.float32; give integer classes"),
+    (OUTPUTS, torch.tensor([0, 3]), "labels range from 0 to 3, and must be within 0 to 2"),
+    (OUTPUTS, torch.tensor([-1, 0]), "labels range from -1 to 0, and must be within 0 to 2"),
+]
+BAD_ROWS = "row 0 of the probabilities (2 of 2 rows) does not sum to 1; apply softmax, in float32 or better, to logits"
+
+
+@pytest.mark.parametrize(
+    ("measure", "arguments", "message"),
+    [
+        *((accuracy, arguments, message) for *arguments, message in BAD_OUTPUTS),
+        *((summarize, [*arguments, 3], message) for *arguments, message in BAD_OUTPUTS),
+        (
+            confusion_matrix,
+            [torch.tensor([0, 5]), LABELS, 3],
+            "predictions range from 0 to 5, and must be within 0 to 2",
+        ),
+        (confusion_matrix, [LABELS, LABELS[:1], 3], "labels have shape (1,); give one for each of 2 samples"),
+        (expected_calibration_error, [OUTPUTS + 1, LABELS], f"{BAD_ROWS} first"),
+        (
+            expected_calibration_error,
+            [torch.eye(2), torch.tensor([0, 2])],
+            "labels range from 0 to 2, and must be within 0 to 1",
+        ),
+        (reliability_diagram_data, [torch.eye(2), LABELS, 0], "num_bins must be at least 1, got 0"),
+        (summarize, [OUTPUTS, LABELS, 4], "logits have 3 columns; expected one for each of 4 classes"),
+    ],
+)
+def test_bad_input_is_named(measure, arguments, message):
+    with refused(message):
+        measure(*arguments)

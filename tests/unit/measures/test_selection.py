@@ -1,0 +1,86 @@
+"""Each criterion without labels is the number of its definition, in any order and precision."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.naive_criteria import ORACLES
+from tests.support.refusals import refused
+from tllib_ancon.measures.selection import CRITERIA, corr_c, infomax, mean_entropy, score_all
+
+EYE = torch.eye(4)
+
+
+def random_logits(models, samples, classes, seed, scale=3.0):
+    """(M, N, K); models resemble each other."""
+    generator = torch.Generator().manual_seed(seed)
+    shared = torch.randn(1, samples, classes, generator=generator)
+    own = torch.randn(models, samples, classes, generator=generator)
+    return scale * (shared + own).double()
+
+
+def random_probabilities(samples, classes, seed):
+    return random_logits(1, samples, classes, seed)[0].softmax(1).float()
+
+
+@given(shape=st.tuples(st.integers(2, 12), st.integers(2, 6), st.integers(0, 10**6)))
+def test_a_score_is_that_of_the_formula_in_any_order_and_precision(shape):
+    assert set(ORACLES) == set(CRITERIA)
+    probabilities = random_probabilities(*shape)
+    expected = {name: oracle(probabilities.double().tolist()) for name, oracle in ORACLES.items()}
+    scores = score_all(probabilities)
+    assert scores == {name: pytest.approx(score, rel=1e-10, abs=1e-12) for name, score in expected.items()}
+    generator = torch.Generator().manual_seed(shape[2])
+    rows, columns = (torch.randperm(size, generator=generator) for size in shape[:2])
+    shuffled = score_all(probabilities[rows][:, columns])
+    assert shuffled == {name: pytest.approx(score, rel=1e-12, abs=1e-12) for name, score in scores.items()}
+    correlation = probabilities.double().T @ probabilities.double()
+    cosine = float(correlation.trace() / (correlation.norm() * math.sqrt(shape[1])))
+    assert scores["corr_c"] ** 2 == pytest.approx(2 - 2 * cosine, abs=1e-10)  # as Tu et al. rank
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "scores"),
+    [
+        (EYE.repeat(3, 1), {"infomax": math.log(4), "mean_entropy": 0, "corr_c": 0}),
+        (EYE[[0] * 4], {"mean_entropy": 0, "infomax": 0, "corr_c": 1}),
+        (torch.tensor([[0.5, 0.5009]]), {"mean_entropy": pytest.approx(math.log(2), abs=1e-3)}),
+        (torch.tensor([[0.5, 0.25, 0.25]] * 2).bfloat16(), {"mean_entropy": 1.5 * math.log(2)}),
+    ],
+)
+def test_the_ends_of_the_ranges(probabilities, scores):
+    found = score_all(probabilities)
+    assert {name: found[name] for name in scores} == pytest.approx(scores, abs=1e-12)
+
+
+SHAPE = "give (N, K): a row per sample, two or more classes"
+DIVERGED = "the model has probably diverged; try a lower learning rate"
+SOFTMAX = "apply softmax, in float32 or better, to logits first"
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "message"),
+    [
+        (torch.ones(3), f"probabilities have shape (3,); {SHAPE}"),
+        (torch.ones(0, 3), f"probabilities have shape (0, 3); {SHAPE}"),
+        (torch.ones(3, 1), f"probabilities have shape (3, 1); {SHAPE}"),
+        (torch.tensor([[1, 0], [0, 1]]), "probabilities have dtype torch.int64; give a floating-point tensor"),
+        (
+            torch.tensor([[0.5, 0.5], [math.nan, 0.5]]),
+            f"row 1 of the probabilities (1 of 2 rows) is not finite; {DIVERGED}",
+        ),
+        (torch.tensor([[math.inf, 0.5]]), f"row 0 of the probabilities (1 of 1 rows) is not finite; {DIVERGED}"),
+        (
+            torch.tensor([[0.5, 0.5], [-0.5, 1.5]]),
+            "row 1 of the probabilities (1 of 2 rows) has a negative entry; apply softmax to logits first",
+        ),
+        (torch.tensor([[0.5, 0.502]]), f"row 0 of the probabilities (1 of 1 rows) does not sum to 1; {SOFTMAX}"),
+    ],
+)
+def test_bad_probabilities_are_named(probabilities, message):
+    for score in (infomax, corr_c, mean_entropy, score_all):
+        with refused(message):
+            score(probabilities)

@@ -1,0 +1,167 @@
+"""The targets of ``ancon-auto`` and its class prior are those of the equations, and do no harm to a good model."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.naive import NaiveAnCon
+from tests.support.refusals import REFUSED, refused
+from tllib_ancon import methods
+from tllib_ancon.self_training import AdaptiveSmoothing, estimate_class_prior
+
+SAMPLES = 6
+CLASSES = 3
+SIZES = {"num_samples": SAMPLES, "num_classes": CLASSES, "feature_dim": 2, "total_steps": 3}
+
+
+class Naive(NaiveAnCon):
+    """The docstring's equations with lists, for the convention that reads before it adds."""
+
+    def __init__(self, beta, prior=None):
+        super().__init__(CLASSES, 0.0, beta, "authors")
+        self.prior = prior or [1 / CLASSES] * CLASSES
+        self.shares = list(self.prior)
+
+    def __call__(self, indices, logits):
+        votes = [self.ensemble(index) for index in indices]
+        predictions = self.visit(indices, logits)  # one-hot, without smoothing
+        targets = []
+        for counted, prediction in zip(votes, predictions, strict=True):
+            total = 1 + sum(counted)
+            targets.append([(v + p) / total for v, p in zip(counted, prediction, strict=True)])
+        decay = max(self.beta, 1 - len(indices) / (10 * CLASSES))
+        for k in range(CLASSES):
+            mean_target = sum(target[k] for target in targets) / len(targets)
+            self.shares[k] = decay * self.shares[k] + (1 - decay) * mean_target
+        weights = []
+        for prior, share in zip(self.prior, self.shares, strict=True):
+            weights.append(prior / share if share else 0.0)
+        weighted = []
+        for target in targets:
+            row = [t * weight for t, weight in zip(target, weights, strict=True)]
+            mass = sum(row) or 1.0
+            weighted.append([value * min(mass, 1.0) / mass for value in row])
+        return weighted
+
+
+@given(
+    st.lists(st.integers(0, 10_000), min_size=1, max_size=8),
+    st.sampled_from([0.0, 0.5, 0.9]),
+    st.sampled_from([None, [0.7, 0.2, 0.1], [0.5, 0.5, 0.0]]),
+)
+def test_against_a_naive_transcription(draws, beta, prior):
+    adaptive = AdaptiveSmoothing(SAMPLES, CLASSES, beta=beta, class_prior=prior or "uniform")
+    naive = Naive(beta, prior)
+    for draw in draws:
+        generator = torch.Generator().manual_seed(draw)
+        indices = torch.randperm(SAMPLES, generator=generator)[:4]
+        logits = 3 * torch.randn(4, CLASSES, generator=generator)
+        expected = torch.tensor(naive(indices.tolist(), logits.tolist()))
+        torch.testing.assert_close(adaptive(indices, logits), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_in_a_loop_of_its_own_the_prior_is_estimated_as_in_the_method():
+    """The first call says what the default needs, and what it says leads on."""
+    logits = 3 * torch.randn(SAMPLES, CLASSES, generator=torch.Generator().manual_seed(0))
+    indices = torch.arange(SAMPLES)
+    features = torch.randn(SAMPLES, 2)
+    smoothing = AdaptiveSmoothing(SAMPLES, CLASSES)
+    method = methods.create("ancon-auto", **SIZES)
+    missing = "the class prior has not been estimated yet"
+    call = "call initialize(indices, features, logits) with one evaluation pass before the first step"
+    with refused(f"{missing}: {call}, or pass `class_prior`"):
+        smoothing(indices, logits)
+    smoothing.initialize(indices, features, logits)
+    method.begin_epoch(0, indices, features, logits)
+    assert torch.equal(smoothing.prior, method.prior)
+    assert torch.equal(smoothing(indices, logits), method.adaptive(indices, logits))
+    assert AdaptiveSmoothing(SAMPLES, CLASSES, class_prior="uniform")(indices, logits).shape == (SAMPLES, CLASSES)
+
+
+def test_a_prior_from_a_file(tmp_path):
+    file = tmp_path / "prior.txt"
+    file.write_text("10, 30\n60\n")
+    resolved = methods.all_options("gce+ancon-auto", {"class_prior": str(file)})
+    assert resolved["class_prior"] == (10.0, 30.0, 60.0)
+    assert methods.all_options("gce+ancon-auto", resolved) == resolved
+    method = methods.create("gce+ancon-auto", num_samples=4, num_classes=3, **resolved)
+    torch.testing.assert_close(method.prior, torch.tensor([0.1, 0.3, 0.6]))
+
+
+@pytest.mark.parametrize(("content", "message"), REFUSED["priors"])
+def test_bad_files(tmp_path, content, message):
+    file = tmp_path / "prior.txt"
+    if content is not None:
+        file.write_text(content)
+    with refused(message, ROOT=tmp_path):
+        methods.create("ancon-auto", num_samples=4, num_classes=3, class_prior=str(file))
+
+
+# The estimate of the prior
+
+
+@given(
+    counts=st.lists(st.integers(0, 9), min_size=2, max_size=6).filter(any),
+    seed=st.integers(0, 99),
+    shrinkage=st.floats(0, 1),
+)
+def test_the_estimate_lies_between_the_counts_and_equal_classes(counts, seed, shrinkage):
+    """However sure the predictions are, and whatever the order of samples and classes."""
+    labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+    generator = torch.Generator().manual_seed(seed)
+    noise = torch.randn(len(labels), len(counts), generator=generator)
+    logits = noise + 9 * torch.eye(len(counts))[labels]
+    found = estimate_class_prior(logits, shrinkage)
+    share = torch.bincount(logits.argmax(1), minlength=len(counts))
+    expected = (1 - shrinkage) * share / len(labels) + shrinkage / len(counts)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(estimate_class_prior((logits / 7).softmax(1), shrinkage), found)
+    samples = torch.randperm(len(labels), generator=generator)
+    classes = torch.randperm(len(counts))
+    torch.testing.assert_close(estimate_class_prior(logits[samples][:, classes], shrinkage), found[classes])
+
+
+HALF = torch.tensor([[0.5, 0.5]])
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "options", "message"),
+    [
+        (torch.zeros(0, 3), {}, "probabilities have shape (0, 3); expected (N, K) with N at least 1"),
+        (
+            [[0.5, 0.5]],
+            {},
+            "probabilities are a list; expected a torch.Tensor, e.g. torch.as_tensor(probabilities)",
+        ),
+        (torch.tensor([[torch.nan, 1.0]]), {}, "probabilities must be finite"),
+        (HALF, {"shrinkage": 1.5}, "`shrinkage` must be at least 0 and at most 1, got 1.5"),
+    ],
+)
+def test_bad_predictions(probabilities, options, message):
+    with refused(message):
+        estimate_class_prior(probabilities, **options)
+
+
+def test_two_views_add_information_maximisation_towards_the_running_shares_and_one_view_adds_nothing():
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(SAMPLES, CLASSES, generator=generator)
+    second_logits = torch.randn(SAMPLES, CLASSES, generator=generator)
+    features = torch.randn(SAMPLES, 2, generator=generator)
+
+    def visited(second_view, **options):
+        method = methods.create("ancon-auto", **SIZES, **options)
+        method.begin_epoch(0, torch.arange(SAMPLES), features, logits)
+        return method(torch.arange(SAMPLES), logits, features, second_view), method.adaptive.shares
+
+    both_views = (second_logits, features)
+    without, _ = visited(both_views, infomax_coefficient=0)
+    for coefficient in (1.0, 0.5):
+        loss, shares = visited(both_views, infomax_coefficient=coefficient)
+        probabilities = torch.cat([logits, second_logits]).softmax(1)
+        mean = probabilities.mean(0)
+        entropy = -(probabilities * (probabilities + 1e-5).log()).sum(1).mean()
+        divergence = (mean * ((mean + 1e-5) / (CLASSES * (shares + 1e-5))).log()).sum()
+        torch.testing.assert_close(loss - without, coefficient * (entropy + divergence))
+    one_view, _ = visited(None)
+    torch.testing.assert_close(one_view, visited(None, infomax_coefficient=0)[0])

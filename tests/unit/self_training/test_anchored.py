@@ -1,0 +1,122 @@
+"""Votes, their threshold and anchored targets are those of Eq. 1-3 and of the authors' code, step by step."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tests.support.naive import NaiveAnCon, softmax
+from tllib_ancon.self_training import AnchoredConfidence, TemporalEnsemble
+
+CONVENTIONS = ("authors", "paper")
+
+
+@st.composite
+def visit_sequences(draw):
+    """Batches of any size over few samples: repeated visits, within a batch too, ties within a row, one-class and
+    one-sample batches."""
+    samples = draw(st.integers(1, 6))
+    classes = draw(st.integers(1, 5))
+    quarters = st.integers(-8, 8).map(lambda n: n / 4)
+    fine = st.integers(-4096, 4096).map(lambda n: n / 1024)
+    value = quarters | fine
+    row = st.lists(value, min_size=classes, max_size=classes)
+    batches = []
+    for _ in range(draw(st.integers(1, 8))):
+        indices = draw(st.lists(st.integers(0, samples - 1), min_size=1, max_size=8))
+        batches.append((indices, [draw(row) for _ in indices]))
+    return samples, classes, batches
+
+
+@given(
+    visit_sequences(),
+    st.sampled_from(CONVENTIONS),
+    st.booleans(),
+    st.sampled_from([0.0, 0.3, 1.0]),
+    st.sampled_from([0.0, 0.5, 0.9]),
+)
+def test_against_the_naive_transcription(sequence, convention, normalize, smoothing, beta):
+    samples, classes, batches = sequence
+    ancon = AnchoredConfidence(samples, classes, smoothing, beta=beta, convention=convention, normalize=normalize)
+    naive = NaiveAnCon(classes, smoothing, beta, convention, normalize)
+    for indices, logits in batches:
+        targets = ancon(torch.tensor(indices).int(), torch.tensor(logits, requires_grad=True))
+        expected = naive.visit(indices, logits)
+        assert not targets.requires_grad
+        assert float(ancon.threshold) == pytest.approx(naive.threshold(), rel=1e-5)
+        if len(naive.batch_means) > 1 or len(indices) > 1:
+            assume(not _decides_by_rounding(naive.threshold(), logits))
+        torch.testing.assert_close(targets, torch.tensor(expected), rtol=1e-5, atol=1e-6)
+
+
+def _decides_by_rounding(threshold, logits):
+    """Whether a confidence is so near δ that float32 and Python may order them differently."""
+    confidences = torch.tensor(logits, dtype=torch.float64).softmax(1).amax(1)
+    return bool(((confidences - threshold).abs() < 1e-6).any())
+
+
+def test_values_recorded_from_the_authors_code(golden):
+    ancon = AnchoredConfidence(int(golden["N"]), int(golden["K"]))
+    for step in range(int(golden["steps"])):
+        indices = torch.from_numpy(golden["idx"][step])
+        logits = torch.from_numpy(golden["logits"][step])
+        found = {"y_bar_before": ancon.ensemble.votes(indices), "smooth": ancon(indices, logits)}
+        found["delta"] = ancon.threshold
+        for name, value in found.items():
+            torch.testing.assert_close(value, torch.as_tensor(golden[name][step]), rtol=1e-5, atol=1e-7)
+    everything = torch.arange(int(golden["N"]))
+    assert torch.equal(ancon.ensemble.votes(everything), torch.from_numpy(golden["y_bar_final"]))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [("constant", [0.3] * 5), ("full", [0.0, 0.25, 0.5, 0.75, 1.0]), ("half", [0.0, 0.5, 1.0, 1.0, 1.0])],
+)
+def test_schedules(schedule, expected):
+    ancon = AnchoredConfidence(1, 2, schedule=schedule, total_steps=4)
+    smoothings = []
+    for _ in expected:
+        smoothings.append(float(ancon.smoothing))
+        ancon(torch.tensor([0]), torch.zeros(1, 2))
+    assert smoothings == pytest.approx(expected)
+
+
+# Which predictions vote
+
+INDICES = torch.tensor([2, 0, 1])
+LOGITS = torch.tensor([[2.0, 0.0, -1.0], [0.0, 0.5, 0.0], [0.0, 0.0, 3.0]])
+ROWS = [softmax(row) for row in LOGITS.tolist()]
+SURE = [max(row) for row in ROWS]
+
+
+@pytest.mark.parametrize(
+    ("options", "weights"),
+    [
+        ({"weighting": "uniform"}, [1.0, 1.0, 1.0]),
+        ({"weighting": "max-probability"}, SURE),
+        ({"weighting": "entropy"}, [math.exp(sum(p * math.log(p) for p in row)) for row in ROWS]),
+        ({"weighting": "fixed", "fixed_threshold": 0.8}, [float(c > 0.8) for c in SURE]),
+        ({"weighting": "quantile", "quantile": 0.5}, [float(c >= sorted(SURE)[1]) for c in SURE]),
+        ({"weighting": "relative"}, [float(c >= sum(SURE) / 3) for c in SURE]),
+    ],
+)
+def test_weightings(options, weights):
+    ensemble = TemporalEnsemble(3, 3, **options)
+    normal = TemporalEnsemble(3, 3, normalize=True, **options)
+    for _ in range(2):
+        ensemble(INDICES, LOGITS)
+        normal(INDICES, LOGITS)
+    expected = torch.tensor([2 * weight for weight in weights])
+    torch.testing.assert_close(ensemble.votes(INDICES), torch.eye(3) * expected[:, None])
+    assert float(ensemble.vote_share) == pytest.approx(sum(weight > 0 for weight in weights) / 3)
+    is_counted = (expected > 0)[:, None]
+    torch.testing.assert_close(normal.read(INDICES), torch.eye(3) * is_counted)
+
+
+def test_soft_predictions_are_summed_with_their_temperature():
+    ensemble = TemporalEnsemble(3, 3, weighting="uniform", prediction="soft", temperature=0.5)
+    ensemble(INDICES, LOGITS)
+    expected = [softmax([value / 0.5 for value in row]) for row in LOGITS.tolist()]
+    torch.testing.assert_close(ensemble.votes(INDICES), torch.tensor(expected))

@@ -1,0 +1,185 @@
+"""A stream adapts by the equations of its method, and keeps what the source model has."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import tllib_ancon
+from tests.end_to_end.killable import differences
+from tests.support.networks import fit
+from tests.support.refusals import one_line
+from tllib_ancon.self_training import streams
+
+METHODS = ("tent", "adabn", "eta", "roid", "stream-auto")
+
+
+def network():
+    torch.manual_seed(0)
+    body = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()
+    model = nn.Sequential(*body, nn.Flatten(), nn.Linear(8 * 36, 4))
+    model[-1].weight.data.mul_(5)  # some predictions are certain
+    return model
+
+
+def stream(count=10):
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randn(16, 3, 8, 8, generator=generator) + 0.5 for _ in range(count)]
+
+
+def naive_tent(model, batches, lr):
+    """Entropy minimisation of scale and shift with batch statistics; each output is that before its step."""
+    model = copy.deepcopy(model).train().requires_grad_(False)
+    norm = model[1]
+    norm.requires_grad_(True)
+    norm.track_running_stats = False
+    norm.running_mean = None
+    norm.running_var = None
+    optimizer = torch.optim.Adam(norm.parameters(), lr=lr)
+    outputs = []
+    for batch in batches:
+        logits = model(batch)
+        loss = -(logits.softmax(1) * logits.log_softmax(1)).sum(1).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        outputs.append(logits.detach())
+    return outputs
+
+
+def test_tent_is_its_definition_over_ten_batches():
+    model = network()
+    adapting = tllib_ancon.online(model, method="tent", lr=1e-2, batch_norm="target")
+    for found, expected in zip(map(adapting, stream()), naive_tent(model, stream(), 1e-2), strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_given_model_stays_a_reset_restores_and_a_state_continues(method):
+    model = network()
+    before = copy.deepcopy(model.state_dict())
+    batches = stream(6)
+    settings = {} if method == "adabn" else {"lr": 1e-2}
+    adapting = tllib_ancon.online(model, method=method, **settings)
+    first = [adapting(batch) for batch in batches]
+    assert differences(dict(before), dict(model.state_dict())) == []
+    scale = adapting.model[1].weight
+    assert torch.equal(scale, model[1].weight) == (method == "adabn")
+    adapting.reset()
+    for batch, expected in zip(batches, first, strict=True):
+        torch.testing.assert_close(adapting(batch), expected)
+    assert "model.1.weight" in adapting.state_dict()
+
+
+LEARNING = ["tent", "eta", "roid", "stream-auto"]
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "message"),
+    [
+        (network(), {"method": "tnet"}, "did you mean 'tent'"),
+        (network(), {"optimizer": "adma"}, "did you mean 'adam"),
+        (network(), {"batch_norm": "targets"}, "did you mean 'target'"),
+        (nn.Linear(3, 2), {}, "needs normalisation layers"),
+    ],
+)
+def test_what_cannot_adapt_to_a_stream(model, settings, message):
+    with one_line(message):
+        tllib_ancon.online(model, **settings)
+
+
+@pytest.mark.parametrize("method", LEARNING)
+def test_a_bad_batch_is_an_error_and_changes_nothing(method):
+    adapting = tllib_ancon.online(network(), method=method)
+    first, second = stream(2)
+    adapting(first)
+    again = copy.deepcopy(adapting)
+    with_nan = torch.where(first > 2, torch.nan, first)
+    for size in (1, 16):
+        with one_line("are not finite; leave out"):
+            adapting(with_nan[:size])
+    with one_line("are not finite; leave out"):
+        adapting(torch.cat([with_nan] * 4))
+    assert torch.equal(adapting(second), again(second))
+
+
+CLASSES = 4
+
+
+def drawn(classes, shift, seed):
+    """Noisy images with a pattern for each class."""
+    generator = torch.Generator().manual_seed(0)
+    patterns = torch.randn(CLASSES, 3, 8, 8, generator=generator)
+    noise = torch.randn(len(classes), 3, 8, 8, generator=generator.manual_seed(seed))
+    return patterns[classes] + 2 * noise + shift
+
+
+@pytest.fixture(scope="module")
+def source_model():
+    """A network that has learnt the patterns."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 36, 16),
+        nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, CLASSES),
+    )  # fmt: skip
+    classes = torch.arange(64) % CLASSES
+    return fit(model, ((drawn(classes, 0, 10 + step), classes) for step in range(60)))
+
+
+def accuracy(model, classes, batch_size):
+    """Of the predictions of a stream in this order."""
+    images = drawn(classes, 0.5, 1)
+    with torch.no_grad():
+        predicted = torch.cat([model(batch).argmax(1) for batch in images.split(batch_size)])
+    return 100 * (predicted == classes).double().mean().item()
+
+
+IN_TURN = torch.arange(768) % CLASSES
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("batch_size", [96, 16, 1])
+def test_a_sorted_stream_keeps_what_the_source_model_has(method, batch_size, source_model):
+    classes = IN_TURN.sort().values
+    adapting = tllib_ancon.online(source_model, method)
+    assert accuracy(adapting, classes, batch_size) >= accuracy(source_model, classes, batch_size) - 1
+    if batch_size == 96:
+        published = tllib_ancon.online(source_model, method, batch_norm="target")
+        assert accuracy(published, classes, batch_size) < accuracy(source_model, classes, batch_size) - 10
+
+
+@pytest.mark.parametrize("method", ["tent", "roid"])
+def test_samples_that_come_alone_are_learnt_from_once_there_are_enough(method, source_model):
+    adapting = tllib_ancon.online(source_model, method)
+    samples = drawn(IN_TURN, 0.5, 1)[:130].split(1)
+    scale = adapting.model[1].weight
+    before = scale.clone()
+    for sample in samples[:63]:
+        torch.testing.assert_close(adapting(sample), source_model(sample))
+    assert torch.equal(scale, before)
+    adapting(samples[63])
+    assert not torch.equal(scale, before)
+    continued = tllib_ancon.online(source_model, method)
+    continued.load_state_dict(copy.deepcopy(adapting.state_dict()))
+    outputs = torch.cat([adapting(sample) for sample in samples[64:]])
+    assert torch.equal(torch.cat([continued(sample) for sample in samples[64:]]), outputs)
+    adapting.reset()
+    torch.testing.assert_close(adapting(samples[0]), source_model(samples[0]))
+
+
+def test_the_parts_of_roid_are_their_equations():
+    logits = torch.randn(6, 4)
+    other = torch.randn(6, 4)
+    f = logits.softmax(1)
+    g = other.softmax(1)
+    ratio = -(f * (f / (1 - f)).log()).sum(1)
+    torch.testing.assert_close(streams._soft_likelihood_ratio(logits), ratio, rtol=1e-4, atol=1e-4)
+    cross_entropies = -(g * f.log() + f * g.log()).sum(1)
+    torch.testing.assert_close(streams._symmetric_cross_entropy(logits, other), cross_entropies / 2)
+    smoothing = max(1 / 6, 1 / 4) / f.mean(0).max()
+    expected = f * (f.mean(0) + smoothing) / (1 + 4 * smoothing)
+    torch.testing.assert_close(streams._corrected(logits).exp(), expected / expected.sum(1, keepdim=True))
+    weights = streams._certainty_and_diversity(logits, f.mean(0))
+    diversity = 1 - nn.functional.cosine_similarity(f, f.mean(0)[None])
+    assert ((weights == 0) == (diversity < diversity.mean())).all()

@@ -1,0 +1,61 @@
+"""Optimiser, schedule, batch-norm statistics and hold-out are as documented, and what has no effect is refused."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tests.support.refusals import REFUSED, one_line
+from tests.support.small import adapt, network, transformer
+from tllib_ancon.config.pretrain import PretrainConfig
+
+LAYERS = nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.LayerNorm(6), nn.Linear(6, 3))
+
+
+def test_a_source_model_learns_by_sgd_unless_it_is_asked_for():
+    assert PretrainConfig().optimizer == "sgd"
+    assert PretrainConfig().lr == 0.01
+    assert PretrainConfig(optimizer="adamw").lr == 2e-4
+    assert PretrainConfig(optimizer="adamw", lr=0.1).lr == 0.1
+
+
+def test_adamw_decays_no_norm_and_no_bias(steps):
+    adapt(transformer(), torch.randn(8, 3, 16, 16), epochs=1, optimizer="adamw", weight_decay=0.3)
+    for group in steps[0]:
+        dimensions = {min(parameter.ndim, 2) for parameter in group["params"]}
+        assert dimensions <= {2 if group["weight_decay"] == 0.3 else 1}
+    assert {group["weight_decay"] for group in steps[0]} == {0.0, 0.3}
+    adapt(transformer(), torch.randn(8, 3, 16, 16), epochs=1, optimizer="sgd", weight_decay=0.3)
+    assert {group["weight_decay"] for group in steps[-1]} == {0.3}
+
+
+def test_the_rate_decays_by_a_power(steps):
+    adapt(lr=0.5, epochs=4, batch_size=4, criterion="last")
+    rates = [group["lr"] for ((group),) in steps]
+    progress = np.arange(24) / 24
+    assert rates == pytest.approx(0.05 * (1 + 10 * progress) ** -0.75)
+
+
+def test_statistics_of_the_source_model_stay_and_mixed_ones_lie_between():
+    start = network()
+    settings = {"lr": 1e-8, "criterion": "last", "epochs": 1}
+    source, mixed = (adapt(start, batch_norm=name, **settings).model for name in ("source", "mixed"))
+    assert torch.equal(source[2].running_mean, start[2].running_mean)
+    assert not torch.equal(mixed[2].running_mean, start[2].running_mean)
+
+
+PLAIN = nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.Linear(6, 3))
+ONE_LAYER = nn.Sequential(nn.Flatten(), nn.Linear(48, 3))
+REFUSED_OF_A_NETWORK = [
+    *((None, *row) for row in REFUSED["stabilisation"]),
+    (LAYERS, {"batch_norm": "source"}, "`batch_norm=source` is about .* this network has no batch-norm"),
+    (LAYERS, {"method": "adabn", "epochs": 1}, "`method=adabn` is about .* this network has no batch-norm"),
+    (PLAIN, {"adapted": "norm-affine"}, "no parameter to train with `adapted=norm-affine`"),
+    (ONE_LAYER, {"adapted": "all-but-head"}, "no parameter to train with `adapted=all-but-head`"),
+]
+
+
+@pytest.mark.parametrize(("model", "settings", "message"), REFUSED_OF_A_NETWORK, ids=lambda value: str(value)[:40])
+def test_what_is_refused(model, settings, message):
+    with one_line(message):
+        adapt(model, **settings)

@@ -1,0 +1,42 @@
+"""The whole target is predicted where a record or a file needs it, once an epoch."""
+
+import pytest
+
+from tests.support.small import EPOCHS, adapt
+from tllib_ancon.training import adaptation
+from tllib_ancon.training.passes import Passes
+
+BETWEEN = {"lr": 1.0}
+"""With which epoch 2 of 4 is selected."""
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """The epochs after which the whole target is scored."""
+    epochs = []
+
+    class Counted(Passes):
+        def _predicted_once(self, name, loader):
+            if name == "target by one view" and name not in self._outputs_by_name:
+                epochs.append(self.predict.__self__.epoch)
+            return super()._predicted_once(name, loader)
+
+    monkeypatch.setattr(adaptation, "Passes", Counted)
+    return epochs
+
+
+def test_labels_score_every_epoch(passes):
+    result = adapt(**BETWEEN)
+    assert passes == list(range(EPOCHS + 1))
+    assert all({"accuracy", "mean_class_accuracy", "ece", "per_class_accuracy"} <= {*line} for line in result.metrics)
+
+
+def test_without_labels_no_epoch_needs_the_whole_target(passes):
+    adapt(labels=False, **BETWEEN)
+    assert passes == []
+
+
+def test_a_file_of_predictions_needs_the_best_epochs(passes, tmp_path):
+    result = adapt(labels=False, log=str(tmp_path / "run"), save_predictions=True, **BETWEEN)
+    assert result.selected_epoch == 2
+    assert passes == [1, 2]

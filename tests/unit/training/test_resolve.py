@@ -1,0 +1,182 @@
+"""A setting that the user leaves out has the default of these images, this network, this method and the source run."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.config.pretrain import PretrainConfig
+from tllib_ancon.data.transforms import Preprocessing
+from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.training.facts import Facts, ImageFacts, facts_of
+from tllib_ancon.training.resolve import resolve
+from tllib_ancon.training.source import Source
+
+BATCH_NORM_NETWORK = nn.BatchNorm1d(2)
+LAYER_NORM_NETWORK = nn.LayerNorm(2).requires_grad_(False)
+IMAGES = ImageFacts(
+    count=1000,
+    side=None,
+    preprocessing=Preprocessing(),
+    are_fixed=False,
+    resizing="default",
+    tensor_range=None,
+)
+USUAL_IMAGES = {
+    "train_resizing": "default",
+    "val_resizing": "default",
+    "image_size": 224,
+    "resize_size": 224,
+    "crop_fraction": 0.875,
+    "padding": 0,
+    "no_hflip": False,
+}
+USUAL_TRAINING = {
+    "adapted": "all-but-head",
+    "batch_size": 64,
+    "lr": 0.01,
+    "mixed_precision": "no",
+    "optimizer": "sgd",
+    "step_change": 0.05,
+    "views": 2,
+}
+UNKNOWN_SMALL = {"train_resizing": "cen.crop", "padding": 4, "crop_fraction": 1.0}
+GREY = {"norm_mean": (0.5,), "norm_std": (0.5,)}
+COLOUR = {"norm_mean": (0.5,) * 3, "norm_std": (0.5,) * 3}
+
+
+def facts_about(network=BATCH_NORM_NETWORK, images=IMAGES, **run):
+    """Facts about a network that the caller passes, unless a checkpoint is named."""
+    network_facts = facts_of(AdaptConfig(), Source(), network).network
+    return Facts(network=network_facts, images=images, is_whole="checkpoint" not in run, **run)
+
+
+def filled_in(config, facts):
+    """The settings that were left out, and the notes."""
+    resolved, notes = resolve(config, facts)
+    before = config.to_dict()
+    return {name: value for name, value in resolved.to_dict().items() if value != before.get(name)}, notes
+
+
+@pytest.fixture(autouse=True)
+def on_a_cpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: including_emulation)
+
+
+KNOWN = Preprocessing(image_size=96, resize_size=90, crop_fraction=0.9, val_resizing="keep-ratio")
+OF_KNOWN = {"image_size": 96, "resize_size": 90, "crop_fraction": 0.9, "val_resizing": "keep-ratio"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "images", "changed"),
+    [
+        ({}, {}, {}),
+        ({"batch_norm": "source"}, {}, {"lr": 0.001}),
+        ({"lr": 0.1}, {}, {"lr": None, "step_change": None}),
+        ({"method": "tent"}, {}, {"adapted": "norm-affine", "views": 1, "step_change": None}),
+        ({"method": "self-training"}, {}, {"views": 1, "step_change": None}),
+        ({"method": "adabn"}, {}, {"adapted": "all", "views": 1, "step_change": None}),
+        ({"criterion": "infomax"}, {"count": 65}, {"batch_size": 59}),
+        ({"criterion": "infomax"}, {"count": 80}, {"batch_size": 64}),
+        ({"criterion": "last"}, {"count": 60}, {"batch_size": 60}),
+        ({"criterion": "infomax", "hold_out": 0.5}, {"count": 60}, {"batch_size": 30}),
+        ({}, {"count": 1}, {"batch_size": 1}),
+        ({}, {"preprocessing": KNOWN}, OF_KNOWN),
+        ({}, {"resizing": "keep-ratio"}, {"train_resizing": "keep-ratio", "val_resizing": "keep-ratio"}),
+        ({**GREY, "image_size": 224}, {"preprocessing": None}, {"crop_fraction": 1.0, "image_size": None}),
+        (GREY, {"preprocessing": None, "side": 64}, {"crop_fraction": 1.0, "image_size": 64}),
+        (COLOUR, {"preprocessing": None, "side": 63}, {**UNKNOWN_SMALL, "image_size": 63}),
+        (GREY, {"preprocessing": None, "side": 63}, {**UNKNOWN_SMALL, "image_size": 63, "padding": 3}),
+        (GREY, {"preprocessing": None, "side": 8}, {**UNKNOWN_SMALL, "image_size": 8, "padding": 1}),
+        ({**COLOUR, "image_size": 40}, {"preprocessing": None, "side": 64}, {**UNKNOWN_SMALL, "image_size": None}),
+        ({}, {"are_fixed": True, "preprocessing": KNOWN}, {**dict.fromkeys(USUAL_IMAGES), "views": 1}),
+    ],
+)
+def test_what_is_left_out_follows_the_method_and_the_images(settings, images, changed):
+    expected = {**USUAL_IMAGES, **USUAL_TRAINING, **changed}
+    values, notes = filled_in(AdaptConfig(**settings), facts_about(images=replace(IMAGES, **images)))
+    assert values == {name: value for name, value in expected.items() if value is not None}
+    assert images or notes == []
+
+
+def test_a_network_without_batch_norm_learns_in_another_way():
+    values, notes = filled_in(AdaptConfig(), facts_about(LAYER_NORM_NETWORK))
+    expected = {**USUAL_IMAGES, **USUAL_TRAINING, "optimizer": "adamw", "lr": 0.0002, "adapted": "as-given"}
+    del expected["step_change"]
+    assert values == expected
+    assert notes == []
+
+
+def test_half_precision_is_used_where_the_device_computes_in_it(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: not including_emulation)
+    assert filled_in(AdaptConfig(), facts_about())[0]["mixed_precision"] == "bf16"
+
+
+def test_a_source_model_is_trained_with_the_usual_network_and_images():
+    usual = {"arch": "resnet18", "arch_option": [], "no_pool": False, "mixed_precision": "no", **USUAL_IMAGES}
+    config = PretrainConfig(source=["A"])
+    facts = facts_about(checkpoint="imagenet")
+    assert filled_in(config, facts) == (usual, [])
+    for image_size, expected in ((1, 1), (28, 28), (63, 63), (64, 224)):
+        images = replace(IMAGES, preprocessing=Preprocessing(image_size=image_size))
+        values, _ = filled_in(config, replace(facts, images=images))
+        assert values == {**usual, "image_size": expected}
+
+
+SOURCE = {"checkpoint": "best.pth", "source_settings": {"arch": "resnet50", "norm_mean": [0.1, 0.2, 0.3]}}
+FIXED = {"images": replace(IMAGES, are_fixed=True)}
+UNKNOWN = {"images": replace(IMAGES, preprocessing=None)}
+NO_MEAN = (
+    "the preprocessing of this network is unknown; pass `image_size`, `norm_mean` and `norm_std`, of a model that "
+    "normalises images itself 0 and 1, or 0 and 0.003922 if it takes values from 0 to 255; or in Python "
+    "evaluation_transform, such as a library's processor, and if training augments otherwise train_transform"
+)
+NO_VIEW = "`views=2` needs an augmentation: this training has none. Leave it out, or let it mirror"
+
+
+@pytest.mark.parametrize(
+    ("settings", "facts", "message"),
+    [
+        ({}, UNKNOWN, NO_MEAN),
+        (COLOUR, UNKNOWN, NO_MEAN),
+        ({"image_size": 32}, UNKNOWN, NO_MEAN),
+        ({"views": 2}, FIXED, NO_VIEW),
+        ({"views": 2, "no_hflip": True, "train_resizing": "cen.crop"}, {}, NO_VIEW),
+        (
+            {"step_change": 0.2, "optimizer": "adamw"},
+            {},
+            "`step_change=0.2` fits the learning rate of SGD, and `optimizer=adamw` trains here; pass `optimizer=sgd`, "
+            "or leave `step_change` out",
+        ),
+        (
+            {"arch": "resnet50"},
+            {},
+            "`arch` is for checkpoints; a model that is given is taken as it is; leave it out",
+        ),
+        (
+            {"arch": "resnet18"},
+            SOURCE,
+            "`arch=resnet18` contradicts the run that trained best.pth: there it is resnet50; leave it out",
+        ),
+    ],
+)
+def test_settings_that_do_not_fit_together_are_one_line(settings, facts, message):
+    with pytest.raises(UserError) as error:
+        resolve(AdaptConfig(**settings), facts_about(**facts))
+    assert str(error.value) == message
+
+
+def test_images_unlike_those_of_the_source_are_a_note():
+    config, notes = resolve(AdaptConfig(norm_mean=(0.5, 0.25, 1.0)), facts_about(**SOURCE))
+    assert config.norm_mean == (0.5, 0.25, 1.0)
+    assert "`norm_mean=0.5 0.25 1.0` is used; the run that trained best.pth had 0.1 0.2 0.3" in notes
+
+
+def test_what_contradicts_nothing_is_accepted():
+    resolve(AdaptConfig(arch="resnet50", norm_mean=(0.1, 0.2, 0.3)), facts_about(**SOURCE))
+    resolve(AdaptConfig(step_change=0.2), facts_about())
+    resolve(AdaptConfig(views=2), facts_about())
+    resolve(AdaptConfig(views=1), facts_about(**FIXED))
+    resolve(AdaptConfig(), facts_about(images=replace(IMAGES, preprocessing=None, are_fixed=True)))
