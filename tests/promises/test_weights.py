@@ -44,7 +44,9 @@ def test_a_head_by_another_name_is_named(head, folder):
     state = {f"backbone.{name}": tensor for name, tensor in backbone.state_dict().items()}
     state |= {f"{head}{name}": tensor for name, tensor in nn.Linear(512, 7).state_dict().items()}
     torch.save({"state_dict": state}, "model.pth")
-    with one_line(rf"fc\.weight is missing.*the file also holds {head}weight.*pass the network itself"):
+    with one_line(
+        rf"fc\.weight, fc\.bias of the network are missing; the file also holds {head}weight.*pass the network itself"
+    ):
         tllib_ancon.predict("model.pth", folder, arch="resnet18")
 
 

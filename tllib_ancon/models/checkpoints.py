@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from tllib_ancon.runtime.errors import BadModel, named, one_line, reading
+from tllib_ancon.runtime.text import first_few
 from tllib_ancon.runtime.types import Show, silently
 
 Weights = Mapping[str, Tensor]
@@ -109,7 +110,7 @@ def _numpy_numbers() -> list[Any]:
 def _states_in(content: Any) -> dict[str, Weights]:
     """State dicts by their place in a checkpoint, the preferred one first; none where it holds no state dict.
 
-    A state dict is the content itself, one of its :data:`ENTRIES`, one of those of an entry, or its only one.
+    A state dict is the content itself, one of its :data:`ENTRIES`, or its only one.
     """
     if _is_state_dict(content):
         return {"": content}
@@ -117,21 +118,11 @@ def _states_in(content: Any) -> dict[str, Weights]:
         return {}
     if set(content) == MCD_PARTS and all(_is_state_dict(state) for state in content.values()):
         return {"": _joined(content)}
-    states = _states_under_usual_names(content)
+    states = {f"[{name!r}]": content[name] for name in ENTRIES if _is_state_dict(content.get(name))}
     if states:
         return states
     unnamed_states = {f"[{name!r}]": entry for name, entry in content.items() if _is_state_dict(entry)}
     return unnamed_states if len(unnamed_states) == 1 else {}
-
-
-def _states_under_usual_names(content: Mapping[str, Any]) -> dict[str, Weights]:
-    named_entries = {name: content[name] for name in ENTRIES if isinstance(content.get(name), Mapping)}
-    states = {f"[{name!r}]": entry for name, entry in named_entries.items() if _is_state_dict(entry)}
-    for name, entry in named_entries.items():
-        for part in (*ENTRIES, "module"):
-            if _is_state_dict(entry.get(part)):
-                states[f"[{name!r}][{part!r}]"] = entry[part]
-    return states
 
 
 def _is_state_dict(content: Any) -> bool:
@@ -164,37 +155,32 @@ def _is_plain(tensor: Tensor) -> bool:
 
 
 def without_prefix(state: Weights, network: nn.Module, show: Show = silently) -> Weights:
-    """The tensors of a network without the prefix of a program; of two copies the one whose prefix says ``ema``, with a
-    line for ``show``."""
+    """The tensors of a network without the prefix of a program. Others stay if some of the network are missing; else
+    ``show`` gets a line about them."""
     names = [name for name in network.state_dict() if not name.endswith(COUNTERS)]
-    if not names:
-        return dict(state)
-    prefixes = _prefixes_of(names[0], state)
-    if not prefixes:
-        return dict(state)
-    matches = [_matches(prefix, names, state) for prefix in prefixes]
-    if max(matches) < len(names) / 2:  # of another network, a few of whose tensors have such names
-        return dict(state)
-    best = [prefix for prefix, count in zip(prefixes, matches, strict=True) if count == max(matches)]
-    if len(best) > 1:
-        averages = [prefix for prefix in best if "ema" in prefix]
-        networks = ", ".join(map(repr, best))
-        if len(averages) != 1:
-            raise BadModel(f"the checkpoint holds several networks, {networks}", f"save one alone: {SAVE}")
-        show(f"the checkpoint holds several networks, {networks}; {averages[0]!r} is used")
-        best = averages
-    prefix = best[0]
+    matches = _matches_by_prefix(names, state)
+    most = max(matches.values(), default=0)
+    if most < max(1, len(names) / 2):  # of another network, a few of whose tensors may have such names
+        return state
+    prefixes = sorted(prefix for prefix, number in matches.items() if number == most)
+    if len(prefixes) > 1:
+        networks = ", ".join(map(repr, prefixes))
+        raise BadModel(f"the checkpoint holds several networks, {networks}", f"save one alone: {SAVE}")
+    prefix = prefixes[0]
+    if most < len(names):
+        return {name.removeprefix(prefix): tensor for name, tensor in state.items()}
+    others = [name for name in state if not name.startswith(prefix)]
+    if others:
+        show(f"the checkpoint also holds {_few(others)}, which the network has no place for; they are not used")
     return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
 
 
-def _prefixes_of(tensor_name: str, state: Weights) -> list[str]:
-    """What stands before this name of a tensor in the names of a state dict."""
-    names = [name for name in state if name == tensor_name or name.endswith(f".{tensor_name}")]
-    return sorted(name.removesuffix(tensor_name) for name in names)
-
-
-def _matches(prefix: str, names: list[str], state: Weights) -> int:
-    return sum(prefix + name in state for name in names)
+def _matches_by_prefix(names: list[str], state: Weights) -> dict[str, int]:
+    """What stands before the first of these names in a state dict -> the number of them that have it."""
+    first_name = "." + next(iter(names), "")
+    places = [name for name in state if f".{name}".endswith(first_name)]
+    prefixes = [place.removesuffix(first_name[1:]) for place in places]
+    return {prefix: sum(prefix + name in state for name in names) for prefix in prefixes}
 
 
 def load_into(
@@ -204,33 +190,36 @@ def load_into(
     ignore: tuple[str, ...] = (),
     advice: str = "",
 ) -> None:
-    """Load ``state`` completely, or list the differences; ``ignore`` are prefixes that the network need not have."""
+    """Load each tensor of the network from ``state``, or name those that are missing, of another shape, or left over.
+    Counters may be missing or left over, as well as names that begin with one of ``ignore``."""
     expected = network.state_dict()  # of a type that knows the versions of the network's modules
-    missing = sorted(set(expected) - set(state))
-    problems = [f"{name} is missing" for name in missing if not name.endswith(COUNTERS)]
-    for name, tensor in state.items():
-        if name not in expected:
-            if not name.startswith(ignore) and not name.endswith(COUNTERS):
-                problems.append(f"{name} is not part of the network")
-            continue
-        difference = _difference(tensor, expected[name])
-        if difference:
-            problems.append(f"{name} {difference}")
-        expected[name] = tensor
+    missing = [name for name in expected if name not in state and not name.endswith(COUNTERS)]
+    left_over = [name for name in state if name not in expected and not name.startswith(ignore)]
+    left_over = [name for name in left_over if not name.endswith(COUNTERS)]
+    differences = [_difference(name, state[name], tensor) for name, tensor in expected.items() if name in state]
+    problems = [text for text in differences if text]
+    if missing:
+        problems.append(f"{_few(missing)} of the network are missing")
+    if left_over:
+        problems.append(f"the file also holds {_few(left_over)}")
     if problems:
         raise BadModel(
             f"{source} does not fit the network: {one_line('; '.join(problems))}",
             advice or f"give the {named('arch')} that it was trained with",
         )
-    network.load_state_dict(expected)
+    network.load_state_dict({**expected, **{name: state[name] for name in expected if name in state}})
 
 
-def _difference(tensor: Tensor, expected: Tensor) -> str:
+def _few(names: list[str]) -> str:
+    return one_line(first_few(names, 4))
+
+
+def _difference(name: str, tensor: Tensor, expected: Tensor) -> str:
     """Why a tensor does not fit in place of the network's; empty if it does."""
     if tensor.shape != expected.shape:
-        return f"has shape {tuple(tensor.shape)}, the network {tuple(expected.shape)}"
+        return f"{name} has shape {tuple(tensor.shape)}, the network {tuple(expected.shape)}"
     if expected.is_floating_point() and not tensor.is_floating_point():
-        return f"has type {tensor.dtype}, the network {expected.dtype}"
+        return f"{name} has type {tensor.dtype}, the network {expected.dtype}"
     return ""
 
 

@@ -11,7 +11,7 @@ from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.models.networks import TIMM, create_backbone, create_network, library_of
 from tllib_ancon.models.preprocessing import preprocessing_of, probe_images
 from tllib_ancon.models.script_layouts import rebuild_model, recognize
-from tllib_ancon.runtime.errors import BadModel, UserError, named, network_itself, one_line
+from tllib_ancon.runtime.errors import BadModel, named, network_itself, one_line
 from tllib_ancon.runtime.types import Options, Show, silently
 
 IMAGENET = "imagenet"
@@ -76,13 +76,9 @@ def _whole_network(
     if number != classifier.num_classes:
         network = create_network(arch, number, options=arch_options)
         classifier = _classifier(network, finetune)
-    try:
-        load_into(network, tensors, f"checkpoint {checkpoint}, taken for the weights of a {arch},")
-    except UserError as error:
-        read = {id(tensor) for tensor in tensors.values()}
-        unread = [name for name, tensor in state.items() if id(tensor) not in read]
-        also_held = f"; the file also holds {one_line(', '.join(unread))}" if unread else ""
-        raise BadModel(f"{error.what}{also_held}", _advice_for_weights(tensors, network, library)) from error
+    options = "" if library != TIMM else f"give its {named('arch_option')}, or "
+    advice = f"if the network was changed, {options}pass {network_itself()}, not {named('arch')}"
+    load_into(network, tensors, f"checkpoint {checkpoint}, taken for the weights of a {arch},", advice=advice)
     return classifier
 
 
@@ -105,19 +101,3 @@ def _classes_of(tensors: Weights, network: nn.Module, num_classes: int) -> int:
     if len(lengths) == 1:
         return lengths.pop()
     return num_classes
-
-
-def _advice_for_weights(tensors: Weights, network: nn.Module, library: str) -> str:
-    """What to do with weights that do not fit a network."""
-    for name, expected in network.state_dict().items():
-        if expected.ndim != 4:
-            continue
-        weight = tensors.get(name, expected)
-        if weight.ndim == 4:
-            channels = weight.shape[1]
-        else:
-            channels = expected.shape[1]
-        if channels != expected.shape[1] and library == TIMM:
-            return f"for a network of {channels} channels pass {named('arch_option', f'in_chans={channels}')}"
-        break
-    return f"if they are of a changed network, pass {network_itself()}, not {named('arch')}"
