@@ -387,4 +387,4 @@ def _dataset_of(loader: Any) -> str:
     with suppress(TypeError, AttributeError):  # of a loader without a sampler, or of one without a length
         if len(loader.sampler) < len(loader.dataset):
             return "torch.utils.data.Subset(loader.dataset, [*loader.sampler])"
-    return f"{named('loader.dataset')}"
+    return "`loader.dataset`"
