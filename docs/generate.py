@@ -25,7 +25,7 @@ from tllib_ancon.config.settings import Settings, choices_of, defaults_of, descr
 from tllib_ancon.laboratory.curves import COLOURS, TITLE_SIZE
 
 ROOT = Path(__file__).resolve().parent.parent
-EVIDENCE = ("benchmarks", "tests/faults")
+EVIDENCE = ("benchmarks", "tests")
 """Folders whose pages are part of the site, with the tables and figures beside them."""
 CONFIGURATIONS: dict[type[Settings], str] = {
     AdaptConfig: "`adapt(...)` and `tllib-ancon adapt`",

@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn.utils import prune, spectral_norm, weight_norm
 from torchvision import models
 
-from tests.end_to_end.killable import differences
+from tests.support.killable import differences
 from tests.support.networks import (
     CLASSES,
     IMAGES,

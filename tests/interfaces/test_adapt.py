@@ -7,7 +7,7 @@ from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
 import tllib_ancon
-from tests.end_to_end.killable import differences
+from tests.support.killable import differences
 from tests.support.networks import SIDE, Net, state_of
 from tests.support.refusals import REFUSED, one_line
 from tllib_ancon.cli.main import main

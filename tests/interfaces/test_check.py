@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 import tllib_ancon
-from tests.end_to_end.killable import differences
 from tests.first_contact.test_mirror import network
 from tests.first_contact.test_mirror import pictures as pictures_of_sides
 from tests.support.domains_on_disk import write_domain
+from tests.support.killable import differences
 from tests.support.networks import state_of
 from tllib_ancon import check
 from tllib_ancon.data.open import as_domain
@@ -127,11 +127,6 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def words(folder):
-    return ["check", str(folder / "photos"), "-a", "timm/test_resnet", "--checkpoint", str(folder / "model.pth")]
-
-
 def test_in_python_the_model_and_random_numbers_are_unchanged():
     model = Colours().train()
     model.norm.eval()
@@ -164,7 +159,3 @@ def test_adapt_says_the_same_of_predicted_classes_and_mirrors(capsys):
     assert f"the source model predicts 0 for 100 % of 24 images; {NEARLY_ONE_CLASS}" in said
     assert "another one for 100 % of 24 mirrored images, and for 0 % of shifted ones" in said
     assert "changes the predicted class of 100 % of 24 images, a small shift 0 %" in facts.mirror.text
-
-
-def test_of_many_images_a_sample_is_predicted():
-    assert "in 64 images" in checked(images=pictures(200)).predictions.text

@@ -7,16 +7,14 @@ from PIL import Image
 from torch import nn
 
 import tllib_ancon
-from tests.end_to_end.killable import differences
 from tests.support.domains_on_disk import write_domain
-from tests.support.networks import TINY, VIT, transformer
+from tests.support.killable import differences
+from tests.support.networks import transformer
 from tests.support.refusals import one_line
-from tllib_ancon.models import CosineHead
 
 transformers = pytest.importorskip("transformers", minversion="5")
 
 QUICK = {"epochs": 1, "batch_size": 4, "workers": 0, "quiet": True, "seed": 3}
-NEIGHBOURS = {"neighbors": 2, "expanded_neighbors": 2}
 
 
 @pytest.fixture(scope="module")
@@ -94,22 +92,3 @@ def test_an_evaluation_transform_alone_is_enough_and_training_sees_its_mirrors(p
     assert differences(weights(views=1, no_hflip=False), weights(train_transform=mirroring)) == []
     assert differences(weights(no_hflip=True), weights(train_transform=transform)) == []
     assert differences(weights(no_hflip=False), weights(no_hflip=True))
-
-
-def test_clip_with_the_texts_of_its_classes_is_adapted(photos):
-    open_clip = pytest.importorskip("open_clip")
-    torch.manual_seed(0)
-    vision = {"image_size": 32, "layers": 1, "width": 64, "patch_size": 8}
-    text = {"context_length": 4, "vocab_size": 8, "width": 16, "heads": 2, "layers": 1}
-    clip = open_clip.CLIP(16, open_clip.CLIPVisionCfg(**vision), open_clip.CLIPTextCfg(**text)).eval()
-    texts = clip.encode_text(torch.eye(3, 4, dtype=torch.long))
-    normalised = {"mean": (0.1, 0.2, 0.3), "std": (0.4, 0.5, 0.6), "mode": "RGB", "fill_color": 0}
-    clip.visual.preprocess_cfg = {"size": (32, 32), "interpolation": "bicubic", "resize_mode": "shortest", **normalised}
-    for model in (clip, transformers.CLIPModel(transformers.CLIPConfig(vision_config=VIT, text_config=TINY))):
-        with one_line("gives embeddings of images and texts, no logits"):
-            tllib_ancon.adapt(model, photos, **QUICK)
-    zero_shot = nn.Sequential(clip.visual, CosineHead(texts, clip.logit_scale.exp()))
-    theirs = open_clip.image_transform(32, False, (0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
-    result = tllib_ancon.adapt(zero_shot, photos, evaluation_transform=theirs, method="nrc", **NEIGHBOURS, **QUICK)
-    assert differences(zero_shot.state_dict(), result.model.state_dict())
-    assert torch.equal(result.model[1].weight, zero_shot[1].weight)

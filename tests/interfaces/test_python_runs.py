@@ -11,7 +11,7 @@ from torch import nn
 from torchvision import models
 
 import tllib_ancon
-from tests.end_to_end.killable import differences
+from tests.support.killable import differences
 from tests.support.networks import HALVES, transformer
 from tllib_ancon.cli.main import main
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.cutting import counting, cut_in_the_second_epoch
+from tests.support.cutting import counting, cut_in_the_second_epoch
 from tests.support.json_files import read_json
 from tests.support.refusals import REFUSED
 from tllib_ancon.cli.main import main

@@ -5,11 +5,6 @@ import subprocess
 import sys
 
 import pytest
-import timm
-import torch
-from PIL import Image
-
-from tllib_ancon.cli.main import main
 
 
 @pytest.mark.parametrize("word", ["--help", "--version"])
@@ -69,37 +64,3 @@ def test_one_of_many_ends_after_its_handlers_and_before_the_interpreter(status, 
     assert process.returncode == sum(status)
     assert process.stdout == said
     assert process.stderr == ""
-
-
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (
-            ["--norm-mean", "0.5,0.5,0.5"],
-            "write numbers without commas, several with spaces between; got '0.5,0.5,0.5'",
-        ),
-        (
-            ["--class-names", "names.txt"],
-            "--class-names names.txt is not a file; give the names in the order of the labels with commas",
-        ),
-    ],
-)
-def test_several_values_in_another_form_are_one_line(words, line, tmp_path, capfd):
-    (tmp_path / "photos").mkdir()
-    Image.new("RGB", (8, 8)).save(tmp_path / "photos" / "0.png")
-    model = tmp_path / "model.pth"
-    torch.save(timm.create_model("test_resnet", num_classes=2).state_dict(), model)
-    command = ["predict", str(tmp_path / "photos"), "-a", "timm/test_resnet", "--checkpoint", str(model), *words]
-    assert main(command) == 2
-    assert line in capfd.readouterr().err
-
-
-def test_predictions_of_no_image_are_an_error(tmp_path, capfd):
-    (tmp_path / "video.mp4").write_bytes(b"")
-    model = tmp_path / "model.pth"
-    torch.save(timm.create_model("test_resnet", num_classes=2).state_dict(), model)
-    out = tmp_path / "p.csv"
-    command = ["predict", str(tmp_path / "video.mp4"), "-a", "timm/test_resnet", "--checkpoint", str(model)]
-    assert main([*command, "--out", str(out)]) == 2
-    assert "not one of 1 image has a prediction; repair them or give others: image" in capfd.readouterr().err
-    assert not out.exists()

@@ -176,3 +176,11 @@ def test_the_page_for_tllib_leads_from_cdan_and_mdd_to_an_adaptation(start, tmp_
     assert config["source"] == ["D"]
     assert config["target"] == ["W"]
     assert result["selected"]["epoch"] == 1
+
+
+def test_every_promise_names_a_test_file_and_every_file_of_promises_guards_one():
+    table = (ROOT / "tests" / "README.md").read_text()
+    named = set(re.findall(r"`([\w/]+\.py)`", table))
+    assert {name for name in named if not (ROOT / "tests" / name).is_file()} == set()
+    files = {f"promises/{path.name}" for path in (ROOT / "tests" / "promises").glob("test_*.py")}
+    assert files - named == set()

@@ -85,16 +85,6 @@ def test_a_command_without_its_extra_is_one_line_before_anything_is_read_or_writ
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_matplotlib_an_adaptation_ends_well_and_says_what_draws_its_scores(
-    source_checkpoint, domains, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.setattr("tllib_ancon.runtime.extras.find_spec", lambda package: None)
-    words = ["adapt", str(domains / "bright"), *("--checkpoint", str(source_checkpoint.parents[1])), "-j", "0"]
-    assert main([*words, "--epochs", "1", "--log", str(tmp_path / "run")]) == 0
-    expected = f"scores of each epoch: {tmp_path / 'run' / 'metrics.jsonl'}; a picture needs matplotlib: pip install"
-    assert expected in capsys.readouterr().out
-
-
 def test_the_losses_work_where_only_torch_numpy_and_pydantic_are_installed():
     assert run(ONLY_WHAT_THE_LOSSES_NEED + EVERY_LOSS).startswith("4 losses and ")
 
@@ -115,13 +105,6 @@ def test_the_table_of_extras_says_what_pip_installs():
     (of_all,) = map(Requirement, EXTRAS["all"])
     assert documented == {name: installed[name] for name in installed if name not in (*FOR_DEVELOPERS, "all")}
     assert of_all.extras == documented.keys()
-
-
-def test_every_extra_that_an_error_names_exists():
-    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tllib_ancon").rglob("*.py"))
-    named = {*re.findall(r"extra=\"(\w+)\"", sources), *re.findall(r"tllib-ancon\[(\w+)\]", sources)}
-    assert len(named) > 8
-    assert named - {"forbid", "allow"} <= EXTRAS.keys()  # pydantic's words
 
 
 def test_outside_the_laboratory_only_packages_of_the_core_are_imported_with_a_module():

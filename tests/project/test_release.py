@@ -74,12 +74,6 @@ def links_of(page):
     return re.findall(r"""(?:\]\(|src="|href=")([^)"\s]+)""", page)
 
 
-def test_without_an_address_of_the_repository_the_packages_page_names_none(tmp_path):
-    page = metadata(tmp_path, None)
-    assert [line for line in page.splitlines() if line.startswith("Project-URL: Repository")] == []
-    assert links_of(page) == links_of((ROOT / "README.md").read_text())
-
-
 def test_the_links_of_the_packages_page_lead_to_files_of_the_release(tmp_path):
     page = metadata(tmp_path, REPOSITORY)
     links = links_of(page)

@@ -52,19 +52,9 @@ def no_source(place):
     return place.pretrain()
 
 
-def no_target_for_cdan(place):
-    return place.pretrain("-s", "bright", "--method", "cdan", "-i", "2")
-
-
 def a_run_of_other_settings(place):
     assert main(place.adapt("--seed", "1")) == 0
     return place.adapt()
-
-
-def predictions_that_exist(place):
-    (place.folder / "out.csv").write_text("mine")
-    words = ["predict", str(place.root / "dark"), "--checkpoint", str(place.checkpoint), "-j", "0", "--quiet"]
-    return [*words, "--out", str(place.folder / "out.csv")]
 
 
 def a_damaged_image(place):
@@ -72,34 +62,8 @@ def a_damaged_image(place):
     return place.adapt()
 
 
-def a_missing_image(place):
-    next((place.root / "dark").rglob("*.png")).unlink()
-    return place.adapt()
-
-
-def an_image_outside_the_root(place):
-    shutil.move(place.root / "dark", place.folder / "dark")
-    file = place.root / "image_list" / "dark.txt"
-    lines = file.read_text().splitlines()
-    file.write_text("".join(f"{place.folder}/{line}\n" for line in lines))
-    return place.adapt()
-
-
 def a_batch_larger_than_the_images(place):
     return place.adapt("-b", "100")
-
-
-def a_rate_that_is_fitted_for_adamw(place):
-    return place.adapt("--step-change", "0.05", "--optimizer", "adamw")
-
-
-def class_folders_that_are_images(place):
-    for number, image in enumerate(sorted((place.root / "dark").rglob("*.png"))):
-        (place.folder / "photos" / "mine").mkdir(parents=True, exist_ok=True)
-        shutil.copy(image, place.folder / "photos" / "mine" / f"{number}.png")
-    words = place.adapt("--class-names", str(place.root / "image_list" / "classes.txt"))
-    words[1:6] = [str(place.folder / "photos"), "-d", "ImageFolder", "-t", "mine"]
-    return words
 
 
 def a_folder_that_moved(place):
@@ -108,27 +72,14 @@ def a_folder_that_moved(place):
     return ["certify", str(place.folder / "run"), "-j", "0", "--quiet"]
 
 
-def a_source_model_that_is_gone(place):
-    assert main(place.adapt()) == 0
-    shutil.move(place.checkpoint, place.folder / "moved")
-    return ["certify", str(place.folder / "run"), "-j", "0", "--quiet"]
-
-
 CASES = {
     no_target: ("--target", "dark"),
     no_layout: ("--data", "ImageList"),
     no_source: ("--source", "bright"),
-    no_target_for_cdan: ("--target", "dark"),
     a_run_of_other_settings: ("--overwrite",),
-    predictions_that_exist: ("--overwrite",),
     a_damaged_image: ("--skip-corrupt",),
-    a_missing_image: ("--skip-corrupt",),
-    an_image_outside_the_root: ("--allow-outside-root",),
     a_batch_larger_than_the_images: ("--batch-size", "4"),
-    a_rate_that_is_fitted_for_adamw: ("--optimizer", "sgd"),
-    class_folders_that_are_images: ("--data", "Folder"),
     a_folder_that_moved: ("--root", "elsewhere"),
-    a_source_model_that_is_gone: ("--checkpoint", "moved"),
 }
 """What goes wrong -> the flag that the message must name, and a value for it."""
 

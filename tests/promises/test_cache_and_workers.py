@@ -1,6 +1,6 @@
 """A run does not depend on how its images are loaded, from a cache or by how many processes."""
 
-from tests.end_to_end.killable import differences, weights
+from tests.support.killable import differences, weights
 from tllib_ancon.cli.main import main
 
 CROPS = ["--train-resizing", "default", "--image-size", "14", "-b", "8"]

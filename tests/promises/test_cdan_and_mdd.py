@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.end_to_end.killable import differences
+from tests.support.killable import differences
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.data.transforms import Preprocessing, evaluation_transform, train_transform

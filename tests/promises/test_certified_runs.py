@@ -1,6 +1,5 @@
 """``certify`` on a finished run: the answers decide which model is kept, and a changed run is refused."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -8,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.end_to_end.killable import differences
 from tests.support.domains_on_disk import small_arguments
 from tests.support.json_files import read_json
+from tests.support.killable import differences
 from tllib_ancon.certificate.model_pair import ModelPair
 from tllib_ancon.cli.main import main
 from tllib_ancon.config.certify import CertifyConfig
@@ -113,13 +112,3 @@ def test_a_source_model_that_is_gone_or_another(run, tmp_path, refused):
     assert certified(run, "--checkpoint", str(kept)) == 0
     start.write_bytes(kept.read_bytes() + b"more")
     assert "its checksum differs" in refused(certify(run))
-
-
-def test_what_is_no_finished_adaptation_on_disk(run, tmp_path, refused):
-    assert "holds no adaptation" in refused(certify(tmp_path))
-    assert "holds no adaptation" in refused(certify(run / "pretrain"))
-    config = run / "adapt" / "config.json"
-    config.write_text(json.dumps({**read_json(config), "checkpoint": None}))
-    assert "checkpoints/source.pth; say where it is by --checkpoint" in refused(certify(run))
-    (run / "adapt" / "result.json").unlink()
-    assert "is not finished" in refused(certify(run))

@@ -34,20 +34,6 @@ def test_labels_decide_nothing_of_a_collapse():
         torch.testing.assert_close(tensor, unlabelled.model.state_dict()[name])
 
 
-def test_training_that_does_not_collapse_goes_on():
-    assert len(collapsing(lr=0.01).metrics) == 1 + EPOCHS
-
-
-def test_a_source_model_that_is_lost_on_the_target_does_not_collapse():
-    """Batch-norm statistics alone give 96 %. The moving average of training gave 81 %, then 25."""
-    target = stripes(288, 0.3, 1)
-    labels = np.arange(288) % CLASSES
-    adaptation = tllib_ancon.adapt(striped_source_model(), target, labels=labels, epochs=2, seed=0, threads=1, **LOADED)
-    accuracies = [metrics["accuracy"] for metrics in adaptation.metrics]
-    assert accuracies[0] < 30
-    assert min(accuracies[1:]) > 90
-
-
 def test_without_batch_norm_training_follows_no_shares_that_the_shift_spoilt():
     """From 67 % it fell to 57, 49 and 43."""
     target = stripes(288, 0.35, 1)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.end_to_end.killable import differences
+from tests.support.killable import differences
 from tests.support.neighborhoods import few_neighbors
 from tests.support.small import IMAGES, adapt
 from tllib_ancon import methods

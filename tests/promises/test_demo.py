@@ -5,10 +5,10 @@ import signal
 import psutil
 import pytest
 
-from tests.end_to_end.killable import start, wait_for
 from tests.support.domains_on_disk import write_domain
 from tests.support.in_this_process import runs_here
 from tests.support.json_files import read_json
+from tests.support.killable import start, wait_for
 from tllib_ancon.cli.main import main
 from tllib_ancon.laboratory.demo import Demo, summarize, table
 from tllib_ancon.runs.directory import RunDirectory

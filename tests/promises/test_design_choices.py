@@ -2,33 +2,27 @@
 
 import torch
 
-from tests.end_to_end.killable import weights
 from tests.support.domains_on_disk import adapt_arguments, small_arguments
 from tests.support.json_files import read_json
+from tests.support.killable import weights
 from tllib_ancon.cli.main import main
 
 CHOICES = [
     "--weighting entropy",
     "--weighting max-probability",
     "--weighting quantile",
-    "--weighting quantile --quantile 0.5",
     "--weighting fixed",
-    "--weighting fixed --fixed-threshold 0.95",
     "--weighting uniform",
     "--prediction soft",
     "--prediction soft --temperature 0.5",
-    "--prediction soft --temperature 1.5",
     "--confidence mc-dropout",
-    "--confidence mc-dropout --dropout-probability 0.2",
     "--confidence mc-dropout --dropout-passes 2",
     "--confidence belief-matching",
-    "--confidence belief-matching --belief-coefficient 0.1",
     "--smoothing 0.7",
     "--method ancon-auto --batch-norm 0.5",
     "--method ancon-auto --batch-norm target",  # this source model predicts its classes equally often
     "--method ancon-auto --batch-norm target --class-prior uniform",
     "--method ancon-auto --batch-norm target --prior-shrinkage 0.1",
-    "--method ancon-auto --batch-norm 0.2",
     "--beta 0.1",
     "--schedule full",
     "--schedule half",

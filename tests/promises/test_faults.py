@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.end_to_end.killable import differences, weights
 from tests.support.json_files import read_json
+from tests.support.killable import differences, weights
 from tllib_ancon.cli.main import main
 from tllib_ancon.methods import Method
 from tllib_ancon.training.devices import make_reproducible

@@ -1,7 +1,5 @@
 """What a process shares is the caller's again after every call: generators, modes, threads, Accelerate, environment."""
 
-import ctypes
-import multiprocessing
 import os
 import random
 
@@ -109,22 +107,9 @@ def test_nor_does_one_that_fails(name, accelerator):
     assert shared_state(accelerator) == before
 
 
-def test_accelerate_has_no_state_where_it_had_none():
-    AcceleratorState._reset_state(reset_partial_state=True)
-    adapt(mixed_precision="no")
-    assert AcceleratorState._shared_state == {}
-
-
 def test_the_callers_deterministic_mode_stays_on_in_a_run(accelerator, modes_of_steps):
     adapt()
     assert modes_of_steps == {True}
-
-
-def test_memory_of_the_process_is_left_to_its_allocator(monkeypatch):
-    opened = []
-    monkeypatch.setattr(ctypes, "CDLL", lambda *args, **options: opened.append(args))
-    tllib_ancon.predict(adapt().model, IMAGES, workers=0)
-    assert (None,) not in opened  # the C library, to which its allocator belongs
 
 
 @pytest.mark.parametrize("method", ["ancon-auto", "shot+ancon-auto", "nrc+ancon", "elr", "aad", "eta"])
@@ -141,9 +126,3 @@ def test_a_default_type_of_the_caller_changes_no_result_and_stays(method):
     finally:
         torch.set_default_dtype(torch.float32)
     assert result.metrics[-1]["accuracy"] == expected.metrics[-1]["accuracy"]
-
-
-def test_a_process_that_may_start_no_processes_loads_images_itself(monkeypatch):
-    expected = tllib_ancon.predict(network(), IMAGES).probabilities
-    monkeypatch.setattr(multiprocessing.current_process(), "daemon", True)  # as in a worker of multiprocessing.Pool
-    assert np.array_equal(tllib_ancon.predict(network(), IMAGES).probabilities, expected)

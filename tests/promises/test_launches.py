@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from tests.end_to_end.killable import finish_in_two, free_port, start_in_two
 from tests.support.domains_on_disk import adapt_arguments, write_domains
 from tests.support.json_files import read_json
+from tests.support.killable import finish_in_two, free_port, start_in_two
 from tests.support.outcomes import differences, outcome
 from tllib_ancon.cli.main import main
 

@@ -7,8 +7,8 @@ import threading
 import psutil
 import pytest
 
-from tests.end_to_end.killable import wait_for
 from tests.support.domains_on_disk import small_arguments
+from tests.support.killable import wait_for
 from tllib_ancon.cli.commands import COMMANDS
 from tllib_ancon.cli.main import parser_of
 from tllib_ancon.laboratory.engine import LOG, finished, make_all

@@ -5,7 +5,6 @@ import io
 import json
 import socket
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,7 +29,6 @@ MEAN = [0.5, 0.4, 0.3]
 STD = [0.2, 0.25, 0.3]
 NAMES = dict(enumerate(CLASSES))
 DATA = ["-d", "ImageFolder", "-t", "dark", "-j", "0", "--quiet"]
-SELF_TRAINING = ["--method", "self-training", "--epochs", "3", "--lr", "0.03"]
 
 
 @pytest.fixture
@@ -102,35 +100,6 @@ def test_a_folder_of_transformers_predicts_what_its_library_predicts(make, data)
     expected = told(list(found), prepare, lambda images: model(images).logits)
     assert len({*expected.argmax(1)}) > 1
     np.testing.assert_allclose(list(found.values()), expected, atol=0.06)  # they resize by other code
-
-
-def test_a_folder_of_transformers_is_the_source_model(data):
-    model = vit(data / "model")
-    assert main(["adapt", "data", *DATA, "-a", "hf:model", *SELF_TRAINING, "--log", "run"]) == 0
-    for path in (data / "model").iterdir():  # the run does not need it any more
-        path.unlink()
-    goes_on(data)
-    recorded = read_json(data / "run" / "config.json")
-    assert recorded["arch"] == "hf:model"
-    assert recorded["inputs"]["classes"] == list(CLASSES)
-    start = torch.load("run/checkpoints/source.pth", weights_only=True)
-    assert all(torch.equal(start[name], tensor) for name, tensor in model.state_dict().items())
-
-
-def goes_on(data):
-    """Commands take the run directory, and all say the same; ``test_python_runs.py`` has the others."""
-    words = ["predict", "data", "--checkpoint", "run", "-j", "0", "--quiet", "--probabilities", "--out", "run.csv"]
-    assert main(words) == 0
-    found = rows("run.csv")
-    classes = [Path(path).parent.name for path in found]
-    predicted = [CLASSES[np.argmax(row)] for row in found.values()]
-    right = np.mean(np.equal(predicted, classes))
-    assert main(["evaluate", "data", *DATA, "--checkpoint", "run", "--json", "scores.json"]) == 0
-    assert read_json(data / "scores.json")["accuracy"] == pytest.approx(100 * right)
-    last = read_json(data / "run" / "result.json")["selected"]
-    assert last["accuracy"] == pytest.approx(100 * right)
-    again = ["--checkpoint", "run", "--epochs", "1", "--log", "again"]
-    assert main(["adapt", "data", *DATA, *again]) == 0
 
 
 def test_open_clip_starts_zero_shot(data, capsys):

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import nn
 
-from tests.support.refusals import refused
 from tllib_ancon.self_training import (
     AdaptiveSmoothing,
     AnchoredConfidence,
@@ -128,32 +127,6 @@ def test_probabilities_in_place_of_logits_are_told_once():
         AnchoredConfidence(4, 3)(indices, torch.randn(4, 3))
         AnchoredConfidence(4, 3)(indices, probabilities.log())
         AnchoredConfidence(4, 1)(indices, torch.ones(4, 1))
-
-
-FIRST = torch.tensor([0, 1])
-LOGITS = torch.zeros(2, 3)
-EXPECTED = "expected (batch, 3) of a floating type"
-POSITIONS = "num_samples must be the size of the whole target set and every index the position of its image in it"
-
-
-@pytest.mark.parametrize(
-    ("indices", "logits", "message"),
-    [
-        ([0, 1], LOGITS, "indices are a list; expected a torch.Tensor, e.g. torch.as_tensor(indices)"),
-        (FIRST, [[0.0] * 3] * 2, "logits are a list; expected a torch.Tensor, e.g. torch.as_tensor(logits)"),
-        (FIRST, LOGITS.long(), f"logits have shape (2, 3) and dtype torch.int64; {EXPECTED}"),
-        (torch.tensor(0), torch.zeros(3), "logits have shape (3,); expected (batch, classes)"),
-        (FIRST, torch.zeros(2, 5), f"logits have shape (2, 5) and dtype torch.float32; {EXPECTED}"),
-        (FIRST[:1], LOGITS, "indices have shape (1,); expected (2,), one per row of logits"),
-        (torch.tensor([0, 4]), LOGITS, f"index 4 is outside [0, 4): {POSITIONS}"),
-        (torch.tensor([-1, 0]), LOGITS, f"index -1 is outside [0, 4): {POSITIONS}"),
-        (FIRST.float(), LOGITS, "indices have dtype torch.float32; expected int64 or int32"),
-    ],
-)
-def test_visits_of_other_types(indices, logits, message):
-    for make in PARTS:
-        with refused(message):
-            make(4, 3)(indices, logits)
 
 
 # States

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.end_to_end.killable import launched_in_two
+from tests.support.killable import launched_in_two
 
 START = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
 """SIGINT is ignored where this was begun in the background."""

@@ -11,7 +11,6 @@ import pytest
 
 import tllib_ancon.laboratory.published as numbers
 from tests.support.places import SHARED
-from tests.support.refusals import one_line
 
 FOLDER = files("tllib_ancon.laboratory") / "paper"
 LABELS = {"method", "start", "seed", "source"}
@@ -101,18 +100,6 @@ def test_other_projects_rows_have_a_source_and_average_their_cells(table):
         if record["average"] and cells(record) and not mean_is(cells(record), record["average"]):
             off.append((table, row.method, record["average"]))
     assert off == [entry for entry in OTHERS_OFF_THEIR_MEAN if entry[0] == table]
-
-
-def test_starts_seeds_and_tables_that_are_none():
-    assert [row.start for row in numbers.published("uda")] == ["cdan"] * 4 + ["mdd"] * 4
-    digits = numbers.other("digits")
-    means = {row.method: (*row.values.values(), row.average) for row in digits if not row.seed}
-    assert means["shot"] == (98.9, 98.0, 97.9, 98.3)
-    assert {row.seed for row in digits} == {"", "2019", "2020", "2021"}
-    assert numbers.other("officehome_ece") == []
-    for read in (numbers.published, numbers.other):
-        with one_line(r"'ofice31'; did you mean 'office31'"):
-            read("ofice31")
 
 
 def test_the_files_are_package_data_and_each_is_read():

@@ -11,10 +11,10 @@ import threading
 
 import pytest
 
-from tests.end_to_end.killable import wait_for
 from tests.support.domains_on_disk import small_arguments
 from tests.support.in_this_process import Here
 from tests.support.json_files import read_json
+from tests.support.killable import wait_for
 from tests.support.outcomes import differences, outcome
 from tests.support.refusals import one_line
 from tllib_ancon.cli.commands import COMMANDS

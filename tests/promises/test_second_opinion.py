@@ -7,13 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from tests.end_to_end.killable import differences
+from tests.support.killable import differences
 from tests.support.refusals import one_line
 from tests.support.teachers import CLASSES, Colours, Of20Pixels, Student, adapt
-from tllib_ancon import methods
 from tllib_ancon.training.teacher import reliability
-
-LABELLING = [name for name in methods.names() if methods.method_class(name).makes_labels]
 
 
 @cache
@@ -38,12 +35,6 @@ def test_a_teacher_that_predicts_one_class_does_not_count():
     with_teacher = adapt(teacher=Colours(factor=0.0, bias=(9.0, 0.0, 0.0))).metrics
     assert with_teacher[1]["teacher_weight"] < 1e-6
     assert with_teacher[-1]["accuracy"] == alone().metrics[-1]["accuracy"]
-
-
-@pytest.mark.parametrize("method", sorted({*methods.names()} - {*LABELLING}))
-def test_a_teacher_of_a_method_without_labels_is_an_error(method):
-    with one_line(f"`teacher` has no effect with `method={method}`, which makes no labels"):
-        adapt(method=method, teacher=Colours())
 
 
 @pytest.mark.parametrize(

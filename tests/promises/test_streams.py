@@ -8,7 +8,6 @@ from torch import nn
 
 from tests.support.falls import CLASSES, striped_source_model, stripes
 from tests.support.networks import normalised
-from tests.support.refusals import one_line
 from tllib_ancon import online
 
 METHODS = ("tent", "adabn", "eta", "roid", "stream-auto")
@@ -49,27 +48,6 @@ def test_a_program_that_records_no_gradients_gets_the_same_predictions(context):
         adapting = online(classifier())
         for batch, outputs in zip(stream, expected, strict=True):
             assert torch.equal(adapting(batch.clone()), outputs)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_frames_in_a_buffer_that_is_used_again(method):
-    adapting = online(classifier(), method)
-    with_buffer = online(classifier(), method)
-    buffer = torch.empty(1, 3, 8, 8)
-    for frame in batches(1, 80):
-        assert torch.equal(with_buffer(buffer.copy_(frame)), adapting(frame))
-    estimate = "statistics.estimates.0.mean"
-    assert torch.equal(with_buffer.state_dict()[estimate], adapting.state_dict()[estimate])
-
-
-def test_small_batches_of_several_sizes_get_a_line_and_its_advice_leads_on():
-    adapting = online(classifier())
-    frames = [torch.randn(1, 3, 8 + number % 2, 8) for number in range(80)]
-    adapting(frames[0])
-    with one_line(r"shape \(1, 3, 9, 8\) comes after \(1, 3, 8, 8\).*; convert images to one size"):
-        adapting(frames[1])
-    for frame in frames:
-        adapting(nn.functional.interpolate(frame, (8, 8)))
 
 
 def accuracy(brightness, **settings):

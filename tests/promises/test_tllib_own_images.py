@@ -1,7 +1,5 @@
 """A user's own images have the interface of TLLib's datasets; a package of a few lines stands in for TLLib."""
 
-import argparse
-import gc
 import pickle
 import sys
 import textwrap
@@ -10,10 +8,8 @@ import pytest
 
 from tests.support.layouts import write_classes, write_list
 from tests.support.refusals import one_line
-from tllib_ancon.cli.main import main
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.toolkit import compat
-from tllib_ancon.toolkit.script import run_script
 
 IMAGE_LIST = """
     from torchvision.datasets import VisionDataset
@@ -178,47 +174,3 @@ def test_domains_that_a_script_cannot_train_on(datasets, photos):
     (photos / "image_list" / "classes.txt").write_text("class_1\n")
     with one_line("the images of plain have no labels"):
         opened(datasets.ImageList, photos, "plain")
-
-
-def test_the_next_script_of_a_process_has_another_source(datasets, photos):
-    assert opened(datasets.ImageFolder, photos, "summer").num_classes == 3
-    gc.collect()
-    assert opened(datasets.ImageFolder, photos, "part").classes == ["class_2"]
-
-
-SCRIPT = """
-import argparse
-from tllib.vision import datasets
-parser = argparse.ArgumentParser()
-parser.add_argument("root")
-{flag}
-args = parser.parse_args()
-"""
-FLAG = """
-names = [name for name in vars(datasets) if callable(getattr(datasets, name)) and not name.startswith("_")]
-parser.add_argument("-d", "--data", choices=names)
-"""
-
-
-@pytest.mark.parametrize(
-    ("flag", "expected"),
-    [
-        (
-            FLAG,
-            "the script has no dataset 'Photos'; for your own images pass -d with one of CorruptedImages, ImageFolder, "
-            "ImageList. Datasets of TLLib: Office31",
-        ),
-        (
-            "",
-            "erm.py does not know -d: it chooses its images in another way. Leave -d out; erm.py --help lists its "
-            "arguments",
-        ),
-    ],
-)
-def test_a_script_gets_an_unknown_dataset_or_none(datasets, tmp_path, capsys, flag, expected):
-    (tmp_path / "erm.py").write_text(SCRIPT.format(flag=flag))
-    assert main(["script", str(tmp_path / "erm.py"), "photos", "-d", "Photos"]) == 2
-    assert capsys.readouterr().err.splitlines()[1:] == [f"tllib-ancon: error: {expected}"]
-    if flag:
-        result = run_script(tmp_path / "erm.py", ["photos", "-d", "ImageFolder"])
-        assert result.arguments == argparse.Namespace(root="photos", data="ImageFolder")

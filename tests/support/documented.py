@@ -5,11 +5,9 @@ variables, loops, continued lines and heredocs mean what they mean to a reader w
 """
 
 import ast
-import json
 import re
 import shutil
 import subprocess
-import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,11 +25,8 @@ PAGES = [page for page in PAGES if not {"generated", "gallery", "_build"} & set(
 OLD_COMMIT = re.compile(r"^commit: `?[0-9a-f]{7,40}`?", re.MULTILINE)
 """Of a page of results whose commands are those of an earlier version."""
 PROGRAM = re.compile(r"(?:tllib-ancon|-m (?:-- )?tllib_ancon) +(?=[a-zA-Z]|--)")
-PROSE = {"adapted", "does", "on", "wrote"}
-"""What follows the name of the package in a sentence that shows no command."""
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 INLINE = re.compile(r"(?<!`)`([^`\n]+(?:\n[^`\n]+)?)`(?!`)")
-OTHER_PROGRAMS = {"pip", "python", "torchrun", "accelerate", "git", "pytest", "ray", "ssh", "sbatch", "srun", "twine"}
 PLACEHOLDER = {"…", "...", ".."}
 
 STUBS = r"""
@@ -125,14 +120,6 @@ def settings_of_script(script):
     return set(re.findall(r"\b([A-Z][A-Z_]{3,})\b(?! *(?:'s|->))", listed[1]))
 
 
-def flags_of_benchmarks():
-    """Flags of the benchmarks' and the examples' own programs, and of the mutation score."""
-    programs = [path for path in python_files() if "tllib_ancon" not in path.parts[-3:]]
-    programs.append(ROOT / "tests" / "mutants.py")
-    texts = [path.read_text(encoding="utf-8") for path in programs]
-    return {flag for text in texts for flag in re.findall(r"add_argument\(\s*[^)]*?\"(--[\w-]+)\"", text)}
-
-
 def inline_commands(page):
     """From the sentences and the shown output of a page."""
     text = page.read_text(encoding="utf-8")
@@ -151,100 +138,12 @@ def words_of(text):
     return tuple(word for word in text.split("#")[0].split() if word not in PLACEHOLDER)
 
 
-def strings(path):
-    """Line and text of each string in a Python file; an X stands for each value that is put in."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.JoinedStr):
-            yield node.lineno, filled(node)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
-            yield node.lineno, node.value
-
-
-def filled(text):
-    return "".join(str(part.value) if isinstance(part, ast.Constant) else "X" for part in text.values)
-
-
-def python_commands(path, folder):
-    """From docstrings and messages of a Python file."""
-    for line, text in strings(path):
-        yield from string_commands(text, path, line, folder)
-
-
-def string_commands(text, path, line, folder):
-    indented = re.compile(r"^ {4,}tllib-ancon .*(?:(?<=\\)\n.*)*$", re.MULTILINE)
-    for block in indented.finditer(text):
-        for _, words in typed(textwrap.dedent(block[0]), folder):
-            yield Documented(place(path, line + line_of(text, block.start())), tuple(words))
-    sentences = indented.sub("", text)
-    for start in PROGRAM.finditer(sentences):
-        before = sentences[: start.start()]
-        after = sentences[start.end() :]
-        quoted = before.endswith("`")
-        code = re.split(r"`" if quoted else r"[`\";,)(\n]|\. |\.$", after)[0]
-        words = words_of(code) if quoted else until_prose(words_of(code))
-        if words and words[0] not in PROSE:
-            yield Documented(place(path, line + line_of(text, start.start()) - 1), words)
-
-
-def until_prose(words):
-    """The words of a command that a sentence goes on after: up to the second word in small letters."""
-    for number, word in enumerate(words[1:], 1):
-        if re.fullmatch(r"[a-z]+[:.]?", word):
-            return words[:number]
-    return words
-
-
-def python_files():
-    folders = ("tllib_ancon", "examples", "benchmarks", "tests/faults")
-    return [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
-
-
-def notebook_cells():
-    for path in sorted((ROOT / "examples").rglob("*.ipynb")):
-        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
-            yield "".join(cell["source"])
-
-
 def commands(folder):
     """Every command that a text of the project shows."""
     found = list(shell_commands(folder))
     for page in filter(current, PAGES):
         found += inline_commands(page)
-    for path in python_files():
-        found += python_commands(path, folder)
     return list(dict.fromkeys(found))
-
-
-def flags_in_sentences(page):
-    """Place, code and flag of each flag that a page names outside its blocks; those of other programs left out."""
-    text = page.read_text(encoding="utf-8")
-    sentences = FENCE.sub(lambda block: "\n" * block[0].count("\n"), text)
-    for code in INLINE.finditer(sentences):
-        program = code[1].split()[0]
-        if program in OTHER_PROGRAMS or program.endswith((".py", ".sh")):
-            continue
-        for flag in re.findall(r"(?<!\S)--?[a-zA-Z][\w-]*", code[1]):
-            yield place(page, line_of(sentences, code.start())), code[1], flag
-
-
-def names_in_roles(path):
-    """Line and target of each reference such as :class:`~tllib_ancon.AnchoredConfidence` in the strings of a file."""
-    for line, text in strings(path):
-        for role in re.finditer(r":(?:class|func|meth|data|attr|mod|obj|exc):`~?\.?([\w.]+)`", text):
-            yield place(path, line + line_of(text, role.start()) - 1), role[1]
-
-
-def names_in_page(page):
-    """Place and dotted name of what a page imports from the package or names in it."""
-    text = page.read_text(encoding="utf-8")
-    for block in FENCE.finditer(text):
-        if block[1] in ("python", "py"):
-            for name in imported(ast.parse(block[2])):
-                yield place(page, line_of(text, block.start())), name
-    for name in re.finditer(r"\btllib_ancon(?:\.[A-Za-z_]\w*)+", text):
-        yield place(page, line_of(text, name.start())), name[0]
 
 
 def imported(tree):

@@ -35,18 +35,6 @@ def test_equal_predictions_leave_nothing_to_certify(images):
         comparison(images, 0)
 
 
-def test_the_fingerprint_is_of_all_that_both_models_predict():
-    def fingerprint(start=0, adapted=1, name="a", classes=CLASSES):
-        return Comparison([start], [adapted], [name], classes).fingerprint
-
-    assert fingerprint() == "ffc8ee11b9e5f6fa"
-    changes = {"start": 2, "adapted": 2, "name": "b", "classes": CLASSES[::-1]}
-    others = {fingerprint(**{name: value}) for name, value in changes.items()}
-    assert len(others | {fingerprint()}) == 5
-    assert fingerprint(name="caf\udce9.jpg")
-    assert FIVE.disagreements.tolist() == [1, 2, 3, 4]
-
-
 # Answers in a file
 
 

@@ -22,8 +22,6 @@ from tllib_ancon.data.transforms import (
 
 SIZES = [(50, 30), (30, 50), (64, 64), (17, 300), (256, 256)]
 PLAIN = {"mean": (0.0,) * 3, "std": (1.0,) * 3}
-GREY = {"mean": (0.0,), "std": (1 / 255,)}
-SIDE = 32
 
 
 def image(size):

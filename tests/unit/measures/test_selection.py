@@ -11,8 +11,6 @@ from tests.support.naive_criteria import ORACLES
 from tests.support.refusals import refused
 from tllib_ancon.measures.selection import CRITERIA, corr_c, infomax, mean_entropy, score_all
 
-EYE = torch.eye(4)
-
 
 def random_logits(models, samples, classes, seed, scale=3.0):
     """(M, N, K); models resemble each other."""
@@ -40,20 +38,6 @@ def test_a_score_is_that_of_the_formula_in_any_order_and_precision(shape):
     correlation = probabilities.double().T @ probabilities.double()
     cosine = float(correlation.trace() / (correlation.norm() * math.sqrt(shape[1])))
     assert scores["corr_c"] ** 2 == pytest.approx(2 - 2 * cosine, abs=1e-10)  # as Tu et al. rank
-
-
-@pytest.mark.parametrize(
-    ("probabilities", "scores"),
-    [
-        (EYE.repeat(3, 1), {"infomax": math.log(4), "mean_entropy": 0, "corr_c": 0}),
-        (EYE[[0] * 4], {"mean_entropy": 0, "infomax": 0, "corr_c": 1}),
-        (torch.tensor([[0.5, 0.5009]]), {"mean_entropy": pytest.approx(math.log(2), abs=1e-3)}),
-        (torch.tensor([[0.5, 0.25, 0.25]] * 2).bfloat16(), {"mean_entropy": 1.5 * math.log(2)}),
-    ],
-)
-def test_the_ends_of_the_ranges(probabilities, scores):
-    found = score_all(probabilities)
-    assert {name: found[name] for name in scores} == pytest.approx(scores, abs=1e-12)
 
 
 SHAPE = "give (N, K): a row per sample, two or more classes"

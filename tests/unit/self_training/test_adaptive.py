@@ -122,27 +122,6 @@ def test_the_estimate_lies_between_the_counts_and_equal_classes(counts, seed, sh
     torch.testing.assert_close(estimate_class_prior(logits[samples][:, classes], shrinkage), found[classes])
 
 
-HALF = torch.tensor([[0.5, 0.5]])
-
-
-@pytest.mark.parametrize(
-    ("probabilities", "options", "message"),
-    [
-        (torch.zeros(0, 3), {}, "probabilities have shape (0, 3); expected (N, K) with N at least 1"),
-        (
-            [[0.5, 0.5]],
-            {},
-            "probabilities are a list; expected a torch.Tensor, e.g. torch.as_tensor(probabilities)",
-        ),
-        (torch.tensor([[torch.nan, 1.0]]), {}, "probabilities must be finite"),
-        (HALF, {"shrinkage": 1.5}, "`shrinkage` must be at least 0 and at most 1, got 1.5"),
-    ],
-)
-def test_bad_predictions(probabilities, options, message):
-    with refused(message):
-        estimate_class_prior(probabilities, **options)
-
-
 def test_two_views_add_information_maximisation_towards_the_running_shares_and_one_view_adds_nothing():
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(SAMPLES, CLASSES, generator=generator)

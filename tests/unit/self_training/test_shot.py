@@ -56,13 +56,3 @@ def test_labels_of_each_pass_against_a_naive_transcription():
         assert labels(batch.int()).tolist() == [expected[5], expected[0], expected[5]]
         assert K - 1 not in expected
         assert expected != logits.argmax(1).tolist()
-
-
-def test_a_class_lost_in_the_first_round_stays_out():
-    """Class 1 is predicted once, but most of its mass, and so its centroid, lies among class 2."""
-    features = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.9, 0.0], [-1.0, 0.0], [-1.0, 0.1], [-1.0, -0.1]])
-    logits = torch.tensor([[5.0, 0, 0], [5, 0, 0], [1.0, 1.1, 1.0], *[[0.0, 2.0, 2.1]] * 3])
-    labels = CentroidPseudoLabels(6, 3, 2)
-    labels.initialize(torch.arange(6), features, logits)
-    assert labels(torch.arange(6)).tolist() == [0, 0, 0, 2, 2, 2]
-    assert naive_labels(features.tolist(), logits.tolist()) == [0, 0, 0, 2, 2, 2]

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import tllib_ancon
-from tests.end_to_end.killable import differences
+from tests.support.killable import differences
 from tests.support.networks import fit
 from tests.support.refusals import one_line
 from tllib_ancon.self_training import streams
@@ -147,25 +147,6 @@ def test_a_sorted_stream_keeps_what_the_source_model_has(method, batch_size, sou
     if batch_size == 96:
         published = tllib_ancon.online(source_model, method, batch_norm="target")
         assert accuracy(published, classes, batch_size) < accuracy(source_model, classes, batch_size) - 10
-
-
-@pytest.mark.parametrize("method", ["tent", "roid"])
-def test_samples_that_come_alone_are_learnt_from_once_there_are_enough(method, source_model):
-    adapting = tllib_ancon.online(source_model, method)
-    samples = drawn(IN_TURN, 0.5, 1)[:130].split(1)
-    scale = adapting.model[1].weight
-    before = scale.clone()
-    for sample in samples[:63]:
-        torch.testing.assert_close(adapting(sample), source_model(sample))
-    assert torch.equal(scale, before)
-    adapting(samples[63])
-    assert not torch.equal(scale, before)
-    continued = tllib_ancon.online(source_model, method)
-    continued.load_state_dict(copy.deepcopy(adapting.state_dict()))
-    outputs = torch.cat([adapting(sample) for sample in samples[64:]])
-    assert torch.equal(torch.cat([continued(sample) for sample in samples[64:]]), outputs)
-    adapting.reset()
-    torch.testing.assert_close(adapting(samples[0]), source_model(samples[0]))
 
 
 def test_the_parts_of_roid_are_their_equations():

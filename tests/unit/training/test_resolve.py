@@ -172,11 +172,3 @@ def test_images_unlike_those_of_the_source_are_a_note():
     config, notes = resolve(AdaptConfig(norm_mean=(0.5, 0.25, 1.0)), facts_about(**SOURCE))
     assert config.norm_mean == (0.5, 0.25, 1.0)
     assert "`norm_mean=0.5 0.25 1.0` is used; the run that trained best.pth had 0.1 0.2 0.3" in notes
-
-
-def test_what_contradicts_nothing_is_accepted():
-    resolve(AdaptConfig(arch="resnet50", norm_mean=(0.1, 0.2, 0.3)), facts_about(**SOURCE))
-    resolve(AdaptConfig(step_change=0.2), facts_about())
-    resolve(AdaptConfig(views=2), facts_about())
-    resolve(AdaptConfig(views=1), facts_about(**FIXED))
-    resolve(AdaptConfig(), facts_about(images=replace(IMAGES, preprocessing=None, are_fixed=True)))

@@ -12,10 +12,10 @@ import psutil
 import pytest
 import torch
 
-from tests.end_to_end.cutting import counting, cut_in_the_second_epoch
-from tests.end_to_end.killable import differences, last_epoch, outcome, start, wait_for
+from tests.support.cutting import counting, cut_in_the_second_epoch
 from tests.support.domains_on_disk import small_arguments
 from tests.support.json_files import read_json
+from tests.support.killable import differences, last_epoch, outcome, start, wait_for
 from tllib_ancon import methods
 from tllib_ancon.cli.main import main
 from tllib_ancon.runs.directory import RunDirectory

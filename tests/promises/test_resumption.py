@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.end_to_end.killable import differences
 from tests.support import small
 from tests.support.falls import collapsing
+from tests.support.killable import differences
 from tests.support.refusals import one_line
 from tests.support.teachers import Colours
 from tests.support.teachers import adapt as adapt_with

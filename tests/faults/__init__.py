@@ -1,1 +1,0 @@
-"""What a command left behind after a fault, compared with what it leaves without one."""
