@@ -80,19 +80,3 @@ def test_a_dataset_of_tllib_lacks_a_domain_and_images(check, tmp_path):
     assert [part["images"] for part in found["parts"]] == [6, None, 6]
     assert len(found["classes"]) == 31
     assert len(found["problems"]) == 3
-
-
-def test_the_domains_of_visda_are_not_listed_twice(check):
-    assert check("VisDA2017")[1].count("cannot be opened") == 2
-
-
-def test_class_orders_that_differ(check, tmp_path):
-    write_list(tmp_path, "dslr", 6, classes=31)
-    listed = tmp_path / "image_list" / "dslr.txt"
-    for number, name in {"class1": "back_pack", "class2": "bike"}.items():
-        folder = tmp_path / "dslr" / number
-        folder.rename(tmp_path / "dslr" / name)
-    listed.write_text(listed.read_text().replace("class1", "back_pack").replace("class2", "bike"))
-    status, said = check("Office31", "-t", "D")
-    assert status == 1
-    assert "'back_pack' has label 1 in D and 0 in TLLib's Office31" in said

@@ -1,7 +1,5 @@
 """What new users try first works, or one line says what to write."""
 
-import shutil
-
 import numpy as np
 import pytest
 import timm
@@ -10,7 +8,6 @@ from torch import nn
 
 import tllib_ancon
 from tests.support.levels import write
-from tests.support.networks import transformer
 from tests.support.refusals import one_line
 from tllib_ancon.cli.main import main
 
@@ -36,35 +33,6 @@ def shown(capfd, *words):
     return status, capfd.readouterr()
 
 
-def test_a_folder_of_a_saved_model_names_its_form(place, capfd):
-    transformer("ResNet", num_labels=3, id2label=dict(enumerate(NAMES))).save_pretrained(place / "vit")
-    status, output = shown(capfd, "adapt", "photos", "-a", "vit", *QUICK)
-    assert status == 2
-    assert "--arch hf:vit" in output.err
-    means = ["--norm-mean", "0", "0", "0", "--norm-std", "1", "1", "1"]
-    assert shown(capfd, "predict", "photos", "-a", "hf:vit", "--image-size", "32", *means, "--out", "-")[0] == 0
-
-
-@pytest.mark.parametrize("names", [NAMES, [",".join(NAMES)], ["names.txt"]])
-def test_class_names_are_words_or_a_file(names, place, capfd):
-    (place / "names.txt").write_text("\n".join(NAMES))
-    status, output = shown(capfd, "evaluate", "photos", *MODEL, "--class-names", *names)
-    assert status == 0
-    assert "accuracy" in output.out
-
-
-def test_a_list_of_paths_and_names_is_one_line(place, capfd):
-    (place / "list.txt").write_text("photos/deer/0.png,deer\n")
-    status, output = shown(capfd, "evaluate", "list.txt", *MODEL)
-    assert status == 2
-    assert (
-        "list.txt, line 1: 'deer' after the path is no number; write the path alone, or after the comma the number"
-        in output.err
-    )
-    (place / "list.txt").write_text("photos/deer/0.png,1\n")
-    assert shown(capfd, "evaluate", "list.txt", *MODEL)[0] == 0
-
-
 def test_evaluation_shows_each_class_and_writes_the_confusion_matrix(place, capfd):
     words = ["evaluate", "photos", *MODEL, "--class-names", *NAMES]
     status, output = shown(capfd, *words, "--confusion", "confusion.csv")
@@ -80,13 +48,6 @@ def test_evaluation_shows_each_class_and_writes_the_confusion_matrix(place, capf
     assert "--confusion confusion.txt: its ending decides the format; expected .csv or .png" in output.err
 
 
-def test_the_confusion_matrix_is_drawn(place, capfd):
-    pytest.importorskip("matplotlib", reason="the extra report is not installed")
-    words = ["evaluate", "photos", *MODEL, "--class-names", *NAMES, "--confusion", "confusion.png"]
-    assert shown(capfd, *words)[0] == 0
-    assert (place / "confusion.png").read_bytes().startswith(b"\x89PNG")
-
-
 def test_a_run_stands_for_its_model_and_images(place, capfd):
     assert shown(capfd, "adapt", "photos", *MODEL, *QUICK, "--class-names", *NAMES, "--log", "run")[0] == 0
     _, whole = shown(capfd, "evaluate", "run", "--workers", "0")
@@ -100,25 +61,6 @@ def test_resume_is_the_same_command(place, capfd):
     status, output = shown(capfd, "adapt", "photos", *MODEL, "--resume")
     assert status == 2
     assert "'--resume'; leave it out: the same command resumes" in output.err
-
-
-def test_more_photos_in_the_folder_lead_with_the_advice(place, capfd):
-    words = ["adapt", "photos", *MODEL, *QUICK, "--log", "run"]
-    assert shown(capfd, *words)[0] == 0
-    shutil.copy("photos/deer/0.png", "photos/deer/new.png")
-    status, output = shown(capfd, *words)
-    assert status == 2
-    assert "error: choose another --log for these images: the run in run has others (6 there, 7 now)" in output.err
-
-
-class WithLabels(nn.Linear):
-    def forward(self, images, labels):
-        return super().forward(images)
-
-
-def test_a_forward_of_images_and_labels_gets_the_contract():
-    with one_line(r"missing 1 required positional argument: 'labels'.*whose forward takes images alone"):
-        tllib_ancon.predict(WithLabels(8, 3), torch.randn(4, 3, 8, 8))
 
 
 def test_notes_fit_the_method_and_the_model(capfd):

@@ -1,10 +1,8 @@
 """`tllib-ancon list` and `--help-all` show each method with its options; `check` asks the class what it can do."""
 
 import pytest
-import torch
-from torch import nn
 
-from tllib_ancon import check, methods
+from tllib_ancon import methods
 from tllib_ancon.cli.main import main
 from tllib_ancon.cli.parser import flag
 
@@ -25,26 +23,3 @@ def test_each_method_is_listed_with_its_options(capsys):
 def test_other_kinds_are_listed(kind, name, capsys):
     assert main(["list", kind]) == 0
     assert name in capsys.readouterr().out.split()
-
-
-def test_options_of_a_method_stand_under_it(capsys):
-    with pytest.raises(SystemExit):
-        main(["adapt", "--help-all"])
-    sections = capsys.readouterr().out.split("\n\n")
-    (of_gce,) = [section for section in sections if section.startswith("options of gce:")]
-    assert "--q X" in of_gce
-    assert "--smoothing" not in of_gce
-
-
-def test_check_asks_the_method_whether_it_trains(monkeypatch):
-    methods.names()
-    monkeypatch.setattr(methods, "REGISTERED", dict(methods.REGISTERED))
-
-    @methods.register("counting")
-    class Counting(methods.Method):
-        trains = False
-
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)).eval()
-    result = check(model, torch.randn(24, 3, 8, 8), method="counting", workers=0)
-    assert "none learns: counting trains nothing" in str(result)

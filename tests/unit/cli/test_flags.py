@@ -10,7 +10,6 @@ from tllib_ancon.cli.main import COMMANDS, parse, parser_of
 from tllib_ancon.cli.script import second_stage_parser
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.settings import settings_of
-from tllib_ancon.data.layout import LAYOUTS
 
 PARSERS = {**{name: parser_of(name) for name in COMMANDS}, "script --method": second_stage_parser()}
 
@@ -37,27 +36,6 @@ def test_help_names_flags_that_the_command_has_and_nothing_as_python_spells_it(n
         assert "`" not in text, flag
         assert set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text)) - flags == set() or flag == "arguments", flag
         assert {setting for setting in re.findall(r"\b(\w+)=", text) if setting in spelled_as_python} == set(), flag
-
-
-def test_the_help_of_method_lists_every_method():
-    text = shown(PARSERS["adapt"])["--method"]
-    parts = {part for name in methods.names() for part in name.split("+")}
-    for part in parts:
-        assert re.search(rf"(?<![\w-]){part}(?![\w-])", text), part
-
-
-def test_the_help_of_data_lists_every_layout():
-    text = shown(PARSERS["adapt"])["--data"]
-    names = [name for name, layout in LAYOUTS.items() if not layout.classes]
-    assert [name for name in names if name not in text] == []
-
-
-def test_the_defaults_of_the_default_method_are_in_the_help():
-    default = str(AdaptConfig.model_fields["method"].default)
-    texts = shown(PARSERS["adapt"])
-    for name, value in methods.training_defaults(default).items():
-        text = texts[f"--{name.replace('_', '-')}"]
-        assert re.search(rf"\b{value}\b[^.]*\b{default}\b", text), (name, text)
 
 
 @pytest.mark.parametrize("words", ["adapt photos", "evaluate photos -t .", "predict photos"])

@@ -1,11 +1,8 @@
 """A cache gives the same tensors as the files, is shared by processes, and notices bytes that changed."""
 
-import multiprocessing
 import os
 import pickle
-import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -68,22 +65,6 @@ def test_tensors_are_the_same_once_images_are_read(store, domain, make, kind, wo
     assert torch.equal(tensors(some, transform, workers), tensors(some, transform, 0))
 
 
-def test_spawned_processes_share_what_is_stored(domain):
-    kept = cached_in_memory(domain, [SQUARE], 10**6, print)
-    reader = multiprocessing.get_context("spawn").Process(target=_read, args=(kept,))
-    reader.start()
-    reader.join()
-    assert reader.exitcode == 0
-    for path in domain.paths:
-        os.remove(path)
-    assert kept.image(5, SQUARE).shape == (24, 24, 3)
-
-
-def _read(domain):
-    for index in range(len(domain)):
-        domain.image(index, SQUARE)
-
-
 def test_whatever_decides_its_content_names_it(tmp_path, domain, monkeypatch):
     folder = tmp_path / "cache"
     before = of_file(folder, domain)(0)
@@ -121,14 +102,3 @@ def test_an_image_whose_bytes_changed_is_decoded_again(tmp_path, domain, damage)
     again = of_file(tmp_path / "cache", domain)
     assert all(np.array_equal(again(position), expected[position]) for position in range(12))
     assert len(pickle.dumps(again)) < 4000  # a spawned worker maps the file and gets no copy
-
-
-def test_an_image_that_cannot_be_decoded_and_a_full_disk_are_named(tmp_path, domain, monkeypatch):
-    Path(domain.paths[7]).write_bytes(b"no image")
-    images = of_file(tmp_path / "cache", domain)
-    with one_line(r"7\.png: cannot be decoded"):
-        images(7)
-    too_few = 12 * 24 * 24 * 3 - 1
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=too_few))
-    with one_line(r"no room for the image cache .* of 0\.00 GB"):
-        of_file(tmp_path / "other", domain)

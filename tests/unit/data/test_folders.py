@@ -1,7 +1,6 @@
 """Class folders give torchvision's images and labels, corruptions those of ImageNet-C, and a wrong folder is named."""
 
 import pytest
-from PIL import Image
 from timm.data.imagenet_info import ImageNetInfo
 from torchvision.datasets import ImageFolder
 
@@ -11,8 +10,6 @@ from tests.unit.data.conftest import touch
 from tllib_ancon.data.open import as_domain, open_domain
 
 pytestmark = pytest.mark.posix
-
-WNIDS = ["n03014705", "n01440764", "n02979186"]
 
 
 @pytest.fixture
@@ -27,16 +24,6 @@ def test_images_order_and_labels_are_torchvisions(root):
         assert list(zip(domain.paths, domain.labels.tolist(), strict=True)) == theirs.samples
         assert domain.classes == theirs.classes
         assert domain.name == "web"
-
-
-def test_domains_are_joined_and_keep_the_names_of_their_folders(root):
-    domain = open_domain(root, "ImageFolder", ["dslr", "web"])
-    assert domain.name == "dslr+web"
-    assert len(domain) == 8
-    assert domain.labels.tolist() == [0, 1, 0, 0, 0, 0, 1, 1]
-    domain = open_domain(root, "ImageFolder", ["dslr"], classes=["car", "bus", "bike"])
-    assert domain.classes == ["bike", "bus"]  # the order of a model's classes is a matter of ClassMap
-    assert domain.labels.tolist() == [0, 1]
 
 
 def test_any_tree_without_labels(root):
@@ -91,19 +78,6 @@ def test_links_that_lead_outside_the_root(root, tmp_path_factory):
         open_domain(root, "ImageFolder", [f"../{outside.name}"])
 
 
-def test_links_that_lead_nowhere_or_outside_are_skipped_with_the_reason(root, tmp_path_factory):
-    outside = touch(tmp_path_factory.mktemp("outside"), "c.png")
-    folder = root / "dslr" / "bike"
-    Image.new("RGB", (4, 4)).save(folder / "a.png")
-    (folder / "loop.png").symlink_to("loop.png")
-    (folder / "out.png").symlink_to(outside / "c.png")
-    (folder / "round").symlink_to(root / "dslr")
-    opened = open_domain(root, "Folder", ["dslr"], skip_corrupt=True)
-    assert list(opened.paths) == [str(folder / "a.png")]
-    for why in ("loop.png", "out.png leads outside", "round is a link to a folder"):
-        assert [reason for reason in opened.skipped if why in reason]
-
-
 def test_files_that_are_no_images_are_counted_and_hidden_ones_left_out(root):
     touch(root, "dslr/bike/a.heic", "dslr/bike/README", "dslr/.cache/a.png", "dslr/bike/._a.png")
     before = len(open_domain(root, "Folder", ["web"]))
@@ -111,23 +85,6 @@ def test_files_that_are_no_images_are_counted_and_hidden_ones_left_out(root):
     opened = open_domain(root, "Folder", ["dslr"])
     assert opened.ignored == "2 files ignored (.heic, no suffix)"
     assert not [path for path in opened.paths if "/." in path]
-
-
-@pytest.fixture
-def few_classes(tmp_path):
-    """Two images of three ImageNet classes, in two corruptions."""
-    for code in ("frost/5", "fog/1"):
-        write_classes(tmp_path / code, WNIDS, images=2)
-    return tmp_path
-
-
-def test_a_part_of_the_classes_has_the_labels_of_all(few_classes):
-    (few_classes / "fog/1/n01440764/list.txt").touch()
-    domain = open_domain(few_classes, "ImageNetC", ["fog/1"])
-    assert domain.num_classes == 1000
-    assert domain.labels.tolist() == [0, 0, 482, 482, 492, 492]
-    assert domain.ignored == "1 file ignored (.txt); 997 of 1000 classes have no folder"
-    assert open_domain(few_classes, "CorruptedImages", ["frost/5"]).ignored == ""
 
 
 def test_the_layout_of_imagenet_c(tmp_path):
@@ -141,26 +98,3 @@ def test_the_layout_of_imagenet_c(tmp_path):
     advice = "for other classes pass `data` CorruptedImages"
     with refused(f"ROOT: bike is no WordNet id of ImageNet's 1000 classes; {advice}", ROOT=tmp_path):
         open_domain(tmp_path, "ImageNetC", ["contrast/2"])
-
-
-def test_a_misspelt_corruption(few_classes):
-    choices = "did you mean 'frost/5'? Valid names: fog/1, frost/5"
-    with refused(f"unknown domain of ROOT: 'frst/5'; {choices}", ROOT=few_classes):
-        open_domain(few_classes, "ImageNetC", ["frst/5"])
-
-
-def test_corruptions_that_are_not_there(few_classes):
-    root = few_classes / "root"
-    root.mkdir()
-    layout = "the layout of corrupted images is corruption/severity/class/*. Name a domain that is there"
-    with refused(f"ROOT does not hold frost/5; {layout}", ROOT=root):
-        open_domain(root, "ImageNetC", ["frost/5"])
-
-
-def test_corruptions_behind_links_that_lead_outside_the_root(few_classes, tmp_path):
-    root = tmp_path / "root"
-    write_classes(root / "frost/5", ["bike"], images=1)
-    (root / "frost/5/bike/link.JPEG").symlink_to(tmp_path / "fog" / "1" / WNIDS[0] / "000.JPEG")
-    with refused(f"ROOT/frost/5/bike/link.JPEG {LEADS_OUTSIDE}", ROOT=root):
-        open_domain(root, "CorruptedImages", ["frost/5"])
-    assert open_domain(root, "CorruptedImages", ["frost/5"], allow_outside=True).num_classes == 1

@@ -3,12 +3,10 @@
 import io
 import socket
 
-import numpy as np
 import pytest
 from PIL import Image
 
 from tests.support.refusals import one_line
-from tllib_ancon.data.images import load_image
 from tllib_ancon.data.open import as_domain, open_domain
 
 datasets = pytest.importorskip("datasets", reason="the extra huggingface is not installed")
@@ -66,27 +64,6 @@ def test_labels_of_every_kind(labels, classes, expected):
     assert (list(domain.classes), None if domain.labels is None else domain.labels.tolist()) == expected
 
 
-def test_columns():
-    features = datasets.Features(picture=datasets.Image(), thumb=datasets.Image())
-    both = datasets.Dataset.from_dict({"picture": images(), "thumb": images()}, features=features)
-    with one_line(r"several columns could be meant, picture, thumb; pass those .* by dataset.select_columns in Python"):
-        as_domain(both)
-    assert len(as_domain(both.select_columns(["thumb"]))) == 6
-    with one_line("column 'image' holds no images but Value"):
-        as_domain(datasets.Dataset.from_dict({"image": [1, 2]}))
-
-
-def test_images_are_decoded_as_those_in_files_are(tmp_path):
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    Image.effect_noise((16, 8), 50).convert("RGB").save(tmp_path / "turned.jpg", exif=exif)
-    Image.new("L", (4, 4), 99).save(tmp_path / "grey.png")
-    files = [str(tmp_path / "turned.jpg"), str(tmp_path / "grey.png")]
-    domain = as_domain(datasets.Dataset.from_dict({"image": files}).cast_column("image", datasets.Image()))
-    for index, file in enumerate(files):
-        assert np.array_equal(np.asarray(domain.image(index)), np.asarray(load_image(file)))
-
-
 def test_an_image_that_cannot_be_decoded_is_named(tmp_path):
     broken = io.BytesIO()
     images(1)[0].save(broken, "PNG")
@@ -99,17 +76,6 @@ def test_an_image_that_cannot_be_decoded_is_named(tmp_path):
     assert len(left) == 1
     assert left.positions.tolist() == [0]
     assert len(left.skipped) == 1
-
-
-def test_what_is_not_there(saved, tmp_path):
-    with one_line(r"unknown split of .*: 'tset'; did you mean 'test'"):
-        open_domain(saved, "hf:saved", ["tset"])
-    with one_line("a dataset with splits; choose one of train, test"):
-        as_domain(datasets.DatasetDict.load_from_disk(saved / "saved"))
-    with one_line("is empty"):
-        as_domain(labelled().select([]))
-    with one_line("has no length"):
-        as_domain(labelled().to_iterable_dataset())
 
 
 def test_nothing_is_downloaded_unless_allowed(tmp_path, monkeypatch):

@@ -140,26 +140,6 @@ def test_tensors_reach_the_model_as_they_are(channels, workers):
     assert torch.equal(torch.cat([batch.cpu() for _, batch in halved]), images / 2)
 
 
-def test_an_item_that_fails_or_is_unlike_the_first():
-    class Failing(Items):
-        def __getitem__(self, index):
-            return RED if index == 0 else 1 / 0
-
-    fault = "Failing, item 1: cannot be read (ZeroDivisionError: division by zero); repair or remove it"
-    with refused(f"{fault}, or pass `skip_corrupt=True` to leave such images out"):
-        as_domain(Failing(1, 2)).image(1)
-    with refused(
-        "Items, item 0 is a PIL image with more than 8 bits a channel; scale it to bytes by one range for all images, "
-        "as uint8"
-    ):
-        as_domain(Items(Image.new("F", (2, 2))))
-    domain = as_domain(Items(torch.zeros(3, 4, 4), torch.zeros(3, 5, 4), RED))
-    with refused("Items, item 1: (3, 5, 4) but expected (3, 4, 4) as in the first; return images of one kind"):
-        domain.image(1)
-    with refused("Items, item 2: an image but expected (3, 4, 4) as in the first; return images of one kind"):
-        domain.image(2)
-
-
 def test_a_dataset_without_length():
     class Stream(IterableDataset):
         def __iter__(self):
@@ -180,30 +160,6 @@ def test_a_dataset_without_length():
         as_domain(Items())
 
 
-def test_a_domain_stays_what_it_is():
-    counted = as_domain(Items(RED, RED), labels=torch.tensor([2, 0]))  # classes, where nothing names them
-    assert counted.labels.tolist() == [2, 0]
-    assert list(counted.classes) == ["0", "1", "2"]
-    with one_line("range from -1 to -1; pass for each of 2 images the whole number of its class"):
-        as_domain(Items(RED, RED), labels=[-1, -1])
-    both = as_domain(Items(RED, RED), labels=[0, 1], classes=["a", "b"])
-    domain = both.subset([1])
-    assert isinstance(as_domain(domain), Domain)
-    assert as_domain(domain).positions.tolist() == [1]
-    assert as_domain(domain).labels.tolist() == [1]
-    assert as_domain(domain, labels=False).labels is None
-
-
-def test_content_tells_datasets_of_one_length_apart():
-    class Random(Items):
-        def __getitem__(self, index):
-            return torch.rand(3, 2, 2)
-
-    one, other = (as_domain(TensorDataset(torch.randn(20, 3, 4, 4))) for _ in range(2))
-    assert one.fingerprint() == one.fingerprint() != other.fingerprint()
-    assert as_domain(Random(1, 2)).fingerprint() == as_domain(Random(1, 2)).fingerprint()
-
-
 @pytest.fixture
 def root(tmp_path):
     names = ("photos/a.png", "photos/b.png", "web/bike/a.png", "web/bus/b.png", "mixed/a.png", "mixed/bike/a.png")
@@ -219,15 +175,3 @@ def test_paths_of_images(root):
     advice = "pass `skip_corrupt=True` to leave such images out"
     with refused(f"domain given is incomplete: 1 of 2 images are missing, ROOT/none.png first; {advice}", ROOT=root):
         as_domain([given[0], root / "none.png"])
-
-
-def test_folders_that_are_neither(root):
-    (root / "empty").mkdir()
-    for path, message in {
-        "none": "is not a folder",
-        "empty": r": no image here. Give a folder with files of these suffixes: \.jpg",
-    }.items():
-        with one_line(message):
-            as_domain(root / path)
-    for path in ("mixed", "web"):
-        assert as_domain(root / path, classes=["car", "bus"]).labels is None

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from tests.support.places import SHARED
 from tests.support.refusals import REFUSED, one_line, refused
 from tests.unit.data.conftest import touch
-from tllib_ancon.data.domain import Domain, class_folders
-from tllib_ancon.data.layouts import default_resizing, missing_dataset
-from tllib_ancon.data.layouts.tllib import TABLES
+from tllib_ancon.data.domain import class_folders
 from tllib_ancon.data.lists import read_image_list
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.runtime.errors import UserError
@@ -59,13 +57,6 @@ def test_faulty_lists_name_the_line(tmp_path, content, message):
         read(tmp_path, content, num_classes=4)
 
 
-def test_lists_that_count_classes_from_one(tmp_path):
-    assert read(tmp_path, "a.png 1\nb.png 3\n", num_classes=3, first_label=1) == [("a.png", 0), ("b.png", 2)]
-    message = "ROOT/list.txt, line 1: label 0 is out of range; it must be at least 1 and below 4: 3 classes"
-    with refused(message, ROOT=tmp_path):
-        read(tmp_path, "a.png 0\n", num_classes=3, first_label=1)
-
-
 @given(st.binary(max_size=200))
 def test_any_bytes_give_samples_or_a_clear_error(tmp_path, content):
     try:
@@ -102,22 +93,6 @@ def test_links_are_followed_to_where_they_lead_and_a_folder_is_looked_at_once(tm
     lines = [f"class{number % 10}/{number}.png {number % 10}\n" for number in range(1000)]
     read(root, "".join(lines))
     assert followed.total() <= 11
-
-
-LETTERS = st.characters(exclude_characters="\0/", exclude_categories=["Cs"])
-NAMES = st.lists(st.text(LETTERS, min_size=1, max_size=8), min_size=1, max_size=4)
-
-
-@given(st.lists(NAMES.map("/".join), max_size=20), st.sampled_from(["", "/data/root", "root"]), st.randoms())
-def test_paths_are_those_that_were_given(relative, root, random):
-    expected = [os.path.join(root, path) for path in relative]
-    domain = Domain.of_files("d", expected, root=root)
-    assert domain.paths == expected
-    assert [os.fsdecode(name) for name in domain.images.stored] == relative
-    positions = random.choices(range(len(expected)), k=5) if relative else []
-    assert domain.subset(positions).paths == [expected[position] for position in positions]
-    strange = ["/rooter/b.png", os.fsdecode(b"/data/root/caf\xe9.png")]
-    assert Domain.of_files("d", strange, root=root).paths == strange
 
 
 def labelled(**labels_by_folder):
@@ -230,34 +205,6 @@ def test_orders_of_classes_must_agree(tmp_path):
         open_domain(tmp_path, "ImageList", ["photo"])
 
 
-def test_a_fingerprint_depends_on_paths_labels_and_order_but_not_on_the_root(tmp_path):
-    lists = {
-        "one": "a.png 0\nb.png 1\n",
-        "same": "a.png 0\n\n./b.png\t1\n",
-        "order": "b.png 1\na.png 0\n",
-        "label": "a.png 0\nb.png 0\n",
-        "path": "a.png 0\nc.png 1\n",
-    }
-    fingerprints = {}
-    for name, text in lists.items():
-        root = write(tmp_path / name, art=text)
-        fingerprints[name] = open_domain(root, "ImageList", ["art"]).fingerprint()
-    assert fingerprints["one"] == "afad5d501e93c09d5a7aa9fc4cb310e34ad36cab197e48149f5e2005331842f6"
-    assert fingerprints.pop("same") == fingerprints["one"]
-    assert len(set(fingerprints.values())) == 4
-
-
-def test_digits_lie_in_one_folder_a_domain_and_pacs_counts_from_one(tmp_path):
-    write(tmp_path / "MNIST", mnist_train="a/1.png 7\n")
-    assert open_domain(tmp_path, "Digits", ["MNIST"]).paths == [str(tmp_path / "MNIST/a/1.png")]
-    missing = "missing folders: USPS/image_list, USPS/usps_train_image. Give the folder that holds it"
-    with refused(f"ROOT does not hold Digits: USPS/image_list/usps_train.txt not found; {missing}", ROOT=tmp_path):
-        open_domain(tmp_path, "Digits", ["USPS"])
-    write(tmp_path, photo_all="a/1.png 1\n")
-    assert open_domain(tmp_path, "PACS", ["P"]).labels.tolist() == [0]
-    assert TABLES["VisDA2017"].lists["Real"] == TABLES["VisDA2017"].lists["V"]
-
-
 @pytest.mark.skipif(not OFFICE.is_dir(), reason="Office-31 is not beside this checkout")
 @pytest.mark.parametrize(("code", "images"), [("A", 2817), ("D", 498), ("W", 795)])
 def test_office31(code, images):
@@ -266,19 +213,3 @@ def test_office31(code, images):
     assert domain.num_classes == 31
     assert domain.classes[0] == "back_pack"
     assert class_folders(domain.paths, domain.labels) == {name: label for label, name in enumerate(domain.classes)}
-
-
-def test_without_the_name_of_a_dataset_it_is_guessed(tmp_path):
-    touch(tmp_path, "photos/a.png", "web/bike/a.png", "lists/image_list/x.txt")
-    for path, guess in {"photos": "Folder", "web": "ImageFolder", "lists": "ImageList"}.items():
-        assert f"looks like {guess}: pass `data` {guess}. Names: Arrays, CorruptedImages, ImageNetC, Folder" in str(
-            missing_dataset(tmp_path / path)
-        )
-    assert "looks like" not in str(missing_dataset(tmp_path / "none"))
-
-
-def test_the_default_resizing_follows_the_dataset():
-    for name in ("Office31", "ImageList", "Digits", "ImageNetC", "CorruptedImages"):
-        assert default_resizing(name) == "default"
-    for name in ("ImageFolder", "Folder", "hf:uoft-cs/cifar10", None):
-        assert default_resizing(name) == "keep-ratio"

@@ -1,6 +1,5 @@
 """An epoch visits each image once in an order of the seed, whatever the workers."""
 
-import multiprocessing
 import time
 
 import pytest
@@ -11,7 +10,7 @@ from tests.support.refusals import one_line
 from tests.unit.data.conftest import epoch_of, finished
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import ImageSource
-from tllib_ancon.data.loading import EpochSampler, ImageLoader, UnlabelledImages, _item_seed, _seeded, hold_out
+from tllib_ancon.data.loading import EpochSampler, ImageLoader, UnlabelledImages, hold_out
 from tllib_ancon.data.transforms import Preprocessing, evaluation_transform, train_transform
 from tllib_ancon.runtime.errors import UserError
 
@@ -45,23 +44,6 @@ def test_the_order_of_an_epoch_is_what_it_was_and_a_longer_one_repeats_the_image
         assert sorted(images) == list(range(5))
     sampler.epoch = 1
     assert not set(keys) & set(sampler)
-
-
-def test_a_seed_holds_inside_its_context_alone():
-    torch.manual_seed(5)
-    expected = torch.rand(2)
-    torch.manual_seed(5)
-    with _seeded(3):
-        first = torch.rand(1)
-    assert torch.equal(torch.rand(2), expected)
-    with _seeded(3):
-        assert torch.equal(torch.rand(1), first)
-
-
-@pytest.mark.parametrize(("seed", "number"), [(0, 0xE220A8397B1DCDAF), (1, 0x6E789E6AA1B965F4)])
-def test_the_seed_of_an_image_is_the_published_number_of_splitmix64(seed, number):
-    """Its upper 63 bits."""
-    assert _item_seed(seed, key=0) == number >> 1
 
 
 @pytest.mark.parametrize(
@@ -109,39 +91,9 @@ def read(loader, pause=0.0):
     return found
 
 
-def loading_processes():
-    return set(multiprocessing.active_children())
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_the_processes_of_a_loader_read_every_pass_and_an_epoch_may_be_left(workers):
-    before = loading_processes()
-    loader = ImageLoader(numbers(), 4, workers)
-    for _ in range(2):
-        assert read(loader, pause=0.003) == list(range(90))
-        next(iter(loader))
-    assert len(loading_processes() - before) == workers
-    assert read(loader) == list(range(90))
-    del loader
-    assert loading_processes() == before
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 def test_an_image_that_cannot_be_read_is_named_and_other_errors_stay(workers):
     with one_line(r"^mine; pass `skip_corrupt=True` to leave such images out$"):
         read(ImageLoader(numbers(fail=UserError("mine")), 4, workers))
     with pytest.raises(RuntimeError, match="yours"):
         read(ImageLoader(numbers(fail=RuntimeError("yours")), 4, workers))
-
-
-def test_a_worker_that_is_told_to_end_twice_ends_without_an_error():
-    before = loading_processes()
-    for _ in range(3):
-        loader = ImageLoader(numbers(), 4, 2)
-        read(loader)  # until then a process may have its handler of signals still to set
-        started = loading_processes() - before
-        while any(worker.is_alive() for worker in started):
-            for worker in started:
-                worker.terminate()
-        assert [worker.exitcode for worker in started] == [0, 0]
-        del loader
