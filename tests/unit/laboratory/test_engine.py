@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.refusals import REFUSED, one_line
 from tllib_ancon.laboratory.engine import EngineConfig, make_all
-from tllib_ancon.laboratory.local import gpus_of_runs, visible_gpus
+from tllib_ancon.laboratory.local import gpus_of_runs
 from tllib_ancon.laboratory.plan import PlannedRun
 
 SOURCES = [PlannedRun(f"source/{name}", "pretrain", {"root": name}) for name in "ab"]
@@ -81,11 +81,3 @@ def test_each_run_has_a_gpu_or_cores(settings, visible, expected):
 def test_settings_that_are_refused(settings, message):
     with one_line(message):
         EngineConfig(**settings)
-
-
-def test_the_gpus_of_this_process_have_the_names_that_it_sees(monkeypatch):
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert visible_gpus() == ["0", "1"]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,GPU-b,9")
-    assert visible_gpus() == ["5", "GPU-b"]

@@ -1,6 +1,5 @@
 """A report holds the finished runs that belong in one table, and names those that are damaged."""
 
-import csv
 import errno
 import json
 import os
@@ -9,10 +8,10 @@ import shutil
 
 import pytest
 
-from tests.support.fabricated import frame_of, write_predictions, write_run, write_source
+from tests.support.fabricated import write_predictions, write_run, write_source
 from tests.support.refusals import one_line
 from tllib_ancon.cli.main import main
-from tllib_ancon.laboratory.finished_runs import read_runs, refuse_mixed_settings, runs_csv
+from tllib_ancon.laboratory.finished_runs import read_runs, refuse_mixed_settings
 from tllib_ancon.laboratory.report import write_report
 
 
@@ -42,16 +41,6 @@ def test_finished_adaptations_are_found_wherever_they_lie(tmp_path):
     assert run.start == "checkpoint"
 
 
-def test_the_source_is_found_after_the_folder_was_moved(tmp_path):
-    write_run(tmp_path / "made", "ancon")
-    shutil.move(tmp_path / "made", tmp_path / "moved")
-    (run,) = read_runs([tmp_path / "moved"])[0].itertuples()
-    assert run.start == "erm"
-    shutil.rmtree(tmp_path / "moved/source")
-    (run,) = read_runs([tmp_path / "moved"])[0].itertuples()
-    assert run.start == "checkpoint"
-
-
 def test_nothing_to_report(tmp_path):
     with one_line("is not a folder"):
         read_runs([tmp_path / "none"])
@@ -65,15 +54,6 @@ def test_nothing_to_report(tmp_path):
         write_run(tmp_path / folder, "ancon")
     with one_line(r"a/erm/A-D/ancon-seed0 and .*/b/.* hold the same run; give one of them"):
         write_report([tmp_path], out=tmp_path / "report")
-
-
-def test_the_list_of_runs_has_the_settings_that_vary(tmp_path):
-    for smoothing in (0.1, 0.3):
-        write_run(tmp_path, "ancon", "clean-fog/3", smoothing=smoothing)
-    made = list(csv.DictReader(runs_csv(frame_of(tmp_path, "smoothing"), ["smoothing"]).splitlines()))
-    assert [line["smoothing"] for line in made] == ["0.1", "0.3"]
-    for line in made:
-        assert (line["pair"], line["accuracy"], line["last_ece"]) == ("fog/3", "60.0", "0.06")
 
 
 def test_runs_of_one_table_may_differ_in_what_tells_them_apart_and_no_other_settings(tmp_path):
@@ -117,30 +97,6 @@ def test_a_method_without_training_stands_beside_methods_that_train(tmp_path):
     write_run(tmp_path, "self-training")
     write_run(tmp_path, "adabn", optimizer=None, lr=None)
     refuse(tmp_path)
-
-
-def test_what_the_table_compares_may_vary(tmp_path):
-    for smoothing in (0.1, 0.9):
-        write_run(tmp_path, "ancon", smoothing=smoothing)
-    refuse(tmp_path, "smoothing")
-    with one_line("smoothing of ancon"):
-        refuse(tmp_path, "beta")
-    for number in range(5):  # of many differences some are said
-        made = {"epochs": 5 + number, "lr": 0.1 + number, "momentum": 0.1 * number, "weight_decay": 0.1 * number}
-        write_run(tmp_path / "many", "ancon", "A-D", number, **made)
-    with one_line(r"5 in .*, 6 in .*, 7 in .*, and 2 more; .*; and 1 more\)"):
-        refuse(tmp_path / "many")
-
-
-def test_a_method_may_have_its_own_default_and_the_report_says_so(tmp_path):
-    for method in ("ancon", "ancon-auto", "adabn"):
-        write_run(tmp_path, method)
-    text = write_report([tmp_path], out=tmp_path / "report")
-    assert "- defaults of ancon-auto: criterion last" in text
-    assert "- defaults of adabn: epochs 1, adapted all" in text
-    write_run(tmp_path, "elr", "A-D", criterion="last")
-    with one_line("criterion: "):
-        refuse(tmp_path)
 
 
 DAMAGES = {
@@ -192,15 +148,6 @@ def test_a_damaged_run_is_left_out_with_a_note_that_names_it(runs, tmp_path, nam
         assert str(damaged) in note or str(tmp_path / "runs/source/erm-A-seed0") in note
         assert "\n" not in note
         assert len(note) < 600
-
-
-def test_a_damaged_run_is_noted_in_every_form_of_the_report(runs, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("tllib_ancon.laboratory.report.figures", lambda _: ([], []))
-    (runs[0] / "result.json").write_text("[]")
-    text = reported(tmp_path)
-    assert "1 adaptation, seeds 0" in text
-    for shown in (text, capsys.readouterr().out, (tmp_path / "report/report.html").read_text()):
-        assert "left out: " in shown
 
 
 def test_the_record_of_a_benchmark_names_the_table_and_what_failed(tmp_path):

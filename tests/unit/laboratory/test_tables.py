@@ -11,7 +11,6 @@ from tllib_ancon.laboratory.published import Row
 from tllib_ancon.laboratory.tables import (
     ACCURACY,
     AVERAGE,
-    CLASS_ACCURACY,
     ECE,
     selection_table,
     table,
@@ -41,13 +40,6 @@ def bold(made):
 
 def noted(made, words):
     return any(words in note for note in made.notes)
-
-
-def write_accuracies(folder, of_method):
-    """Two seeds of each method with these last accuracies."""
-    for method, accuracy in of_method.items():
-        for seed in (0, 1):
-            write_run(folder, method, seed=seed, accuracies=(30.0, 50.0, accuracy))
 
 
 @pytest.fixture
@@ -106,19 +98,6 @@ def test_the_published_rows_of_methods_that_were_run_and_the_difference_to_them(
     assert made.notes[-1] == "shot (others): elsewhere"
 
 
-def test_a_published_average_stands_beside_all_its_columns_alone(two_seeds):
-    printed = [Row("ancon", {"A-D": 70.0, "A-W": 10.0, "D-A": 60.0}, 46.67, "paper")]
-    made = table(ACCURACY, two_seeds, printed, [Row("shot", {}, 88.0, "elsewhere")])
-    assert texts(made, "ancon (paper)", "published") == ["70.00", "60.00", ""]
-    assert names(made, "other") == []
-
-
-def test_a_published_calibration_error_in_percent_is_shown_as_a_fraction(two_seeds):
-    made = table(ECE, two_seeds, [Row("ancon", {"A-D": 7.0, "D-A": 5.0}, 6.0, "paper")])
-    assert texts(made, "ancon (paper)", "published") == ["0.0700", "0.0500", "0.0600"]
-    assert texts(made, "ancon (difference)", "difference")[0] == "-0.0030"
-
-
 def test_a_row_with_a_hole_has_no_average_and_one_without_some_seeds_no_deviation(two_seeds, tmp_path):
     write_run(tmp_path, "elr", "A-D")
     for pair, seed in (("A-D", 0), ("D-A", 0), ("D-A", 1)):
@@ -126,22 +105,6 @@ def test_a_row_with_a_hole_has_no_average_and_one_without_some_seeds_no_deviatio
     made = table(ACCURACY, frame_of(tmp_path))
     assert texts(made, "elr") == ["60.00 †1", "", ""]
     assert texts(made, "gce")[-1] == "50.00 †1"  # of the one seed that has all columns
-
-
-def test_accuracy_by_class(two_seeds):
-    runs = two_seeds[two_seeds.column == "A-D"]
-    printed = [Row("ancon", {"mug": 60.0, "bike": 61.0, "desk": 62.0}, 61.0, "paper")]
-    made = table(CLASS_ACCURACY, runs, printed)
-    assert list(made.cells) == ["mug", "bike", AVERAGE]
-    assert numbers(made, "ancon", "mug", "bike", AVERAGE) == [67.0, 69.0, 68.0]
-    assert list(table(CLASS_ACCURACY, runs).cells) == ["0", "1", AVERAGE]
-
-
-def test_rows_of_a_sweep_say_where_they_leave_the_usual_settings(tmp_path):
-    write_run(tmp_path, "ancon", smoothing=0.3)
-    write_run(tmp_path, "ancon", smoothing=0.9, accuracies=(1.0, 2.0))
-    made = table(ACCURACY, frame_of(tmp_path, "smoothing", "beta"))
-    assert names(made) == ["source-only", "ancon", "ancon (smoothing 0.9)"]
 
 
 # Selection
@@ -154,17 +117,6 @@ def test_selection_by_each_criterion(tmp_path):
     assert numbers(made, "ancon", *made.cells) == [20.0, 30.0, 20.0, 10.0]
     change_metrics(run, without_scores(1))
     assert selection_table(frame_of(tmp_path)) is None
-
-
-def test_where_nothing_can_be_compared_there_is_no_table(tmp_path):
-    write_run(tmp_path / "short", "ancon", accuracies=(10.0, 20.0))
-    assert selection_table(frame_of(tmp_path / "short")) is None
-    write_run(tmp_path / "apart", "self-training", "A-D")
-    write_run(tmp_path / "apart", "ancon", "A-W")
-    assert selection_table(frame_of(tmp_path / "apart")) is None
-    write_run(tmp_path / "single", "self-training")
-    write_run(tmp_path / "single", "ancon")
-    assert paired_table(frame_of(tmp_path / "single")) is None
 
 
 # Paired differences
@@ -188,24 +140,3 @@ def test_the_pair_is_the_unit_and_its_seeds_are_averaged(tmp_path):
     labels = names(made)
     assert labels.count("ancon-auto − ancon") == labels.count("elr − self-training") == 1
     assert "self-training − self-training" not in labels
-
-
-def test_starts_are_compared_each_with_its_own(tmp_path):
-    for start, accuracy in (("cdan", 50.0), ("mdd", 60.0)):
-        write_accuracies(tmp_path / start, {"ancon": accuracy})
-        for seed in (0, 1):
-            write_source(tmp_path / start, "A", seed, method=start)
-    made = paired_table(frame_of(tmp_path))
-    assert made.cells.accuracy.loc["measured"].to_dict() == {
-        "cdan: ancon − source-only": "20.00",
-        "mdd: ancon − source-only": "30.00",
-    }
-
-
-def test_variants_are_compared_with_the_usual_settings(tmp_path):
-    for seed in (0, 1):
-        for smoothing, accuracy in ((0.3, 50.0), (0.5, 48.0)):
-            write_run(tmp_path, "ancon", seed=seed, accuracies=(40.0, accuracy), smoothing=smoothing)
-        write_run(tmp_path, "ancon", "A-W", seed=seed, accuracies=(40.0, 50.0), smoothing=0.3)
-    made = paired_table(frame_of(tmp_path, "smoothing"))
-    assert numbers(made, "ancon, smoothing 0.5 − usual settings", "accuracy") == [-2.0]
