@@ -8,8 +8,8 @@ import pytest
 
 from tests.support.layouts import write_classes, write_list
 from tests.support.refusals import one_line
+from tllib_ancon import scripts
 from tllib_ancon.runtime.errors import UserError
-from tllib_ancon.toolkit import compat
 
 IMAGE_LIST = """
     from torchvision.datasets import VisionDataset
@@ -40,6 +40,7 @@ VARIANT = """
     """
 FILES = {
     "tllib/__init__.py": "",
+    "tllib/self_training/__init__.py": "",
     "tllib/vision/__init__.py": "",
     "tllib/vision/datasets/__init__.py": """
         from typing import Any
@@ -69,7 +70,7 @@ def datasets(tmp_path, monkeypatch):
     before = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "tllib"}
     _forget_tllib()
     monkeypatch.syspath_prepend(str(tmp_path / "packages"))
-    compat.enable()
+    scripts.enable()
     import tllib.vision.datasets
 
     yield tllib.vision.datasets
@@ -174,3 +175,15 @@ def test_domains_that_a_script_cannot_train_on(datasets, photos):
     (photos / "image_list" / "classes.txt").write_text("class_1\n")
     with one_line("the images of plain have no labels"):
         opened(datasets.ImageList, photos, "plain")
+
+
+def test_tllib_users_find_the_losses_where_they_would_look(datasets):
+    import tllib.self_training.ancon as alias
+    from tllib.self_training.ancon import AnchoredConfidence, EarlyLearningRegularization, TemporalEnsemble
+
+    from tllib_ancon import self_training
+
+    assert alias is self_training
+    assert self_training.__spec__.name == self_training.__name__ == "tllib_ancon.self_training"
+    for name in (AnchoredConfidence, EarlyLearningRegularization, TemporalEnsemble):
+        assert name.__module__.startswith("tllib_ancon.")

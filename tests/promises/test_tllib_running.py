@@ -12,8 +12,8 @@ import pytest
 
 from tests.support.refusals import REFUSED, one_line
 from tests.support.tllib import requires_tllib
-from tllib_ancon.toolkit import script
-from tllib_ancon.toolkit.script import ScriptRun, run_script
+from tllib_ancon.scripts import running as script
+from tllib_ancon.scripts.running import ScriptRun, run_script
 
 SCRIPT = """
 import argparse, sys

@@ -22,7 +22,7 @@ from tllib_ancon.runs.files import sha256, write_json
 from tllib_ancon.runtime.errors import BadSetting
 from tllib_ancon.runtime.text import say
 from tllib_ancon.runtime.types import Options, Record
-from tllib_ancon.toolkit.script import ScriptRun, run_script
+from tllib_ancon.scripts.running import ScriptRun, run_script
 
 MARK = "script.json"
 """In the script's log directory: the mark of a finished first stage."""
@@ -132,7 +132,7 @@ def _remember(log: Path, script: str, words: list[str], arguments: Options, over
 
 def _write_class_names(outcome: ScriptRun) -> str | None:
     """A file with the script's order of class folders; networks of timm would have another one."""
-    from tllib_ancon.toolkit.own_images import FOLDERS
+    from tllib_ancon.scripts.own_images import FOLDERS
 
     data = getattr(outcome.arguments, "data", None)
     if data not in FOLDERS or outcome.log_directory is None or not outcome.class_names:

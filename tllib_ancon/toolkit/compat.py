@@ -9,13 +9,12 @@ from __future__ import annotations
 import builtins
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from importlib import import_module
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import find_spec, spec_from_loader
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -28,21 +27,33 @@ INSTALL = {
 }
 
 RUNNING_SCRIPT = "tllib_ancon.toolkit.running_script"
-"""Module name of the script that :mod:`~tllib_ancon.toolkit.script` runs: the file ``sys.argv[0]``."""
+"""Module name of the script that :mod:`~tllib_ancon.scripts.running` runs: the file ``sys.argv[0]``."""
 
 
-def enable() -> None:
+Extensions = Mapping[str, Callable[[ModuleType], None]]
+
+_extensions: dict[str, Callable[[ModuleType], None]] = {}
+"""Module -> what is called with it after its execution."""
+
+
+def enable(extensions: Extensions = MappingProxyType({})) -> None:
     """Make ``import tllib`` and ``import dalib`` work from now on, also in spawned data-loader workers.
 
     ``import tllib_ancon.toolkit`` does this by itself. Installing it twice is harmless.
+
+    Args:
+        extensions (dict): name of a module -> function that is called with it once it is imported
     """
-    if any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        return
-    sys.meta_path.insert(0, _Finder())
-    for name in _AROUND:
-        if name in sys.modules:
-            with _AROUND[name](sys.modules[name]):
-                pass
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+        for name in _AROUND:
+            if name in sys.modules:
+                with _AROUND[name](sys.modules[name]):
+                    pass
+    for name, extend in extensions.items():
+        if name not in _extensions and name in sys.modules:
+            extend(sys.modules[name])
+        _extensions[name] = extend
 
 
 def is_installed(name: str) -> bool:
@@ -78,12 +89,16 @@ def _names_back(module: ModuleType) -> Iterator[None]:
         vars(numpy).setdefault(name, getattr(builtins, name))
     for kind in (context.Process, context.SpawnProcess, context.ForkServerProcess):
         # a spawned or fork-served process has no shims: unpickling it gives it them first of all
-        ForkingPickler.register(kind, lambda process: (_blank_process, (type(process),), process.__dict__))
+        ForkingPickler.register(kind, _reduced)
     yield
 
 
-def _blank_process(kind: type[BaseProcess]) -> BaseProcess:
-    enable()
+def _reduced(process: BaseProcess) -> tuple[Any, ...]:
+    return _blank_process, (type(process), _extensions), process.__dict__
+
+
+def _blank_process(kind: type[BaseProcess], extensions: Extensions) -> BaseProcess:
+    enable(extensions)
     return kind.__new__(kind)
 
 
@@ -124,34 +139,10 @@ def _logger(module: ModuleType) -> Iterator[None]:
     module.TextLogger = TextLogger
 
 
-@contextmanager
-def _alias(module: ModuleType) -> Iterator[None]:
-    """Where a TLLib user looks for the losses of this package: ``tllib.self_training.ancon``."""
-    yield
-    module.ancon = import_module("tllib_ancon.self_training")
-    sys.modules["tllib.self_training.ancon"] = module.ancon
-
-
-def _afterwards(function: str) -> Callable[[ModuleType], AbstractContextManager[None]]:
-    """Call a function of ``own_images`` with the module that was imported."""
-
-    @contextmanager
-    def around(module: ModuleType) -> Iterator[None]:
-        yield
-        getattr(import_module("tllib_ancon.toolkit.own_images"), function)(module)
-
-    return around
-
-
 _AROUND: dict[str, Callable[[ModuleType], AbstractContextManager[None]]] = {
     "tllib": _names_back,
     "tllib.ranking.logme": _numba,
-    "tllib.self_training": _alias,
     "tllib.utils.logger": _logger,
-    "tllib.vision.datasets.imagelist": _afterwards("extend_image_list"),
-    "tllib.vision.datasets": _afterwards("add_folders"),
-    "tllib.vision.datasets.partial": _afterwards("add_partial"),
-    "tllib.vision.datasets.openset": _afterwards("add_open_set"),
     "dalib": _names_back,
 }
 """Module -> what happens around its execution."""
@@ -175,3 +166,5 @@ def _execute(run: Callable[[ModuleType], None], module: ModuleType) -> None:
         warnings.filterwarnings("ignore", ".*invalid escape sequence")  # in TLLib's docstrings
         warnings.filterwarnings("ignore", ".*no QP solver", UserWarning)  # which only dalib's DAN misses
         run(module)
+    if module.__name__ in _extensions:
+        _extensions[module.__name__](module)

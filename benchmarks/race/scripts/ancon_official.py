@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from tllib_ancon.toolkit.script import run_script
+from tllib_ancon.scripts.running import run_script
 
 
 def race(task):

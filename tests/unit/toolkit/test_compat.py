@@ -123,19 +123,6 @@ def test_a_module_that_was_there_before_is_repaired_too(install, monkeypatch):
     assert issubclass(logger.TextLogger, before)
 
 
-def test_tllib_users_find_the_losses_where_they_would_look(install):
-    install({"tllib/self_training/__init__.py": ""})
-    import tllib.self_training.ancon as alias
-    from tllib.self_training.ancon import AnchoredConfidence, EarlyLearningRegularization, TemporalEnsemble
-
-    from tllib_ancon import self_training
-
-    assert alias is self_training
-    assert self_training.__spec__.name == self_training.__name__ == "tllib_ancon.self_training"
-    for name in (AnchoredConfidence, EarlyLearningRegularization, TemporalEnsemble):
-        assert name.__module__.startswith("tllib_ancon.")
-
-
 # The real ones
 
 DALIB = ["dalib.adaptation", "dalib.modules.domain_discriminator", "dalib.vision.datasets", "dalib.vision.models"]

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 from torchvision.datasets import VisionDataset
 from torchvision.datasets.folder import default_loader
 
+from tllib_ancon import self_training
 from tllib_ancon.data.folders import Tree
 from tllib_ancon.data.layouts import layout_of
 from tllib_ancon.data.layouts.image_folder import require_known_folders, require_same_folders
@@ -203,3 +204,19 @@ def _set_samples(dataset: Any, images: _LabelledImages, classes: list[str]) -> N
     dataset.samples = list(zip(images.paths, dataset.targets, strict=True))
     dataset.classes = classes
     dataset.class_to_idx = {name: label for label, name in enumerate(classes)}
+
+
+def _add_losses(module: Any) -> None:
+    """Where a TLLib user looks for the losses of this package: ``tllib.self_training.ancon``."""
+    module.ancon = self_training
+    sys.modules["tllib.self_training.ancon"] = self_training
+
+
+EXTENSIONS: dict[str, Callable[[Any], None]] = {
+    "tllib.self_training": _add_losses,
+    "tllib.vision.datasets.imagelist": extend_image_list,
+    "tllib.vision.datasets": add_folders,
+    "tllib.vision.datasets.partial": add_partial,
+    "tllib.vision.datasets.openset": add_open_set,
+}
+"""Module of TLLib -> what is added to it."""

@@ -16,7 +16,8 @@ from unittest.mock import patch
 
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import say
-from tllib_ancon.toolkit.compat import INSTALL, RUNNING_SCRIPT, enable, is_installed
+from tllib_ancon.scripts import enable
+from tllib_ancon.toolkit.compat import INSTALL, RUNNING_SCRIPT, is_installed
 
 UNKNOWN_DATASET = "argument -d/--data: invalid choice: "
 """How argparse's message about an unknown dataset begins."""
@@ -174,7 +175,7 @@ def _errors_about_datasets() -> Iterator[None]:
 
 
 def _unknown_dataset(name: str, choices: set[str]) -> UserError:
-    from tllib_ancon.toolkit.own_images import OWN_IMAGES, dataset_names
+    from tllib_ancon.scripts.own_images import OWN_IMAGES, dataset_names
 
     own = choices.intersection(OWN_IMAGES)
     theirs = sorted(dataset_names(choices) - own)

@@ -1,0 +1,28 @@
+"""TLLib's scripts, unmodified: the losses of this package and a user's own images in them."""
+
+from typing import Any
+
+from tllib_ancon.toolkit import compat
+
+EXTENDED = (
+    "tllib.self_training",
+    "tllib.vision.datasets.imagelist",
+    "tllib.vision.datasets",
+    "tllib.vision.datasets.partial",
+    "tllib.vision.datasets.openset",
+)
+"""Modules of TLLib that :func:`enable` extends, in the order of their import."""
+
+
+def enable() -> None:
+    """Make ``import tllib`` work from now on, as :func:`tllib_ancon.toolkit.enable` does, and extend it.
+
+    ``tllib.self_training.ancon`` has the losses of this package, and ``tllib.vision.datasets`` its layouts of images.
+    """
+    compat.enable(dict.fromkeys(EXTENDED, _extend))
+
+
+def _extend(module: Any) -> None:
+    from tllib_ancon.scripts.own_images import EXTENSIONS  # here: enabling imports nothing heavy
+
+    EXTENSIONS[module.__name__](module)
