@@ -102,36 +102,39 @@ def test_what_ends_it(words, tmp_path, capsys, left, more, status, message):
     assert (tmp_path / "log").exists() == (left == "nothing")
 
 
-@pytest.mark.parametrize("more", [(), ("--overwrite",)])
-def test_the_same_command_goes_on_with_the_second_stage(words, tmp_path, monkeypatch, capsys, more):
-    cut_in_the_second_epoch(monkeypatch, words(*more))
+def test_a_script_without_its_log_is_refused_before_it_runs(words, tmp_path, refused):
+    without = words()
+    del without[without.index("--log") : without.index("--method")]
+    assert "the arguments of the script have no --log; pass --log DIR before --method" in refused(without)
+    assert not (tmp_path / "script").exists()
+
+
+def test_the_same_command_goes_on_with_the_second_stage(words, tmp_path, monkeypatch, capsys):
+    cut_in_the_second_epoch(monkeypatch, words())
     assert trained(tmp_path) == 1
     assert epochs_kept(tmp_path) == [0, 1]
     epochs = counting(monkeypatch)
     capsys.readouterr()
-    assert main(words(*more)) == 0
+    assert main(words()) == 0
     assert trained(tmp_path) == 1
     assert epochs == [2]
     assert epochs_kept(tmp_path) == [0, 1, 2]
     assert "has run here before; going on from" in capsys.readouterr().err
 
 
-def test_a_finished_one_says_so_and_the_default_log_is_known_too(words, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    without = words()
-    del without[without.index("--log") : without.index("--method")]
-    assert main(without) == 0
+def test_a_finished_one_says_so(words, tmp_path, monkeypatch, capsys):
+    assert main(words()) == 0
     shown = capsys.readouterr().out
-    log = tmp_path / "script"
+    log = tmp_path / "log"
     result = (log / "adapt" / "result.json").read_bytes()
     epochs = counting(monkeypatch)
-    assert main([word for word in without if word != "--quiet"]) == 0
+    assert main([word for word in words() if word != "--quiet"]) == 0
     again = capsys.readouterr()
     assert (log / "trained.txt").read_text().count("\n") == 1
     assert epochs == []
     assert again.out == shown
     assert "has run here before" in again.err
-    assert f"{Path('script', 'adapt')} holds this run already, finished" in again.err
+    assert f"{log / 'adapt'} holds this run already, finished" in again.err
     assert (log / "adapt" / "result.json").read_bytes() == result
 
 

@@ -54,7 +54,7 @@ def test_a_demo_with_overwrite_makes_every_run_again(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Demo, "run", run_all)
     monkeypatch.setattr("tllib_ancon.laboratory.digits.write_demo_domains", lambda root: None)
-    for run in Demo(tmp_path, (0,), 1, 1, 1, ("",)).runs():
+    for run in Demo(tmp_path, (0,), 1, 1, 1).runs():
         (tmp_path / run.name).mkdir(parents=True)
         (tmp_path / run.name / "result.json").write_text("{}")
     words = ["demo", "--out", str(tmp_path), "--seeds", "0"]

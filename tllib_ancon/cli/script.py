@@ -1,11 +1,8 @@
 """``tllib-ancon script``: run an unmodified example script of TLLib, and adapt the model that it leaves."""
 
 import argparse
-import ast
-import json
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from tllib_ancon import methods
@@ -18,8 +15,8 @@ from tllib_ancon.config.model import ModelConfig, StartConfig
 from tllib_ancon.config.run import RunConfig
 from tllib_ancon.config.settings import settings_of
 from tllib_ancon.config.toml import read_file
-from tllib_ancon.runs.files import sha256, write_json
-from tllib_ancon.runtime.errors import BadSetting
+from tllib_ancon.runs.files import read_json, sha256, write_json
+from tllib_ancon.runtime.errors import BadSetting, UserError
 from tllib_ancon.runtime.text import say
 from tllib_ancon.runtime.types import Options, Record
 from tllib_ancon.scripts.running import ScriptRun, run_script
@@ -28,8 +25,6 @@ MARK = "script.json"
 """In the script's log directory: the mark of a finished first stage."""
 SECOND = "adapt"
 """In the script's log directory: the folder of the adaptation."""
-RESULT = "result.json"
-"""In the folder of the adaptation: the file that ends it."""
 CLASS_NAMES = "classes.txt"
 """In the script's log directory: names of the classes of a user's own folders, in the order of the labels."""
 
@@ -63,12 +58,12 @@ class _Script:
         settings = _adaptation_settings(adaptation_words)
         start = settings.pop("start")
         AdaptConfig(**settings)  # an error before the script runs
-        log = _log_directory(args.script, words)
+        log = _log_directory(words)
         arguments = None
-        if log is not None:
-            arguments = _finished_stage(log, args.script, words, start, settings)
+        if not settings["overwrite"]:
+            arguments = _finished_stage(log, args.script, words)
         if arguments is None:
-            if log is not None and not settings["overwrite"] and (log / SECOND / "config.json").exists():
+            if not settings["overwrite"] and (log / SECOND / "config.json").exists():
                 raise BadSetting(
                     f"{log / SECOND} holds an adaptation of another command, or of a script whose checkpoint has "
                     "changed",
@@ -77,12 +72,9 @@ class _Script:
             outcome = _run(args.script, words)
             if outcome.exit_status != 0:
                 return outcome.exit_status
-            arguments = {"log": outcome.log_directory, "class_names": _write_class_names(outcome)}
-            if outcome.arguments is not None:
-                arguments = {**vars(outcome.arguments), **arguments}
-            if outcome.log_directory is not None:
-                _remember(outcome.log_directory, args.script, words, arguments, settings["overwrite"])
-        _adapt(settings, start, arguments)
+            arguments = {**vars(outcome.arguments or argparse.Namespace()), "class_names": _class_names(log, outcome)}
+            _remember(log, args.script, words, arguments)
+        _adapt(settings, start, {**arguments, "log": log})
         return 0
 
 
@@ -116,71 +108,49 @@ def _run(script: str, words: list[str]) -> ScriptRun:
     return outcome
 
 
-def _remember(log: Path, script: str, words: list[str], arguments: Options, overwrite: bool) -> None:
-    """Mark the first stage as finished, with the checksums of its checkpoints; an earlier adaptation is not of them."""
-    sums = {path.name: sha256(path) for path in sorted((log / "checkpoints").glob("*.pth"))}
-    mark = {
-        "script": os.path.realpath(script),
-        "words": words,
-        "overwrite": overwrite,
-        "sha256": sums,
-        "arguments": dict(arguments),
-    }
-    (log / SECOND / RESULT).unlink(missing_ok=True)
+def _remember(log: Path, script: str, words: list[str], arguments: Options) -> None:
+    """Mark the first stage as finished, with the checksums of its checkpoints."""
+    mark = {**_identity(log, script, words), "arguments": dict(arguments)}
+    log.mkdir(parents=True, exist_ok=True)
     write_json(log / MARK, mark, skipkeys=True, default=lambda value: None)
 
 
-def _write_class_names(outcome: ScriptRun) -> str | None:
+def _identity(log: Path, script: str, words: list[str]) -> Record:
+    sums = {path.name: sha256(path) for path in sorted((log / "checkpoints").glob("*.pth"))}
+    return {"script": os.path.realpath(script), "words": words, "sha256": sums}
+
+
+def _finished_stage(log: Path, script: str, words: list[str]) -> Options | None:
+    """Arguments of an earlier run of the same command line whose checkpoints are unchanged, else None."""
+    try:
+        mark = read_json(log / MARK)
+    except UserError:  # there is none, or another program wrote it
+        return None
+    arguments = mark.pop("arguments", {})
+    if mark != _identity(log, script, words):
+        return None
+    say(f"tllib-ancon: {script} has run here before; going on from its checkpoints in {log}", file=sys.stderr)
+    return dict(arguments)
+
+
+def _class_names(log: Path, outcome: ScriptRun) -> str | None:
     """A file with the script's order of class folders; networks of timm would have another one."""
     from tllib_ancon.scripts.own_images import FOLDERS
 
-    data = getattr(outcome.arguments, "data", None)
-    if data not in FOLDERS or outcome.log_directory is None or not outcome.class_names:
+    if getattr(outcome.arguments, "data", None) not in FOLDERS or not outcome.class_names:
         return None
-    file = outcome.log_directory / CLASS_NAMES
+    file = log / CLASS_NAMES
     file.write_text("".join(f"{name}\n" for name in outcome.class_names), encoding="utf-8")
     return str(file)
 
 
-def _finished_stage(log: Path, script: str, words: list[str], start: str, settings: Options) -> Options | None:
-    """Arguments of an earlier run of the same command line whose checkpoint is unchanged, else None."""
-    checkpoint = log / "checkpoints" / f"{start}.pth"
-    try:
-        mark = json.loads((log / MARK).read_bytes())
-        is_same_command = mark["script"] == os.path.realpath(script) and mark["words"] == words
-        digest = mark["sha256"].get(checkpoint.name)
-        arguments = dict(mark["arguments"])
-    except Exception:  # there is none, or another program wrote it
-        return None
-    if settings["overwrite"] and (not mark.get("overwrite") or (log / SECOND / RESULT).exists()):
-        return None
-    if not is_same_command or not checkpoint.is_file() or sha256(checkpoint) != digest:
-        return None
-    say(f"tllib-ancon: {script} has run here before; going on from {checkpoint}", file=sys.stderr)
-    return {**arguments, "log": log.resolve()}
-
-
-def _log_directory(script: str, words: list[str]) -> Path | None:
-    """The script's log directory before it has run: from its words, else the default in its text."""
+def _log_directory(words: list[str]) -> Path:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--log")
     log = parser.parse_known_args(words)[0].log
-    if log:
-        return Path(log)
-    try:
-        program = ast.parse(Path(script).read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return None
-    for node in ast.walk(program):
-        if isinstance(node, ast.Call) and "--log" in _constants(node.args):
-            defaults = [option.value for option in node.keywords if option.arg == "default"]
-            for default in _constants(defaults):
-                return Path(str(default))
-    return None
-
-
-def _constants(expressions: Sequence[ast.expr]) -> list[object]:
-    return [expression.value for expression in expressions if isinstance(expression, ast.Constant)]
+    if not log:
+        raise BadSetting("the arguments of the script have no --log", "pass --log DIR before --method")
+    return Path(log).resolve()
 
 
 def _adaptation_flags() -> Flags:

@@ -38,7 +38,7 @@ class BenchmarkConfig(EngineConfig):
     methods: Annotated[tuple[str, ...], Flag(metavar="METHOD")] = ()
     """methods to run; by default those of the plan"""
     pairs: Annotated[tuple[str, ...], Flag(metavar="PAIR")] = ()
-    """pairs of domains to run: names, patterns ('A-*', '*/5') or groups of the plan; by default all"""
+    """pairs of domains to run: names, or patterns ('A-*', '*/5'); by default all"""
     seeds: tuple[Seed, ...] = ()
     """seeds to run; by default those of the plan, 0 1 2"""
     dry_run: bool = False

@@ -25,12 +25,7 @@ SOURCE_ONLY = "source-only"
 REFERENCE = "self-training"
 WITHOUT_EPOCHS = "adabn"
 METHODS = (WITHOUT_EPOCHS, REFERENCE, "elr", "ancon", "ancon-auto")
-FULL_RATE = "full learning rate"
-BLOCKS = {
-    "": "rendered digits -> handwritten digits, epoch selected by InfoMax; mean ± deviation over {seeds}",
-    FULL_RATE: "the same at the full learning rate, too high for a network that is trained already",
-}
-"""Settings, with the titles of their tables: the backbone learns at a tenth of the rate, or at the full rate."""
+TITLE = "rendered digits -> handwritten digits, epoch selected by InfoMax; mean ± deviation over {seeds}"
 
 
 @dataclass(frozen=True)
@@ -42,11 +37,10 @@ class Demo:
     source_epochs: int
     epochs: int
     jobs: int  # processes of one thread each, so that the numbers do not depend on how many there are
-    blocks: tuple[str, ...] = ("",)
 
     def runs(self) -> list[PlannedRun]:
         sources = [self._source_run(seed) for seed in self.seeds]
-        adaptations = [self._adaptation(*choice) for choice in product(self.blocks, self.seeds, METHODS)]
+        adaptations = [self._adaptation(*choice) for choice in product(self.seeds, METHODS)]
         return [*sources, *adaptations]
 
     def _source_run(self, seed: int) -> PlannedRun:
@@ -54,8 +48,8 @@ class Demo:
         settings = {**self._common(name, seed), "scratch": True, "epochs": self.source_epochs}
         return PlannedRun(name, "pretrain", settings)
 
-    def _adaptation(self, block: str, seed: int, method: str) -> PlannedRun:
-        name = _name(method, seed, block)
+    def _adaptation(self, seed: int, method: str) -> PlannedRun:
+        name = _name(method, seed)
         source = _name("source", seed)
         epochs = None if method == WITHOUT_EPOCHS else self.epochs
         checkpoint = self.out / source / "checkpoints" / "best.pth"
@@ -66,7 +60,6 @@ class Demo:
             "checkpoint": str(checkpoint),
             "method": method,
             "criterion": "infomax",
-            "scratch": block == FULL_RATE,
         }
         return PlannedRun(name, "adapt", settings, source)
 
@@ -106,35 +99,29 @@ class Demo:
         for run, reason in make_all(unfinished, LocalEngine(gpus, threads=1), self.out, say).items():
             raise UserError(f"{run}: {reason}", "give the same command again to try it once more")
 
-    def results(self, block: str) -> dict[str, list[Metrics]]:
+    def results(self) -> dict[str, list[Metrics]]:
         """Method -> the numbers of the selected model, or of the start, one entry a seed."""
-        results = {SOURCE_ONLY: [run.result()["start"] for run in self._directories(REFERENCE, block)]}
+        results = {SOURCE_ONLY: [run.result()["start"] for run in self._directories(REFERENCE)]}
         for method in METHODS:
-            results[method] = [run.result()["selected"] for run in self._directories(method, block)]
+            results[method] = [run.result()["selected"] for run in self._directories(method)]
         return results
 
-    def draw_curves(self, block: str) -> None:
+    def draw_curves(self) -> None:
         curves = []
         for method in METHODS:
             if method != WITHOUT_EPOCHS:
-                curves += [(method, run.metrics()) for run in self._directories(method, block)]
-        draw_curves(curves, self.out / f"curves{_ending(block)}.png")
+                curves += [(method, run.metrics()) for run in self._directories(method)]
+        draw_curves(curves, self.out / "curves.png")
 
-    def _directories(self, method: str, block: str) -> list[RunDirectory]:
-        return [RunDirectory(self.out / _name(method, seed, block)) for seed in self.seeds]
+    def _directories(self, method: str) -> list[RunDirectory]:
+        return [RunDirectory(self.out / _name(method, seed)) for seed in self.seeds]
 
-    def title(self, block: str) -> str:
-        return BLOCKS[block].format(seeds=counted(len(self.seeds), "seed"))
-
-
-def _ending(block: str) -> str:
-    if not block:
-        return ""
-    return "-" + block.replace(" ", "-")
+    def title(self) -> str:
+        return TITLE.format(seeds=counted(len(self.seeds), "seed"))
 
 
-def _name(method: str, seed: int, block: str = "") -> str:
-    return f"{method}{_ending(block)}-seed{seed}"
+def _name(method: str, seed: int) -> str:
+    return f"{method}-seed{seed}"
 
 
 def summarize(results: Mapping[str, Sequence[Metrics]]) -> dict[str, Metrics]:

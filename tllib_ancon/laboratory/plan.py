@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from itertools import chain, product
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,9 +23,6 @@ _FOLDER = Path(__file__).with_name("paper")
 
 _DECIDED = ("root", "source", "target", "data", "method", "seed", "log", "overwrite")
 """Settings that are decided for each run, beside where it starts."""
-
-_OF_THE_ENGINE = ("engine", "jobs", "gpus_per_run", "cpus_per_run", "address")
-"""Settings of ``benchmark`` that no plan has: they belong to a machine."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +97,6 @@ class BenchmarkPlan(Settings):
     variants: Annotated[tuple[Options, ...], Several] = ({},)  # further settings of the adaptation, one run each
     extends: str | None = None  # table of the paper whose settings this plan changes
     published: Mapping[str, str] = {}  # what is measured -> table of :mod:`tllib_ancon.laboratory.published`
-    groups: Mapping[str, tuple[str, ...]] = {}  # name -> pairs, for ``--pairs``
     notes: tuple[str, ...] = ()  # deviations and choices that every table of this plan states
     severities: tuple[int, ...] = ()  # each multiplies every target: ``frost`` becomes ``frost/1``, ``frost/2``, …
 
@@ -119,19 +115,15 @@ class BenchmarkPlan(Settings):
         """Settings that differ between the variants: the axes of a sweep."""
         return set().union(*self.variants)
 
-    @property
-    def known_pairs(self) -> list[str]:
-        return list(dict.fromkeys(chain(self.pairs, *self.groups.values())))
-
     def select(
         self, methods: Sequence[str] = (), pairs: Sequence[str] = (), seeds: Sequence[int] = ()
     ) -> BenchmarkPlan:
-        """The part of the plan with these methods, pairs (names, patterns as ``A-*`` or groups) and seeds."""
+        """The part of the plan with these methods, pairs (names, or patterns as ``A-*``) and seeds."""
         selected: list[str] = []
         for word in pairs:
-            matching = self.groups.get(word) or [pair for pair in self.known_pairs if fnmatchcase(pair, word)]
+            matching = [pair for pair in self.pairs if fnmatchcase(pair, word)]
             if not matching:
-                raise unknown_name(f"pair of {self.table}", word, [*self.known_pairs, *self.groups])
+                raise unknown_name(f"pair of {self.table}", word, self.pairs)
             selected += matching
         return self.replace(
             methods=tuple(methods or self.methods),
@@ -200,11 +192,8 @@ class BenchmarkPlan(Settings):
     def at_each_severity(self) -> BenchmarkPlan:
         if not self.severities:
             return self
-        groups = {name: self._corrupted(targets) for name, targets in self.groups.items()}
-        return self.replace(pairs=self._corrupted(self.pairs), groups=groups, severities=())
-
-    def _corrupted(self, targets: Sequence[str]) -> tuple[str, ...]:
-        return tuple(f"{target}/{severity}" for severity, target in product(self.severities, targets))
+        pairs = [f"{target}/{severity}" for severity, target in product(self.severities, self.pairs)]
+        return self.replace(pairs=tuple(pairs), severities=())
 
 
 def tables() -> list[str]:
@@ -222,11 +211,6 @@ def load(table: str) -> BenchmarkPlan:
             raise unknown_name("table or file to extend:", str(base), tables())
         content = _merged(read_file(_file_of(base)), content)
     name = table if table in tables() else str(_file_of(table))
-    for setting in _OF_THE_ENGINE:
-        if setting in content:
-            raise UserError(
-                f"plan {name}: {named(setting)} is no setting of a plan", "remove it, and pass it to benchmark"
-            )
     try:
         plan = BenchmarkPlan(**{**content, "table": name})
     except UserError as error:
