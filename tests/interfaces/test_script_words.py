@@ -26,5 +26,6 @@ print("its own method:", parser.parse_args().method)
 def test_the_adaptation_begins_at_two_dashes_or_at_the_last_method(tmp_path, capsys, words, status, printed):
     script = tmp_path / "own.py"
     script.write_text(SCRIPT)
-    assert main(["script", str(script), "--log", str(tmp_path / "log"), *words]) == status  # the adaptation misses the arguments of TLLib's scripts
+    command = ["script", str(script), "--log", str(tmp_path / "log"), *words]
+    assert main(command) == status  # the adaptation misses the arguments of TLLib's scripts
     assert printed in capsys.readouterr().out

@@ -78,8 +78,10 @@ def table(quantity: Quantity, runs: pd.DataFrame, published: Sequence[Row] = (),
     lines += [("other", f"{row.name} (others)", as_text(printed[row], quantity.decimals)) for row in others]
     names = pd.MultiIndex.from_tuples([(kind, name) for kind, name, _ in lines])
     texts = pd.DataFrame([cells.tolist() for *_, cells in lines], names, values.columns)
-    sources = [f"{row.name} (others): {row.source}" for row in others if printed[row].notna().any()]
-    notes = [*_reading_notes(values), *quantity.notes, *sources]
+    names_of_others = pd.Series({row: row.name for row in others if printed[row].notna().any()}, dtype=str)
+    sources = names_of_others.groupby([row.source for row in names_of_others.index], sort=False).agg(", ".join)
+    source_notes = [f"{names} (others): {source}" for source, names in sources.items()]
+    notes = [*_reading_notes(values), *quantity.notes, *source_notes]
     return Table(quantity.title, texts[(texts != "").any(axis=1)], notes)
 
 
