@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.certificate.stopping import stopping_times
 from benchmarks.tables import markdown
-from tllib_ancon.certificate.stopping import stopping_times
 
 DELTA = 0.05
 Streams = NDArray[np.int8]

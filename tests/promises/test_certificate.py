@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.certificate.stopping import stopping_times
 from tests.support.refusals import REFUSED, refused
-from tllib_ancon.certificate.stopping import stopping_times
 from tllib_ancon.measures.disagreement import STAKES, WEIGHTS, DisagreementTest
 
 outcome_lists = st.lists(st.sampled_from([-1, 0, 1]), max_size=25)

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tllib_ancon.certificate.answer_log import AnswerLog
-from tllib_ancon.certificate.stopping import labels_to_verdict
 from tllib_ancon.data.answers import ANOTHER, CANNOT_TELL, Answer
 from tllib_ancon.data.images import load_image
 from tllib_ancon.data.labels import checked_labels
@@ -27,13 +26,6 @@ from tllib_ancon.runtime.types import Record
 
 Classes = npt.NDArray[np.int64]
 Certificate = dict[str, Any]
-
-FAVOURING = (0.6, 0.7, 0.8)
-"""Fractions of decisive disagreements in favour of the adapted model, for which it reports the labels needed."""
-PRIOR_DECISIVE = 8.5
-PRIOR_DISAGREEMENTS = 10
-"""Prior counts of decisive disagreements and of all disagreements: the ratio of the 105 runs in
-benchmarks/certificate/README.md."""
 
 
 class Comparison:
@@ -232,17 +224,10 @@ class Session(Shown):
         images, disagreements, delta, margin, side, seed: the test
 
         e_better, e_worse, threshold: e-values, None if infinite, which is certainty
-
-        labels_needed: a row for each of :data:`FAVOURING`, empty if settled. It has ``favouring``, the ``gain`` in
-        accuracy and the fraction ``decisive``. ``median`` and ``ninetieth_percentile`` count labels over random orders
-        of the open disagreements, None if all would not suffice
         """
         test = self.test
         returned = "adapted" if test.verdict == "better" else "start"
         difference = test.estimate if test.outcomes else None
-        prospects = []
-        if not test.settled:
-            prospects = [self._labels_needed(favouring) for favouring in FAVOURING]
         return {
             "verdict": test.verdict,
             "settled": test.settled,
@@ -260,7 +245,6 @@ class Session(Shown):
             "e_better": _finite(test.e_better),
             "e_worse": _finite(test.e_worse),
             "threshold": test.threshold,
-            "labels_needed": prospects,
         }
 
     @property
@@ -285,28 +269,6 @@ class Session(Shown):
             if answer == CANNOT_TELL:
                 outcomes[place] = against
         return self._tested(outcomes).verdict
-
-    def _labels_needed(self, favouring: float) -> dict[str, float | None]:
-        outcomes = self.test.outcomes
-        num_decisive = PRIOR_DECISIVE + len(outcomes) - outcomes.count(0)
-        decisive = num_decisive / (PRIOR_DISAGREEMENTS + len(outcomes))
-        median, ninetieth_percentile = labels_to_verdict(
-            favouring,
-            len(self),
-            len(self.comparison),
-            self.delta,
-            self.margin,
-            decisive=decisive,
-            outcomes=outcomes,
-            side=self.side,
-        )
-        return {
-            "favouring": favouring,
-            "decisive": decisive,
-            "gain": (2 * favouring - 1) * decisive * len(self) / len(self.comparison),
-            "median": median,
-            "ninetieth_percentile": ninetieth_percentile,
-        }
 
     def __repr__(self) -> str:
         return "\n".join(in_words(self.certificate))
@@ -339,17 +301,6 @@ def in_words(certificate: Certificate) -> list[str]:
         lines.append(f"the verdict would be {verdict_against} if the {unknown} counted against it")
     if verdict == "undecided" and certificate["settled"]:
         lines.append(f"further labels decide nothing: the difference is within the margin of {certificate['margin']:g}")
-    for prospect in certificate["labels_needed"]:
-        if prospect["median"] is None:
-            continue
-        labels = certificate["labels"]
-        line = (
-            f"if the adapted model is right on {100 * prospect['favouring']:.0f} % of the disagreements that decide, a "
-            f"gain of {100 * prospect['gain']:.1f} points, about {prospect['median'] - labels:,} more labels are needed"
-        )
-        if prospect["ninetieth_percentile"] is not None:
-            line += f" (90th percentile: {prospect['ninetieth_percentile'] - labels:,})"
-        lines.append(line)
     return lines
 
 

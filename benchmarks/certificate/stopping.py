@@ -1,7 +1,6 @@
 """How many labels the certificate's test takes, by simulated streams of labels."""
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,8 +12,6 @@ FIRST_LABELS = 256
 """Labels of each simulated stream that are looked at first; of the undecided ones then four times as many."""
 LABELS_AT_ONCE = 2**20
 """Labels of all simulated streams together that are computed at a time: 8 MiB an array."""
-ORDERS = 200
-"""Simulated orders of the disagreements in :func:`labels_to_verdict`."""
 
 
 class StoppingTimes(NamedTuple):
@@ -77,55 +74,3 @@ def _ends_of(test: DisagreementTest, streams: Outcomes) -> StoppingTimes:
         undecided = undecided[better == worse]
         length *= 4
     return StoppingTimes(labels, verdicts)
-
-
-def labels_to_verdict(
-    favouring: float,
-    disagreements: int,
-    images: int,
-    delta: float = 0.05,
-    margin: float = 0.0,
-    *,
-    decisive: float = 1.0,
-    outcomes: Sequence[int] = (),
-    side: Side = "both",
-) -> tuple[int | None, int | None]:
-    """Labels until "better" if the adapted model truly is, from 200 simulated random orders of the disagreements.
-
-    Args:
-        favouring (float): share of the decisive disagreements on which the adapted model is right, in [0, 1]. The
-            difference of accuracy is then (2 · favouring - 1) · decisive · M / N
-        disagreements (int): M
-        images (int): N
-        delta, margin, side: of :class:`~tllib_ancon.measures.disagreement.DisagreementTest`
-        decisive (float): share of the disagreements on which one of the two is right, in [0, 1]. Default: 1
-        outcomes: of the labels so far, which every simulated order begins with; of the other disagreements as many are
-            right, wrong and neither as then are missing. Default: none
-
-    Outputs: the median over the orders and the 90th percentile, or None where "better" does not come.
-    """
-    beginnings = np.tile(np.array(outcomes, dtype=np.int8), (ORDERS, 1))
-    rest = _open_outcomes(favouring, decisive, disagreements, outcomes)
-    orders = np.random.default_rng(0).permuted(np.tile(rest, (ORDERS, 1)), axis=1)
-    streams = np.hstack([beginnings, orders])
-    ends = stopping_times(streams, delta, margin, disagreements=disagreements, images=images, side=side)
-    labels = np.where(ends.verdicts == 1, ends.labels, np.inf)
-    median, ninetieth_percentile = np.quantile(labels, (0.5, 0.9), method="inverted_cdf")
-    return _finite_count(median), _finite_count(ninetieth_percentile)
-
-
-def _open_outcomes(favouring: float, decisive: float, disagreements: int, outcomes: Sequence[int]) -> Outcomes:
-    """Outcomes of the disagreements without a label, so that with the others the shares are as in
-    :func:`labels_to_verdict`."""
-    num_open = disagreements - len(outcomes)
-    num_decisive = round(decisive * disagreements)
-    num_right = round(favouring * decisive * disagreements)
-    num_wrong = num_decisive - num_right
-    open_right = min(max(num_right - outcomes.count(1), 0), num_open)
-    open_wrong = min(max(num_wrong - outcomes.count(-1), 0), num_open - open_right)
-    open_neither = num_open - open_right - open_wrong
-    return np.repeat(np.array([1, -1, 0], dtype=np.int8), [open_right, open_wrong, open_neither])
-
-
-def _finite_count(count: float) -> int | None:
-    return None if math.isinf(count) else int(count)
