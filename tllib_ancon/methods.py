@@ -40,16 +40,10 @@ __all__ = [
 ENTRY_POINT_GROUP = "tllib_ancon.methods"
 """Of other packages' methods: an entry point ``name = package.module``, a module that registers the name."""
 
-COMPOSITIONS = {
-    "elr": "takes no regulariser",
-    "ancon": "uses no pseudo-label that could be smoothed",
-    "ancon-auto": "uses no pseudo-label that could be smoothed",
-}
-"""What may follow the name of a method after a plus (alone it follows self-training), and why a method does not compose
-with it."""
+COMPOSITIONS = ("elr", "ancon", "ancon-auto")
+"""What may follow the name of a method after a plus; alone it follows self-training."""
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_PAGE = "docs/own_method.md shows a method"
 
 
 def __getattr__(name: str) -> Any:
@@ -70,7 +64,7 @@ class _Registration:
 REGISTERED: dict[str, _Registration] = {}
 
 
-def register(name: str, *, composes: Collection[str] = (), **unknown: Any) -> Callable[[type[Method]], type[Method]]:
+def register(name: str, *, composes: Collection[str] = ()) -> Callable[[type[Method]], type[Method]]:
     """Make a method known by its name: ``@register("focal")`` above its class, a subclass of :class:`Method`.
 
     A module that an entry point of the group ``tllib_ancon.methods`` names does so when it is imported; see
@@ -86,24 +80,18 @@ def register(name: str, *, composes: Collection[str] = (), **unknown: Any) -> Ca
         UserError: a name that is taken or not well formed, an option that is reserved or known with another type
     """
     _load_built_in()
-    if unknown:
-        raise UserError(
-            f"method {name}: `{next(iter(unknown))}` is no argument of register. Make options attributes of the class, "
-            "such as `q: float = methods.option(0.8, help=...)`",
-            f"{_PAGE}",
-        )
-    if not _is_well_formed(name):
-        raise UserError(f"method name {name!r}: expected small letters, digits and dashes")
     for composition in composes:
         if composition not in COMPOSITIONS:
             raise unknown_name("composition", composition, COMPOSITIONS)
 
     def add(method: type[Method]) -> type[Method]:
-        _require_method(name, method)
         _require_default_targets(name, method, composes)
         is_taken = name in REGISTERED and _definition(REGISTERED[name].method) != _definition(method)
-        if name in COMPOSITIONS or is_taken:
-            raise UserError(f"method name {name!r} is taken", "choose another one")
+        if name in COMPOSITIONS or is_taken or not _is_well_formed(name):
+            raise UserError(
+                f"method name {name!r} is taken, or has other characters than small letters, digits and dashes",
+                "choose another one",
+            )
         _check_options(name, method.Options)
         REGISTERED[name] = _Registration(method, composes)
         return method
@@ -123,15 +111,6 @@ def _base_class() -> type[Method]:
     return base
 
 
-def _require_method(name: str, method: Any) -> None:
-    if not (isinstance(method, type) and issubclass(method, _base_class())):
-        raise UserError(
-            f"method {name}: {getattr(method, '__name__', method)} is no subclass of methods.Method. Make it a class "
-            "whose objective is the loss",
-            f"{_PAGE}",
-        )
-
-
 def _require_default_targets(name: str, method: type[Method], composes: Collection[str]) -> None:
     """Raise an error for targets that a composition would replace."""
     replacing = [composition for composition in composes if composition != "elr"]
@@ -145,13 +124,10 @@ def _require_default_targets(name: str, method: type[Method], composes: Collecti
 def _check_options(name: str, options: type[Settings]) -> None:
     base = _base_class()
     for option, field in settings_of(options).items():
-        if option in signature(create).parameters:
+        if option in signature(create).parameters or hasattr(base, option):
             raise UserError(
-                f"method {name}: option {named(option)} is the name of an argument of create", "choose another"
-            )
-        if hasattr(base, option):
-            raise UserError(
-                f"method {name}: option {named(option)} is the name of an attribute of Method", "choose another"
+                f"method {name}: option {named(option)} is the name of an argument of create or an attribute of Method",
+                "choose another",
             )
         for registered_name, registration in REGISTERED.items():
             if settings_of(registration.method.Options).get(option, field).annotation != field.annotation:
@@ -278,24 +254,15 @@ def create(
 
 def method_class(name: str) -> type[Method]:
     """The class of a method, or that of its composition with the base method."""
-    if not isinstance(name, str):
-        raise BadSetting(f"{named('method')} must be text, got {name!r}", setting="method")
-    full_name = f"self-training+{name}" if name in COMPOSITIONS else name
+    full_name = f"self-training+{name}" if name in COMPOSITIONS else str(name)
     base, _, extra = full_name.partition("+")
     failure = _failure(base)
     if failure is not None:
         raise UserError(failure)
     if base and full_name in REGISTERED:
         return REGISTERED[full_name].method
-    if base not in REGISTERED or extra not in COMPOSITIONS:
-        raise unknown_name("method", name, names())
-    if extra not in REGISTERED[base].composes:
-        offered = [
-            offered_name for offered_name in names() if offered_name == base or offered_name.startswith(f"{base}+")
-        ]
-        raise UserError(
-            f"method {name!r} is not offered: {base} {COMPOSITIONS[extra]}", f"there is {', '.join(offered)}"
-        )
+    if base not in REGISTERED or extra not in REGISTERED[base].composes:
+        raise unknown_name("method", one_line(name), names())
     composition = REGISTERED[f"+{extra}"].method
     return _composed(composition, REGISTERED[base].method)  # type: ignore[arg-type]
 

@@ -107,8 +107,8 @@ def test_a_source_model_that_is_gone_or_another(run, tmp_path, refused):
     start = run / "pretrain" / "checkpoints" / "best.pth"
     assert pair(run).checkpoints["start"] == str(start)
     kept = Path(shutil.move(start, tmp_path / "kept.pth"))
-    message = f"the source model of {run}/adapt is gone: there is no {start}; say where "
+    message = f"{start} is missing or is not the file that {run}/adapt started from; restore it, or say where "
     assert message + "it is by --checkpoint" in refused(certify(run))
     assert certified(run, "--checkpoint", str(kept)) == 0
     start.write_bytes(kept.read_bytes() + b"more")
-    assert "its checksum differs" in refused(certify(run))
+    assert "is not the file that" in refused(certify(run))

@@ -27,10 +27,8 @@ class AnswerLog:
             for name, value in header.items():
                 if recorded.get(name) == value:
                     continue
-                if name == "predictions":
-                    raise UserError(f"{self.path} holds answers about other predictions", "move it away to start again")
                 raise UserError(
-                    f"{self.path} was begun with {named(name)} {recorded.get(name)}, not {value}: its settings cannot "
+                    f"{self.path} was begun with {named(name)} {recorded.get(name)}, not {value}: a session cannot "
                     "change once labels are known",
                     "give the same, or move the file away to start again",
                 )

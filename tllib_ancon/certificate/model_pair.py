@@ -58,14 +58,12 @@ class ModelPair:
         if not self.directory.finished:
             raise UserError(f"the run in {self.directory.path} is not finished", "give its command again first")
         if images is None and config.root is None:
-            run = f"the run in {self.directory.path}"
             root = self.recorded.get("root")
-            if root is None:
-                raise UserError(f"{run} does not know where its images are", f"give their folder as {named('root')}")
-            is_on_disk = not str(self.recorded.get("data")).startswith(HUGGING_FACE)
-            if is_on_disk and not Path(root).exists():
+            is_on_hub = str(self.recorded.get("data")).startswith(HUGGING_FACE)
+            if root is None or not (is_on_hub or Path(root).exists()):
                 raise BadImages(
-                    f"the images of {run} are gone: there is no {root}", f"give their folder as {named('root')}"
+                    f"the images of the run in {self.directory.path} are not at {root}, which it records",
+                    f"give their folder as {named('root')}",
                 )
         self._passed_images = images
         checkpoint = config.checkpoint or _source_checkpoint(self.directory, self.recorded)
@@ -184,12 +182,11 @@ def _source_checkpoint(directory: RunDirectory, recorded: Record) -> str:
     if checkpoint == IMAGENET:
         return IMAGENET
     path = Path(checkpoint)
-    if not path.exists():
-        raise UserError(
-            f"the source model of {directory.path} is gone: there is no {checkpoint}",
-            f"say where it is by {named('checkpoint')}",
-        )
     digest = recorded.get("inputs", {}).get("checkpoint_sha256")
-    if not path.is_dir() and digest not in (None, sha256(path)):
-        raise UserError(f"{path} is not the file that {directory.path} started from: its checksum differs. Restore it")
+    is_the_file = path.is_file() and digest in (None, sha256(path))
+    if not path.is_dir() and not is_the_file:
+        raise UserError(
+            f"{path} is missing or is not the file that {directory.path} started from",
+            f"restore it, or say where it is by {named('checkpoint')}",
+        )
     return str(checkpoint)

@@ -190,13 +190,11 @@ class Session(Shown):
     def undo(self) -> None:
         """Take the last answer back; its question is asked again, its classes in a new random order. Once there is
         a verdict it stands."""
-        if self.question is None:
+        if self.question is None or not self.answers:
             raise UserError(
-                f"the session ended {self.test.verdict!r}: its last answer stays",
-                f"start a session with another {named('log')}",
+                f"no answer can be taken back: there are {len(self.answers)}, and the verdict is {self.test.verdict!r}",
+                f"a session with another {named('log')} begins again",
             )
-        if not self.answers:
-            raise UserError("there is no answer to take back", "give one first")
         if self._log is not None:
             self._log.append(self._undo_entry)
         self.answers.pop()

@@ -7,7 +7,7 @@ from pydantic import Field
 from tllib_ancon.config.model import NetworkConfig
 from tllib_ancon.config.predict import InferenceConfig
 from tllib_ancon.config.settings import Flag
-from tllib_ancon.config.types import Seed
+from tllib_ancon.config.types import BelowOne, Probability, Seed
 from tllib_ancon.runtime.errors import BadSetting, named
 
 
@@ -32,12 +32,12 @@ class CertifyConfig(InferenceConfig, NetworkConfig):
     """image list whose labels answer every question, in place of a user"""
     questions: Annotated[str | None, Flag(metavar="FILE", group="labels", common=True)] = None
     """CSV file to write, with the images to label in their order; beside it, copies of them without telling names"""
-    delta: Annotated[float, Flag(group="test", common=True)] = Field(0.05, gt=0, lt=1)
+    delta: Annotated[Probability, Flag(group="test", common=True)] = 0.05
     """largest probability of a false verdict"""
     side: Annotated[Literal["better", "both"], Flag(group="test", common=True)] = "better"
     """Wrong verdicts that `delta` limits. better: a false "better" and a false "worse", each at delta. both: the two
     together, which takes 9 to 18 % more labels"""
-    margin: Annotated[float, Flag(group="test", common=True)] = Field(0.0, ge=0, lt=1)
+    margin: Annotated[BelowOne, Flag(group="test", common=True)] = 0.0
     """difference of accuracy that does not matter, as a share of all images: 0.01 is one percentage point"""
     seed: Annotated[Seed, Flag(group="test")] = 0
     """seed of the order of the images"""

@@ -21,6 +21,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tllib_ancon.config.arguments import validated
+from tllib_ancon.config.types import BelowOne, Probability
 from tllib_ancon.runtime.errors import BadSetting, UserError, named
 
 Floats = NDArray[np.float64]
@@ -90,35 +92,23 @@ class DisagreementTest:
     (arXiv 2010.09686), Sections 4 and 5; the mixture over stakes in place of one that adapts.
     """
 
+    @validated
     def __init__(
         self,
-        delta: float = 0.05,
-        margin: float = 0.0,
+        delta: Probability = 0.05,
+        margin: BelowOne = 0.0,
         *,
         disagreements: int | None = None,
         images: int | None = None,
         side: Side = "both",
     ):
-        if not 0 < delta < 1:
-            raise BadSetting(
-                f"{named('delta')}, the probability of a false verdict, must be above 0 and below 1, got {delta}",
-                setting="delta",
-            )
-        if not 0 <= margin < 1:
-            raise BadSetting(
-                f"{named('margin')}, a share of all images, must be at least 0 and below 1 (0.01: one point), got "
-                f"{margin}",
-                setting="margin",
-            )
-        if (disagreements is None) != (images is None):
-            raise UserError(f"pass both {named('disagreements')} (M) and {named('images')} (N), or neither")
-        if disagreements is not None and images is not None and not 1 <= disagreements <= images:
+        are_independent = disagreements is None and images is None
+        if not are_independent and not 1 <= (disagreements or 0) <= (images or 0):
             raise BadSetting(
                 f"{named('disagreements')} must be between 1 and {named('images')}, got {disagreements} of {images}",
+                "pass both or neither",
                 setting="disagreements",
             )
-        if side not in ("better", "both"):
-            raise BadSetting(f"{named('side')} must be 'better' or 'both', got {side!r}", setting="side")
         self.delta = delta
         self.margin = margin
         self.disagreements = disagreements

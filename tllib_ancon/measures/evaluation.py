@@ -11,6 +11,8 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from tllib_ancon.config.arguments import validated
+from tllib_ancon.config.types import Number
 from tllib_ancon.measures.selection import checked_probabilities
 from tllib_ancon.runtime.errors import NotFinite, UserError
 
@@ -62,8 +64,9 @@ def mean_class_accuracy(predictions: Tensor, labels: Tensor, num_classes: int) -
     return float(per_class_accuracy(predictions, labels, num_classes).nanmean())
 
 
+@validated
 def expected_calibration_error(
-    probabilities: ArrayLike | Tensor, labels: ArrayLike | Tensor, num_bins: int = NUM_BINS
+    probabilities: ArrayLike | Tensor, labels: ArrayLike | Tensor, num_bins: Number = NUM_BINS
 ) -> float:
     r"""Expected calibration error :math:`\sum_g \frac{|G_g|}{N} |\mathrm{acc}(G_g) - \mathrm{conf}(G_g)|`.
 
@@ -99,7 +102,8 @@ class _ReliabilityDiagram(NamedTuple):
     confidence: Tensor
 
 
-def reliability_diagram_data(probabilities: Tensor, labels: Tensor, num_bins: int = NUM_BINS) -> _ReliabilityDiagram:
+@validated
+def reliability_diagram_data(probabilities: Tensor, labels: Tensor, num_bins: Number = NUM_BINS) -> _ReliabilityDiagram:
     """What a reliability diagram shows, with the bins and the inputs of :func:`expected_calibration_error`."""
     confidences, is_right = _confidences_and_hits(probabilities.cpu(), labels.cpu(), num_bins)
     edges = torch.linspace(0, 1, num_bins + 1)
@@ -120,8 +124,6 @@ def summarize(logits: Tensor, labels: Tensor, num_classes: int) -> dict[str, flo
     not grow with K.
     """
     predictions = _checked_predictions(logits)
-    if logits.shape[1] != num_classes:
-        raise UserError(f"logits have {logits.shape[1]} columns", f"expected one for each of {num_classes} classes")
     accuracies = per_class_accuracy(predictions, labels, num_classes)
     is_right = predictions.eq(labels)
     confidences = _confidences(logits).clamp(max=BELOW_ONE)
@@ -152,10 +154,12 @@ def _checked_predictions(outputs: Tensor) -> Tensor:
 
 
 def _check_classes(name: str, classes: Tensor, num_classes: int, num_samples: int) -> None:
-    if classes.shape != (num_samples,) or num_samples == 0:
-        raise UserError(f"{name} have shape {tuple(classes.shape)}", f"give one for each of {num_samples} samples")
-    if classes.is_floating_point() or classes.dtype == torch.bool:
-        raise UserError(f"{name} have dtype {classes.dtype}", "give integer classes")
+    are_integers = not classes.is_floating_point() and classes.dtype != torch.bool
+    if classes.shape != (num_samples,) or num_samples == 0 or not are_integers:
+        raise UserError(
+            f"{name} have shape {tuple(classes.shape)} and dtype {classes.dtype}",
+            f"give integer classes, one for each of {num_samples} samples",
+        )
     lowest = int(classes.min())
     highest = int(classes.max())
     if lowest < 0 or highest >= num_classes:
@@ -166,8 +170,6 @@ def _confidences_and_hits(
     probabilities: ArrayLike | Tensor, labels: ArrayLike | Tensor, num_bins: int
 ) -> tuple[Tensor, Tensor]:
     """Confidences (N,) float32, below 1 so that certain ones lie in the last bin, and where predictions are right."""
-    if num_bins < 1:
-        raise UserError(f"num_bins must be at least 1, got {num_bins}")
     checked = checked_probabilities(probabilities).float()
     classes = torch.as_tensor(labels)
     _check_classes("labels", classes, checked.shape[1], len(checked))

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from tllib_ancon.runtime.errors import NotFinite, UserError, unknown_name
+from tllib_ancon.runtime.errors import NotFinite, UserError
 from tllib_ancon.runtime.types import Metrics
 
 ROW_SUM_TOLERANCE = 1e-3
@@ -101,10 +101,8 @@ def best_epoch(scores: Sequence[float], criterion: str) -> int:
         criterion (str): a name in :data:`CRITERIA`; it defines which end is better.
 
     Raises:
-        UserError: for an unknown name (the nearest one), and if no score is a number
+        UserError: no score is a number
     """
-    if criterion not in CRITERIA:
-        raise unknown_name("criterion", criterion, CRITERIA)
     candidates = [epoch for epoch, score in enumerate(scores) if not math.isnan(score)]
     if not candidates:
         raise UserError(f"none of the {len(scores)} epochs has a score of {criterion}", "evaluate at least one")
@@ -119,12 +117,10 @@ def selected_epoch(metrics: Sequence[Metrics], choice: str) -> int:
         choice (str): a name in :data:`CRITERIA`; by every other the last epoch is taken.
 
     Raises:
-        UserError: no epoch, or no score that is a number
+        UserError: no score is a number
     """
     if choice in CRITERIA:
         return best_epoch([line.get(choice, math.nan) for line in metrics], choice)
-    if not metrics:
-        raise UserError("there is no epoch to choose", "adapt for at least one")
     return len(metrics) - 1
 
 
@@ -143,11 +139,11 @@ def checked_probabilities(probabilities: ArrayLike | Tensor) -> Tensor:
         UserError: naming what is wrong and the first row where it is
     """
     tensor = torch.as_tensor(probabilities)
-    if tensor.ndim != 2 or tensor.shape[0] == 0 or tensor.shape[1] < 2:
-        shape = tuple(tensor.shape)
-        raise UserError(f"probabilities have shape {shape}", "give (N, K): a row per sample, two or more classes")
-    if not tensor.is_floating_point():
-        raise UserError(f"probabilities have dtype {tensor.dtype}", "give a floating-point tensor")
+    if tensor.ndim != 2 or tensor.shape[0] == 0 or tensor.shape[1] < 2 or not tensor.is_floating_point():
+        raise UserError(
+            f"probabilities have shape {tuple(tensor.shape)} and dtype {tensor.dtype}",
+            "give (N, K) of a floating type: a row per sample, two or more classes",
+        )
     if tensor.device.type == "mps":  # which has no float64
         rows = tensor.detach().cpu().double()
     else:

@@ -5,12 +5,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tllib_ancon.config.arguments import validated
 from tllib_ancon.config.types import NotNegative, Number
 from tllib_ancon.methods import register
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError, named
 from tllib_ancon.runtime.types import Options
-from tllib_ancon.self_training.checks import validated
 from tllib_ancon.self_training.memory_bank import Neighborhood, NeighborMethod, NeighborVotes
 from tllib_ancon.self_training.method import option
 from tllib_ancon.self_training.neighbors import available_neighbors, nearest

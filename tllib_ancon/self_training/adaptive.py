@@ -1,6 +1,5 @@
 """AnCon without λ: each sample's votes decide its weight, and how often each class occurs the weight of a class."""
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -9,13 +8,14 @@ import torch
 from pydantic import BeforeValidator
 from torch import Tensor
 
+from tllib_ancon.config.arguments import validated
 from tllib_ancon.config.settings import Flag
 from tllib_ancon.config.types import NotNegative, Number, Share
 from tllib_ancon.methods import register
 from tllib_ancon.runtime import processes
-from tllib_ancon.runtime.errors import BadSetting, UserError, named, reading, unknown_name
+from tllib_ancon.runtime.errors import BadSetting, NotFinite, UserError, named, reading, unknown_name
 from tllib_ancon.self_training.anchored import SmoothedLabels, one_hot_labels
-from tllib_ancon.self_training.checks import check_logits, check_tensor, finite_rows, validated
+from tllib_ancon.self_training.checks import check_tensor, finite_rows
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.method import Visit, option
 from tllib_ancon.self_training.pseudo_label import SelfTraining
@@ -101,10 +101,8 @@ class AdaptiveSmoothing(SmoothedLabels):
     @torch.no_grad()
     def initialize(self, indices: Tensor, features: Tensor, logits: Tensor) -> None:
         """Estimate ρ from the logits (M, K) of one evaluation pass; indices and features are not read."""
-        check_logits(logits)
+        check_tensor("logits", logits, ("N", len(self.shares)))
         prior = estimate_class_prior(logits, self.prior_shrinkage)
-        if prior.shape != self.shares.shape:
-            raise UserError(f"logits have shape {tuple(logits.shape)}", f"expected (N, {len(self.shares)})")
         self.relative_prior.copy_(prior * len(prior))
         self.shares.copy_(prior)
 
@@ -176,11 +174,9 @@ def estimate_class_prior(probabilities: Tensor, shrinkage: Share = 0.25) -> Tens
     Raises:
         UserError: other shapes, predictions that are not finite, a parameter out of range
     """
-    check_tensor("probabilities", probabilities)
-    if probabilities.ndim != 2 or not probabilities.numel():
-        raise UserError(f"probabilities have shape {tuple(probabilities.shape)}", "expected (N, K) with N at least 1")
-    if not probabilities.isfinite().all():
-        raise UserError("probabilities must be finite")
+    check_tensor("probabilities", probabilities, ("N", "K"))
+    if not len(probabilities) or not probabilities.isfinite().all():
+        raise NotFinite("probabilities must be finite, and of one sample or more")
     num_samples, num_classes = probabilities.shape
     counts = torch.bincount(probabilities.argmax(1), minlength=num_classes)
     return counts * ((1 - shrinkage) / num_samples) + shrinkage / num_classes
@@ -190,15 +186,10 @@ def _numbers_of(class_prior: Any) -> Any:
     """The class prior that a file holds, as numbers between white space or commas; all else unchanged."""
     if not isinstance(class_prior, str) or class_prior in CLASS_PRIORS:
         return class_prior
-    path = Path(class_prior)
-    expected = f"{named('class_prior')} must be uniform, estimate or a file of numbers, got {class_prior!r}"
-    if not path.is_file():
-        raise UserError(f"{expected}: no such file", "create it")
-    with reading(path, "numbers"):
-        numbers = tuple(float(word) for word in path.read_text(encoding="utf-8").replace(",", " ").split())
-    if not numbers or not all(0 <= number < math.inf for number in numbers):
-        raise UserError(f"{expected}: it must hold a number of at least 0 for each class")
-    return numbers
+    advice = f"{named('class_prior')} is uniform, estimate or a file with a number for each class"
+    with reading(class_prior, "numbers", advice):
+        words = Path(class_prior).read_text(encoding="utf-8").replace(",", " ").split()
+        return tuple(map(float, words))
 
 
 @register("+ancon-auto")

@@ -5,10 +5,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from tllib_ancon.config.arguments import validated
 from tllib_ancon.config.types import Number, Share
 from tllib_ancon.methods import register
 from tllib_ancon.runtime.errors import BadSetting, named
-from tllib_ancon.self_training.checks import FixedPrecision, validated
+from tllib_ancon.self_training.checks import FixedPrecision
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.method import Visit, one_hot, option
 from tllib_ancon.self_training.voting import WithWeightedVotes

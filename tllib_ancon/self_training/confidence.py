@@ -5,6 +5,12 @@ from typing import Any, Literal
 from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.self_training.method import Method, option
 
+NEEDED = {
+    "belief-matching": ("belief_coefficient", "self-training, elr, ancon or ancon-auto"),
+    "mc-dropout": ("dropout_passes", "a method with votes, such as ancon"),
+}
+"""Confidence -> an option of the methods that can have it, and these methods in words."""
+
 
 class WithConfidence(Method):
     """Base of methods with the option ``confidence``."""
@@ -16,17 +22,10 @@ class WithConfidence(Method):
     @classmethod
     def check_options(cls, options: Any) -> None:
         super().check_options(options)
-        names = type(options).model_fields
-        if options.confidence == "belief-matching" and "belief_coefficient" not in names:
+        needed_option, methods = NEEDED.get(options.confidence, ("confidence", ""))
+        if needed_option not in type(options).model_fields:
             raise BadSetting(
-                f"{named('confidence', 'belief-matching')} is a loss in place of the cross-entropy, and this method "
-                f"has its own",
-                "use it with self-training, elr, ancon or ancon-auto",
-                setting="confidence",
-            )
-        if options.confidence == "mc-dropout" and "dropout_passes" not in names:
-            raise BadSetting(
-                f"{named('confidence', 'mc-dropout')} decides which predictions vote",
-                "choose a method with votes, such as ancon",
+                f"{named('confidence', options.confidence)} has no effect with this method",
+                f"use it with {methods}",
                 setting="confidence",
             )

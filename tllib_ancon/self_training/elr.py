@@ -5,9 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tllib_ancon.config.arguments import validated
 from tllib_ancon.config.types import BelowOne, NotNegative, Number
 from tllib_ancon.methods import register
-from tllib_ancon.self_training.checks import FixedPrecision, check_visit, finite_rows, validated
+from tllib_ancon.self_training.checks import FixedPrecision, check_visit, finite_rows
 from tllib_ancon.self_training.method import Method, Visit, option
 
 SMALLEST_PROBABILITY = 1e-4

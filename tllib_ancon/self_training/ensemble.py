@@ -8,10 +8,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from tllib_ancon.config.arguments import validated
 from tllib_ancon.config.types import BelowOne, Number, Positive, Share
 from tllib_ancon.runtime import processes
-from tllib_ancon.runtime.errors import UserError
-from tllib_ancon.self_training.checks import PROBABILITIES, FixedPrecision, are_probabilities, check_visit, validated
+from tllib_ancon.self_training.checks import PROBABILITIES, FixedPrecision, are_probabilities, check_tensor, check_visit
 
 Convention = Literal["authors", "paper"]
 WeightingScheme = Literal["relative", "entropy", "max-probability", "quantile", "fixed", "uniform"]
@@ -122,8 +122,8 @@ class TemporalEnsemble(FixedPrecision):
 
     def _add(self, rows: Tensor, logits: Tensor, probabilities: Tensor | None) -> None:
         """Add the confident predictions of the samples in these rows."""
-        if probabilities is not None and probabilities.shape != logits.shape:
-            raise UserError(f"probabilities have shape {tuple(probabilities.shape)}", f"expected {tuple(logits.shape)}")
+        if probabilities is not None:
+            check_tensor("probabilities", probabilities, logits.shape)
         wide_logits = logits.float()
         if not self.has_checked_logits and are_probabilities(wide_logits):
             warnings.warn(PROBABILITIES, stacklevel=4)

@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from tllib_ancon.config.arguments import validated
 from tllib_ancon.config.types import Fraction, Number
 from tllib_ancon.methods import register
 from tllib_ancon.runtime import processes
-from tllib_ancon.runtime.errors import UserError
-from tllib_ancon.self_training.checks import FixedPrecision, check_logits, validated
+from tllib_ancon.self_training.checks import FixedPrecision, check_tensor
 from tllib_ancon.self_training.method import Method, Visit, option
 from tllib_ancon.self_training.tent import softmax_entropy
 
@@ -63,9 +63,7 @@ class SampleEfficientEntropy(FixedPrecision):
         self.register_buffer("average", torch.zeros(num_classes))
 
     def forward(self, logits: Tensor) -> Tensor:
-        check_logits(logits)
-        if logits.shape[1] != len(self.average):
-            raise UserError(f"logits have shape {tuple(logits.shape)}", f"expected (batch, {len(self.average)})")
+        check_tensor("logits", logits, ("B", len(self.average)))
         entropies = softmax_entropy(logits)
         predictions = logits.detach().float().softmax(1)
         similarities = nn.functional.cosine_similarity(predictions, self.average[None])  # 0 before there is an average

@@ -4,20 +4,21 @@ from typing import Literal
 
 from torch import Tensor
 
+from tllib_ancon.config.arguments import validated
+from tllib_ancon.config.types import Fraction
 from tllib_ancon.methods import COMPOSITIONS, register
-from tllib_ancon.runtime.errors import BadSetting, named, unknown_name
 from tllib_ancon.self_training.checks import as_weights
 from tllib_ancon.self_training.method import Method, Visit, option
 
-REDUCTIONS = ("mean", "sum", "none")
 LOG_OF_ZERO = -1e4
 """Finite, so that a target without any mass has a gradient; once raised to a power q it is 0."""
 
 
+@validated
 def generalized_cross_entropy(
     logits: Tensor,
     targets: Tensor,
-    q: float = 0.8,
+    q: Fraction = 0.8,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> Tensor:
     r"""A loss between cross-entropy (q → 0) and mean absolute error (q = 1), robust to wrong labels.
@@ -41,10 +42,6 @@ def generalized_cross_entropy(
     Labels", NeurIPS 2018; for self-training Rusak et al., "If your data distribution shifts, use
     self-learning", TMLR 2022.
     """
-    if not 0 < q <= 1:
-        raise BadSetting(f"{named('q')} must be above 0 and at most 1, got {q!r}", setting="q")
-    if reduction not in REDUCTIONS:
-        raise unknown_name(f"value of {named('reduction')}:", str(reduction), REDUCTIONS)
     log_weights = as_weights(targets, logits).log().clamp_min(LOG_OF_ZERO)
     log_agreement = (logits.float().log_softmax(1) + log_weights).logsumexp(1)
     losses = (1 - (q * log_agreement).exp()) / q

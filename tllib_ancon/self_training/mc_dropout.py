@@ -5,15 +5,18 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from tllib_ancon.runtime.errors import BadSetting, UserError, named
+from tllib_ancon.config.arguments import validated
+from tllib_ancon.config.types import BelowOne, Number
+from tllib_ancon.self_training.checks import check_tensor
 
 
 @torch.no_grad()
+@validated
 def mc_dropout_probabilities(
     features: Tensor,
     head: Callable[[Tensor], Tensor],
-    passes: int = 20,
-    p: float = 0.5,
+    passes: Number = 20,
+    p: BelowOne = 0.5,
     generator: torch.Generator | None = None,
 ) -> Tensor:
     r"""The predictive distribution (B, K) averaged over dropout masks, without another pass through the backbone.
@@ -27,12 +30,7 @@ def mc_dropout_probabilities(
     Source: Gal & Ghahramani, "Dropout as a Bayesian Approximation: Representing Model Uncertainty in Deep Learning",
     ICML 2016; 20 passes with p = 0.2 and 0.5 in AnCon's appendix.
     """
-    if passes < 1:
-        raise BadSetting(f"{named('passes')} must be at least 1, got {passes}", setting="passes")
-    if not 0 <= p < 1:
-        raise BadSetting(f"{named('p')} must be at least 0 and below 1, got {p}", setting="p")
-    if features.ndim != 2:
-        raise UserError(f"features have shape {tuple(features.shape)}", "expected (batch, features)")
+    check_tensor("features", features, ("B", "D"))
     drawn_on = features.device if generator is None else generator.device
     probabilities = []
     for _ in range(passes):

@@ -5,11 +5,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from tllib_ancon.config.arguments import validated
 from tllib_ancon.config.types import Share
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import NotFinite, UserError
 from tllib_ancon.runtime.types import Options
-from tllib_ancon.self_training.checks import FixedPrecision, check_visit, finite_rows, validated
+from tllib_ancon.self_training.checks import FixedPrecision, check_tensor, check_visit, finite_rows
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.method import Method, Visit
 from tllib_ancon.self_training.voting import WithVotes
@@ -118,9 +119,7 @@ class Neighborhood(WholePass):
         scores = self.scores[rows]
         if anchors is None:
             return scores
-        expected = len(rows), scores.shape[2]
-        if anchors.shape != expected:
-            raise UserError(f"anchors have shape {tuple(anchors.shape)}", f"expected {expected}, votes per sample")
+        check_tensor("anchors", anchors, (len(rows), scores.shape[2]))
         weight = self.anchor_weight
         votes = anchors.detach().float().unsqueeze(1)
         mass = votes.sum(2, keepdim=True)

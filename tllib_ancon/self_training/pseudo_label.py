@@ -4,8 +4,9 @@ import math
 
 from torch import Tensor
 
+from tllib_ancon.config.arguments import validated
+from tllib_ancon.config.types import NotNegative
 from tllib_ancon.methods import COMPOSITIONS, register
-from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.self_training.checks import as_weights
 from tllib_ancon.self_training.confidence import WithConfidence
 from tllib_ancon.self_training.method import Visit, option
@@ -19,7 +20,8 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     return -(targets * logits.float().log_softmax(1)).sum(1).mean()
 
 
-def belief_matching_loss(logits: Tensor, targets: Tensor, coefficient: float = 0.001) -> Tensor:
+@validated
+def belief_matching_loss(logits: Tensor, targets: Tensor, coefficient: NotNegative = 0.001) -> Tensor:
     """The negative evidence lower bound of a last-layer Dirichlet, mean over the batch.
 
     .. math::
@@ -32,8 +34,6 @@ def belief_matching_loss(logits: Tensor, targets: Tensor, coefficient: float = 0
 
     Source: Joo, Chung & Seo, "Being Bayesian about Categorical Probability", ICML 2020, Eq. 9–11.
     """
-    if coefficient < 0:
-        raise BadSetting(f"{named('coefficient')} must be at least 0, got {coefficient}", setting="coefficient")
     weights = as_weights(targets, logits)
     alpha = logits.float().clamp(-LARGEST_LOG_CONCENTRATION, LARGEST_LOG_CONCENTRATION).exp()
     expected_logs = alpha.digamma() - alpha.sum(1, keepdim=True).digamma()

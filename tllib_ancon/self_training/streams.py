@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from tllib_ancon.runtime.errors import BadSetting, named, unknown_name
+from tllib_ancon.runtime.errors import one_line, unknown_name
 from tllib_ancon.self_training.checks import check_logits
 from tllib_ancon.self_training.eta import SampleEfficientEntropy
 from tllib_ancon.self_training.tent import softmax_entropy
@@ -54,7 +54,6 @@ class _StreamMethod:
 
     trains: ClassVar[bool] = True
     """False: a batch is predicted with its own batch-norm statistics, and nothing learns."""
-    """Whether logits may be (B, K, ...), with a class for each pixel."""
     source_weight: ClassVar[float] = 0.0
     """Of the source model's parameters in the parameters after each step."""
 
@@ -109,15 +108,10 @@ def stream(name: str) -> Callable[[type[_StreamMethod]], type[_StreamMethod]]:
 
 
 def stream_method(name: str) -> _StreamMethod:
-    if not isinstance(name, str):
-        raise BadSetting(
-            f"{named('method')} must be text, got {type(name).__name__}",
-            "batches are for the module that comes back",
-            setting="method",
-        )
-    if name not in STREAMS:
-        raise unknown_name("method", name, STREAMS)
-    return STREAMS[name]()
+    method = STREAMS.get(str(name))
+    if method is None:
+        raise unknown_name("method", one_line(name), STREAMS)
+    return method()
 
 
 @stream("tent")
@@ -125,8 +119,7 @@ class _TentStream(_StreamMethod):
     """Entropy minimisation (Wang et al., 2021): the mean of :func:`~tllib_ancon.self_training.tent.softmax_entropy`."""
 
     def step(self, batch: StreamBatch) -> _StreamStep:
-        predictions = batch.logits.movedim(1, -1).flatten(0, -2)
-        return _StreamStep(softmax_entropy(predictions).mean(), batch.average)
+        return _StreamStep(softmax_entropy(batch.logits).mean(), batch.average)
 
 
 @stream("adabn")

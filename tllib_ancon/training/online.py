@@ -5,12 +5,13 @@ import inspect
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW
 
+from tllib_ancon.config.arguments import validated
 from tllib_ancon.data.batches import Batch, are_images, concatenated, form_of, num_rows, shape_text, tree_map
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.models.batch_norm import HALF, mixing_weight
@@ -34,7 +35,6 @@ from tllib_ancon.self_training.streams import (
 ENOUGH = 8
 """Samples with which a model is tried."""
 OPTIMIZERS = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
-STATISTICS = ("mixed", "target")
 ENOUGH_SAMPLES = 64
 """From which a batch has batch-norm statistics that can be used, and can be learnt from."""
 FAR_BATCHES = 5
@@ -112,8 +112,6 @@ class Online(nn.Module):
             self._normalise_by_batches()
         for parameter in self.parameters_adapted:
             parameter.requires_grad_(self.stream.trains)
-        if optimizer not in OPTIMIZERS:
-            raise unknown_name("optimizer", optimizer, OPTIMIZERS)
         _require_known(settings, optimizer)
         self.optimizer = OPTIMIZERS[optimizer](self.parameters_adapted, lr=lr, **settings)
         self.far_batches_until_a_note = FAR_BATCHES
@@ -143,8 +141,6 @@ class Online(nn.Module):
 
     def _statistics_of(self, batch_norm: str) -> MovingStatistics | None:
         """What mixes statistics, or None where each batch is normalised by its statistics alone."""
-        if batch_norm not in STATISTICS:
-            raise unknown_name("batch_norm", batch_norm, STATISTICS)
         have_statistics = all(layer.track_running_stats for layer in self.batch_norms)
         if batch_norm == "target" or not self.batch_norms or not have_statistics:
             return None
@@ -308,14 +304,15 @@ class Online(nn.Module):
         self.optimizer.load_state_dict(state["optimizer"])
 
 
+@validated
 def online(
     model: nn.Module,
     method: str = "roid",
-    optimizer: str | None = None,
+    optimizer: Literal["sgd", "adam", "adamw"] | None = None,
     lr: float | None = None,
     augment: Callable[[Any], Any] = mirrored,
     output: Output | None = None,
-    batch_norm: str = "mixed",
+    batch_norm: Literal["mixed", "target"] = "mixed",
     **settings: Any,
 ) -> Online:
     """Wrap a model so that it adapts to every batch that it predicts.

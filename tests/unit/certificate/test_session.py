@@ -110,7 +110,7 @@ def test_no_flipped_bit_and_no_lost_newline_costs_an_answer(path):
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("predictions", "xyz", "about other predictions"),
+        ("predictions", "xyz", "begun with `predictions` abc"),
         ("delta", 0.1, "begun with `delta` 0.05, not 0.1"),
         ("margin", 0.01, "begun with `margin` 0.0, not 0.01"),
         ("side", "better", "begun with `side` both, not better"),
@@ -130,7 +130,7 @@ def test_a_full_disk_leaves_the_answers_before(path, monkeypatch):
     content = path.read_bytes()
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", disk_is_full)
-        with one_line(r"No space left on device.*what it held before is kept"):
+        with one_line(r"No space left on device.*its content before stays"):
             log.append({"image": "b.jpg", "answer": 1})
     assert path.read_bytes() == content
     log.append(ENTRY)
@@ -177,7 +177,7 @@ def test_a_session_that_is_restarted_after_every_answer_is_the_same(tmp_path_fac
             session.undo()
             given_answers.pop()
         else:
-            with one_line("no answer to take back"):
+            with one_line("no answer can be taken back"):
                 session.undo()
     restarted = Session(models, seed=seed, log=log)
     in_one_go = Session(models, seed=seed)

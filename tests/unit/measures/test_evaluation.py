@@ -101,13 +101,22 @@ def test_ece_equals_the_definition(num_bins, problem):
 
 LABELS = torch.tensor([0, 1])
 OUTPUTS = torch.rand(2, 3)
+INTEGERS = "give integer classes, one for each of 2 samples"
 BAD_OUTPUTS = [
     (torch.rand(3), torch.zeros(3).long(), "outputs have shape (3,); give (N, K) with two or more classes"),
     (OUTPUTS[:0], LABELS[:0], "outputs have shape (0, 3); give (N, K) with two or more classes"),
     (torch.rand(2, 1), LABELS, "outputs have shape (2, 1); give (N, K) with two or more classes"),
     (OUTPUTS * math.nan, LABELS, "outputs are not finite; the model has probably diverged; try a lower learning rate"),
-    (OUTPUTS, torch.tensor([0, 1, 1]), "labels have shape (3,); give one for each of 2 samples"),
-    (OUTPUTS, torch.zeros(2), "labels have dtype torch.float32; give integer classes"),
+    (
+        OUTPUTS,
+        torch.tensor([0, 1, 1]),
+        f"labels have shape (3,) and dtype torch.int64; {INTEGERS}",
+    ),
+    (
+        OUTPUTS,
+        torch.zeros(2),
+        f"labels have shape (2,) and dtype torch.float32; {INTEGERS}",
+    ),
     (OUTPUTS, torch.tensor([0, 3]), "labels range from 0 to 3, and must be within 0 to 2"),
     (OUTPUTS, torch.tensor([-1, 0]), "labels range from -1 to 0, and must be within 0 to 2"),
 ]
@@ -124,15 +133,18 @@ BAD_ROWS = "row 0 of the probabilities (2 of 2 rows) does not sum to 1; apply so
             [torch.tensor([0, 5]), LABELS, 3],
             "predictions range from 0 to 5, and must be within 0 to 2",
         ),
-        (confusion_matrix, [LABELS, LABELS[:1], 3], "labels have shape (1,); give one for each of 2 samples"),
+        (
+            confusion_matrix,
+            [LABELS, LABELS[:1], 3],
+            f"labels have shape (1,) and dtype torch.int64; {INTEGERS}",
+        ),
         (expected_calibration_error, [OUTPUTS + 1, LABELS], f"{BAD_ROWS} first"),
         (
             expected_calibration_error,
             [torch.eye(2), torch.tensor([0, 2])],
             "labels range from 0 to 2, and must be within 0 to 1",
         ),
-        (reliability_diagram_data, [torch.eye(2), LABELS, 0], "num_bins must be at least 1, got 0"),
-        (summarize, [OUTPUTS, LABELS, 4], "logits have 3 columns; expected one for each of 4 classes"),
+        (reliability_diagram_data, [torch.eye(2), LABELS, 0], "`num_bins` must be at least 1, got 0"),
     ],
 )
 def test_bad_input_is_named(measure, arguments, message):

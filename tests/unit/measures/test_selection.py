@@ -40,7 +40,7 @@ def test_a_score_is_that_of_the_formula_in_any_order_and_precision(shape):
     assert scores["corr_c"] ** 2 == pytest.approx(2 - 2 * cosine, abs=1e-10)  # as Tu et al. rank
 
 
-SHAPE = "give (N, K): a row per sample, two or more classes"
+SHAPE = "and dtype torch.float32; give (N, K) of a floating type: a row per sample, two or more classes"
 DIVERGED = "the model has probably diverged; try a lower learning rate"
 SOFTMAX = "apply softmax, in float32 or better, to logits first"
 
@@ -48,10 +48,10 @@ SOFTMAX = "apply softmax, in float32 or better, to logits first"
 @pytest.mark.parametrize(
     ("probabilities", "message"),
     [
-        (torch.ones(3), f"probabilities have shape (3,); {SHAPE}"),
-        (torch.ones(0, 3), f"probabilities have shape (0, 3); {SHAPE}"),
-        (torch.ones(3, 1), f"probabilities have shape (3, 1); {SHAPE}"),
-        (torch.tensor([[1, 0], [0, 1]]), "probabilities have dtype torch.int64; give a floating-point tensor"),
+        (torch.ones(3), f"probabilities have shape (3,) {SHAPE}"),
+        (torch.ones(0, 3), f"probabilities have shape (0, 3) {SHAPE}"),
+        (torch.ones(3, 1), f"probabilities have shape (3, 1) {SHAPE}"),
+        (torch.eye(2).long(), f"probabilities have shape (2, 2) {SHAPE.replace('float32', 'int64')}"),
         (
             torch.tensor([[0.5, 0.5], [math.nan, 0.5]]),
             f"row 1 of the probabilities (1 of 2 rows) is not finite; {DIVERGED}",

@@ -86,7 +86,7 @@ def test_a_bad_step(make):
         part(torch.arange(2), torch.randn(2, D), torch.randn(2, K))
     part.initialize(*random_visits(seed=0).first)
     for last, features, logits, anchors, message in [
-        (N, D, K, K, "outside"),
+        (N, D, K, K, "the size of the whole target set, got"),
         (1, D + 1, K, K, "features have shape"),
         (1, D, K + 1, K, "logits have shape"),
         (1, D, K, K + 1, "anchors have shape"),
