@@ -12,7 +12,7 @@ from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import UserError, named
 from tllib_ancon.runtime.types import Options
 from tllib_ancon.self_training.memory_bank import Neighborhood, NeighborMethod, NeighborVotes
-from tllib_ancon.self_training.method import option
+from tllib_ancon.self_training.method import option_of
 from tllib_ancon.self_training.neighbors import available_neighbors, nearest
 from tllib_ancon.self_training.voting import WithWeightedVotes
 
@@ -97,9 +97,13 @@ class AttractingDispersing(Neighborhood):
 class _AaD(NeighborMethod):
     """Attracting and dispersing (Yang et al., 2022)."""
 
-    neighbors: int = option(3, ge=1, help="nearest neighbours of a sample; 5 for NRC, 3 for AaD (5 on VisDA2017)")
-    aad_beta: float = option(
-        0.0, ge=0, help="AaD: how fast dispersion fades; its authors use 1 on Office31, 5 on VisDA2017"
+    neighbors: int = option_of(
+        AttractingDispersing, "neighbors", help="nearest neighbours of a sample; 5 for NRC, 3 for AaD (5 on VisDA2017)"
+    )
+    aad_beta: float = option_of(
+        AttractingDispersing,
+        "beta",
+        help="AaD: how fast dispersion fades; its authors use 1 on Office31, 5 on VisDA2017",
     )
 
     def __init__(self, **sizes_and_options: Any):

@@ -17,7 +17,7 @@ from tllib_ancon.runtime.errors import BadSetting, NotFinite, UserError, named, 
 from tllib_ancon.self_training.anchored import SmoothedLabels, one_hot_labels
 from tllib_ancon.self_training.checks import check_tensor, finite_rows
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
-from tllib_ancon.self_training.method import Visit, option
+from tllib_ancon.self_training.method import Visit, option, option_of
 from tllib_ancon.self_training.pseudo_label import SelfTraining
 from tllib_ancon.self_training.shot import information_maximization
 from tllib_ancon.self_training.voting import WithVotes
@@ -198,8 +198,11 @@ class _WithAnConAuto(WithVotes):
 
     training_defaults: ClassVar = {"criterion": "last", "batch_norm": "mixed", "views": 2, "step_change": 0.05}
 
-    prior_shrinkage: float = option(
-        0.25, ge=0, le=1, help="share of equal classes in the prior", needs=("class_prior", "estimate")
+    prior_shrinkage: float = option_of(
+        AdaptiveSmoothing,
+        "prior_shrinkage",
+        help="share of equal classes in the prior",
+        needs=("class_prior", "estimate"),
     )
     class_prior: Annotated[str | Numbers, BeforeValidator(_numbers_of), Flag(metavar="FILE|uniform|estimate")] = option(
         "estimate",

@@ -11,7 +11,7 @@ from tllib_ancon.methods import register
 from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.self_training.checks import FixedPrecision
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
-from tllib_ancon.self_training.method import Visit, one_hot, option
+from tllib_ancon.self_training.method import Visit, one_hot, option_of
 from tllib_ancon.self_training.voting import WithWeightedVotes
 
 Schedule = Literal["constant", "full", "half"]
@@ -122,8 +122,10 @@ def one_hot_labels(logits: Tensor, pseudo_labels: Tensor | None) -> Tensor:
 class _WithAnCon(WithWeightedVotes):
     """Smooth a method's pseudo-labels with its votes, as in the paper."""
 
-    schedule: Schedule = option(
-        "constant", help="λ over training: constant, full (step/steps) or half (min(1, 2 step/steps))"
+    schedule: Schedule = option_of(
+        AnchoredConfidence,
+        "schedule",
+        help="λ over training: constant, full (step/steps) or half (min(1, 2 step/steps))",
     )
 
     def __init__(self, **sizes_and_options: Any):

@@ -11,7 +11,7 @@ from tllib_ancon.config.types import Fraction, Number
 from tllib_ancon.methods import register
 from tllib_ancon.runtime import processes
 from tllib_ancon.self_training.checks import FixedPrecision, check_tensor
-from tllib_ancon.self_training.method import Method, Visit, option
+from tllib_ancon.self_training.method import Method, Visit, option_of
 from tllib_ancon.self_training.tent import softmax_entropy
 
 MOMENTUM = 0.9
@@ -87,11 +87,14 @@ class _ETA(Method):
     training_defaults: ClassVar = {"adapted": "norm-affine"}
     learns_from_both_views = False
 
-    entropy_margin: float = option(
-        0.4, gt=0, le=1, help="ETA: entropy, as a share of log K, below which a prediction counts"
+    entropy_margin: float = option_of(
+        SampleEfficientEntropy,
+        "entropy_margin",
+        help="ETA: entropy, as a share of log K, below which a prediction counts",
     )
-    similarity_margin: Fraction | None = option(
-        None,
+    similarity_margin: Fraction | None = option_of(
+        SampleEfficientEntropy,
+        "similarity_margin",
         help="ETA: cosine with the moving average of predictions below which one counts (default: 0.4 for 10 classes, "
         "0.04 for 1000)",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from inspect import signature
 from typing import Any, ClassVar, get_type_hints
 
 import torch
@@ -75,6 +76,15 @@ def option(
     field: FieldInfo = Field(default, description=help, gt=gt, ge=ge, lt=lt, le=le)
     if needs is not None:
         field.metadata.append(_Needs(*needs))
+    return field
+
+
+def option_of(part: Callable[..., Any], argument: str, *, help: str, needs: tuple[str, str] | None = None) -> Any:
+    """An :func:`option` with the default and the range of an argument of a class, or function, of the algorithm."""
+    function = part.__init__ if isinstance(part, type) else part  # type: ignore[misc]
+    field: FieldInfo = option(signature(function).parameters[argument].default, help=help, needs=needs)
+    kind = get_type_hints(function, include_extras=True)[argument]
+    field.metadata.extend(getattr(kind, "__metadata__", ()))
     return field
 
 

@@ -11,7 +11,7 @@ from tllib_ancon.methods import register
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.types import Options
 from tllib_ancon.self_training.memory_bank import Neighborhood, NeighborMethod, NeighborVotes
-from tllib_ancon.self_training.method import option
+from tllib_ancon.self_training.method import option, option_of
 from tllib_ancon.self_training.neighbors import available_neighbors, nearest_two_fold
 from tllib_ancon.self_training.voting import WithWeightedVotes
 
@@ -104,10 +104,18 @@ def _divergence(scores: Tensor, predictions: Tensor, weights: Tensor) -> Tensor:
 class _NRC(NeighborMethod):
     """Neighbourhood reciprocity clustering (Yang et al., 2021)."""
 
-    neighbors: int = option(5, ge=1, help="nearest neighbours of a sample; 5 for NRC, 3 for AaD (5 on VisDA2017)")
-    expanded_neighbors: int = option(5, ge=1, help="nearest neighbours of each neighbour, for NRC")
-    reciprocal: bool = option(
-        True, help="NRC: weigh mutual neighbours by their count; off: all 0.1, as the authors' code"
+    neighbors: int = option_of(
+        NeighborhoodReciprocity,
+        "neighbors",
+        help="nearest neighbours of a sample; 5 for NRC, 3 for AaD (5 on VisDA2017)",
+    )
+    expanded_neighbors: int = option_of(
+        NeighborhoodReciprocity, "expanded_neighbors", help="nearest neighbours of each neighbour, for NRC"
+    )
+    reciprocal: bool = option_of(
+        NeighborhoodReciprocity,
+        "reciprocal",
+        help="NRC: weigh mutual neighbours by their count; off: all 0.1, as the authors' code",
     )
 
     def __init__(self, **sizes_and_options: Any):

@@ -9,7 +9,7 @@ from tllib_ancon.config.types import NotNegative
 from tllib_ancon.methods import COMPOSITIONS, register
 from tllib_ancon.self_training.checks import as_weights
 from tllib_ancon.self_training.confidence import WithConfidence
-from tllib_ancon.self_training.method import Visit, option
+from tllib_ancon.self_training.method import Visit, option_of
 
 LARGEST_LOG_CONCENTRATION = 30.0
 """Beyond it, up or down, the loss or its gradient leaves float32's range."""
@@ -48,9 +48,9 @@ def belief_matching_loss(logits: Tensor, targets: Tensor, coefficient: NotNegati
 class SelfTraining(WithConfidence):
     """Cross-entropy, or belief matching, against pseudo-labels (Lee, 2013)."""
 
-    belief_coefficient: float = option(
-        0.001,
-        ge=0,
+    belief_coefficient: float = option_of(
+        belief_matching_loss,
+        "coefficient",
         help="weight of the divergence, for `confidence=belief-matching`",
         needs=("confidence", "belief-matching"),
     )

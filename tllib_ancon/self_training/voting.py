@@ -7,9 +7,9 @@ from torch import Tensor
 from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.types import Options
 from tllib_ancon.self_training.confidence import WithConfidence
-from tllib_ancon.self_training.ensemble import Convention, VotePrediction, WeightingScheme
+from tllib_ancon.self_training.ensemble import Convention, TemporalEnsemble, VotePrediction, WeightingScheme
 from tllib_ancon.self_training.mc_dropout import mc_dropout_probabilities
-from tllib_ancon.self_training.method import option
+from tllib_ancon.self_training.method import option, option_of
 
 OF_THE_ENSEMBLE = ("beta", "weighting", "prediction", "temperature", "quantile", "fixed_threshold")
 
@@ -17,27 +17,39 @@ OF_THE_ENSEMBLE = ("beta", "weighting", "prediction", "temperature", "quantile",
 class WithVotes(WithConfidence):
     """Base of methods whose confident predictions vote."""
 
-    beta: float = option(0.9, ge=0, lt=1, help="AnCon's β in [0, 1): decay of the moving average of the confidence")
-    weighting: WeightingScheme = option("relative", help="which predictions vote, and how much each counts")
-    prediction: VotePrediction = option("hard", help="what a vote is: the one-hot or the softmax prediction")
-    temperature: float = option(1.0, gt=0, help="softmax temperature of soft predictions", needs=("prediction", "soft"))
-    quantile: float = option(
-        0.9,
-        ge=0,
-        le=1,
+    beta: float = option_of(
+        TemporalEnsemble, "beta", help="AnCon's β in [0, 1): decay of the moving average of the confidence"
+    )
+    weighting: WeightingScheme = option_of(
+        TemporalEnsemble, "weighting", help="which predictions vote, and how much each counts"
+    )
+    prediction: VotePrediction = option_of(
+        TemporalEnsemble, "prediction", help="what a vote is: the one-hot or the softmax prediction"
+    )
+    temperature: float = option_of(
+        TemporalEnsemble, "temperature", help="softmax temperature of soft predictions", needs=("prediction", "soft")
+    )
+    quantile: float = option_of(
+        TemporalEnsemble,
+        "quantile",
         help="quantile of the batch's confidence, for `weighting=quantile`",
         needs=("weighting", "quantile"),
     )
-    fixed_threshold: float = option(
-        0.9, ge=0, le=1, help="least confidence of a vote, for `weighting=fixed`", needs=("weighting", "fixed")
+    fixed_threshold: float = option_of(
+        TemporalEnsemble,
+        "fixed_threshold",
+        help="least confidence of a vote, for `weighting=fixed`",
+        needs=("weighting", "fixed"),
     )
-    dropout_passes: int = option(
-        20, ge=1, help="passes through the head, for `confidence=mc-dropout`", needs=("confidence", "mc-dropout")
+    dropout_passes: int = option_of(
+        mc_dropout_probabilities,
+        "passes",
+        help="passes through the head, for `confidence=mc-dropout`",
+        needs=("confidence", "mc-dropout"),
     )
-    dropout_probability: float = option(
-        0.5,
-        ge=0,
-        lt=1,
+    dropout_probability: float = option_of(
+        mc_dropout_probabilities,
+        "p",
         help="probability of dropping a feature, for `confidence=mc-dropout`; the paper's are 0.2 and 0.5",
         needs=("confidence", "mc-dropout"),
     )
@@ -68,10 +80,12 @@ class WithWeightedVotes(WithVotes):
     smoothing: float = option(
         0.3, ge=0, le=1, help="AnCon's λ in [0, 1]: weight of the votes in the target; ancon-auto has none"
     )
-    convention: Convention = option(
-        "authors", help="when votes are read and how δ starts: as in the authors' code or as in the paper"
+    convention: Convention = option_of(
+        TemporalEnsemble,
+        "convention",
+        help="when votes are read and how δ starts: as in the authors' code or as in the paper",
     )
-    normalize: bool = option(False, help="divide a sample's votes by their number")
+    normalize: bool = option_of(TemporalEnsemble, "normalize", help="divide a sample's votes by their number")
 
     def ensemble_options(self) -> Options:
         return {**super().ensemble_options(), "convention": self.convention, "normalize": self.normalize}
