@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 import tllib_ancon
-from tests.first_contact.test_mirror import network
-from tests.first_contact.test_mirror import pictures as pictures_of_sides
 from tests.support.domains_on_disk import write_domain
 from tests.support.killable import differences
 from tests.support.networks import state_of
+from tests.support.sides import network
+from tests.support.sides import pictures as pictures_of_sides
 from tllib_ancon import check
 from tllib_ancon.data.open import as_domain
 from tllib_ancon.training.first_pass import NEARLY_ONE_CLASS

@@ -120,7 +120,7 @@ def recorded_preprocessing(record: Record | None) -> Preprocessing | None:
 
 def _computes_as_its_library(network: nn.Module) -> bool:
     """Whether its forward is that of a library, and no other of a subclass or of the object."""
-    return network.forward.__module__.partition(".")[0] in LIBRARIES
+    return str(network.forward.__module__).partition(".")[0] in LIBRARIES
 
 
 def _is_of_torchvision(network: nn.Module) -> bool:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn.functional import binary_cross_entropy
 
-from tests.models.test_checkpoints import Backbone
+from tests.support.checkpoints import Backbone
 from tllib_ancon.models.bottleneck import _AveragePool
 
 K = 4

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from tests.models.test_checkpoints import Backbone, cdan
+from tests.support.checkpoints import Backbone, cdan
 from tests.support.refusals import one_line
 from tllib_ancon.models.checkpoints import load_state_dict
 from tllib_ancon.runtime.errors import UserError

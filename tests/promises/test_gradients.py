@@ -18,7 +18,7 @@ WITHOUT = [torch.inference_mode, torch.no_grad]
 # A caller inside a context without gradients
 
 
-@pytest.mark.parametrize("method", ["tent", "adabn", "eta", "roid", "ancon-auto"])
+@pytest.mark.parametrize("method", ["tent", "adabn", "eta", "roid", "stream-auto"])
 def test_a_stream_adapts_inside_inference_mode(method):
     batches = normalised(PIXELS[:24]).split(8)
     stream = online(Net().eval(), method=method)
@@ -103,10 +103,15 @@ def test_a_model_that_is_its_head_alone_learns_it(capsys):
 # One value for each channel of batch-norm
 
 
-@pytest.mark.parametrize("method", ["ancon-auto", "shot", "tent", "adabn"])
-def test_one_image_gets_a_line_and_its_advice_leads_on(method):
-    body = nn.Conv2d(3, 4, 32), nn.BatchNorm2d(4)
-    model = nn.Sequential(*body, nn.Flatten(), nn.Linear(4, 2)).eval()
+ONE_VALUE = [
+    *(("ancon-auto", (nn.BatchNorm2d(4), nn.Flatten())), ("adabn", (nn.BatchNorm2d(4), nn.Flatten()))),
+    *((method, (nn.Flatten(), nn.BatchNorm1d(4))) for method in ("ancon-auto", "shot", "tent", "adabn")),
+]
+
+
+@pytest.mark.parametrize(("method", "layers"), ONE_VALUE)
+def test_one_image_gets_a_line_and_its_advice_leads_on(method, layers):
+    model = nn.Sequential(nn.Conv2d(3, 4, 32), *layers, nn.Linear(4, 2)).eval()
     with one_line(r"batch-norm needs .* more than one image; pass more images"):
         adapt(model, PIXELS[:1], method=method, **FAST)
     adapt(model, PIXELS[:4], method=method, **FAST)

@@ -10,43 +10,13 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from tests.support.checkpoints import Backbone, K, block, cdan, randomise, rebuilt
 from tests.support.refusals import one_line
 from tests.support.tllib import requires_tllib
-from tllib_ancon.models.bottleneck import BottleneckClassifier, _AveragePool, shot_classifier
+from tllib_ancon.models.bottleneck import _AveragePool, shot_classifier
 from tllib_ancon.models.checkpoints import load_state_dict
 from tllib_ancon.models.script_layouts import rebuild_model, recognize
 from tllib_ancon.toolkit.toolkit import find
-
-K = 7
-
-
-class Backbone(nn.Module):
-    """A map of features, as TLLib's ResNets return; ``classifier`` adds the ImageNet classifier they keep."""
-
-    out_features = 12
-
-    def __init__(self, classifier=False):
-        super().__init__()
-        self.layers = nn.Sequential(nn.Conv2d(3, 12, 3), nn.BatchNorm2d(12), nn.ReLU())
-        if classifier:
-            self.fc = nn.Linear(12, 1000)
-
-    def forward(self, images):
-        return self.layers(images)
-
-
-def randomise(model):
-    """Give every tensor a value that a mistake would show, batch-norm statistics included."""
-    generator = torch.Generator().manual_seed(1)
-    for tensor in model.state_dict().values():
-        if tensor.is_floating_point():
-            values = torch.rand(tensor.shape, generator=generator)
-            if tensor.ndim < 2:
-                tensor.copy_(values + 0.1)
-            else:
-                scale = 4 / tensor[0].numel() ** 0.5
-                tensor.copy_((values - 0.4) * scale)
-    return model.eval()
 
 
 def images():
@@ -127,20 +97,8 @@ class AuthorsClassifier(nn.Module):
         return self.fc_final(self.head_bn(self.head_fc(self.pool(self.backbone(x)))))
 
 
-def block():
-    return nn.Sequential(nn.Linear(12, 9), nn.BatchNorm1d(9), nn.ReLU())
-
-
 def two_layers():
     return nn.Sequential(nn.Linear(9, 11), nn.ReLU(), nn.Dropout(), nn.Linear(11, K))
-
-
-def rebuilt(bottleneck, head, width):
-    return BottleneckClassifier(Backbone(), K, bottleneck, head, width)
-
-
-def cdan():
-    return randomise(rebuilt(block(), nn.Linear(9, K), 9)).state_dict()
 
 
 OF_TLLIB = [
