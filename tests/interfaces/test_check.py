@@ -1,6 +1,7 @@
 """``check`` states each fact about a model and images, in Python and on the command line, and changes neither."""
 
 import dataclasses
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -71,7 +72,7 @@ def pictures(count=24, most=256):
     return images
 
 
-TWO_CLASSES = as_domain(pictures(), labels=[number % 2 for number in range(24)], classes=["cat", "dog"])
+TWO_CLASSES = replace(as_domain(pictures(), labels=[number % 2 for number in range(24)]), classes=["cat", "dog"])
 
 
 def checked(model=None, images=None, **settings):
@@ -84,7 +85,13 @@ def checked(model=None, images=None, **settings):
     ("fact", "mark", "text", "model", "settings"),
     [
         ("classes", "", "3 classes; the model has no names for them", Colours, {}),
-        ("classes", "!", "the images have 2 classes", Colours, {"images": TWO_CLASSES}),
+        (
+            "classes",
+            "!",
+            "2 classes (cat, dog), not all of which",
+            Colours,
+            {"images": TWO_CLASSES},
+        ),
         ("classes", "?", "those of the images in order: cat, dog", lambda: Colours(2), {"images": TWO_CLASSES}),
         ("pixels", "", "32 × 32 pixels; decoded values 0 to 254 of 255", Colours, {}),
         ("pixels", "?", "the images are nearly black", Colours, {"images": pictures(most=16)}),

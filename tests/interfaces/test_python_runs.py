@@ -141,7 +141,7 @@ def test_every_command_goes_on_from_its_directory(made, flags, folder, tmp_path,
     [
         ([], "pass --model MODULE:FUNCTION, the function that returns such a network"),
         (["--model", "networks"], "--model networks: expected MODULE:FUNCTION"),
-        (["--model", "networks:missing"], "gave no network (module 'networks' has no attribute"),
+        (["--model", "networks:missing"], "cannot be imported (module 'networks' has no attribute"),
         (["--model", "networks:nothing"], "not of type int"),
     ],
 )
