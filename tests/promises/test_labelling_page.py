@@ -12,9 +12,9 @@ import pytest
 from tests.support.certificates import comparison, disk_is_full
 from tests.support.refusals import one_line
 from tests.support.serving import Visitor, served
+from tllib_ancon.certificate.answers import ANOTHER
 from tllib_ancon.certificate.page import serve
 from tllib_ancon.certificate.session import Session
-from tllib_ancon.data.answers import ANOTHER
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import pytest
 
 from tests.support.certificates import comparison
 from tests.support.serving import example_image, served
+from tllib_ancon.certificate.answers import ANOTHER, CANNOT_TELL
 from tllib_ancon.certificate.session import Session
-from tllib_ancon.data.answers import ANOTHER, CANNOT_TELL
 from tllib_ancon.runtime.errors import UserError
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 from torch import nn
 
+from tllib_ancon.certificate.answers import COLUMNS, Answer, opaque, read_answers
 from tllib_ancon.certificate.model_pair import ModelPair
 from tllib_ancon.certificate.session import Comparison, Session
 from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.config.predict import PredictConfig
-from tllib_ancon.data.answers import COLUMNS, Answer, opaque, read_answers
 from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.image_files import jpeg
 from tllib_ancon.data.images import Loader

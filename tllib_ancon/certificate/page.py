@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tllib_ancon.certificate.answers import ANOTHER, CANNOT_TELL
 from tllib_ancon.certificate.session import Session, in_words
-from tllib_ancon.data.answers import ANOTHER, CANNOT_TELL
 from tllib_ancon.data.image_files import jpeg
 from tllib_ancon.runtime.errors import UserError, named
 from tllib_ancon.runtime.extras import require

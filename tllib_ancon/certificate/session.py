@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tllib_ancon.certificate.answer_log import AnswerLog
-from tllib_ancon.data.answers import ANOTHER, CANNOT_TELL, Answer
+from tllib_ancon.certificate.answers import ANOTHER, CANNOT_TELL, Answer
 from tllib_ancon.data.images import load_image
 from tllib_ancon.data.labels import checked_labels
 from tllib_ancon.measures.disagreement import DisagreementTest, Side, Verdict

@@ -3,8 +3,8 @@
 import argparse
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +21,6 @@ from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.run import JsonConfig
 from tllib_ancon.config.settings import Flag, Settings, settings_of
 from tllib_ancon.config.toml import read_file
-from tllib_ancon.data.folders import OF_A_RUN
 from tllib_ancon.runs.files import new_file, read_json, write_json, write_whole
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import BadSetting, UserError, named
@@ -94,6 +93,10 @@ class Command:
             self.owner(**settings)
         except UserError as error:
             raise BadSetting(f"{path}: {error}") from error
+
+
+OF_A_RUN = ("config.json", "checkpoints")
+"""What a run directory holds."""
 
 
 def _settings_of_run(settings: Options) -> Options:
@@ -183,22 +186,7 @@ def _certify(config: CertifyConfig) -> None:
     certify_run(config)
 
 
-OF_DATASETS = (
-    *("root", "data", "target", "allow_outside_root"),
-    *("allow_download", "loader", "workers", "no_decode", "json_file", "quiet"),
-)
-"""Settings of ``check`` without a model."""
-
-
 def _check(config: CheckConfig) -> int:
-    if config.checkpoint is None and ":" not in str(config.arch):
-        return _check_dataset(config)
-    if config.no_decode:
-        raise BadSetting(
-            f"{named('no_decode')} is for a dataset without a model, and a model gets decoded images",
-            "leave it out",
-            setting="no_decode",
-        )
     from tllib_ancon import check
 
     result = check(config=config)
@@ -208,57 +196,6 @@ def _check(config: CheckConfig) -> int:
     if config.json_file:
         write_json(Path(config.json_file), result.to_dict())
     return 1 if result.is_wrong else 0
-
-
-def _check_dataset(config: CheckConfig) -> int:
-    from tllib_ancon.data.completeness import check_dataset
-    from tllib_ancon.data.layouts import missing_dataset
-    from tllib_ancon.training.inputs import chosen_loader
-
-    usual = CheckConfig()
-    for name in settings_of(CheckConfig):
-        if name not in OF_DATASETS and getattr(config, name) != getattr(usual, name):
-            raise BadSetting(
-                f"{named(name)} is about a model, and none is given",
-                f"pass {named('checkpoint')}, or an {named('arch')} that begins with hf: or open_clip:",
-                setting=name,
-            )
-    if config.data is None:
-        raise missing_dataset(str(config.root))
-    reading = {"skip_corrupt": not config.no_decode, "workers": config.workers, "loader": chosen_loader(config, None)}
-    checked = check_dataset(str(config.root), config.data, config.target, **reading, **config.opening)
-    for line in _lines_of_dataset(config, checked):
-        say(line)
-    if config.json_file:
-        write_json(Path(config.json_file), {"root": config.root, "data": config.data, **asdict(checked)})
-    return 1 if checked.problems else 0
-
-
-def _lines_of_dataset(config: CheckConfig, checked: Any) -> Iterator[str]:
-    for part in checked.parts:
-        yield f"{part.domain:<12} {part.place:<28} {_images_of_part(part)}"
-    if checked.classes:
-        yield f"{len(checked.classes)} classes, label 0 is {checked.classes[0]} and the last {checked.classes[-1]}"
-    if not checked.problems:
-        yield "complete"
-        yield _next("check", config.root, "-d", config.data, "-t", "TARGET", "--checkpoint", "FILE")
-        return
-    for problem in checked.problems:
-        yield spelled(f"missing or wrong: {problem}")
-    if checked.needed:
-        yield f"{config.data} must lie in {config.root} as {', '.join(checked.needed)}"
-        yield "nothing was downloaded; TLLib's downloads may not answer (issue 230 of its repository)"
-    yield "incomplete"
-
-
-def _images_of_part(part: Any) -> str:
-    if part.images is None:
-        return "cannot be opened"
-    expected = ""
-    if part.expected is not None:
-        expected = f" of {part.expected:,}"
-    labels = "" if part.labelled else ", without labels"
-    return f"{part.images:,}{expected} images{labels}"
 
 
 class EvaluateConfig(JsonConfig, PredictConfig):
@@ -319,9 +256,8 @@ COMMANDS = {
         CheckConfig,
         _check,
         ROOT,
-        ("root",),
+        ("root", "checkpoint"),
         further=methods.settings,
         hidden=UNCHECKED,
-        usage="%(prog)s ROOT -d DATA [flags] | %(prog)s IMAGES --checkpoint MODEL [flags]",
     ),
 }

@@ -34,7 +34,6 @@ class Domain:
         labels: (N,) whole numbers in [0, K). Default: unlabelled
         positions: (N,) of each image among ``images``, which is the order of its list. Default: all
         skipped: why images of the list were left out, one text each
-        ignored: how many files beside the images were ignored and how many classes are missing, in words
         plain_folder: whether they are a folder whose subfolders may be the classes of a model
 
     Raises:
@@ -47,7 +46,6 @@ class Domain:
     labels: Labels | None = None
     positions: Positions = None  # type: ignore[assignment]
     skipped: Sequence[str] = ()
-    ignored: str = ""
     plain_folder: bool = False
 
     def __post_init__(self) -> None:

@@ -43,18 +43,7 @@ class Opening:
 
     @cached_property
     def tree(self) -> Tree:
-        return Tree(self.root, self.allow_outside, self.skip_corrupt)
-
-
-@dataclass
-class Part:
-    """A domain of a dataset, or one split of it, as ``check`` reports it."""
-
-    domain: str  # with the split, if there are several
-    place: str  # the list or folder, below the root
-    expected: int | None = None  # images that the dataset's paper counts
-    images: int | None = None  # that are listed; None where the domain cannot be opened
-    labelled: bool = False
+        return Tree(self.root, self.allow_outside)
 
 
 class Layout(ABC):
@@ -72,8 +61,6 @@ class Layout(ABC):
     """Whether the name of a domain is needed."""
     default_codes: Sequence[str] = ()
     """The domains that are opened where none is named."""
-    place: str = "{}"
-    """Where a domain lies below the root."""
     classes: Sequence[str] = ()
     """Classes in the order of the labels, if the layout is that of one dataset."""
 
@@ -88,18 +75,6 @@ class Layout(ABC):
     def named_domains(self, root: Path) -> set[str]:
         """The domains that lists or a table name; empty if any folder may be a domain."""
         return set()
-
-    def fits(self, root: Path) -> bool:
-        """Whether a root looks as if it had this layout."""
-        return False
-
-    def parts(self, tree: Tree, codes: Sequence[str]) -> list[Part]:
-        """What ``check`` opens, of these domains or of all."""
-        return [Part(code, self.place.format(code)) for code in codes or self.domains(tree)]
-
-    def needed(self, codes: Sequence[str]) -> Sequence[str]:
-        """Files and folders of these domains below the root, where the layout is that of one dataset."""
-        return ()
 
 
 class FolderLayout(Layout):

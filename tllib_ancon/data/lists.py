@@ -13,7 +13,7 @@ import numpy as np
 from tllib_ancon.data.domain import Domain, class_folders, require_same_order
 from tllib_ancon.data.folders import Tree
 from tllib_ancon.data.labels import Labels
-from tllib_ancon.runtime.errors import BadImages, named, reading
+from tllib_ancon.runtime.errors import BadImages, reading
 
 
 class ListedImages(NamedTuple):
@@ -90,12 +90,7 @@ def read_image_list(
         if unlabelled and labels:
             raise BadImages(f"{unlabelled} (other lines of the list have one)", "add it, or remove the line")
         path = os.path.normpath(os.path.join(base, name))
-        if not tree.holds(path):
-            raise BadImages(
-                f"{where}: {name!r} leads outside the dataset root",
-                f"pass {named('allow_outside_root', True)} to accept it",
-            )
-        paths.append(path)
+        paths.append(tree.require(path, f"{where}: {name!r}"))
     if not paths:
         raise BadImages(f"{list_file}: the list is empty", "it must name at least one image")
     return ListedImages(paths, np.array(labels) if labels else None)

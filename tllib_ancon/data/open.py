@@ -25,10 +25,12 @@ from tllib_ancon.data.lists import read_image_list
 from tllib_ancon.runtime.errors import BadImages, UserError, named
 
 LIST_SUFFIXES = (".txt", ".lst", ".list")
-TABLE_SUFFIXES = (".csv", ".tsv", ".xlsx", ".parquet", ".json", ".jsonl")
-ARCHIVE_SUFFIXES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar")
-ARRAY_SUFFIXES = (".npz", ".pt", ".pth", ".h5", ".hdf5", ".mat", ".pkl", ".pickle")
-"""Files of arrays, beside ``.npy``."""
+OTHER_SUFFIXES = (
+    *(".csv", ".tsv", ".xlsx", ".parquet", ".json", ".jsonl"),
+    *(".npz", ".pt", ".pth", ".h5", ".hdf5", ".mat", ".pkl", ".pickle"),
+    *(".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar"),
+)
+"""Files of tables, of arrays and of archives, which are not opened."""
 
 PASS_ARRAYS = (
     "pass its array of images or its column of paths alone, such as table['path'], or torch.utils.data."
@@ -70,7 +72,6 @@ class _Request:
 
     classes: Sequence[str]
     labels: Any = None
-    skip_corrupt: bool = False
     allow_outside: bool = False
 
 
@@ -94,7 +95,7 @@ def as_domain(
     if isinstance(images, Domain):
         domain = images.read_by(loader)
     else:
-        request = _Request(list(classes or ()), labels, skip_corrupt, allow_outside)
+        request = _Request(list(classes or ()), labels, allow_outside)
         domain = _checked(_recognised(images, request).read_by(loader), skip_corrupt, workers)
     if labels is False:
         return domain.without_labels()
@@ -140,7 +141,7 @@ def _is_column(images: Any) -> bool:
 def _folder(images: Any, request: _Request) -> Domain | None:
     if not isinstance(images, str | os.PathLike) or os.path.isfile(images):
         return None
-    tree = Tree(images, request.allow_outside, request.skip_corrupt)
+    tree = Tree(images, request.allow_outside)
     opener = open_class_folders if request.labels is True else open_any
     return replace(opener(tree, [ROOT], request.classes or None), plain_folder=request.labels is None)
 
@@ -158,19 +159,11 @@ def _file(images: Any, request: _Request) -> Domain | None:
         return listed if labels is None else with_labels(listed, labels)
     if suffix == ".npy":
         return open_arrays(file)
-    if suffix in TABLE_SUFFIXES:
-        raise BadImages(
-            f"{file} is a table, and which column has paths is not known",
-            "give a text file with a path on each line "
-            "(.txt), or in Python the list of paths, such as pandas.read_csv(FILE).path.tolist()",
-        )
-    if suffix in ARRAY_SUFFIXES:
+    if suffix in OTHER_SUFFIXES:
         raise BadImages(
             f"{file}: files {suffix} are not read here",
-            f"open it in Python and {PASS_ARRAYS}, or save the array as .npy and the labels as y.npy beside it",
+            f"unpack it, or open it in Python and {PASS_ARRAYS}; an array may be a .npy, and a list of paths a .txt",
         )
-    if suffix in ARCHIVE_SUFFIXES:
-        raise BadImages(f"{file} is an archive", "give the folder that you unpack it to")
     return Domain.of_files("given", [str(file)], request.classes)
 
 
@@ -208,7 +201,7 @@ def _checked(domain: Domain, skip_corrupt: bool, workers: int) -> Domain:
                 f"repair them or give others: {skipped[0]}",
             )
         readable = [index for index, reason in enumerate(reasons) if not reason]
-        return replace(domain.subset(readable), skipped=[*domain.skipped, *skipped])
+        return replace(domain.subset(readable), skipped=skipped)
     return _require_files(domain)
 
 

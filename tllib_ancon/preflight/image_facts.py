@@ -36,8 +36,6 @@ def target_images(case: Case) -> Fact:
     parts = [f"{counted(len(target), 'image')} of {target.name}"]
     if target.paths:
         parts.append(f"the first is {target.paths[0]}")
-    if target.ignored:
-        parts.append(target.ignored)
     if target.skipped:
         parts.append(f"{len(target.skipped)} cannot be read and are left out")
     if case.labelled:

@@ -149,8 +149,6 @@ def open_images(
         opened = open_by_settings(naming, config.target, split, classes, labels, loader)
     else:
         opened = as_domain(images, labels=labels, classes=classes, loader=chosen_loader(config, loader))
-    if opened.ignored:
-        Progress(config.quiet).line(f"{len(opened):,} images; {opened.ignored}")
     return opened
 
 

@@ -11,8 +11,8 @@ from tests.support.certificates import CLASSES, answer_as_adapted, answers, comp
 from tests.support.json_files import read_json
 from tests.support.refusals import REFUSED, one_line
 from tllib_ancon.certificate.answer_log import AnswerLog
+from tllib_ancon.certificate.answers import ANOTHER, CANNOT_TELL, opaque, read_answers
 from tllib_ancon.certificate.session import Comparison, Session, in_words
-from tllib_ancon.data.answers import ANOTHER, CANNOT_TELL, opaque, read_answers
 from tllib_ancon.runtime.errors import UserError
 
 HEADER = {"predictions": "abc", "seed": 0, "delta": 0.05, "margin": 0.0, "side": "both"}

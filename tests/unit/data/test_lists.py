@@ -177,8 +177,8 @@ def test_roots_that_hold_nothing_to_read(root):
     with refused("dataset root ROOT/none is not a folder; give the folder that holds the dataset", ROOT=root):
         open_domain(root / "none", "ImageList", ["a"])
     no_list = (
-        "ROOT/art: no image_list/*.txt here; TLLib's layout is one `path label` a line in such a file. For class "
-        "folders pass `data=ImageFolder`, for images without labels `data=Folder`"
+        "ROOT/art: no image_list/*.txt here; for class folders "
+        "pass `data=ImageFolder`, for images without labels `data=Folder`"
     )
     with refused(no_list, ROOT=root):
         open_domain(root / "art", "ImageList", ["a"])

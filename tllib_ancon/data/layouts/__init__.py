@@ -4,7 +4,8 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 
-from tllib_ancon.data.layout import LAYOUTS, FolderLayout, Layout
+from tllib_ancon.data.layout import LAYOUTS, Layout
+from tllib_ancon.data.layout import FolderLayout as FolderLayout
 from tllib_ancon.data.transforms import KEEP_RATIO
 from tllib_ancon.runtime.errors import BadSetting, UserError, named, unknown_name
 
@@ -45,13 +46,6 @@ def default_resizing(dataset: str | None) -> str:
 
 
 def missing_dataset(root: str | Path) -> UserError:
-    """The error for a root without the name of its dataset, with a guess."""
-    fitting = [registered for registered in LAYOUTS.values() if registered.fits(Path(root))]
-    fitting.sort(key=lambda registered: isinstance(registered, FolderLayout))  # any folder fits those
-    guess = ""
-    if fitting:
-        guess = f"{root} looks like {fitting[0].name}: pass {named('data')} {fitting[0].name}. "
+    """The error for a root without the name of its dataset."""
     names = ", ".join(layout_names())
-    return BadSetting(
-        f"{named('data')} is missing: which dataset lies in {root}? {guess}Names: {names}", setting="data"
-    )
+    return BadSetting(f"{named('data')} is missing: which dataset lies in {root}? Names: {names}", setting="data")

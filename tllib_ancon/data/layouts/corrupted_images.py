@@ -1,7 +1,6 @@
 """ImageNetC and CorruptedImages: ``ROOT/<corruption>/<severity>/<class>/*``, the layout of ImageNet-C."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -28,12 +27,7 @@ class CorruptedImages(Layout):
         images: list[tuple[int, Iterable[str]]] = []
         for folder in folders:
             images.extend((label_of[name], tree.images(folder / name)) for name in tree.folders(folder))
-        domain = labelled_domain(tree, opening.codes, classes, images)
-        num_missing = len(classes) - len(names)
-        if not num_missing:
-            return domain
-        remarks = [domain.ignored, f"{num_missing} of {len(classes)} classes have no folder"]
-        return replace(domain, ignored="; ".join(filter(None, remarks)))
+        return labelled_domain(tree, opening.codes, classes, images)
 
     def classes_of(self, tree: Tree, names: set[str]) -> Sequence[str]:
         """The classes in the order of the labels, from the names of the folders."""

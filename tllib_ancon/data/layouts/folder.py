@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from itertools import chain
-from pathlib import Path
 
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.folders import Tree, domain_of_files
@@ -16,9 +15,6 @@ class _Folder(FolderLayout):
 
     def open(self, opening: Opening) -> Domain:
         return open_any(opening.tree, opening.codes, opening.classes)
-
-    def fits(self, root: Path) -> bool:
-        return root.is_dir() and bool(Tree(root).images(root))
 
 
 def open_any(tree: Tree, codes: Sequence[str], classes: Sequence[str] | None) -> Domain:

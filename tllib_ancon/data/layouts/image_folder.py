@@ -23,12 +23,6 @@ class ImageFolder(FolderLayout):
         holds_images = any(tree.images(tree.root / name) for name in domains)
         return [ROOT] if holds_images else domains  # then the folders are classes
 
-    def fits(self, root: Path) -> bool:
-        if not root.is_dir():
-            return False
-        tree = Tree(root)
-        return bool(tree.folders(root)) and not tree.images(root)
-
 
 def open_class_folders(tree: Tree, codes: Sequence[str], classes: Sequence[str] | None) -> Domain:
     """``root/domain/class/*``, in the order of torchvision. All domains have the same folders; with ``classes`` of a

@@ -18,7 +18,6 @@ MOST_CLASSES = 1_000_000
 class ImageList(Layout):
     name = "ImageList"
     help = "image_list/<domain>.txt"
-    place = "image_list/{}.txt"
 
     def open(self, opening: Opening) -> Domain:
         tree = opening.tree
@@ -40,11 +39,10 @@ class ImageList(Layout):
         if not names:
             raise BadImages(
                 f"{tree.root}: no image_list/*.txt here",
-                "TLLib's layout is one `path label` a line in such a file. "
-                f"For class folders pass {named('data', 'ImageFolder')}, for images without labels "
+                f"for class folders pass {named('data', 'ImageFolder')}, for images without labels "
                 f"{named('data', 'Folder')}",
             )
-        files = [tree.root / self.place.format(code) for code in codes]
+        files = [tree.root / FOLDER / f"{code}.txt" for code in codes]
         for code, file in zip(codes, files, strict=True):
             if not file.is_file():
                 raise unknown_name(f"domain of {tree.root}:", code, names)
@@ -55,9 +53,6 @@ class ImageList(Layout):
 
     def domains(self, tree: Tree) -> Sequence[str]:
         return sorted(self.named_domains(tree.root)) or [ROOT]
-
-    def fits(self, root: Path) -> bool:
-        return any((root / FOLDER).glob("*.txt"))
 
 
 def _count_classes(files: Sequence[Path], lists: Sequence[ListedImages]) -> int:

@@ -1,14 +1,13 @@
 """TLLib's datasets: Office31, OfficeHome, VisDA2017 and others, by the tables of its lists."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.folders import Tree
-from tllib_ancon.data.layout import Layout, Opening, Part, register
+from tllib_ancon.data.layout import Layout, Opening, register
 from tllib_ancon.data.lists import joined_lists, read_image_list
 from tllib_ancon.runtime.errors import BadImages, UserError, unknown_name
 
@@ -24,7 +23,6 @@ class _Table:
     folders: dict[str, list[str]]  # code -> what TLLib would download where it is not in the dataset's root
     root_of: dict[str, str] = field(default_factory=dict)  # code -> its root below the dataset's, where that is another
     first_label: int = 0  # the number of the first class in the lists
-    images: dict[str, int] = field(default_factory=dict)  # name of a list -> images that the dataset's paper counts
 
 
 ENTRIES = json.loads(Path(__file__).with_name("tllib.json").read_text())
@@ -75,24 +73,6 @@ class _TLLibDataset(Layout):
 
     def named_domains(self, root: Path) -> set[str]:
         return set(self.table.lists)
-
-    def parts(self, tree: Tree, codes: Sequence[str]) -> list[Part]:
-        by_place: dict[str, Part] = {}
-        for part in self._parts(codes):
-            by_place.setdefault(part.place, part)  # VisDA-2017's domains have two names
-        return list(by_place.values())
-
-    def _parts(self, codes: Sequence[str]) -> Iterator[Part]:
-        for code in codes or sorted(self.table.lists):
-            self._require_domain(code)
-            for split, file in self.table.lists[code].items():
-                place = Path(self.table.root_of.get(code, ""), file)
-                name = f"{code} {split}".removesuffix(" all")
-                yield Part(name, str(place), self.table.images.get(place.stem))
-
-    def needed(self, codes: Sequence[str]) -> Sequence[str]:
-        places = dict.fromkeys(part.place for part in self._parts(codes))
-        return [*places, *self._folders(codes or sorted(self.table.lists))]
 
 
 for _name, _table in TABLES.items():

@@ -37,8 +37,10 @@ def read_answers(
     line_of: dict[str, int] = {}  # name of an image -> the line of its answer
     for line, row in _rows_of(file):
         try:
-            path, answer = _path_and_answer(row)
-            positions_of_image = _positions_of(path, positions_by_path, names, root or ".")
+            if len(row) != len(COLUMNS):
+                raise BadImages(f"expected a path and a class, separated by a comma, got {len(row)} columns")
+            path, answer = row
+            positions_of_image = _positions_of(path, positions_by_path, root or ".")
             name = names[positions_of_image[0]]
             if name in line_of:
                 raise BadImages(f"a second answer for {path!r}; the first is in line {line_of[name]}", "remove one")
@@ -55,11 +57,8 @@ def read_answers(
 def _meanings(classes: Sequence[str]) -> dict[str, Answer]:
     """What each word of a file means; the name of a class goes before a number."""
     meanings: dict[str, Answer] = {str(label): label for label in range(len(classes))}
-    meanings[ANOTHER] = ANOTHER
-    meanings[CANNOT_TELL] = CANNOT_TELL
-    for name in classes:
-        meanings[name] = classes.index(name)
-    return meanings
+    meanings |= {ANOTHER: ANOTHER, CANNOT_TELL: CANNOT_TELL}
+    return meanings | {name: label for label, name in enumerate(classes)}
 
 
 def _positions_by_path(names: Sequence[str], positions: Iterable[int]) -> dict[str, list[int]]:
@@ -72,38 +71,25 @@ def _positions_by_path(names: Sequence[str], positions: Iterable[int]) -> dict[s
 
 
 def _rows_of(file: Path) -> list[tuple[int, list[str]]]:
-    """The paths and classes in a CSV file with their lines, without header and empty rows. A header may name other
-    columns, too; spreadsheets write semicolons or tabs for commas."""
+    """The paths and classes in a CSV file with their lines, without the header and empty rows. Spreadsheets write
+    semicolons or tabs for commas."""
     with reading(file, "answers"), open(file, encoding="utf-8-sig", newline="") as text:
         first_line = text.readline()
         text.seek(0)
         delimiter = next((mark for mark in ",;\t" if mark in first_line), ",")
         reader = csv.reader(text, delimiter=delimiter, skipinitialspace=True)
-        rows = [(reader.line_num, row) for row in reader if row]
-    if not rows:
-        return []
-    _, first_row = rows[0]
-    header = [word.strip().lower() for word in first_row]
-    if not {*COLUMNS} <= {*header}:
-        return rows
-    places = [header.index(column) for column in COLUMNS]
-    return [(line, [row[place] for place in places if place < len(row)]) for line, row in rows[1:]]
+        rows = [(reader.line_num, [value.strip() for value in row]) for row in reader if row]
+    return [(line, row) for line, row in rows if [value.lower() for value in row] != COLUMNS]
 
 
-def _path_and_answer(row: Sequence[str]) -> tuple[str, str]:
-    if len(row) != len(COLUMNS):
-        raise BadImages(f"expected a path and a class, separated by a comma, got {len(row)} columns")
-    path, answer = row
-    return path.strip(), answer.strip()
-
-
-def _positions_of(path: str, positions_by_path: Mapping[str, list[int]], names: Sequence[str], root: str) -> list[int]:
+def _positions_of(path: str, positions_by_path: Mapping[str, list[int]], root: str) -> list[int]:
     """The positions of the image that a path names or leads to, or whose copy it names."""
     path_below_root = os.path.relpath(path or root, root)
     name_of_copy = path[-len(opaque("")) :]
     for candidate in (cell(path), cell(path_below_root), name_of_copy):
         if candidate in positions_by_path:
             return positions_by_path[candidate]
-    if path in names or path_below_root in names:
-        raise BadImages(f"{path!r} is not in question: both models predict the same class. Remove the line")
-    raise BadImages(f"{path!r} is none of the {len(names):,} images", f"give its path below {root}, or remove the line")
+    raise BadImages(
+        f"{path!r} is none of the images that two models predict differently",
+        f"give its path below {root}, or remove the line",
+    )
