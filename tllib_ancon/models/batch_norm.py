@@ -235,7 +235,7 @@ class _LayerEstimate:
             return
         count, mean, squared_deviations = reduce(_merged, processes.gather(self.moments[None]))
         if bool((count == 1).all()):
-            raise _one_value()
+            raise one_value_error()
         variance = squared_deviations / (count - 1)
         self._set_statistics(mean, variance)
         if self.source_weight == 0:
@@ -298,7 +298,8 @@ def _layers_with_statistics(model: nn.Module) -> list[BATCH_NORMS]:
     return [layer for layer in model.modules() if isinstance(layer, BATCH_NORMS) and layer.track_running_stats]
 
 
-def _one_value() -> BadImages:
+def one_value_error() -> BadImages:
+    """The error for a batch that holds one value of a channel."""
     return BadImages(
         "batch-norm needs the statistics of more than one image",
         f"pass more images, and a {named('batch_size')} of 2 or more",
@@ -309,4 +310,4 @@ def _one_value() -> BadImages:
 def require_batch_statistics(model: nn.Module, batch_size: int) -> None:
     """Raise an error for a step of one image: batch-norm of vectors cannot estimate statistics from it."""
     if batch_size == 1 and any(isinstance(module, nn.BatchNorm1d) for module in model.modules()):
-        raise _one_value()
+        raise one_value_error()

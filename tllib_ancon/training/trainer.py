@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.pretrain import PretrainConfig
-from tllib_ancon.data.batches import Batch, to_device
+from tllib_ancon.data.batches import Batch, num_rows, to_device
 from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.transforms import View
+from tllib_ancon.models.batch_norm import one_value_error
 from tllib_ancon.models.classifier import LogitsAndFeatures, ParameterGroups
 from tllib_ancon.runs.directory import MemoryRun
 from tllib_ancon.runs.state import Stateful, restore_snapshot, take_snapshot
@@ -175,8 +176,13 @@ class Trainer:
 
     def outputs(self, images: Batch) -> LogitsAndFeatures:
         """Logits and features of images, with gradient."""
-        with self.accelerator.autocast():
-            logits, features = self.model(to_device(images, self.device))
+        try:
+            with self.accelerator.autocast():
+                logits, features = self.model(to_device(images, self.device))
+        except ValueError as error:  # batch-norm that gets one value of a channel
+            if num_rows(images) > 1:
+                raise
+            raise one_value_error() from error
         return logits, features
 
     def predict(self, loader: ImageLoader, view: View | None = None, network: nn.Module | None = None) -> Outputs:
