@@ -9,8 +9,8 @@ from tllib_ancon.config.arguments import validated
 from tllib_ancon.config.types import NotNegative, Number
 from tllib_ancon.methods import register
 from tllib_ancon.runtime import processes
-from tllib_ancon.runtime.errors import UserError, named
 from tllib_ancon.runtime.types import Options
+from tllib_ancon.self_training.checks import require_steps
 from tllib_ancon.self_training.memory_bank import Neighborhood, NeighborMethod, NeighborVotes
 from tllib_ancon.self_training.method import option_of
 from tllib_ancon.self_training.neighbors import available_neighbors, nearest
@@ -60,16 +60,12 @@ class AttractingDispersing(Neighborhood):
         feature_dim: Number,
         neighbors: Number = 3,
         beta: NotNegative = 0.0,
-        total_steps: int | None = None,
+        total_steps: Number | None = None,
         **anchoring: Any,
     ):
         super().__init__((num_samples, num_classes, feature_dim), **{"mixing": "normalized", **anchoring})
-        if beta and (total_steps is None or total_steps < 1):
-            raise UserError(
-                f"AaD's {named('total_steps', total_steps)}: dispersion decays over the whole training, so pass its "
-                f"number of "
-                f"steps, or {named('beta', '0')} for no decay"
-            )
+        if beta:
+            require_steps("beta", beta, total_steps)
         self.beta = beta
         self.neighbors = available_neighbors("neighbors", neighbors, num_samples)
         self.total_steps = total_steps

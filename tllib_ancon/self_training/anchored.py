@@ -8,8 +8,7 @@ from torch import Tensor
 from tllib_ancon.config.arguments import validated
 from tllib_ancon.config.types import Number, Share
 from tllib_ancon.methods import register
-from tllib_ancon.runtime.errors import BadSetting, named
-from tllib_ancon.self_training.checks import FixedPrecision
+from tllib_ancon.self_training.checks import FixedPrecision, require_steps
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.method import Visit, one_hot, option_of
 from tllib_ancon.self_training.voting import WithWeightedVotes
@@ -78,18 +77,14 @@ class AnchoredConfidence(SmoothedLabels):
         num_classes: Number,
         smoothing: Share = 0.3,
         schedule: Schedule = "constant",
-        total_steps: int | None = None,
+        total_steps: Number | None = None,
         **ensemble: Any,
     ):
         super().__init__()
         self.base_smoothing = smoothing
         self.schedule = schedule
-        if schedule != "constant" and (total_steps is None or total_steps < 1):
-            raise BadSetting(
-                f"{named('schedule', schedule)} needs {named('total_steps')}",
-                "pass the number of steps of the whole training",
-                setting="schedule",
-            )
+        if schedule != "constant":
+            require_steps("schedule", schedule, total_steps)
         self.total_steps = total_steps
         self.ensemble = TemporalEnsemble(num_samples, num_classes, **ensemble)
         self.register_buffer("step", torch.tensor(0))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadSetting, UserError, named
 
 INDEX_TYPES = (torch.int64, torch.int32)
 """Indexing takes uint8 for a mask, and no other integers."""
@@ -66,6 +66,16 @@ def check_visit(indices: Tensor, logits: Tensor, sizes: Sequence[int], features:
 
 def check_indices(indices: Tensor, num_rows: int | str, num_samples: int) -> None:
     check_integers("indices", indices, num_rows, num_samples, "the size of the whole target set")
+
+
+def require_steps(name: str, value: object, total_steps: int | None) -> None:
+    """Raise an error for a setting that follows the steps of the whole training where their number is not known."""
+    if total_steps is None:
+        raise BadSetting(
+            f"{named(name, value)} needs {named('total_steps')}",
+            "pass the number of steps of the whole training",
+            setting=name,
+        )
 
 
 def check_logits(logits: Tensor) -> None:
