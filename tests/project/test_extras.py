@@ -35,10 +35,6 @@ COMMANDS = {
         "datasets",
         "the dataset hf:data needs datasets: pip install 'tllib-ancon[huggingface]'",
     ),
-    "predict nothing --checkpoint nothing --out out.parquet": (
-        "pyarrow",
-        "--out out.parquet needs pyarrow: pip install 'tllib-ancon[parquet]'",
-    ),
     "check nothing --checkpoint nothing --out look": (
         "matplotlib",
         "--out look needs matplotlib: pip install 'tllib-ancon[report]'",

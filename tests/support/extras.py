@@ -9,7 +9,7 @@ from tllib_ancon.runtime.errors import UserError
 
 PACKAGES = (
     *("pandas", "matplotlib", "sklearn", "scipy", "starlette", "uvicorn", "transformers", "peft", "open_clip"),
-    *("datasets", "pyarrow", "ray"),
+    *("datasets", "ray"),
     *("dalib", "prettytable", "qpsolvers", "lightning", "selenium"),
 )
 MISSING = {package for package in PACKAGES if find_spec(package) is None}

@@ -35,7 +35,7 @@ COMMANDS = {
     "adapt": "adapt a source model to the unlabelled images of a target domain",
     "script": "run an example script of TLLib unmodified, and adapt the model that it trains",
     "evaluate": "measure the accuracy and the calibration of a checkpoint",
-    "predict": "write the predictions for images to a CSV, Parquet or NPZ file, one row for each image",
+    "predict": "write the predictions for images to a CSV or NPZ file, one row for each image",
     "certify": "compare a run's two models by labels of a few images on which they disagree",
     "check": "check a model with images before adapting, or the folder of a dataset",
     "benchmark": "make the runs of a table of the paper",

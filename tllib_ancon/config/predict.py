@@ -41,7 +41,7 @@ class PredictionsConfig(PredictConfig):
     """an image, a folder of images, with its subfolders, an image list, or with --data and --target the folder of a
     dataset"""
     out: Annotated[str, Flag(metavar="FILE")] = "predictions.csv"
-    """file to write, as .csv, .parquet or .npz by its ending; - writes CSV to standard output"""
+    """file to write, as .csv or .npz by its ending; - writes CSV to standard output"""
     probabilities: bool = False
     """write the probability of every class, too"""
     overwrite: bool = False

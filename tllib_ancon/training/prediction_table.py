@@ -1,11 +1,11 @@
 """``predict`` on the command line: a file with a row for each image, in the format of its ending."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,20 +17,16 @@ from tllib_ancon.data.loading import UnlabelledImages
 from tllib_ancon.runs.files import new_file, write_bytes, write_whole
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import BadSetting, UserError, named
-from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import counted, csv_text, showable
 from tllib_ancon.training import devices
 from tllib_ancon.training.predict import Predictor
 
-TEXTS = ("path", "class", "error")
-"""Columns of text; the others hold numbers."""
-
-FORMATS = (".csv", ".parquet", ".npz")
+FORMATS = (".csv", ".npz")
 
 
 def write_prediction_table(config: PredictionsConfig) -> dict[str, int]:
     """Write a row for each image, with an error if it cannot be read; returns the number of ``rows`` and of ``errors``.
-    CSV and Parquet have showable names; NPZ has the paths unchanged."""
+    A CSV file has showable names; NPZ has the paths unchanged."""
     out = None
     if config.out != STANDARD_OUTPUT:
         out = Path(config.out)
@@ -41,8 +37,6 @@ def write_prediction_table(config: PredictionsConfig) -> dict[str, int]:
                 f"expected {', '.join(FORMATS)}, or - for standard output",
                 setting="out",
             )
-        if suffix == ".parquet":
-            require(named("out", out), "pyarrow", extra="parquet")
         new_file(out, config.overwrite)
     with devices.restoring_state(config.threads):
         predictor = Predictor(config)
@@ -112,29 +106,15 @@ def _numbers(values: NDArray[np.float32]) -> list[float | None]:
 @processes.on_main
 def _write(table: _Table, out: Path | None, every_class: bool) -> None:
     """Write the table in the format of the file's ending, or as CSV to standard output."""
-    ending = "" if out is None else out.suffix.lower()
-    if out is not None and ending == ".npz":
+    if out is not None and out.suffix.lower() == ".npz":
         write_whole(out, lambda file: np.savez_compressed(file, **table.arrays()))
         return
     columns = table.columns(every_class)
+    text = csv_text([list(columns), *zip(*columns.values(), strict=True)])
     if out is None:
-        sys.stdout.write(_csv(columns))
-    elif ending == ".parquet":
-        write_whole(out, lambda file: _write_parquet(columns, file))
+        sys.stdout.write(text)
     else:
-        write_bytes(out, _csv(columns).encode())
-
-
-def _csv(columns: Mapping[str, Sequence[Any]]) -> str:
-    return csv_text([list(columns), *zip(*columns.values(), strict=True)])
-
-
-def _write_parquet(columns: Mapping[str, Sequence[Any]], file: BinaryIO) -> None:
-    import pyarrow
-    from pyarrow import parquet
-
-    types = {name: pyarrow.string() if name in TEXTS else pyarrow.float32() for name in columns}
-    parquet.write_table(pyarrow.table(dict(columns), schema=pyarrow.schema(types)), file)
+        write_bytes(out, text.encode())
 
 
 class _TolerantImages(UnlabelledImages):
