@@ -3,7 +3,7 @@
 import ast
 from pathlib import Path
 
-from tests.test_package import names_of_imports
+from tests.support.project import names_of_imports
 from tllib_ancon import toolkit
 
 ROOMS = ("tllib_ancon.runtime", "tllib_ancon.toolkit")
