@@ -19,6 +19,8 @@ from tllib_ancon.runtime.errors import BadImages, UserError, named, one_line
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM", "JPEG2000")
 """What is decoded. Pillow knows more, and starts another program (Ghostscript) for one of them."""
 
+LOADER = f"pass {named('loader')}, a function of its path that"
+
 MOST_BANDS = 4
 SAMPLES_PER_PIXEL = 277
 """Tag of a TIFF: its number of bands."""
@@ -37,22 +39,14 @@ def decoded(file: BinaryIO, name: str) -> Image.Image:
     with _naming(name), warnings.catch_warnings():
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)
         image = Image.open(file, formats=FORMATS)
-        beyond = _beyond_rgb(image)
-        if beyond:
-            raise BadImages(f"{name} has {beyond}", f"{_hook()} makes an image of it", setting="loader")
-        return image.convert("RGB")
+        return _as_rgb(image, name)
 
 
 def image_of(value: Any, name: str) -> Image.Image | Tensor:
     """An item of a dataset, or what a loader returns: PIL images and bytes as RGB, floats as a float32 tensor."""
     if isinstance(value, Image.Image):
-        beyond = _beyond_rgb(value)
-        if beyond:
-            raise BadImages(
-                f"{name} is a PIL image with {beyond}", "scale it to bytes by one range for all images, as uint8"
-            )
         with _naming(name):
-            return value.convert("RGB")
+            return _as_rgb(value, name)
     if isinstance(value, np.ndarray | Tensor):
         kind = kind_of(value)
         if "float" in kind and value.ndim:
@@ -102,6 +96,15 @@ def _picture_of(tensor: Tensor) -> Image.Image:
     return Image.fromarray(pixels.squeeze(-1) if len(tensor) == 1 else pixels)
 
 
+def _as_rgb(image: Image.Image, name: str) -> Image.Image:
+    beyond = _beyond_rgb(image)
+    if beyond:
+        raise BadImages(
+            f"{name} has {beyond}", f"scale it to bytes by one range for all images: {LOADER} does", setting="loader"
+        )
+    return image.convert("RGB")
+
+
 def _beyond_rgb(image: Image.Image) -> str:
     """What an image has that RGB with 8 bits a channel has not, in words; else empty."""
     tiles = str(getattr(image, "tile", ""))  # how its bytes are arranged: Pillow drops the lower half of RGB;16
@@ -135,10 +138,6 @@ def _finite(tensor: Tensor, name: str) -> Tensor:
     return tensor
 
 
-def _hook() -> str:
-    return f"pass {named('loader')}, a function of its path that"
-
-
 @contextmanager
 def _naming(name: str) -> Iterator[None]:
     """Turn any error of a decoder into one line that names the image."""
@@ -146,10 +145,10 @@ def _naming(name: str) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except UnidentifiedImageError:
-        raise BadImages(
-            f"{name}: cannot be decoded (it is no {', '.join(FORMATS)} that Pillow reads)",
-            f"remove it, or {_hook()} does",
-        ) from None
     except Exception as error:  # Pillow's decoders raise many types
-        raise BadImages(f"{name}: cannot be decoded ({one_line(error)})", "remove or repair it") from error
+        reason = one_line(error)
+        if isinstance(error, UnidentifiedImageError):
+            reason = f"it is no {', '.join(FORMATS)} that Pillow reads"
+        raise BadImages(
+            f"{name}: cannot be decoded ({reason})", f"remove or repair it, or {LOADER} reads it"
+        ) from error

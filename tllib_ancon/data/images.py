@@ -219,18 +219,11 @@ class Items(ImageSource):
 
     def __init__(self, dataset: Any, name: str):
         has_items = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
-        if not has_items or isinstance(dataset, IterableDataset):
-            if hasattr(dataset, "dataset"):
-                raise BadImages(
-                    f"{name} gives batches, and each image is needed by its number", f"pass {_dataset_of(dataset)}"
-                )
+        if not has_items or isinstance(dataset, IterableDataset) or not len(dataset):
             raise BadImages(
-                f"{name}: {type(dataset).__name__} has no length or no items by number, and adaptation keeps votes of "
-                "each image",
-                "give a list, an array or a map-style dataset",
+                f"{name} has no items by number, and adaptation keeps votes of each image",
+                "pass a list, an array or a map-style dataset that is not empty, such as the dataset of a data loader",
             )
-        if not len(dataset):
-            raise BadImages(f"{name}: the dataset is empty", "give one with images")
         self.dataset = dataset
         self.name = name
         first = self._read(0)
@@ -311,14 +304,14 @@ def images_in_memory(data: Any, name: str) -> ImageSource:
     shape = tuple(on_host.shape)
     if "float" in kind and shape and len(on_host):
         return Rows(on_host, where)
-    if kind != "uint8" or len(shape) not in (3, 4):
+    channels = 0 if isinstance(on_host, Tensor) else 2
+    is_one_image = len(shape) == 3 and shape[channels] == 3
+    if kind != "uint8" or len(shape) not in (3, 4) or is_one_image:
         raise BadImages(
             f"{where}: an array {shape} of {kind}",
-            "pass images as uint8 (N, H, W) or (N, H, W, 3), in a tensor (N, 1 or 3, H, W); the model gets arrays of "
-            "float32 (N, ...) unchanged",
+            "pass images as uint8 (N, H, W) or (N, H, W, 3), in a tensor (N, 1 or 3, H, W), or in a list such as "
+            "[image]; the model gets arrays of float32 (N, ...) unchanged",
         )
-    if len(shape) == 3 and shape[0 if isinstance(on_host, Tensor) else 2] == 3:
-        raise BadImages(f"{where}: {shape} is the shape of one image", "pass a list of images, such as [image]")
     return Items(on_host, name)
 
 
@@ -380,11 +373,3 @@ def _of_one_shape(image: Image.Image | Tensor, expected: tuple[int, ...], where:
             "return images of one kind",
         )
     return image
-
-
-def _dataset_of(loader: Any) -> str:
-    """What to pass in place of a loader of batches: its dataset, or the part of it that its sampler visits."""
-    with suppress(TypeError, AttributeError):  # of a loader without a sampler, or of one without a length
-        if len(loader.sampler) < len(loader.dataset):
-            return "torch.utils.data.Subset(loader.dataset, [*loader.sampler])"
-    return "`loader.dataset`"

@@ -83,7 +83,6 @@ def read_image_list(
         name, label = _path_and_label(line)
         if label is None:
             unlabelled = unlabelled or f"{where}: no integer label at the end of {line!r}"
-            _require_path_alone(line, where, base)
         else:
             _require_in_range(label, where, num_classes, first_label)
             labels.append(label - first_label)
@@ -109,16 +108,6 @@ def _path_and_label(line: str) -> tuple[str, int | None]:
     if parts is None:
         return line, None
     return parts[1].rstrip(), int(parts[2])
-
-
-def _require_path_alone(line: str, where: str, base: str) -> None:
-    """Raise an error for a line of a path and a text, such as the name of a class."""
-    path, comma, text = line.rpartition(",")
-    if comma and os.path.isfile(os.path.join(base, path.strip())) and not os.path.isfile(os.path.join(base, line)):
-        raise BadImages(
-            f"{where}: {text.strip()!r} after the path is no number",
-            "write the path alone, or after the comma the number of the class, from 0",
-        )
 
 
 def _require_in_range(label: int, where: str, num_classes: int | None, first_label: int) -> None:

@@ -103,7 +103,7 @@ class _DomainImages(Dataset[Any]):
         items = [self[key] for key in keys]
         try:
             return default_collate(items)
-        except (RuntimeError, TypeError) as error:  # of what the user's own transform returns
+        except RuntimeError as error:  # of what the user's own transform returns
             raise BadImages(
                 f"domain {self.domain.name}: the transform must return tensors (C, H, W) of one size, such as by "
                 f"Resize((224, 224)) and ToTensor() ({one_line(error)})"
@@ -112,7 +112,7 @@ class _DomainImages(Dataset[Any]):
     def finish(self, images: Batch, device: torch.device) -> Any:
         """Images of a batch on the device, normalised there where workers give pixels."""
         moved = to_device(images, device)
-        if isinstance(self.transform, ImageTransform) and isinstance(moved, Tensor) and moved.dtype == torch.uint8:
+        if isinstance(self.transform, ImageTransform) and moved.dtype == torch.uint8:
             return self.transform.normalized(moved)
         return moved
 
@@ -160,16 +160,12 @@ class LabelledImages(_DomainImages):
         return self.finish(images, device), labels
 
 
-def _as_input(item: Any, where: str) -> Any:
+def _as_input(item: Any, where: str) -> Tensor:
     """What a transform returns, floats as float32; a network's own type follows later."""
-    if isinstance(item, tuple | list):
-        kind = type(item).__name__
-        raise BadImages(f"{where}: the transform returns a {kind}", "it must return the tensor (C, H, W) alone")
-    if isinstance(item, np.ndarray):
-        return _as_input(torch.from_numpy(np.array(item)), where)
-    if isinstance(item, Tensor) and item.is_floating_point():
-        return item.float()
-    return item
+    tensor = torch.from_numpy(np.array(item)) if isinstance(item, np.ndarray) else item
+    if not isinstance(tensor, Tensor):
+        raise BadImages(f"{where}: the transform returns a {type(item).__name__}", "it must return a tensor (C, H, W)")
+    return tensor.float() if tensor.is_floating_point() else tensor
 
 
 @contextmanager

@@ -7,7 +7,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch.utils.data import DataLoader, Dataset
@@ -115,27 +114,15 @@ def _recognised(images: Any, request: _Request) -> Domain:
 
 
 def _paths(images: Any, request: _Request) -> Domain | None:
-    """Paths in a sequence, an array or a column of paths, or in pairs (path, class), as torchvision's ``samples``."""
-    entries = images
-    if _is_column(images):
-        entries = images.tolist()
-    if not isinstance(entries, list | tuple) or not entries:
+    """Paths in a sequence, an array or a column of a table."""
+    paths = images
+    if getattr(images, "ndim", 0) == 1 and not isinstance(images, torch.Tensor):
+        paths = images.tolist()
+    if not isinstance(paths, list | tuple) or not paths:
         return None
-    paths = [entry[0] if _is_path_and_class(entry) else entry for entry in entries]
     if not all(isinstance(path, str | os.PathLike) for path in paths):
         return None
     return Domain.of_files("given", list(map(os.fspath, paths)), request.classes)
-
-
-def _is_path_and_class(entry: Any) -> bool:
-    return isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[1], int | str | np.integer)
-
-
-def _is_column(images: Any) -> bool:
-    """Whether it is an array of text, or a column of a table of pandas."""
-    if isinstance(images, np.ndarray):
-        return images.ndim == 1 and images.dtype.kind in "OU"
-    return type(images).__module__.partition(".")[0] == "pandas" and getattr(images, "ndim", 0) == 1
 
 
 def _folder(images: Any, request: _Request) -> Domain | None:
@@ -210,12 +197,9 @@ def _require_files(domain: Domain) -> Domain:
     missing = [path for path in domain.paths or () if not os.path.isfile(path)]
     if not missing:
         return domain
-    advice = f"pass {named('skip_corrupt', True)} to leave such images out"
-    if len(missing) == len(domain):
-        advice = "correct the paths; in a list they start from its folder, and whole numbers after them are labels"
     raise BadImages(
         f"domain {domain.name} is incomplete: {len(missing)} of {len(domain)} images are missing, {missing[0]} first",
-        f"{advice}",
+        f"correct the paths, or pass {named('skip_corrupt', True)} to leave such images out",
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -19,9 +19,7 @@ def takes_pixel_values(network: nn.Module) -> bool:
 
 
 def output_for(network: nn.Module, images: Batch) -> Any:
-    """The output of a network for images, or for several tensors, which it takes by their names."""
-    if isinstance(images, Mapping):
-        return network(**images)
+    """The output of a network for images."""
     if takes_pixel_values(network):
         return network(pixel_values=images)
     return network(images)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon.data.batches import Batch, num_rows, to_device, with_floats_as
+from tllib_ancon.data.batches import Batch, to_device, with_floats_as
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.calling import device_of, output_for
 from tllib_ancon.models.copies import require_true_copy, unwrapped
@@ -138,7 +138,7 @@ class NetworkClassifier(Classifier):
     def predict(self, images: Batch) -> LogitsAndFeatures:
         output = output_for(self.network, images)
         head_inputs = [head_input.take() for head_input in self._head_inputs]
-        logits = self.reader(output, num_rows(images), self.network.training)
+        logits = self.reader(output, len(images), self.network.training)
         if logits.shape[1] != self.num_classes:
             raise BadModel(
                 f"the model has {self.num_classes} classes and returns logits {tuple(logits.shape)} in training mode",

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.nn.utils.weight_norm import WeightNorm
 
-from tllib_ancon.data.batches import Batch, num_rows
+from tllib_ancon.data.batches import Batch
 from tllib_ancon.models.calling import called
 from tllib_ancon.models.head import observing
 from tllib_ancon.models.output import OutputReader
@@ -68,7 +68,7 @@ def require_true_copy(model: nn.Module, copied: nn.Module, images: Batch, reader
         for module in model.modules():
             contexts.enter_context(module.register_forward_pre_hook(remember))
         contexts.enter_context(observing())
-        copied_logits = reader(called(copied, images), num_rows(images))
+        copied_logits = reader(called(copied, images), len(images))
     if calls:
         raise BadModel(
             f"a copy of the model calls {type(calls[0]).__name__} of the model itself, with the original's weights",

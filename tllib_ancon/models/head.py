@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon.data.batches import Batch, num_rows
+from tllib_ancon.data.batches import Batch
 from tllib_ancon.models.calling import called
 from tllib_ancon.models.class_names import class_names_of
 from tllib_ancon.models.foundation import CosineHead
@@ -63,10 +63,10 @@ def inspect(
     calls: dict[str, _Call] = {}
     with ExitStack() as contexts:
         for name, module in _possible_heads(network, names).items():
-            contexts.enter_context(module.register_forward_hook(partial(_remember, calls, name, num_rows(images))))
+            contexts.enter_context(module.register_forward_hook(partial(_remember, calls, name, len(images))))
         contexts.enter_context(observing())
         output = called(network, images)
-    logits = reader(output, num_rows(images))
+    logits = reader(output, len(images))
     heads = names or [name for name, call in calls.items() if _predict_the_same(call.output, logits)][:1]
     require_logits(network, logits, of_head=bool(heads))
     if names:

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tllib_ancon.data.batches import Batch, are_images, shape_text, tree_map
+from tllib_ancon.data.batches import Batch, are_images, shape_text
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import spread
 from tllib_ancon.data.transforms import Preprocessing
@@ -44,7 +44,7 @@ MOST_CHARACTERS = 18
 def require_pictures(folder: Path, inputs: Batch) -> None:
     """Raise an error where inputs cannot be drawn or the folder cannot be made; make the folder."""
     if not are_images(inputs):
-        shape = shape_text(tree_map(lambda tensor: tensor[0], inputs))
+        shape = shape_text(inputs[0])
         raise BadSetting(
             f"{named('out')} draws images (C, H, W), and these inputs have shape {shape}", "leave it out", setting="out"
         )

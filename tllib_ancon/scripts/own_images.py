@@ -13,7 +13,7 @@ from torchvision.datasets.folder import default_loader
 from tllib_ancon import self_training
 from tllib_ancon.data.folders import Tree
 from tllib_ancon.data.layouts import layout_of
-from tllib_ancon.data.layouts.image_folder import require_known_folders, require_same_folders
+from tllib_ancon.data.layouts.image_folder import require_class_folders
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.runtime.errors import UserError
 
@@ -160,10 +160,8 @@ def _take_same_classes(dataset: Any, source: Any) -> None:
         _set_samples(dataset, images, list(images.classes))
         return
     images = _images(dataset)
-    require = require_same_folders
-    if dataset.layout == LIST:  # without names the largest label of a domain counts its classes
-        require = require_known_folders
-    require(dataset.folder, images.classes, source.classes, str(source.folder))
+    may_lack = dataset.layout == LIST  # without names the largest label of a domain counts its classes
+    require_class_folders(dataset.folder, images.classes, source.classes, str(source.folder), may_lack)
     _set_samples(dataset, images, source.classes)
 
 
@@ -172,7 +170,7 @@ def _take_partial_target(dataset: Any, source: Any) -> None:
     if source is None:
         raise _opened_too_early(dataset)
     images = _images(dataset)
-    require_known_folders(dataset.folder, images.classes, source.classes, str(source.folder))
+    require_class_folders(dataset.folder, images.classes, source.classes, str(source.folder), may_lack=True)
     _set_samples(dataset, images, source.classes)
     dataset.partial_classes_idx = sorted(set(dataset.targets))
     dataset.partial_classes = [source.classes[label] for label in dataset.partial_classes_idx]

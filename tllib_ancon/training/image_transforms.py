@@ -11,7 +11,7 @@ from torch import nn
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.pretrain import PretrainConfig
-from tllib_ancon.data.batches import num_rows, shape_text
+from tllib_ancon.data.batches import shape_text
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.transforms import (
     Preprocessing,
@@ -68,7 +68,7 @@ class _CheckedAugment:
             raise BadSetting(
                 f"{named('augment')} raises {type(error).__name__} ({one_line(error)})", "repair it", setting="augment"
             ) from error
-        if not isinstance(augmented, type(batch)) or num_rows(augmented) != num_rows(batch):
+        if not isinstance(augmented, type(batch)) or len(augmented) != len(batch):
             raise BadSetting(
                 f"{named('augment')} gets {shape_text(batch)} and returns {structure_of(augmented)}",
                 "it must return a batch of as many rows",

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW
 
 from tllib_ancon.config.arguments import validated
-from tllib_ancon.data.batches import Batch, are_images, concatenated, form_of, num_rows, shape_text, tree_map
+from tllib_ancon.data.batches import Batch, are_images, form_of, shape_text
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.models.batch_norm import HALF, mixing_weight
 from tllib_ancon.models.calling import output_for
@@ -62,7 +62,7 @@ def _recordable(tensor: Any) -> Tensor:
     """The tensor, or a copy of one of inference mode, which autograd cannot record."""
     if not isinstance(tensor, Tensor):
         raise UserError(
-            f"a batch must be a tensor (B, C, H, W), or tensors by name, not of type {type(tensor).__name__}",
+            f"a batch must be a tensor (B, C, H, W), not of type {type(tensor).__name__}",
             "convert it as for the model's training",
         )
     if tensor.is_inference():
@@ -150,17 +150,17 @@ class Online(nn.Module):
         for layer in self.batch_norms:
             layer.train()
 
-    def forward(self, batch: Batch | None = None, /, **arrays: Tensor) -> Tensor:
-        """Predict this batch, then learn from it. Several arrays enter by name, as one dict or as keywords."""
+    def forward(self, batch: Batch) -> Tensor:
+        """Predict this batch, then learn from it."""
         with recording_gradients():
-            normal_batch = tree_map(_recordable, arrays if batch is None else batch)
+            normal_batch = _recordable(batch)
             if self.copied_from:
                 self._inspect(self.copied_from.pop(), normal_batch)
             if self.statistics is not None:
-                if num_rows(normal_batch) < ENOUGH_SAMPLES:
+                if len(normal_batch) < ENOUGH_SAMPLES:
                     return self._predict_and_collect(normal_batch)
                 return self._adapt_to_stream(normal_batch)
-            if num_rows(normal_batch) < 2 and self.batch_norms:
+            if len(normal_batch) < 2 and self.batch_norms:
                 advice = "collect at least two samples"
                 if self.batch_norm == "target":
                     advice += f", or leave out {named('batch_norm', 'target')}"
@@ -169,7 +169,7 @@ class Online(nn.Module):
 
     def _inspect(self, model: nn.Module, batch: Batch) -> None:
         """Check the logits of the model, and that the copy computes the same, with the first samples."""
-        samples = tree_map(lambda rows: rows[:ENOUGH], batch)
+        samples = batch[:ENOUGH]
         network = unwrapped(model)
         num_classes = len(getattr(model, "classes", ()))
         inspection = inspected(network, samples, self.reader, num_classes=num_classes)
@@ -194,7 +194,7 @@ class Online(nn.Module):
             frequencies = self.class_frequencies.to(logits.device)
         if are_far(classes, frequencies):
             self._note_that_nothing_is_learnt()
-            with self.statistics.moving(num_rows(batch), self._source_weight_for(batch)):
+            with self.statistics.moving(len(batch), self._source_weight_for(batch)):
                 predictions = self._predict(batch)
         else:
             self.far_batches_until_a_note = 0
@@ -233,9 +233,9 @@ class Online(nn.Module):
                 "convert images to one size",
             )
         logits = self._logits(batch)
-        self.collected.append(tree_map(torch.clone, batch))  # the caller may reuse the memory for the next frame
-        if sum(map(num_rows, self.collected)) >= ENOUGH_SAMPLES:
-            samples = concatenated(self.collected)
+        self.collected.append(batch.clone())  # the caller may reuse the memory for the next frame
+        if sum(map(len, self.collected)) >= ENOUGH_SAMPLES:
+            samples = torch.cat(self.collected)
             self.collected = []
             self._adapt_to_stream(samples)
         return logits
@@ -246,7 +246,7 @@ class Online(nn.Module):
 
     def _read(self, batch: Batch) -> Tensor:
         """Logits of a batch, with a graph where parameters learn."""
-        return self.reader(output_for(self.model, batch), num_rows(batch))
+        return self.reader(output_for(self.model, batch), len(batch))
 
     def _predict(self, batch: Batch) -> Tensor:
         logits = self._logits(batch)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tllib_ancon.config.predict import PredictConfig
-from tllib_ancon.data.batches import Batch, are_images, num_rows, shape_text, tree_map, with_floats_as
+from tllib_ancon.data.batches import Batch, are_images, shape_text, with_floats_as
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import Loader
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
@@ -213,7 +213,7 @@ class Predictor:
         logits = self._logits_of(images)
         if self.config.views == 2:
             if not are_images(images):
-                shape = shape_text(tree_map(lambda tensor: tensor[0], images))
+                shape = shape_text(images[0])
                 raise BadSetting(
                     f"{named('views', '2')} mirrors images, and these inputs have shape {shape}",
                     "leave it out",
@@ -229,6 +229,6 @@ class Predictor:
             logits: Tensor = called(self.network, images)
             return logits
         if self._is_inspected:
-            return self.reader(called(self.network, images), num_rows(images))
+            return self.reader(called(self.network, images), len(images))
         self._is_inspected = True
         return inspect(self.network, images, self.reader, num_classes=self.source.num_classes).logits

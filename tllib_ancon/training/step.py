@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from tllib_ancon.config.adapt import AdaptConfig
-from tllib_ancon.data.batches import Batch, concatenated, to_device
+from tllib_ancon.data.batches import Batch, to_device
 from tllib_ancon.data.transforms import View
 from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
 from tllib_ancon.self_training.method import Method
@@ -56,7 +56,7 @@ class AdaptationStep:
         indices, images = target
         count = len(indices)
         views = self._views(images)
-        logits, features = self.trainer.outputs(concatenated(views))
+        logits, features = self.trainer.outputs(torch.cat(views))
         second_view = None
         if len(views) == 2:
             second_view = (logits[count:], features[count:])

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.pretrain import PretrainConfig
-from tllib_ancon.data.batches import Batch, num_rows, to_device
+from tllib_ancon.data.batches import Batch, to_device
 from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.transforms import View
 from tllib_ancon.models.batch_norm import one_value_error
@@ -180,7 +180,7 @@ class Trainer:
             with self.accelerator.autocast():
                 logits, features = self.model(to_device(images, self.device))
         except ValueError as error:  # batch-norm that gets one value of a channel
-            if num_rows(images) > 1:
+            if len(images) > 1:
                 raise
             raise one_value_error() from error
         return logits, features

@@ -66,9 +66,10 @@ def half(path):
     path.write_bytes(path.read_bytes()[:-200])
 
 
+REPAIR = "; remove or repair it, or pass `loader`, a function of its path that reads it"
 NO_FORMAT = (
-    ": cannot be decoded (it is no JPEG, PNG, BMP, GIF, TIFF, WEBP, PPM, JPEG2000 that Pillow reads); remove it, or "
-    "pass `loader`, a function of its path that does"
+    ": cannot be decoded (it is no JPEG, PNG, BMP, GIF, TIFF, WEBP, PPM, JPEG2000 that Pillow reads); remove or "
+    "repair it, or pass `loader`, a function of its path that reads it"
 )
 
 
@@ -77,7 +78,11 @@ NO_FORMAT = (
     [
         ("a.png", lambda path: path.touch(), NO_FORMAT),
         ("a.png", lambda path: path.write_text("text"), NO_FORMAT),
-        ("a.jpg", half, ": cannot be decoded (image file is truncated (N bytes not processed)); remove or repair it"),
+        (
+            "a.jpg",
+            half,
+            f": cannot be decoded (image file is truncated (N bytes not processed)){REPAIR}",
+        ),
         (
             "a.png",
             lambda path: None,
@@ -149,15 +154,9 @@ def test_a_dataset_without_length():
         def __len__(self):
             return 1
 
-    for stream in (Stream(), WithLength(), iter([RED])):
-        name = type(stream).__name__
-        reason = "has no length or no items by number, and adaptation keeps votes of each image"
-        with refused(f"{name}: {name} {reason}; give a list, an array or a map-style dataset"):
-            as_domain(stream)
-    with refused("DataLoader gives batches, and each image is needed by its number; pass `loader.dataset`"):
-        as_domain(DataLoader(TensorDataset(torch.zeros(4, 3, 2, 2))))
-    with refused("Items: the dataset is empty; give one with images"):
-        as_domain(Items())
+    for images in (Stream(), WithLength(), iter([RED]), DataLoader(TensorDataset(torch.zeros(4, 3, 2, 2))), Items()):
+        with one_line("has no items by number, .*; pass a list, an array or a map-style dataset that is not empty"):
+            as_domain(images)
 
 
 @pytest.fixture
@@ -172,6 +171,6 @@ def test_paths_of_images(root):
     assert list(domain.paths) == [str(path) for path in given]
     assert domain.labels.tolist() == [1, 0]
     assert list(as_domain(given[0]).paths) == [str(given[0])]
-    advice = "pass `skip_corrupt=True` to leave such images out"
+    advice = "correct the paths, or pass `skip_corrupt=True` to leave such images out"
     with refused(f"domain given is incomplete: 1 of 2 images are missing, ROOT/none.png first; {advice}", ROOT=root):
         as_domain([given[0], root / "none.png"])

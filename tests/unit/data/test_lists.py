@@ -184,8 +184,8 @@ def test_roots_that_hold_nothing_to_read(root):
         open_domain(root / "art", "ImageList", ["a"])
     no_image = (
         "domain art: not one of its 3 images can be decoded; repair them or give others: image ROOT/art/a.png: cannot "
-        "be decoded (it is no JPEG, PNG, BMP, GIF, TIFF, WEBP, PPM, JPEG2000 that Pillow reads); remove it, or pass "
-        "`loader`, a function of its path that does"
+        "be decoded (it is no JPEG, PNG, BMP, GIF, TIFF, WEBP, PPM, JPEG2000 that Pillow reads); remove or repair it, "
+        "or pass `loader`, a function of its path that reads it"
     )
     with refused(no_image, ROOT=root):
         open_domain(root, "ImageList", ["art"], skip_corrupt=True)

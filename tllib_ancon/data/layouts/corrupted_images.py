@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from tllib_ancon.data.domain import Domain
@@ -20,7 +19,7 @@ class CorruptedImages(Layout):
 
     def open(self, opening: Opening) -> Domain:
         tree = opening.tree
-        folders = [_severity_folder(tree, code) for code in opening.codes]
+        folders = [tree.domain(code, _severities(tree)) for code in opening.codes]
         names = set(chain.from_iterable(map(tree.folders, folders)))
         classes = self.classes_of(tree, names)
         label_of = {name: label for label, name in enumerate(classes)}
@@ -62,13 +61,3 @@ def _severities(tree: Tree) -> list[str]:
     """Each severity of each corruption, such as ``frost/5``."""
     folders = [path for path in tree.root.glob("*/[1-5]") if path.is_dir()]
     return sorted(path.relative_to(tree.root).as_posix() for path in folders)
-
-
-def _severity_folder(tree: Tree, code: str) -> Path:
-    severities = _severities(tree)
-    if severities or (tree.root / code).is_dir():
-        return tree.domain(code, severities)
-    raise BadImages(
-        f"{tree.root} does not hold {code}",
-        "the layout of corrupted images is corruption/severity/class/*. Name a domain that is there",
-    )

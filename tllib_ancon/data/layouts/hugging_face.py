@@ -23,9 +23,6 @@ from tllib_ancon.runtime.extras import require
 HUGGING_FACE = "hf:"
 """How names of Hugging Face begin."""
 
-IMAGE_NAMES = ("images", "image", "imgs", "img", "pixel_values", "data", "x")
-LABEL_NAMES = ("label", "labels")
-
 SAVED_FILES = ("state.json", "dataset_info.json", "dataset_dict.json")
 """Files of which ``save_to_disk`` writes one."""
 
@@ -54,11 +51,6 @@ class _Column(Encoded):
     def __init__(self, dataset: Any, column: str, name: str):
         from datasets import Image as ImageFeature
 
-        if not isinstance(dataset.features[column], ImageFeature):
-            raise BadImages(
-                f"{name}: column {column!r} holds no images but {dataset.features[column]}",
-                "pass the column of images alone, by dataset.select_columns in Python",
-            )
         self.dataset = dataset.select_columns([column]).cast_column(column, ImageFeature(decode=False))
         self.fingerprint = dataset._fingerprint
         self.column = column
@@ -71,12 +63,10 @@ class _Column(Encoded):
     def opened(self, position: int) -> Iterator[tuple[BinaryIO, str]]:
         where = f"{self.name}, image {position}"
         entry = self.dataset[position][self.column]
-        if not isinstance(entry, dict):
-            raise BadImages(f"{where}: {entry!r:.80} is no image", "expected one")
-        if entry.get("bytes") is not None:
+        if entry and entry["bytes"] is not None:
             yield io.BytesIO(entry["bytes"]), where
             return
-        with open_file(str(entry.get("path"))) as opened:
+        with open_file(str(entry and entry["path"])) as opened:
             yield opened
 
     def identity(self) -> bytes:
@@ -150,45 +140,33 @@ def _split_of(loaded: Any, split: str, name: str) -> Any:
 
 def domain_of_dataset(dataset: Any, name: str, classes: Sequence[str] | None) -> Domain:
     """The images and labels in the columns of a dataset."""
-    _require_images(dataset, name)
-    of_images = _find_column(dataset, "Image", IMAGE_NAMES, name)
-    if of_images is None:
-        raise BadImages(f"{name}: no column of images among {', '.join(dataset.features)}", "give a dataset with one")
-    images: ImageSource = _Column(dataset, of_images, name)
+    if not hasattr(dataset, "__len__") or not hasattr(dataset, "features") or not len(dataset):
+        raise BadImages(f"{name}: {type(dataset).__name__} has no images by number", "give one split without streaming")
+    column = _column_of(dataset, "Image", "image")
+    if column is None:
+        raise BadImages(
+            f"{name}: which column of {', '.join(dataset.features)} has the images is not known",
+            "pass a dataset with one column of images, and at most one of labels, by dataset.select_columns in Python",
+        )
+    images: ImageSource = _Column(dataset, column, name)
     if dataset.format["type"] == "custom":
-        images = Items(_Transformed(dataset, of_images), name)
-    of_labels = _find_column(dataset, "ClassLabel", LABEL_NAMES, name)
-    if of_labels is None:
+        images = Items(_Transformed(dataset, column), name)
+    label_column = _column_of(dataset, "ClassLabel", "label") or "label"
+    if label_column not in dataset.features:
         return Domain(name, images, list(classes or ()))
-    label_names, labels = _labels(dataset, of_labels, classes, name)
+    label_names, labels = _labels(dataset, label_column, classes)
     return Domain(name, images, label_names, labels)
 
 
-def _require_images(dataset: Any, name: str) -> None:
-    """Raise an error for a dataset with splits, one that streams, and an empty one."""
-    if hasattr(dataset, "keys") and not hasattr(dataset, "features"):
-        raise BadImages(f"{name}: a dataset with splits", f"choose one of {', '.join(dataset.keys())}")
-    if not hasattr(dataset, "__len__"):
-        raise BadImages(f"{name}: {type(dataset).__name__} has no length", "load it without streaming")
-    if not len(dataset):
-        raise BadImages(f"{name}: the dataset is empty", "give one with images")
+def _column_of(dataset: Any, kind: str, usual_name: str) -> str | None:
+    """The column of this kind of feature: the only one, or that with the usual name."""
+    of_kind = [column for column, feature in dataset.features.items() if type(feature).__name__ == kind]
+    if usual_name in of_kind:
+        return usual_name
+    return of_kind[0] if len(of_kind) == 1 else None
 
 
-def _find_column(dataset: Any, kind: str, usual_names: Sequence[str], name: str) -> str | None:
-    """The column of this kind of feature: that with a usual name, or the only one."""
-    of_kind = [candidate for candidate, feature in dataset.features.items() if type(feature).__name__ == kind]
-    for usual_name in usual_names:
-        if usual_name in (of_kind or dataset.features):
-            return usual_name
-    if len(of_kind) > 1:
-        raise BadImages(
-            f"{name}: several columns could be meant, {', '.join(of_kind)}",
-            "pass those of the images and of the labels alone, by dataset.select_columns in Python",
-        )
-    return of_kind[0] if of_kind else None
-
-
-def _labels(dataset: Any, column: str, classes: Sequence[str] | None, name: str) -> tuple[Sequence[str], Labels | None]:
+def _labels(dataset: Any, column: str, classes: Sequence[str] | None) -> tuple[Sequence[str], Labels | None]:
     """Names of the classes, and the labels unless some are missing, which is -1 or None."""
     values = np.asarray(dataset.with_format("numpy")[column][:])
     names = getattr(dataset.features[column], "names", None)
