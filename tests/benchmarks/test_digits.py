@@ -10,9 +10,9 @@ from benchmarks.tables.digits import lists, to_tllib
 from tests.benchmarks import recorded
 from tllib_ancon.cli.main import parse
 from tllib_ancon.data.open import open_domain
-from tllib_ancon.training.facts import facts_of
-from tllib_ancon.training.resolve import resolve
-from tllib_ancon.training.source import Source
+from tllib_ancon.opening.defaults import resolve
+from tllib_ancon.opening.facts import facts_of
+from tllib_ancon.opening.source import Source
 
 
 @pytest.fixture(scope="module")

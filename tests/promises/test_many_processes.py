@@ -17,20 +17,20 @@ from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data.loading import EpochSampler, ImageLoader, evaluation_loader
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.models.bottleneck import BottleneckClassifier
+from tllib_ancon.opening.defaults import resolve
+from tllib_ancon.opening.facts import facts_of
+from tllib_ancon.opening.images import PreparedImages
+from tllib_ancon.opening.source import Source
+from tllib_ancon.opening.transforms import UNDECIDED, Transforms
 from tllib_ancon.runs.directory import RunDirectory
 from tllib_ancon.runtime import processes
 from tllib_ancon.self_training.elr import _WithELR
 from tllib_ancon.toolkit.toolkit import find
 from tllib_ancon.training.adaptation import compose
-from tllib_ancon.training.facts import facts_of
-from tllib_ancon.training.image_transforms import UNDECIDED, Transforms
 from tllib_ancon.training.inference import predict_domain
-from tllib_ancon.training.inputs import PreparedImages
 from tllib_ancon.training.plan import Plan
 from tllib_ancon.training.pretrain import _adversarial, _adversarial_network
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.resolve import resolve
-from tllib_ancon.training.source import Source
 
 pytestmark = pytest.mark.skipif(
     torch.cuda.is_available(), reason="compares CPUs; set CUDA_VISIBLE_DEVICES= to hide GPUs"

@@ -161,7 +161,7 @@ def test_a_folder_that_a_node_does_not_share(cluster, engine, tmp_path):
 def test_an_address_that_nobody_answers(address, domains, monkeypatch, capsys):
     monkeypatch.setattr("tllib_ancon.laboratory.ray.ANSWER_WITHIN", 3.0)
     monkeypatch.setattr(
-        "tllib_ancon.training.inputs.open_by_settings", lambda *_: pytest.fail("asked before the data is read")
+        "tllib_ancon.opening.images.open_by_settings", lambda *_: pytest.fail("asked before the data is read")
     )
     with socket.create_server(("127.0.0.1", 0)) as server:
         given = f"127.0.0.1:{server.getsockname()[1]}" if address == "listens" else address

@@ -8,9 +8,9 @@ from tests.support.json_files import read_json_lines
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.laboratory.finished_runs import read_runs, with_variants
-from tllib_ancon.training.facts import facts_of
-from tllib_ancon.training.resolve import resolve
-from tllib_ancon.training.source import Source
+from tllib_ancon.opening.defaults import resolve
+from tllib_ancon.opening.facts import facts_of
+from tllib_ancon.opening.source import Source
 
 VERSIONS = {"torch": "2.x", "device": "a machine"}
 

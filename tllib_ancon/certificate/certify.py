@@ -26,17 +26,17 @@ from tllib_ancon.measures.disagreement import Side
 from tllib_ancon.models.class_names import class_names_of
 from tllib_ancon.models.output import Output
 from tllib_ancon.opening.classes import note_on_first_label
+from tllib_ancon.opening.images import chosen_loader
+from tllib_ancon.opening.source import Model
 from tllib_ancon.runs.files import write_bytes
 from tllib_ancon.runtime.errors import BadSetting, UserError, named
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import csv_text, say
 from tllib_ancon.runtime.types import Options
 from tllib_ancon.training.devices import restoring_state
-from tllib_ancon.training.inputs import chosen_loader
 from tllib_ancon.training.not_finite import require_predictions
 from tllib_ancon.training.predict import predict
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.source import Model
 
 
 def certify_run(config: CertifyConfig) -> None:

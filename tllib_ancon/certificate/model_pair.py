@@ -21,16 +21,16 @@ from tllib_ancon.data.layouts.hugging_face import HUGGING_FACE
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.loading import IMAGENET
 from tllib_ancon.opening.classes import ClassMap
+from tllib_ancon.opening.images import open_by_settings, require_loader_of
+from tllib_ancon.opening.source import open_checkpoint
+from tllib_ancon.opening.transforms import PREPARING
 from tllib_ancon.runs.directory import BEST, CERTIFICATE, CERTIFIED, CONFIG, SOURCE, RunDirectory
 from tllib_ancon.runs.files import sha256
 from tllib_ancon.runs.state import read_arrays, write_arrays, write_weights
 from tllib_ancon.runtime.errors import BadImages, UserError, named
 from tllib_ancon.runtime.types import Record
-from tllib_ancon.training import inputs
-from tllib_ancon.training.image_transforms import PREPARING
 from tllib_ancon.training.not_finite import predicted_classes, require_predictions
 from tllib_ancon.training.predict import AUGMENTING, Predictor
-from tllib_ancon.training.source import open_checkpoint
 
 OVERRIDING = ("root", "batch_size", "workers", "threads", "quiet")
 """Settings that stand for those of the run."""
@@ -91,8 +91,8 @@ class ModelPair:
     def images(self) -> Domain:
         if self._passed_images is not None:
             return self._passed_images
-        target = inputs.open_by_settings(self.settings, self.settings.target, classes=self.start.classes)
-        inputs.require_loader_of(self.recorded, target)
+        target = open_by_settings(self.settings, self.settings.target, classes=self.start.classes)
+        require_loader_of(self.recorded, target)
         classes = self.recorded["inputs"]["classes"]
         return ClassMap(len(classes), classes).label(target).domain
 

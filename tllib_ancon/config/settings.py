@@ -21,7 +21,7 @@ from tllib_ancon.runtime.types import Options, Record
 SettingsType = TypeVar("SettingsType", bound="Settings")
 
 DECIDED_LATER: Any = None
-"""Default of a setting that is decided by the method, or by :mod:`tllib_ancon.training.resolve` once the model and the
+"""Default of a setting that is decided by the method, or by :mod:`tllib_ancon.opening.defaults` once the model and the
 images are open. Its type is that of the decided setting: what reads it before that, reads None."""
 
 _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}

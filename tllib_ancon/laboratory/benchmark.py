@@ -48,7 +48,7 @@ class BenchmarkConfig(EngineConfig):
 
 
 def benchmark(config: BenchmarkConfig) -> int:
-    from tllib_ancon.training.inputs import open_by_settings
+    from tllib_ancon.opening.images import open_by_settings
 
     if config.engine == "ray" and not config.print_commands:
         require(named("engine", "ray"), "ray", extra="ray")

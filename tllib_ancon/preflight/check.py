@@ -14,7 +14,10 @@ from tllib_ancon.data.images import Loader
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.models.output import Output
-from tllib_ancon.preflight.case import open_case
+from tllib_ancon.opening.open import open_images, open_model
+from tllib_ancon.opening.source import Model
+from tllib_ancon.opening.transforms import TransformRule
+from tllib_ancon.preflight.case import Case
 from tllib_ancon.preflight.fact import LEGEND, WRONG, Fact
 from tllib_ancon.preflight.image_facts import channels, classes, pixels, preprocessing, target_images
 from tllib_ancon.preflight.model_facts import batch_norm, mirror, model_output, parameters, predictions
@@ -24,8 +27,7 @@ from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import Shown
 from tllib_ancon.runtime.types import Record
 from tllib_ancon.training import devices
-from tllib_ancon.training.image_transforms import TransformRule
-from tllib_ancon.training.source import Model
+from tllib_ancon.training.first_pass import begin
 
 
 @dataclass(frozen=True, repr=False)
@@ -130,9 +132,10 @@ def check(  # noqa: PLR0913
         require(named("out", requested.out), "matplotlib", extra="report")
     user_transforms = TransformRule.of_call(train_transform, evaluation_transform)
     with devices.restoring_state(requested.threads):
-        case = open_case(requested.replace(quiet=True), model, images, head, user_transforms, loader, output)
+        opened_model = open_model(requested, model, head, output)
+        case = Case(*begin(open_images(opened_model, images, None, user_transforms, loader)))
         if requested.out is not None:
-            require_pictures(Path(requested.out), case.probe)
+            require_pictures(Path(requested.out), case.opened.probe)
         picture = None
         if requested.out is not None:
             picture = write_tiles(Path(requested.out, PICTURE), case)

@@ -19,6 +19,9 @@ from tllib_ancon.preflight.fact import FEW_NAMES, LOOK, WRONG, Fact
 from tllib_ancon.runtime.errors import named
 from tllib_ancon.runtime.text import counted
 
+ON_CLASSES = ("no-labels", "labels-by-number", "labels-from-one")
+"""Codes of the notes on the classes of images."""
+
 DARK = 64
 """Pixel value of 255; a sample without any as large is marked as dark."""
 
@@ -32,23 +35,23 @@ COLOURS = {1: " (grey)", 3: " (RGB)"}
 
 def target_images(case: Case) -> Fact:
     """Number and source of the images."""
-    target = case.target
+    target = case.opened.images
     parts = [f"{counted(len(target), 'image')} of {target.name}"]
     if target.paths:
         parts.append(f"the first is {target.paths[0]}")
     if target.skipped:
         parts.append(f"{len(target.skipped)} cannot be read and are left out")
-    if case.labelled:
+    if case.opened.images.labels is not None:
         parts.append("their labels are used only to report the accuracy")
-    values = {"number": len(target), "labelled": case.labelled, "skipped": len(target.skipped)}
+    values = {"number": len(target), "labelled": case.opened.images.labels is not None, "skipped": len(target.skipped)}
     return Fact("; ".join(parts), values, ("data", "target"))
 
 
 def classes(case: Case) -> Fact:
     """Number and order of the model's classes, beside the names of the model and of the folder."""
     settings = ("class_names",)
-    number = case.classes.num_classes
-    model_names = case.classes.distinct_names if case.classes.are_named else []
+    number = case.opened.classes.num_classes
+    model_names = case.opened.classes.distinct_names if case.opened.classes.are_named else []
     image_names = _names_of_labels(case)
     values = {"number": number, "model": model_names, "images": image_names}
     parts = [counted(number, "class", "classes")]
@@ -58,27 +61,26 @@ def classes(case: Case) -> Fact:
         parts.append("the model has no names for them")
     if image_names:
         parts.append(f"those of the images in order: {_first_names(image_names)}")
-    parts += map(str, case.class_notes)
-    if any(note.code == "other-classes" for note in case.class_notes):
-        return Fact("; ".join(parts), values, settings, WRONG)
+    notes = [str(note) for note in case.opened.notes if note.code in ON_CLASSES]
+    parts += notes
     if image_names and not model_names:
         parts.append("compare the order with the model's training")
-    if case.class_notes or (image_names and not model_names):
+    if notes or (image_names and not model_names):
         return Fact("; ".join(parts), values, settings, LOOK)
     return Fact("; ".join(parts), values, settings)
 
 
 def _names_of_labels(case: Case) -> list[str]:
     """Names of the classes of the images' labels; none if the images have no labels or only numbers."""
-    names = list(case.target.classes)
-    if not case.labelled or names == numbered(len(names)):
+    names = list(case.opened.images.classes)
+    if case.opened.images.labels is None or names == numbered(len(names)):
         return []
     return names
 
 
 def pixels(case: Case) -> Fact:
     """Size and range of decoded images."""
-    if case.target.is_raw:
+    if case.opened.images.is_raw:
         return _tensors(case)
     arrays = [np.asarray(image) for image in case.decoded]
     least = min(int(array.min()) for array in arrays)
@@ -115,10 +117,10 @@ def _sizes(sizes: Mapping[tuple[int, int], int]) -> str:
 
 def channels(case: Case) -> Fact:
     """Channels of the images and of the network's input."""
-    inputs: Any = case.probe
+    inputs: Any = case.opened.probe
     shape = tuple(inputs.shape[1:])
     num_channels = shape[0]
-    if case.target.is_raw:
+    if case.opened.images.is_raw:
         return Fact(f"the network gets tensors of shape {shape}", {"network": num_channels})
     text = f"the network gets {num_channels}{COLOURS.get(num_channels, '')}"
     return Fact(text, {"network": num_channels}, ("norm_mean", "norm_std"))
@@ -127,8 +129,8 @@ def channels(case: Case) -> Fact:
 def preprocessing(case: Case) -> Fact:
     """Resizing, crop and normalisation, and where they come from."""
     source = _source_of_preprocessing(case)
-    chosen = case.transforms.preprocessing
-    if case.prepared.transform_rule.are_fixed_for(case.target) or chosen is None:
+    chosen = case.opened.transforms.preprocessing
+    if case.opened.transform_rule.are_fixed_for(case.opened.images) or chosen is None:
         return Fact(source, {"source": source}, ("evaluation_transform",))
     values = {"source": source, **dataclasses.asdict(chosen)}
     settings = (*PREPARING, "evaluation_transform")
@@ -152,12 +154,15 @@ def _three_digits(values: Sequence[float]) -> str:
 
 def _source_of_preprocessing(case: Case) -> str:
     """Where the preprocessing comes from."""
-    if case.user_transforms.evaluation is not None:
+    chosen = case.opened.transforms.preprocessing
+    if case.opened.transform_rule.evaluation is not None:
         return "your transforms"
-    if case.target.is_raw:
+    if case.opened.images.is_raw:
         return "none: the model gets the tensors unchanged"
+    if chosen is not None and chosen.processor is not None:
+        return f"the image processor {type(chosen.processor).__name__}"
     source = _source_without_settings(case)
-    settings = [name for name in PREPARING if getattr(case.requested, name) is not None]
+    settings = [name for name in PREPARING if getattr(case.opened.requested, name) is not None]
     if not settings:
         return source
     listed = ", ".join(f"{named(name)}" for name in settings)
@@ -166,11 +171,9 @@ def _source_of_preprocessing(case: Case) -> str:
 
 def _source_without_settings(case: Case) -> str:
     """Where the preprocessing comes from that no setting of the user decides."""
-    if case.user_transforms.preprocessing is not None:
-        return "the image processor that you pass"
-    if case.source.run is not None:
-        return f"the record of the run {case.source.run}"
-    return _library_of(case.network) or "the defaults of the settings"
+    if case.opened.source.run is not None:
+        return f"the record of the run {case.opened.source.run}"
+    return _library_of(case.opened.model.network) or "the defaults of the settings"
 
 
 def _library_of(network: nn.Module) -> str:

@@ -28,7 +28,7 @@ STATISTICS = {
 def model_output(case: Case) -> Fact:
     """Logits, the head, and the width of the features."""
     settings = ("head", "output")
-    classifier = case.classifier
+    classifier = case.opened.classifier
     logits = case.predicted.logits
     head = classifier.head_name
     values = {"classes": classifier.num_classes, "head": head, "features": classifier.features_dim}
@@ -53,7 +53,7 @@ def mirror(case: Case) -> Fact:
     if mirrors.shift is not None:
         text += f", a small shift {100 * mirrors.shift:.0f} %"
     mark = FINE
-    if mirrors.changes_class and case.requested.no_hflip is None:
+    if mirrors.changes_class and case.opened.requested.no_hflip is None:
         text += ": left and right may be different classes"
         mark = LOOK
     values = {"share": mirrors.mirror, "share_of_shift": mirrors.shift, "images": mirrors.images}
@@ -61,9 +61,9 @@ def mirror(case: Case) -> Fact:
 
 
 def _use_of_mirrors(case: Case) -> str:
-    if case.config.no_hflip or case.transforms.preprocessing is None:
+    if case.opened.settings.no_hflip or case.opened.transforms.preprocessing is None:
         return "training does not mirror"
-    if case.config.views == 2:
+    if case.opened.settings.views == 2:
         return "training learns from the image and its mirror"
     return "training mirrors at random"
 
@@ -85,15 +85,15 @@ def predictions(case: Case) -> Fact:
 def parameters(case: Case) -> Fact:
     """Which parameters learn with these settings."""
     settings = ("adapted", "method")
-    classifier = case.classifier
-    if not methods.method_class(case.config.method).trains:
-        text = f"none learns: {case.config.method} trains nothing"
+    classifier = case.opened.classifier
+    if not methods.method_class(case.opened.settings.method).trains:
+        text = f"none learns: {case.opened.settings.method} trains nothing"
         return Fact(text, {"learning": [], "share": 0.0}, settings)
     weights = dict(classifier.named_parameters())
     num_frozen = sum(not parameter.requires_grad for parameter in weights.values())
     try:
-        num_thawed = choose_adapted_parameters(classifier, case.config.adapted)
-        require_gradient(classifier, case.probe, case.config.adapted)
+        num_thawed = choose_adapted_parameters(classifier, case.opened.settings.adapted)
+        require_gradient(classifier, case.opened.probe, case.opened.settings.adapted)
     except UserError as error:
         return Fact(str(error), {"learning": [], "share": 0.0}, settings, WRONG)
     learning = [name for name, parameter in weights.items() if parameter.requires_grad]
@@ -114,16 +114,16 @@ def parameters(case: Case) -> Fact:
 
 def batch_norm(case: Case) -> Fact:
     """Number of batch-norm layers, and their statistics while adapting."""
-    layers = [layer for layer in case.network.modules() if isinstance(layer, BATCH_NORMS)]
+    layers = [layer for layer in case.opened.model.network.modules() if isinstance(layer, BATCH_NORMS)]
     keeping = [layer for layer in layers if layer.track_running_stats]
     values: dict[str, Any] = {"layers": len(layers), "with_statistics": len(keeping), "statistics": None}
     if not layers:
         return Fact("no layer, so no statistics are adapted", values)
     try:
-        require_batch_statistics(case.network, case.config.batch_size)
+        require_batch_statistics(case.opened.model.network, case.opened.settings.batch_size)
     except UserError as error:
         return Fact(str(error), values, ("batch_norm", "batch_size"), WRONG)
-    policy = case.config.batch_norm
+    policy = case.opened.settings.batch_norm
     values["statistics"] = policy
     if isinstance(policy, float):
         statistics = f"{STATISTICS['mixed']} with weight {policy:g}"

@@ -61,10 +61,10 @@ def write_tiles(file: Path, case: Case) -> Path:
     sample = case.sample
     in_order = np.argsort(sample.positions)
     positions = in_order[spread(len(sample), TILES)].tolist()
-    tensors = [case.transforms.evaluation(sample.image(position)) for position in positions]
+    tensors = [case.opened.transforms.evaluation(sample.image(position)) for position in positions]
     rows = math.ceil(len(positions) / COLUMNS)
     figure = Figure(figsize=(COLUMNS * SIDE, rows * (SIDE + CAPTION)), dpi=DPI, layout="constrained")
-    for place, picture in enumerate(_as_pictures(tensors, case.transforms.preprocessing)):
+    for place, picture in enumerate(_as_pictures(tensors, case.opened.transforms.preprocessing)):
         panel = figure.add_subplot(rows, COLUMNS, place + 1)
         panel.imshow(picture)
         panel.set(xticks=[], yticks=[], frame_on=False)

@@ -11,6 +11,9 @@ from tllib_ancon.data.images import Loader
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.models.output import Output
+from tllib_ancon.opening.open import open_images, open_model
+from tllib_ancon.opening.source import Model
+from tllib_ancon.opening.transforms import TransformRule
 from tllib_ancon.runs.directory import MemoryRun, RunDirectory
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import BadSetting, named
@@ -18,12 +21,9 @@ from tllib_ancon.runtime.types import Options
 from tllib_ancon.training import devices
 from tllib_ancon.training.callbacks.callback import Callback
 from tllib_ancon.training.fit import fit
-from tllib_ancon.training.image_transforms import TransformRule
-from tllib_ancon.training.inputs import open_target
 from tllib_ancon.training.plan import make_plan
 from tllib_ancon.training.result import AdaptationResult
 from tllib_ancon.training.second_opinion import refuse_unread_teacher, with_teacher
-from tllib_ancon.training.source import Model, open_source
 
 __all__ = ["AdaptationResult", "adapt"]
 
@@ -102,12 +102,13 @@ def adapt(  # noqa: PLR0913
     processes.join()
     run = MemoryRun() if config.log is None else RunDirectory(config.log)
     with devices.restoring_state(config.threads):
-        source = open_source(config, model, output)
-        run.refuse_own_checkpoint(source.checkpoint)
-        target = open_target(config, source, images, labels, user_transforms, loader)
-        run.refuse_images(target.images.root, target.paths or ())
+        devices.make_reproducible(config.seed, config.deterministic)
+        opened_model = open_model(config, model, head, output)
+        run.refuse_own_checkpoint(opened_model.source.checkpoint)
         recorded = {} if config.overwrite else run.recorded_settings()
-        plan = make_plan(config, source, target, recorded, user_transforms, head=head)
+        opened = open_images(opened_model, images, labels, user_transforms, loader, recorded)
+        run.refuse_images(opened.images.images.root, opened.images.paths or ())
+        plan = make_plan(opened, user_transforms, is_resumed=bool(recorded))
         plan = with_teacher(plan, teacher)
         if plan.teacher is not None:
             run.refuse_own_checkpoint(plan.teacher.opened.checkpoint)

@@ -20,16 +20,17 @@ from tllib_ancon.data.transforms import Transform
 from tllib_ancon.measures import evaluation, selection
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.models.output import Output
+from tllib_ancon.opening.images import chosen_loader, open_by_settings
+from tllib_ancon.opening.source import Model, open_checkpoint
 from tllib_ancon.runs.directory import SOURCE, RunDirectory
 from tllib_ancon.runtime.errors import UserError, named
 from tllib_ancon.runtime.text import Shown
 from tllib_ancon.runtime.types import Metrics
-from tllib_ancon.training import devices, inputs
+from tllib_ancon.training import devices
 from tllib_ancon.training.confusion import Confusion, class_table, confusion_matrix
 from tllib_ancon.training.not_finite import predicted_classes, require_predictions
 from tllib_ancon.training.predict import Predictor
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.source import Model, open_checkpoint
 
 
 @dataclass(frozen=True, repr=False)
@@ -171,10 +172,10 @@ def _open_source_domain(predictor: Predictor, source: Any) -> Domain:
     config = predictor.config
     classes = predictor.source.classes
     if not isinstance(source, str | os.PathLike):
-        return as_domain(source, classes=classes, loader=inputs.chosen_loader(config, predictor.loader))
+        return as_domain(source, classes=classes, loader=chosen_loader(config, predictor.loader))
     if config.data in (None, Arrays.name):
-        return inputs.open_by_settings(config.replace(root=source), (), "test", classes, loader=predictor.loader)
-    return inputs.open_by_settings(config, (os.fspath(source),), "test", classes, loader=predictor.loader)
+        return open_by_settings(config.replace(root=source), (), "test", classes, loader=predictor.loader)
+    return open_by_settings(config, (os.fspath(source),), "test", classes, loader=predictor.loader)
 
 
 def _source_model_of_the_run(predictor: Predictor) -> Predictor | None:

@@ -13,6 +13,7 @@ from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.calling import evaluating
 from tllib_ancon.models.classifier import Classifier
+from tllib_ancon.opening.open import Opened
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.training import devices
@@ -51,12 +52,11 @@ class FirstPass(NamedTuple):
     def is_nearly_one_class(self) -> bool:
         return note_on_one_class(self.logits.argmax(1)) is not None
 
-    def line(self, names: Sequence[str]) -> str | None:
-        """The line about predictions of nearly one class; ``names`` are those of the classes."""
+    def note(self, names: Sequence[str]) -> Note | None:
+        """The note on predictions of nearly one class; ``names`` are those of the classes."""
         if not self.logits.isfinite().all():
             return None
-        note = note_on_one_class(self.logits.argmax(1), names, "the source model")
-        return None if note is None else str(note)
+        return note_on_one_class(self.logits.argmax(1), names, "the source model")
 
 
 def note_on_one_class(labels: Tensor, names: Sequence[str] | None = None, model: str = "the model") -> Note | None:
@@ -77,6 +77,20 @@ def note_on_one_class(labels: Tensor, names: Sequence[str] | None = None, model:
     name = str(label) if names is None else names[label]
     text = f"{model} predicts {name} for {100 * share:.0f} % of {len(predicted)} images"
     return Note("one-class", text, action=NEARLY_ONE_CLASS, level="warning")
+
+
+def begin(opened: Opened) -> tuple[Opened, FirstPass]:
+    """Make the first pass. Where a mirror changes the class, training does not mirror by default."""
+    predicted = first_pass(opened.settings, opened.classifier, opened.images, opened.transforms.evaluation)
+    notes = []
+    mirrors = predicted.mirrors
+    if mirrors is not None and mirrors.changes_class and opened.mirrors_by_default:
+        opened = opened.unmirrored()
+        notes.append(Note("no-mirrors", mirrors.line(), "no_hflip", level="warning"))
+    one_class = predicted.note(opened.images.classes)
+    if one_class is not None:
+        notes.append(one_class)
+    return opened.with_notes(notes), predicted
 
 
 def sample_of(target: Domain, seed: int) -> Domain:

@@ -7,27 +7,20 @@ from pathlib import Path
 
 from torch import nn
 
-from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.batches import Batch
 from tllib_ancon.data.domain import Domain
-from tllib_ancon.models.calling import called
 from tllib_ancon.models.classifier import Classifier, as_classifier
+from tllib_ancon.opening.open import Opened
+from tllib_ancon.opening.source import Source
+from tllib_ancon.opening.transforms import TransformRule, Transforms
 from tllib_ancon.runs.files import sha256
-from tllib_ancon.runtime.errors import named
+from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.types import Record
-from tllib_ancon.training import devices
-from tllib_ancon.training.first_pass import FirstPass, first_pass
-from tllib_ancon.training.image_transforms import TransformRule, Transforms
-from tllib_ancon.training.inputs import PreparedImages, prepare
-from tllib_ancon.training.probing import probe_of
+from tllib_ancon.training.first_pass import begin
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run_record import images_record, network_record, sha256_of_tensors
-from tllib_ancon.training.source import Source
 from tllib_ancon.training.teacher import Teacher
-
-FEW = 16
-"""Images of a target below which a line warns."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +39,7 @@ class Plan:
         head: the name of the model's head that the user passes
         probe: a few images as a network gets them, of a whole network
         teacher: another model whose predictions enter the pseudo-labels
+        notes: what was decided about model, images and settings
     """
 
     config: AdaptConfig
@@ -59,6 +53,7 @@ class Plan:
     head: str | None = None
     probe: Batch | None = None
     teacher: Teacher | None = None
+    notes: tuple[Note, ...] = ()
 
     def source_model(self) -> Classifier:
         """Another copy of the source model, as the adaptation begins with it."""
@@ -67,96 +62,34 @@ class Plan:
         return as_classifier(network, self.head, self.probe, reader=reader, num_classes=self.model.num_classes)
 
 
-def make_plan(
-    requested: AdaptConfig,
-    source: Source,
-    images: Domain,
-    recorded: Record,
-    user_transforms: TransformRule,
-    *,
-    head: str | None = None,
-) -> Plan:
-    """Decide all that is known before the first step.
+def make_plan(opened: Opened, user_transforms: TransformRule, is_resumed: bool) -> Plan:
+    """Decide all that is known before the first step, and print the notes.
 
     Args:
-        requested: settings of the user
-        source: the trained model
-        images: the target, as it was opened
-        recorded: ``config.json`` of the run that continues; empty for a new one
+        opened: the model and the target
         user_transforms: transforms of the caller
-        head: as for :func:`tllib_ancon.adapt`
+        is_resumed: whether the run continues, whose record has what the first pass decides
     """
-    progress = Progress(requested.quiet)
-    devices.make_reproducible(requested.seed, requested.deterministic)
-    network = source.load(requested)
-    prepared = prepare(requested, source, network, images, user_transforms.completed_by(network, requested), recorded)
-    progress.lines(prepared.notes)
-    probe = _probe(source, network, prepared)
-    model = as_classifier(
-        network,
-        head,
+    if not is_resumed:
+        opened, _ = begin(opened)
+    progress = Progress(opened.requested.quiet)
+    progress.notes(opened.notes)
+    probe = opened.probe if opened.source.is_whole else None
+    opened.classifier.preprocessing = opened.transforms.preprocessing
+    plan = Plan(
+        opened.settings,
+        opened.requested,
+        opened.source,
+        opened.classifier,
+        opened.images,
+        opened.transforms,
+        progress,
+        {},
+        opened.model.head,
         probe,
-        reader=source.reader,
-        num_classes=source.num_classes,
-        original=source.callers_module,
+        notes=opened.notes,
     )
-    predicted = None
-    if not recorded:
-        predicted = first_pass(prepared.config, model, prepared.domain, prepared.transforms.evaluation)
-        prepared = _without_wrong_mirrors(prepared, requested, model, predicted)
-    transforms = prepared.transforms
-    model.preprocessing = transforms.preprocessing
-    classes = source.classes_of(network, model.num_classes)
-    target, notes = classes.label(prepared.domain, source.recorded_folders)
-    progress.lines(map(str, notes))
-    config = prepared.config
-    if head_learns(config, requested, model):
-        progress.line(f"the head has all parameters of the model; it learns ({named('adapted', 'all')})")
-        config = config.replace(adapted="all")
-    if predicted is not None:
-        progress.lines(filter(None, [predicted.line(target.classes)]))
-    _warn_about(target, config, transforms, progress)
-    plan = Plan(config, requested, source, model, target, transforms, progress, {}, head, probe)
-    return replace(plan, record=_record_of(plan, network, user_transforms))
-
-
-def _without_wrong_mirrors(
-    prepared: PreparedImages[AdaptConfig], requested: AdaptConfig, model: Classifier, predicted: FirstPass
-) -> PreparedImages[AdaptConfig]:
-    """The images of an adaptation. Where a mirror changes the class, they are by default those with ``no_hflip``."""
-    mirrors = predicted.mirrors
-    if mirrors is None or not mirrors.changes_class or not prepared.mirrors_by_default(requested):
-        return prepared
-    Progress(requested.quiet).line(mirrors.line())
-    return prepared.unmirrored(model)
-
-
-def _probe(source: Source, network: nn.Module, prepared: PreparedImages[AdaptConfig]) -> Batch | None:
-    """A few images as a whole network gets them; a classifier of a checkpoint is tried with them, and needs none."""
-    images: Batch = probe_of(prepared.domain, prepared.transforms.evaluation)
-    if source.is_whole:
-        return images
-    called(network, images)
-    return None
-
-
-def _warn_about(target: Domain, config: AdaptConfig, transforms: Transforms, progress: Progress) -> None:
-    """Print a line where a target is hard to adapt to: without augmentation, or with few images."""
-    is_augmented = transforms.augment is not None or not isinstance(transforms.train, nn.Identity)
-    if methods.method_class(config.method).makes_labels and target.is_raw and not is_augmented:
-        progress.line(
-            f"no augmentation is used, and pseudo-labels need one; pass {named('augment')}, a function of a batch"
-        )
-    if len(target) < FEW:
-        progress.line(f"only {len(target)} of at least {FEW} images: adapting may reduce accuracy; add images")
-
-
-def head_learns(config: AdaptConfig, requested: AdaptConfig, model: Classifier) -> bool:
-    """Whether a model learns as a whole by default, because its head has all of its parameters."""
-    if requested.adapted is not None or config.adapted != "all-but-head" or model.head is None:
-        return False
-    in_head = {*model.head.parameters()}
-    return all(parameter in in_head for parameter in model.parameters())
+    return replace(plan, record=_record_of(plan, opened.model.network, user_transforms))
 
 
 def _record_of(plan: Plan, network: nn.Module, user_transforms: TransformRule) -> Record:

@@ -21,19 +21,20 @@ from tllib_ancon.models.classifier import Classifier, LogitsAndFeatures
 from tllib_ancon.models.copies import unwrapped
 from tllib_ancon.models.head import inspect
 from tllib_ancon.models.output import Output
+from tllib_ancon.opening.defaults import resolve
+from tllib_ancon.opening.facts import facts_of
+from tllib_ancon.opening.images import find_images, notes_of, prepare, require_loader_of
+from tllib_ancon.opening.source import Model, Source, open_source
+from tllib_ancon.opening.transforms import TransformRule, preprocessing_by
 from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.runtime.text import Shown, counted
 from tllib_ancon.self_training.method import mean_prediction
-from tllib_ancon.training import devices, inputs
-from tllib_ancon.training.facts import facts_of
+from tllib_ancon.training import devices
 from tllib_ancon.training.first_pass import note_on_one_class
-from tllib_ancon.training.image_transforms import TransformRule, preprocessing_by
 from tllib_ancon.training.inference import run_network
 from tllib_ancon.training.not_finite import predicted_classes
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.resolve import resolve
-from tllib_ancon.training.source import Model, Source, open_source
 
 AUGMENTING = ("train_resizing", "scale", "ratio", "padding")
 """Settings that predictions do not read. A configuration of images has them for training."""
@@ -147,9 +148,11 @@ class Predictor:
     ):
         self.requested = config.with_paths(checkpoint=model)
         self.source = source or open_source(self.requested, model, output)
+        notes = [*self.source.notes]
         self.network: Any = None if self.source.module is None else unwrapped(self.source.module)
         if self.source.checkpoint:
-            self.network = self.source.load(self.requested).to(devices.device())
+            self.network = self.source.load(self.requested, notes).to(devices.device())
+        Progress(config.quiet).notes(notes)
         self.loader = loader
         self.reader = self.source.reader
         self._is_inspected = False
@@ -166,15 +169,16 @@ class Predictor:
 
     def open_labelled(self, images: Any = None, labels: Any = None) -> Domain:
         """The same with these labels, or with the labels of the data."""
-        opened = inputs.open_images(self.config, images, labels, self.source.classes, self.loader)
-        inputs.require_loader_of(self.source.recorded_settings, opened)
+        opened = find_images(self.config, images, labels, self.source.classes, self.loader)
+        require_loader_of(self.source.recorded_settings, opened)
+        Progress(self.config.quiet).notes(notes_of(opened))
         return opened
 
     def prepare(self, images: Domain) -> tuple[Domain, Transform]:
         self._transform_rule.refuse_unread_settings(self.requested, images)
-        prepared = inputs.prepare(self.config, self.source, self.network, images, self._transform_rule)
+        prepared = prepare(self.config, self.source, self.network, images, self._transform_rule)
         progress = Progress(self.config.quiet)
-        progress.lines(prepared.notes)
+        progress.notes(prepared.notes)
         for name in AUGMENTING:
             if getattr(self.requested, name) not in (None, PredictConfig.model_fields[name].default):
                 progress.line(f"{named(name)} has no effect on predictions: it augments training images; leave it out")

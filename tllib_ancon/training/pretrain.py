@@ -25,28 +25,30 @@ from tllib_ancon.models.calling import called
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.networks import create_backbone, parse_options
 from tllib_ancon.opening.classes import MOST_LISTED, ClassMap
+from tllib_ancon.opening.defaults import resolve
+from tllib_ancon.opening.facts import facts_of
+from tllib_ancon.opening.images import PreparedImages, notes_of, open_by_settings, prepare, with_cache
+from tllib_ancon.opening.open import probe_of
+from tllib_ancon.opening.source import Source, require_extras
+from tllib_ancon.opening.transforms import UNDECIDED
 from tllib_ancon.runs.directory import BEST, LATEST, RunDirectory
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import BadSetting, UserError, named
+from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.text import first_few
 from tllib_ancon.runtime.types import Metrics, Record
 from tllib_ancon.self_training.pseudo_label import belief_matching_loss
 from tllib_ancon.toolkit.toolkit import AdversarialLoss, GradientReversal, Toolkit, find
-from tllib_ancon.training import devices, inputs
+from tllib_ancon.training import devices
 from tllib_ancon.training.callbacks.callback import Callback
 from tllib_ancon.training.callbacks.scores import scores_by_labels
 from tllib_ancon.training.callbacks.storage import Storage
 from tllib_ancon.training.callbacks.table import Table
-from tllib_ancon.training.facts import facts_of
-from tllib_ancon.training.image_transforms import UNDECIDED
-from tllib_ancon.training.probing import probe_of
 from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.resolve import resolve
 from tllib_ancon.training.run_record import images_record
-from tllib_ancon.training.source import Source, require_extras
 from tllib_ancon.training.trainer import Step, Trainer, Training
 
-_Prepared = inputs.PreparedImages[PretrainConfig]
+_Prepared = PreparedImages[PretrainConfig]
 
 
 def pretrain(config: PretrainConfig, *, loader: Loader | None = None) -> Record:
@@ -76,14 +78,15 @@ def pretrain(config: PretrainConfig, *, loader: Loader | None = None) -> Record:
     processes.join()
     with devices.restoring_state(config.threads):
         run = RunDirectory(config.log)
-        domains = [inputs.open_by_settings(config, config.source, loader=loader)]
+        domains = [open_by_settings(config, config.source, loader=loader)]
         toolkit = None
         if config.method != "erm":
             toolkit = find()
-            target = inputs.open_by_settings(config, config.target, classes=domains[0].classes, loader=loader)
+            target = open_by_settings(config, config.target, classes=domains[0].classes, loader=loader)
             domains.append(ClassMap(domains[0].num_classes, domains[0].classes).label(target).domain)
         for domain in domains:
             run.refuse_images(domain.images.root, domain.paths or ())
+            Progress(config.quiet).notes(notes_of(domain))
         classes = domains[0].classes
         if classes and [*classes] == numbered(len(classes)):
             Progress(config.quiet).line(_number_of_classes(domains[0]))
@@ -95,8 +98,8 @@ def pretrain(config: PretrainConfig, *, loader: Loader | None = None) -> Record:
         UNDECIDED.refuse_unread_settings(config, domains[0])
         recorded = {} if config.overwrite else run.recorded_settings()
         transform_rule = UNDECIDED.completed_by(backbone, config)
-        prepared = inputs.prepare(config, Source(), backbone, domains[0], transform_rule, recorded)
-        Progress(config.quiet).lines(prepared.notes)
+        prepared = prepare(config, Source(), backbone, domains[0], transform_rule, recorded)
+        Progress(config.quiet).notes(prepared.notes)
         if toolkit is not None:
             record["toolkit"] = toolkit.name
         training = _training(prepared, domains, backbone, toolkit, run)
@@ -219,7 +222,9 @@ def _adversarial(
     """Minimise the cross-entropy on the source plus ``trade_off`` times an adversarial loss between the domains."""
     options = prepared.config
     transforms = prepared.transforms
-    target = inputs.with_cache(options, opened_target, transforms)
+    notes: list[Note] = []
+    target = with_cache(options, opened_target, transforms, notes)
+    Progress(options.quiet).notes(notes)
     unlabelled = target.without_labels()
     sizes = (options.batch_size, options.workers, options.iters_per_epoch)
     loaders = [

@@ -1,30 +1,10 @@
 """A few images of the target, with which a network is tried before it adapts."""
 
-from typing import Any
-
-import torch
-
 from tllib_ancon.data.batches import Batch, to_device, with_floats_as
-from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.loading import UnlabelledImages
-from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.calling import evaluating
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.runtime.errors import UserError, named
-
-ENOUGH = 8
-"""Images with which a model is tried."""
-
-"""Advice where a network of a checkpoint cannot be called on images."""
-
-
-def probe_of(target: Domain, transform: Transform) -> Any:
-    """A few images from the whole target as a network gets them, one :data:`~tllib_ancon.data.batches.Batch`."""
-    positions = [number * len(target) // ENOUGH for number in range(ENOUGH)]
-    images = UnlabelledImages(target, transform)
-    _, batch = images.batch(positions)
-    return images.finish(batch, torch.device("cpu"))
 
 
 def require_gradient(model: Classifier, images: Batch, adapted: str | None) -> None:

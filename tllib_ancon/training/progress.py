@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from tllib_ancon.measures import selection
 from tllib_ancon.runtime import processes
+from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.processes import is_main
 from tllib_ancon.runtime.text import terminal
 from tllib_ancon.runtime.types import Metrics, Record
@@ -135,6 +136,9 @@ class Progress:
     def lines(self, texts: Iterable[str]) -> None:
         for text in texts:
             self.line(text)
+
+    def notes(self, notes: Iterable[Note]) -> None:
+        self.lines(map(str, notes))
 
     def line(self, text: str) -> None:
         if not self.quiet:

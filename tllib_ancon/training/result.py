@@ -13,11 +13,12 @@ from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.output import Output
+from tllib_ancon.opening.source import open_source
+from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.text import Shown
 from tllib_ancon.runtime.types import Metrics, Options, Record
 from tllib_ancon.training import devices
 from tllib_ancon.training.progress import result_summary
-from tllib_ancon.training.source import open_source
 
 if TYPE_CHECKING:
     from tllib_ancon.certificate.session import Session
@@ -44,6 +45,7 @@ class AdaptationResult(Shown):
         selected_epoch: position in ``metrics`` of the epoch whose model this is
         summary: what ``result.json`` holds
         config: the settings with every default filled in
+        notes: what was decided about the model, the images and the settings, also with ``quiet=True``
     """
 
     model: nn.Module
@@ -51,6 +53,7 @@ class AdaptationResult(Shown):
     selected_epoch: int
     summary: Record
     config: AdaptConfig
+    notes: tuple[Note, ...] = ()
     _origin: Origin = field(kw_only=True)
 
     def __repr__(self) -> str:

@@ -20,18 +20,19 @@ from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.models.foundation import load_named
 from tllib_ancon.models.requirements import require_network
 from tllib_ancon.opening.classes import ClassMap
+from tllib_ancon.opening.defaults import USUAL_BATCH, resolve
+from tllib_ancon.opening.facts import facts_of
+from tllib_ancon.opening.images import PreparedImages, prepare
+from tllib_ancon.opening.open import probe_of
+from tllib_ancon.opening.source import Source, open_checkpoint
+from tllib_ancon.opening.transforms import UNDECIDED, TransformRule, preprocessing_by
 from tllib_ancon.runtime.errors import BadModel, BadSetting, UserError, named, one_line
+from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.text import first_few
 from tllib_ancon.runtime.types import Show
 from tllib_ancon.training import devices
-from tllib_ancon.training.facts import facts_of
-from tllib_ancon.training.image_transforms import UNDECIDED, TransformRule, preprocessing_by
-from tllib_ancon.training.inputs import PreparedImages, prepare
 from tllib_ancon.training.plan import Plan
-from tllib_ancon.training.probing import probe_of
-from tllib_ancon.training.resolve import USUAL_BATCH, resolve
 from tllib_ancon.training.run_record import sha256_of_tensors
-from tllib_ancon.training.source import Source, open_checkpoint
 from tllib_ancon.training.teacher import OpenTeacher, Teacher
 
 LIBRARIES = ("hf", "open_clip")
@@ -80,7 +81,9 @@ def with_teacher(plan: Plan, passed_teacher: Any = None) -> Plan:
         classes = ClassMap(classes.num_classes, plan.target.classes)
     with _naming_the_teacher():
         source = _open(teacher, config, classes.distinct_names)
-        network = source.load(PredictConfig(quiet=config.quiet))
+        notes: list[Note] = []
+        network = source.load(PredictConfig(quiet=config.quiet), notes)
+        plan.progress.notes(notes)
     _refuse_the_model_itself(network, plan.model)
     recorded_inputs = {**plan.record["inputs"], "teacher_sha256": sha256_of_tensors(network.state_dict())}
     prepared = _prepared(plan, source, network)
@@ -152,7 +155,8 @@ def _prepared(plan: Plan, source: Source, network: nn.Module) -> PreparedImages[
         transform_rule = TransformRule(train=transform, evaluation=transform)
         plan.progress.line("the preprocessing of the teacher is unknown: images are prepared as for the model")
     prepared = prepare(settings, source, network, plan.target, transform_rule)
-    plan.progress.lines(f"teacher: {note}" for note in prepared.notes)
+    for note in prepared.notes:
+        plan.progress.line(f"teacher: {note}")
     return prepared
 
 

@@ -9,8 +9,8 @@ from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.batches import Batch, to_device
 from tllib_ancon.data.transforms import View
 from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
+from tllib_ancon.opening.transforms import Transforms
 from tllib_ancon.self_training.method import Method
-from tllib_ancon.training.image_transforms import Transforms
 from tllib_ancon.training.trainer import Step, Trainer
 
 Target = tuple[Tensor, Batch]

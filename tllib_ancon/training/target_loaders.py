@@ -7,11 +7,11 @@ from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages, evaluation_loader, hold_out, training_loader
+from tllib_ancon.opening.defaults import USUAL_BATCH
+from tllib_ancon.opening.transforms import Transforms
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.self_training.method import Method
-from tllib_ancon.training.image_transforms import Transforms
-from tllib_ancon.training.resolve import USUAL_BATCH
 
 SAMPLE = 1024
 """Images at most, from which the mixing weight, the class prior and label-free scores are estimated."""

@@ -13,7 +13,7 @@ from tllib_ancon.config.images import ImageConfig
 from tllib_ancon.config.model import ModelConfig
 from tllib_ancon.config.settings import settings_of
 from tllib_ancon.measures.selection import CRITERIA
-from tllib_ancon.training.resolve import USUAL_IMAGES, USUAL_NETWORK
+from tllib_ancon.opening.defaults import USUAL_IMAGES, USUAL_NETWORK
 
 
 def test_what_is_assumed_is_said():

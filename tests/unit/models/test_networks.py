@@ -15,7 +15,7 @@ from tllib_ancon.models.loading import load
 from tllib_ancon.models.networks import _SmallCNN, create_backbone, create_network, parse_options
 from tllib_ancon.models.preprocessing import preprocessing_of
 from tllib_ancon.models.recipes import OWN, build, recipe_of
-from tllib_ancon.training.source import Source
+from tllib_ancon.opening.source import Source
 
 IMAGES = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 DIGITS = torch.randn(8, 1, 28, 28, generator=torch.Generator().manual_seed(0))

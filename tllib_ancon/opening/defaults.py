@@ -20,12 +20,13 @@ from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.settings import as_tuple, defined, settings_of
 from tllib_ancon.data.loading import hold_out
 from tllib_ancon.data.transforms import second_view
+from tllib_ancon.opening.facts import NOT_OPENED, Facts
+from tllib_ancon.opening.transforms import StageConfig, preprocessing_by
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import BadModel, BadSetting, named
+from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.text import counted
 from tllib_ancon.runtime.types import Options
-from tllib_ancon.training.facts import NOT_OPENED, Facts
-from tllib_ancon.training.image_transforms import StageConfig, preprocessing_by
 
 Config = TypeVar("Config", bound=StageConfig)
 
@@ -56,13 +57,13 @@ FOLLOWED = ("train_resizing", "no_hflip")
 """Settings that a later stage takes from that run and may change without a note."""
 
 
-def resolve(config: Config, facts: Facts) -> tuple[Config, list[str]]:
+def resolve(config: Config, facts: Facts) -> tuple[Config, list[Note]]:
     """Fill in every setting of a run that is not set.
 
     ``norm_mean`` and ``norm_std`` stay None where the network knows them: they travel with it, in its
     :class:`~tllib_ancon.data.transforms.Preprocessing`.
 
-    Returns: the settings, and notes for the user: what was assumed
+    Returns: the settings, and notes for the user: what was decided
 
     Raises:
         UserError: settings that contradict the source model's run; a network whose preprocessing nothing tells
@@ -306,21 +307,22 @@ def _unknown_preprocessing() -> BadModel:
     )
 
 
-def _notes(config: StageConfig, settings: Options, facts: Facts) -> list[str]:
+def _notes(config: StageConfig, settings: Options, facts: Facts) -> list[Note]:
     images = facts.images
     notes = []
     for name, (value, recorded_value) in _differences_from_the_source(config, facts).items():
-        notes.append(f"{named(name, value)} is used; the run that trained {facts.checkpoint} had {recorded_value}")
+        text = f"{named(name, value)} is used; the run that trained {facts.checkpoint} had {recorded_value}"
+        notes.append(Note("other-than-source", text, name, level="warning"))
     padding = settings.get("padding")
     if padding and config.padding is None and not images.are_fixed and not facts.recorded_settings:
         shift = counted(padding, "pixel")
-        notes.append(f"training shifts images at random by up to {shift}; {named('padding', 0)} does not")
+        text = f"training shifts images at random by up to {shift}; {named('padding', 0)} does not"
+        notes.append(Note("shifted-images", text, "padding"))
     if images.tensor_range is not None and images.tensor_range[0] >= 0:
         least, most = images.tensor_range
-        notes.append(
-            f"the images are tensors with values from {least:.3g} to {most:.3g}, which the model gets unchanged; if it "
-            "was trained on normalised images, normalise them, or pass them as bytes"
-        )
+        text = f"the images are tensors with values from {least:.3g} to {most:.3g}, which the model gets unchanged"
+        action = "if it was trained on normalised images, normalise them, or pass them as bytes"
+        notes.append(Note("unchanged-tensors", text, action=action, level="warning"))
     return notes
 
 

@@ -1,6 +1,5 @@
 """A trained model that a stage starts from: where it lies, the run that trained it, and its network."""
 
-import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,13 +26,12 @@ from tllib_ancon.models.preprocessing import recorded_preprocessing
 from tllib_ancon.models.recipes import OWN, build, imported
 from tllib_ancon.models.requirements import require_network
 from tllib_ancon.opening.classes import ClassMap
+from tllib_ancon.opening.defaults import USUAL_IMAGES, USUAL_NETWORK, resolve
+from tllib_ancon.opening.facts import facts_of
 from tllib_ancon.runs.directory import BEST, CHECKPOINTS, CONFIG, LATEST, RunDirectory
 from tllib_ancon.runtime.errors import BadModel, BadSetting, UserError, named, network_itself
-from tllib_ancon.runtime.text import say
+from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.types import Record, Show
-from tllib_ancon.training.facts import facts_of
-from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.resolve import USUAL_IMAGES, USUAL_NETWORK, resolve
 
 Model = nn.Module | str | Path
 """What a caller passes as a model: a network, a checkpoint, a run directory or a name of the hub."""
@@ -49,6 +47,7 @@ class Source:
         module: network that takes the checkpoint's weights if no record builds it, or the caller's own module
         names: names of the classes that the user gives, in the order of the labels
         output: what the user passes as ``output``
+        notes: what was decided when it was found
     """
 
     checkpoint: str = ""
@@ -57,6 +56,7 @@ class Source:
     module: nn.Module | None = None
     names: list[str] | None = None
     output: Output | None = None
+    notes: tuple[Note, ...] = ()
 
     @property
     def reader(self) -> OutputReader:
@@ -127,9 +127,14 @@ class Source:
         """Whether its network is one that was given as an object, or that a record builds."""
         return self.module is not None or bool(self.network_record)
 
-    def load(self, config: AdaptConfig | PredictConfig) -> nn.Module:
-        """The network with its weights: a copy of the caller's module, else a classifier."""
-        show = Progress(config.quiet).line
+    def load(self, config: AdaptConfig | PredictConfig, notes: list[Note] | None = None) -> nn.Module:
+        """The network with its weights: a copy of the caller's module, else a classifier. What is decided is appended
+        to the notes."""
+        decided: list[Note] = [] if notes is None else notes
+
+        def show(text: str) -> None:
+            decided.append(Note("weights", text))
+
         if not self.is_whole:
             return self._rebuilt(config, show)
         if self.module is None:
@@ -168,11 +173,13 @@ class Source:
         )
         if self.recorded_settings.get("bottleneck_dropout"):
             model.drop_features(self.recorded_settings["bottleneck_dropout"])
-        self._state_what_is_assumed(config, model.preprocessing)
+        self._show_what_is_assumed(config, model.preprocessing, show)
         return model
 
-    def _state_what_is_assumed(self, config: AdaptConfig | PredictConfig, of_the_network: Preprocessing | None) -> None:
-        if self.run is not None or self.checkpoint == IMAGENET or config.quiet:
+    def _show_what_is_assumed(
+        self, config: AdaptConfig | PredictConfig, of_the_network: Preprocessing | None, show: Show
+    ) -> None:
+        if self.run is not None or self.checkpoint == IMAGENET:
             return
         side = "resize_size" if config.val_resizing == "res." else "image_size"
         usual = {"arch": USUAL_NETWORK["arch"], side: USUAL_IMAGES[side]}
@@ -180,8 +187,7 @@ class Source:
             usual["image_size"] = of_the_network.image_size
         assumed = [f"{name} {value}" for name, value in usual.items() if getattr(config, name) is None]
         if assumed:
-            line = f"tllib-ancon: {self.checkpoint} lies in no run directory; assumed: {', '.join(assumed)}"
-            say(line, file=sys.stderr)
+            show(f"{self.checkpoint} lies in no run directory; assumed: {', '.join(assumed)}")
 
 
 def require_extras(config: AdaptConfig | PredictConfig | PretrainConfig) -> None:
@@ -213,8 +219,8 @@ def _found_source(config: AdaptConfig | PredictConfig, model: Any) -> Source:
         with_weights = config.model if network is None else network
         opened = open_checkpoint(config.checkpoint, with_weights)
         if Path(config.checkpoint).is_dir() and opened.lacks_its_best_model:
-            line = f"{config.checkpoint} holds no {BEST}; the model is that of {LATEST}, the last epoch"
-            Progress(config.quiet).line(line)
+            text = f"{config.checkpoint} holds no {BEST}; the model is that of {LATEST}, the last epoch"
+            opened = replace(opened, notes=(Note("last-epoch", text),))
         return replace(opened, names=names)
     arch = str(config.arch)
     if Path(arch).is_dir():

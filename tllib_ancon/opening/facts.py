@@ -13,15 +13,15 @@ from tllib_ancon.data.image_files import CHANNELS
 from tllib_ancon.data.layouts import default_resizing
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.classifier import BATCH_NORMS
+from tllib_ancon.opening.transforms import UNDECIDED, StageConfig, TransformRule
 from tllib_ancon.runtime.types import Options
-from tllib_ancon.training.image_transforms import UNDECIDED, StageConfig, TransformRule
 
 SAMPLED = 16
 """Tensors whose values are looked at."""
 
 
 class _TrainedModel(Protocol):
-    """What defaults depend on in a :class:`~tllib_ancon.training.source.Source`, which they also help to load."""
+    """What defaults depend on in a :class:`~tllib_ancon.opening.source.Source`, which they also help to load."""
 
     @property
     def checkpoint(self) -> str: ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar, cast
@@ -19,16 +19,16 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import Loader
 from tllib_ancon.data.layouts import layout_of, missing_dataset
 from tllib_ancon.data.open import as_domain, open_domain
-from tllib_ancon.data.transforms import ImageTransform, mirror
+from tllib_ancon.data.transforms import ImageTransform
+from tllib_ancon.opening.defaults import resolve
+from tllib_ancon.opening.facts import facts_of
+from tllib_ancon.opening.source import Source
+from tllib_ancon.opening.transforms import StageConfig, TransformRule, Transforms
 from tllib_ancon.runtime.errors import BadSetting, named, unknown_name
 from tllib_ancon.runtime.importing import function_named
+from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.types import Options
 from tllib_ancon.training import devices
-from tllib_ancon.training.facts import facts_of
-from tllib_ancon.training.image_transforms import StageConfig, TransformRule, Transforms
-from tllib_ancon.training.progress import Progress
-from tllib_ancon.training.resolve import resolve
-from tllib_ancon.training.source import Source
 
 Config = TypeVar("Config", bound=StageConfig)
 
@@ -39,29 +39,17 @@ class PreparedImages(Generic[Config]):
 
     Attributes:
         config: the settings, with every default filled in
-        notes: what was assumed, lines for the user
+        notes: what was decided
         domain: the images, decoded and cached as the settings define
         transform_rule: what decides how they become tensors
         transforms: how they become tensors
     """
 
     config: Config
-    notes: list[str]
+    notes: list[Note]
     domain: Domain
     transform_rule: TransformRule
     transforms: Transforms
-
-    def mirrors_by_default(self, requested: AdaptConfig) -> bool:
-        """Whether training mirrors images, and the user leaves it open whether it should."""
-        return self.transforms.second_view is mirror and requested.no_hflip is None
-
-    def unmirrored(self, network: nn.Module) -> PreparedImages[Config]:
-        """The same, as if the user had passed ``no_hflip``."""
-        config = cast(Config, self.config.replace(no_hflip=True))
-        transforms = self.transform_rule.transforms_of(config, network, self.domain)
-        if transforms.second_view is None:
-            config = cast(Config, config.replace(views=1))
-        return replace(self, config=config, transforms=transforms)
 
 
 def prepare(
@@ -85,7 +73,8 @@ def prepare(
     facts = facts_of(requested, source, network, images, transform_rule, recorded_settings)
     config, notes = resolve(requested, facts)
     transforms = transform_rule.transforms_of(config, network, images)
-    return PreparedImages(config, notes, with_cache(config, images, transforms), transform_rule, transforms)
+    domain = with_cache(config, images, transforms, notes)
+    return PreparedImages(config, notes, domain, transform_rule, transforms)
 
 
 def chosen_loader(config: StageConfig | CertifyConfig, loader: Loader | None) -> Loader | None:
@@ -109,7 +98,7 @@ def require_loader_of(recorded_settings: Options, images: Domain) -> None:
         )
 
 
-def open_target(
+def find_target(
     config: AdaptConfig,
     source: Source,
     images: Any,
@@ -118,7 +107,7 @@ def open_target(
     loader: Loader | None = None,
 ) -> Domain:
     """The target images that the caller passes, or that the settings name."""
-    target = open_images(config, images, labels, source.classes, loader)
+    target = find_images(config, images, labels, source.classes, loader)
     require_loader_of(source.recorded_settings, target)
     user_transforms.refuse_unread_settings(config, target)
     if source.checkpoint and config.root and config.data:
@@ -130,7 +119,7 @@ def open_target(
     return target
 
 
-def open_images(
+def find_images(
     config: AdaptConfig | PredictConfig,
     images: Any,
     labels: Any,
@@ -172,20 +161,27 @@ def open_by_settings(
         "loader": chosen_loader(config, loader),
     }
     if config.data is None:
-        opened = as_domain(config.root, labels=labels, **how, allow_outside=config.allow_outside_root)
-    else:
-        opened = open_domain(config.root, config.data, codes, split, **how, **config.opening)
-    if config.skip_corrupt:
-        count = len(opened) + len(opened.skipped)
-        progress = Progress(config.quiet)
-        progress.line(f"{len(opened.skipped)} of the {count} images of domain {opened.name} are left out")
-        for reason in opened.skipped:
-            progress.line(f"  {reason}")
-    return opened
+        return as_domain(config.root, labels=labels, **how, allow_outside=config.allow_outside_root)
+    return open_domain(config.root, config.data, codes, split, **how, **config.opening)
 
 
-def with_cache(config: StageConfig, images: Domain, transforms: Transforms) -> Domain:
+def notes_of(images: Domain) -> list[Note]:
+    """What was decided when images were opened."""
+    notes = []
+    if images.skipped:
+        count = len(images) + len(images.skipped)
+        text = f"{len(images.skipped)} of the {count} images of domain {images.name} are left out"
+        notes.append(Note("skipped-images", text, "skip_corrupt", level="warning"))
+        notes += [Note("skipped-image", f"  {reason}", "skip_corrupt") for reason in images.skipped]
+    return notes
+
+
+def with_cache(config: StageConfig, images: Domain, transforms: Transforms, notes: list[Note]) -> Domain:
     """The images, of which what training or prediction reads again is cached."""
+
+    def show(text: str) -> None:
+        notes.append(Note("cache", text, "cache"))
+
     pair = transforms.train, transforms.evaluation
     resizings = [transform.resizing for transform in pair if isinstance(transform, ImageTransform)]
     if config.cache is not None:
@@ -193,4 +189,4 @@ def with_cache(config: StageConfig, images: Domain, transforms: Transforms) -> D
     if isinstance(config, PredictConfig):
         return images
     room = devices.free_memory() // 4
-    return cache.cached_in_memory(images, resizings, room, Progress(config.quiet).line)
+    return cache.cached_in_memory(images, resizings, room, show)

@@ -9,10 +9,10 @@ from torch import nn
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data.transforms import Preprocessing
+from tllib_ancon.opening.defaults import resolve
+from tllib_ancon.opening.facts import Facts, ImageFacts, facts_of
+from tllib_ancon.opening.source import Source
 from tllib_ancon.runtime.errors import UserError
-from tllib_ancon.training.facts import Facts, ImageFacts, facts_of
-from tllib_ancon.training.resolve import resolve
-from tllib_ancon.training.source import Source
 
 BATCH_NORM_NETWORK = nn.BatchNorm1d(2)
 LAYER_NORM_NETWORK = nn.LayerNorm(2).requires_grad_(False)
@@ -171,4 +171,4 @@ def test_settings_that_do_not_fit_together_are_one_line(settings, facts, message
 def test_images_unlike_those_of_the_source_are_a_note():
     config, notes = resolve(AdaptConfig(norm_mean=(0.5, 0.25, 1.0)), facts_about(**SOURCE))
     assert config.norm_mean == (0.5, 0.25, 1.0)
-    assert "`norm_mean=0.5 0.25 1.0` is used; the run that trained best.pth had 0.1 0.2 0.3" in notes
+    assert "`norm_mean=0.5 0.25 1.0` is used; the run that trained best.pth had 0.1 0.2 0.3" in map(str, notes)
