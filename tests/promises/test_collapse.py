@@ -22,6 +22,7 @@ def test_the_model_with_the_highest_infomax_is_handed_out_after_a_collapse(capsy
     assert (last["infomax"], last["accuracy"]) == (best["infomax"], best["accuracy"])
     (line,) = (line for line in capsys.readouterr().err.splitlines() if "collapsed" in line)
     assert "`lr`" in line
+    assert "collapse" in {note.code for note in result.notes}
     is_right = result.model(IMAGES).argmax(1) == LABELS
     assert 100 * is_right.float().mean().item() == pytest.approx(last["accuracy"])
 
@@ -65,6 +66,7 @@ def test_statistics_that_lag_behind_the_training_get_a_line_whose_advice_helps(c
     slow = tllib_ancon.adapt(slow_source_model(), target, labels=labels, **settings)
     (line,) = lines_about_statistics(capsys)
     assert "`batch_norm=mixed`" in line
+    assert "statistics-lag" in {note.code for note in slow.notes}
     mixed = tllib_ancon.adapt(slow_source_model(), target, labels=labels, batch_norm="mixed", **settings)
     assert not lines_about_statistics(capsys)
     assert slow.metrics[-1]["accuracy"] < 50 < 90 < mixed.metrics[-1]["accuracy"]

@@ -314,7 +314,8 @@ def _notes(config: StageConfig, settings: Options, facts: Facts) -> list[Note]:
         text = f"{named(name, value)} is used; the run that trained {facts.checkpoint} had {recorded_value}"
         notes.append(Note("other-than-source", text, name, level="warning"))
     padding = settings.get("padding")
-    if padding and config.padding is None and not images.are_fixed and not facts.recorded_settings:
+    is_assumed = config.padding is None and not facts.recorded_settings
+    if padding and is_assumed and not images.are_fixed and _trains(config, settings):
         shift = counted(padding, "pixel")
         text = f"training shifts images at random by up to {shift}; {named('padding', 0)} does not"
         notes.append(Note("shifted-images", text, "padding"))
@@ -324,6 +325,12 @@ def _notes(config: StageConfig, settings: Options, facts: Facts) -> list[Note]:
         action = "if it was trained on normalised images, normalise them, or pass them as bytes"
         notes.append(Note("unchanged-tensors", text, action=action, level="warning"))
     return notes
+
+
+def _trains(config: StageConfig, settings: Options) -> bool:
+    if isinstance(config, AdaptConfig):
+        return methods.method_class(settings["method"]).trains
+    return isinstance(config, PretrainConfig)
 
 
 def _lacks_normalisation(settings: Options, facts: Facts) -> bool:

@@ -41,7 +41,7 @@ def fit(plan: Plan, run: MemoryRun, callbacks: Sequence[Callback] = ()) -> Adapt
         summary["selected_epoch"],
         summary,
         config,
-        plan.notes,
+        (*plan.notes, *adaptation.trainer.notes),
         _origin=Origin(module, plan.target, plan.transforms.evaluation, plan.source.output),
     )
 

@@ -45,7 +45,8 @@ class AdaptationResult(Shown):
         selected_epoch: position in ``metrics`` of the epoch whose model this is
         summary: what ``result.json`` holds
         config: the settings with every default filled in
-        notes: what was decided about the model, the images and the settings, also with ``quiet=True``
+        notes: what was decided about the model, the images and the settings, and what the training told, also with
+            ``quiet=True``
     """
 
     model: nn.Module

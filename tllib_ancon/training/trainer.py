@@ -23,6 +23,7 @@ from tllib_ancon.runs.state import Stateful, restore_snapshot, take_snapshot
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import NotFinite, named
 from tllib_ancon.runtime.interruption import Interruption
+from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.types import Metrics, Record, State
 from tllib_ancon.training import devices
 from tllib_ancon.training.callbacks.callback import Callback
@@ -69,6 +70,7 @@ class Trainer:
     Attributes:
         network: the model without its wrappers
         metrics: numbers of each epoch so far, those of the current one last
+        notes: what the training told the user
         step: number of the current step in its epoch, from 1
         trains: whether some parameter learns; without any an epoch has no step
         last_epoch: number of the last epoch
@@ -95,6 +97,7 @@ class Trainer:
         self.first_epoch = 1
         self.last_epoch = options.epochs
         self.metrics: list[Metrics] = []
+        self.notes: list[Note] = []
         self.accelerator = devices.create_accelerator(options.mixed_precision)
         self.device: torch.device = self.accelerator.device
         use_fastest_layout(model)
@@ -165,6 +168,11 @@ class Trainer:
             group["lr"] = rate
             group["initial_lr"] = rate
         self.schedule.base_lrs = [rate] * len(self.optimizer.param_groups)
+
+    def tell(self, note: Note) -> None:
+        """Show a note, and keep it for the result."""
+        self.notes.append(note)
+        self.progress.line(str(note))
 
     def stop_after_this_epoch(self) -> None:
         """Make the current epoch the last one."""

@@ -49,7 +49,7 @@ class CollapseGuard(Callback):
             return
         trainer.network.load_state_dict(self.best_weights)
         trainer.stop_after_this_epoch()
-        trainer.progress.line(str(self._note(after, trainer)))
+        trainer.tell(self._note(after, trainer))
         metrics |= {f"{name}_collapsed": value for name, value in after._asdict().items()}
         self.scores.score(trainer)
 

@@ -49,7 +49,7 @@ class StatisticsOfBatches(Callback):
     def before_training(self, trainer: Trainer) -> None:
         note = self.policy.note_on_lag(trainer.network, trainer.options.epochs * trainer.steps)
         if note is not None:
-            trainer.progress.line(str(note))
+            trainer.tell(note)
 
 
 class MixedStatistics(Callback):
