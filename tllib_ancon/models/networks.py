@@ -275,16 +275,13 @@ def _from_zoo(library: str, name: str, pretrained: bool, arguments: Options) -> 
             setting="arch_option",
         ) from error
     except Exception as error:  # downloads, damaged files and unusual options can lead to any error
-        if not pretrained:
-            raise BadModel(
-                f"{name} cannot be built ({one_line(error)})", "give another network or other options"
-            ) from error
-        raise BadModel(
-            f"the pre-trained weights of {name} could not be loaded ({one_line(error)})",
-            "pass a file as "
-            f"{named('checkpoint')}, or to pretrain as {named('pretrained_weights')}, or {named('scratch', True)} "
-            f"to start without",
-        ) from error
+        what = f"{name} cannot be built"
+        action = "give another network or other options"
+        if pretrained:
+            what = f"the pre-trained weights of {name} could not be loaded"
+            files = f"pass a file as {named('checkpoint')}, or to pretrain as {named('pretrained_weights')}"
+            action = f"{files}, or {named('scratch', True)} to start without"
+        raise BadModel(f"{what} ({one_line(error)})", action) from error
 
 
 def _torchvision_backbone(name: str, pretrained: bool) -> Any:

@@ -67,11 +67,6 @@ def html(value: Any) -> Any:
     return value
 
 
-def yaml(text: str) -> str:
-    """Text of a YAML value, also on a page that shows the value as HTML; a YAML library puts the quotes."""
-    return escape(showable(text), quote=False)
-
-
 def markdown(text: str) -> str:
     return MARKDOWN_SPECIAL.sub(r"\\\g<0>", escape(showable(text), quote=False))
 
