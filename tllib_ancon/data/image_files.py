@@ -98,27 +98,26 @@ def _picture_of(tensor: Tensor) -> Image.Image:
 
 def _as_rgb(image: Image.Image, name: str) -> Image.Image:
     beyond = _beyond_rgb(image)
-    if beyond:
-        raise BadImages(
-            f"{name} has {beyond}", f"scale it to bytes by one range for all images: {LOADER} does", setting="loader"
-        )
+    if beyond is not None:
+        content, way_to_rgb = beyond
+        raise BadImages(f"{name} has {content}", f"{way_to_rgb}: {LOADER} does", setting="loader")
     return image.convert("RGB")
 
 
-def _beyond_rgb(image: Image.Image) -> str:
-    """What an image has that RGB with 8 bits a channel has not, in words; else empty."""
+def _beyond_rgb(image: Image.Image) -> tuple[str, str] | None:
+    """What an image has that RGB with 8 bits a channel has not, and how it becomes such an image."""
     tiles = str(getattr(image, "tile", ""))  # how its bytes are arranged: Pillow drops the lower half of RGB;16
     if image.mode.startswith(("I", "F")) or ";16" in tiles:
-        return "more than 8 bits a channel"
+        return "more than 8 bits a channel", "scale it to bytes by one range for all images"
     if image.format != "TIFF":
-        return ""
+        return None
     bands = int(getattr(image, "tag_v2", {}).get(SAMPLES_PER_PIXEL, 1))
     if bands > MOST_BANDS:
-        return f"{bands} bands"
+        return f"{bands} bands", "choose those that the model takes"
     pages = int(getattr(image, "n_frames", 1))
     if pages > 1:
-        return f"{pages} pages"
-    return ""
+        return f"{pages} pages", "choose one"
+    return None
 
 
 def _channels_last(value: NDArray[Any] | Tensor) -> NDArray[Any]:
