@@ -38,6 +38,12 @@ def test_numbers_are_names_in_their_own_order(num_classes, tmp_path_factory):
     assert accuracy(levels(num_classes), photos, data="ImageFolder") == 100
 
 
+def test_folders_that_give_labels_by_number_get_a_note_from_the_least_to_the_largest(tmp_path, capfd):
+    photos = write(tmp_path, map(str, range(12)), 12)
+    accuracy(levels(12), photos)
+    assert "folders 0 to 11 give labels" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize(
     "folders", [["pig", "kitten"], ["2022", "2023"], ["camera 0", "camera 1"], ["pig", "1"], ["pig", "pig/inside", "4"]]
 )

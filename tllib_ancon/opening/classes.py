@@ -230,9 +230,10 @@ def _subfolders(images: Domain) -> list[str]:
 
 
 def _note_on_numbers(images: Domain, names: Sequence[str]) -> Note:
+    numbers = sorted(names, key=int)
     return Note(
         "labels-by-number",
-        f"{images.name}: folders {names[0]} to {names[-1]} give labels, the numbers of the model's outputs",
+        f"{images.name}: folders {numbers[0]} to {numbers[-1]} give labels, the numbers of the model's outputs",
         "data",
         f"{named('data', 'Folder')} reads images without labels",
     )
