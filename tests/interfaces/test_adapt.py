@@ -71,7 +71,7 @@ class Endless(Dataset):
     [
         *REFUSED["adaptations"],
         ({"model": nn.Flatten(0)}, "logits"),
-        ({"images": Endless()}, "length"),
+        ({"images": Endless()}, "Endless has no items by number"),
         ({"model": torch.jit.script(nn.Flatten())}, "pass the torch.nn.Module that it was made from"),
         ({"model": AdaptConfig()}, "not both"),
         ({"config": AdaptConfig()}, "not both"),

@@ -24,6 +24,7 @@ OTHER_FLAGS = {
     ("certify", "--labels"),  # a text
     ("certify", "--questions"),  # written
     ("check", "--json"),  # written
+    ("evaluate", "--confusion"),  # written
     ("evaluate", "--json"),
     ("evaluate", "--out"),
     ("predict", "--out"),

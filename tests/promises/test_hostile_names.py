@@ -70,7 +70,7 @@ def test_every_command_shows_text(shown, tmp_path):
     assert "are left out" in shown("evaluate", *target, *source, "--skip-corrupt", *scores)
     for out in ("-", tmp_path / "out.csv", tmp_path / "out.npz"):
         shown("predict", *target, *source, "--probabilities", "--out", out)
-    shown("check", *target, "--json", tmp_path / "check.json", status=1)
+    shown("check", *target, *source, "--skip-corrupt", "--json", tmp_path / "check.json")
     shown("report", run, "--out", tmp_path / "report")
     answered = tmp_path / "certify.csv"
     shown("certify", run, "--no-page", "--questions", answered)

@@ -108,7 +108,7 @@ def test_until_the_verdict_a_user_is_told_the_count_alone(page, session):
     status, state = page.post("undo", {"answered": number})
     assert status == 422
     assert state["answered"] == number
-    assert state["error"] == "the session ended 'better': its last answer stays; start a session with another `log`"
+    assert state["error"].startswith(f"no answer can be taken back: there are {number}, and the verdict is 'better'; ")
 
 
 # How it begins and ends

@@ -61,8 +61,11 @@ def test_classes_are_matched_by_name_or_by_order_and_a_line_says_so(teacher, lin
             "the `teacher` predicts numbers that are not finite for 36 of 36 images; pass another",
         ),
         ({"teacher": Student()}, "`teacher` is the model itself, which has no second opinion"),
-        ({"teacher": Colours((0, 1))}, "the `teacher` has 2 classes, the model 3, and not all of these have a name"),
-        ({"teacher": Colours(names=("red", "green", "cyan"))}, "none is named 'blue'; pass a teacher with the classes"),
+        ({"teacher": Colours((0, 1))}, r"the `teacher` has 2 classes \(0, 1\), and not each of the model's 3 "),
+        (
+            {"teacher": Colours(names=("red", "green", "cyan"))},
+            r"\(red, green, blue\) is one of them; pass a teacher with the classes of the model",
+        ),
         ({"teacher": nn.Linear(7, 3)}, r"the `teacher` cannot predict images \(8, 3, 8, 8\)"),
         (
             {"teacher": lambda images: images},
