@@ -64,16 +64,10 @@ def test_arguments_in_the_other_order(function):
         function(PIXELS, Net())
 
 
-@pytest.mark.parametrize("function", [adapt, predict, online])
-def test_a_head_is_named(function):
+def test_a_head_is_named():
     model = Net()
     with one_line("`head` must be the dotted name of a module in the model, got Linear"):
-        function(
-            model,
-            *([] if function is online else [PIXELS]),
-            head=model.head,
-            **({} if function is online else PREPROCESSING),
-        )
+        adapt(model, PIXELS, head=model.head, **PREPROCESSING)
 
 
 @pytest.mark.parametrize(
@@ -81,8 +75,8 @@ def test_a_head_is_named(function):
     [
         (lambda batch: batch.missing, "`augment` raises AttributeError .*; repair it"),
         ("flip", "`augment` raises TypeError .'str' object is not callable.; repair it"),
-        (lambda batch: None, "returns a NoneType; it must return a batch of as many rows"),
-        (lambda batch: batch[0], r"`augment` gets \(40, 3, 32, 32\) and returns \(3, 32, 32\)"),
+        (lambda batch: None, "returns nothing; it must return a batch of as many rows"),
+        (lambda batch: batch[0], r"`augment` gets \(40, 3, 32, 32\) and returns tensor \(3, 32, 32\)"),
     ],
 )
 def test_an_augmentation_that_fails_is_one_line(augment, line):
@@ -92,14 +86,21 @@ def test_an_augmentation_that_fails_is_one_line(augment, line):
 
 def test_bytes_in_a_stream_name_what_to_convert():
     stream = online(Net().eval())
-    with one_line("convert them to floats, as for the model's training"):
+    with one_line("convert images of torch.uint8 to torch.float32, the type of the model's weights"):
         stream(torch.zeros(8, 3, 32, 32, dtype=torch.uint8))
-    with one_line("convert them to torch.float32, the type of the model's weights"):
+    with one_line("convert images of torch.float64 to torch.float32, the type of the model's weights"):
         stream(torch.zeros(8, 3, 32, 32, dtype=torch.float64))
 
 
+def test_a_stream_checks_the_logits_until_a_batch_has_passed():
+    stream = online(Returns(lambda features, logits: logits.softmax(1)).eval())
+    for _ in range(2):
+        with one_line("probabilities"):
+            stream(torch.rand(8, 3, 32, 32))
+
+
 def test_the_shape_of_an_output_is_the_models():
-    with one_line(r"gives \(40, 1, 4\) of torch.float32 for 40 images where logits"):
+    with one_line(r"returns tensor \(40, 1, 4\) where logits \(40, K\) are expected; pass `output`"):
         predict(Returns(lambda features, logits: logits[:, None]), PIXELS, **PREPROCESSING)
 
 
@@ -109,9 +110,10 @@ class WithoutParameters(nn.Module):
 
 
 def test_a_model_without_parameters_has_nothing_to_adapt():
+    settings = {**PREPROCESSING, "class_names": ["red", "green", "blue"], "workers": 0}
     with one_line("the model has no parameter, so nothing in it can adapt; pass a network that has weights"):
-        adapt(WithoutParameters(), PIXELS, **QUICK, **PREPROCESSING)
-    assert predict(WithoutParameters(), PIXELS, **PREPROCESSING, workers=0).probabilities.shape == (40, 3)
+        adapt(WithoutParameters(), PIXELS, **{**QUICK, **settings})
+    assert predict(WithoutParameters(), PIXELS, **settings).probabilities.shape == (40, 3)
 
 
 def test_sparse_tensors_are_read():
@@ -167,7 +169,7 @@ def test_a_stream_with_other_arguments_is_one_line(arguments, settings, line):
 
 
 def test_a_stream_takes_no_path():
-    with one_line("`model` must be a torch.nn.Module, got the path runs/adapted; pass the network with these weights"):
+    with one_line("`model` must be a torch.nn.Module, not of type str; pass the network with its weights"):
         online("runs/adapted")
 
 
@@ -188,11 +190,8 @@ def test_measures_take_what_predict_returns(measure):
 @pytest.mark.parametrize(
     ("form", "line"),
     [
-        (lambda levels: (levels, 1), "item 0: the transform returns a tuple; it must return the tensor .* alone"),
-        (
-            lambda levels: {"image": levels},
-            "let a transform return a tensor, or name arrays as the forward's arguments",
-        ),
+        (lambda levels: (levels, 1), r"item 0: the transform returns a tuple; it must return a tensor \(C, H, W\)"),
+        (lambda levels: {"image": levels}, r"the transform returns a dict; it must return a tensor \(C, H, W\)"),
         (lambda levels: levels * torch.nan, "a transform returns NaN, .* repair the transform"),
     ],
 )
@@ -214,8 +213,3 @@ def test_a_transform_may_return_an_array_that_cannot_be_written(recwarn):
     expected = predict(Net(), PIXELS, evaluation_transform=ToTensor(), workers=0).probabilities
     assert shown == pytest.approx(expected, abs=1e-6)
     assert not [warning for warning in recwarn if "not writable" in str(warning.message)]
-
-
-def test_one_output_is_told(capfd):
-    predict(Net(1), PIXELS, **PREPROCESSING, workers=0)
-    assert "one number for an image; it is taken for the logit of class 1 of two" in capfd.readouterr().err

@@ -25,7 +25,10 @@ LABELS = np.arange(NUMBER) % CLASSES
 
 def negated():
     """A network with other predictions."""
-    return Returns(lambda features, logits: -logits)
+    model = Net()
+    model.head.weight.data.neg_()
+    model.head.bias.data.neg_()
+    return model
 
 
 # Forms of arrays
@@ -56,7 +59,7 @@ def test_a_mean_of_bytes_follows_the_advice():
 def test_what_stands_around_a_network_says_what_to_pass():
     result = tllib_ancon.adapt(Net(), PIXELS, **QUICK)
     for model, advice in [
-        (result, "not of type AdaptationResult; pass its model"),
+        (result, "not of type AdaptationResult; pass the network itself"),
         (Net().state_dict(), "pass the network that has loaded these weights"),
         (Net, "of a function or a class the network that it makes"),
     ]:
@@ -150,10 +153,11 @@ def masking(value):
 
 
 def test_a_class_masked_by_infinity_is_an_error_whose_advice_leads_on():
+    names = {"class_names": ["a", "b", "c", "d"]}
     with one_line(r"not finite on any image: .* masks classes by infinity. .* mask by -1000"):
-        tllib_ancon.adapt(masking(-torch.inf), PIXELS, **QUICK)
-    result = tllib_ancon.adapt(masking(-1000), PIXELS, **QUICK)
-    assert CLASSES - 1 not in tllib_ancon.predict(result.model, PIXELS, **HOW).labels
+        tllib_ancon.adapt(masking(-torch.inf), PIXELS, **QUICK, **names)
+    result = tllib_ancon.adapt(masking(-1000), PIXELS, **QUICK, **names)
+    assert CLASSES - 1 not in tllib_ancon.predict(result.model, PIXELS, **HOW, **names).labels
 
 
 def test_the_csv_of_an_image_without_finite_output(tmp_path):
@@ -186,17 +190,6 @@ def test_labels_that_count_from_one_are_told(capfd):
     assert line in capfd.readouterr().err
 
 
-def test_settings_of_other_data_are_errors(tmp_path):
-    for number, pixels in enumerate(PIXELS):
-        Image.fromarray(pixels).save(tmp_path / f"{number:02}.png")
-    for images in (PIXELS, tmp_path):
-        for function in (tllib_ancon.adapt, tllib_ancon.predict, tllib_ancon.evaluate):
-            with one_line("`columns` is for hf:NAME, not for images .*; leave it out"):
-                function(Net(), images, **HOW, columns=["image"])
-    with one_line("`columns` is for hf:NAME, not for ImageFolder; leave it out"):
-        tllib_ancon.predict(Net(), tmp_path, data="ImageFolder", target=["."], **HOW, columns=["image"])
-
-
 def broken(image):
     raise FileNotFoundError("mean.npy")
 
@@ -204,7 +197,7 @@ def broken(image):
 @pytest.mark.parametrize(
     ("transform", "message"),
     [
-        (Resize(16), r"the transform must return tensors \(C, H, W\) of one size, such as by Resize\(\(224, 224\)\)"),
+        (Resize(16), r"item 0: the transform returns a Image; it must return a tensor \(C, H, W\)"),
         (Compose([Resize(16), ToTensor()]), r"must return tensors \(C, H, W\) of one size.*equal size"),
         (broken, r"item 0: the transform raises FileNotFoundError \(mean\.npy\); repair it"),
     ],
@@ -225,12 +218,11 @@ def loader(**options):
     return DataLoader(TensorDataset(levels), batch_size=4, **options)
 
 
-def test_a_loader_names_its_dataset_and_the_part_that_its_sampler_visits():
-    with one_line("DataLoader gives batches, .* pass `loader.dataset`$"):
-        tllib_ancon.predict(Net(), loader(shuffle=True))
+def test_a_loader_names_its_dataset_and_a_subset_is_what_its_sampler_visits():
     part = loader(sampler=SubsetRandomSampler([3, 5, 8]))
-    with one_line(r"pass torch.utils.data.Subset\(loader.dataset, \[\*loader.sampler\]\)"):
-        tllib_ancon.predict(Net(), part)
+    for batches in (loader(shuffle=True), part):
+        with one_line("DataLoader has no items by number, .* such as the dataset of a data loader$"):
+            tllib_ancon.predict(Net(), batches)
     assert len(tllib_ancon.predict(Net(), Subset(part.dataset, [*part.sampler]), workers=0).labels) == 3
 
 

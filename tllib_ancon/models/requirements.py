@@ -1,6 +1,7 @@
 """What a caller passes as a model: a network, or an error that says what to pass."""
 
 from collections.abc import Mapping
+from os import PathLike
 
 import numpy as np
 import torch
@@ -15,8 +16,7 @@ def require_network(model: object, learns: bool = False) -> nn.Module:
     Whether its logits are right and whether it learns is found by its calls."""
     if not isinstance(model, nn.Module):
         raise BadSetting(
-            f"{named('model')} must be a torch.nn.Module, a checkpoint or a run directory, not of type "
-            f"{type(model).__name__}",
+            f"{named('model')} must be a torch.nn.Module, not of type {type(model).__name__}",
             _network_of(model),
             setting="model",
         )
@@ -36,6 +36,8 @@ def _network_of(model: object) -> str:
         return "pass the network first and the images second"
     if isinstance(model, Mapping):
         return "pass the network that has loaded these weights"
+    if isinstance(model, str | PathLike):
+        return "pass the network with its weights"
     return "pass the network itself; of a function or a class the network that it makes"
 
 

@@ -155,7 +155,8 @@ class Online(nn.Module):
         with recording_gradients():
             normal_batch = _recordable(batch)
             if self.copied_from:
-                self._inspect(self.copied_from.pop(), normal_batch)
+                self._inspect(self.copied_from[0], normal_batch)
+                self.copied_from.clear()
             if self.statistics is not None:
                 if len(normal_batch) < ENOUGH_SAMPLES:
                     return self._predict_and_collect(normal_batch)

@@ -50,8 +50,16 @@ REFUSED_OF_A_NETWORK = [
     *((None, *row) for row in REFUSED["stabilisation"]),
     (LAYERS, {"batch_norm": "source"}, "`batch_norm=source` is about .* this network has no batch-norm"),
     (LAYERS, {"method": "adabn", "epochs": 1}, "`method=adabn` is about .* this network has no batch-norm"),
-    (PLAIN, {"adapted": "norm-affine"}, "no parameter to train with `adapted=norm-affine`"),
-    (ONE_LAYER, {"adapted": "all-but-head"}, "no parameter to train with `adapted=all-but-head`"),
+    (
+        PLAIN,
+        {"adapted": "norm-affine"},
+        "no parameter of the model learns with `adapted=norm-affine`; pass `adapted=all`",
+    ),
+    (
+        ONE_LAYER,
+        {"adapted": "all-but-head"},
+        "no parameter of the model learns with `adapted=all-but-head`; pass `adapted=all`",
+    ),
 ]
 
 
