@@ -82,7 +82,8 @@ def head_names(head: str | None, network: nn.Module) -> list[str]:
         return []
     if not isinstance(head, str):
         raise BadSetting(
-            f"{named('head')} must be the dotted name of a module in the model, got {type(head).__name__}",
+            f"{named('head')} must be the dotted name of a module in the model, or several with commas between, "
+            f"not of type {type(head).__name__}",
             setting="head",
         )
     modules = [name for name, _ in network.named_modules() if name]

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from torch import Tensor, nn
 
 from tllib_ancon.config.settings import Settings, settings_class
-from tllib_ancon.runtime.errors import BadSetting, UserError, named
+from tllib_ancon.runtime.errors import BadModel, BadSetting, named
 from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 
@@ -298,9 +298,11 @@ class Method(nn.Module):
     def feature_sizes(self) -> tuple[int, int, int]:
         """N, K and D, of a method that needs features."""
         if self.feature_dim is None:
-            raise UserError(
-                "this method needs the features that enter the model's head, and the model has no Linear layer as its "
-                "head. In Python name one with head=..., or pass the width of its input as feature_dim=..."
+            raise BadModel(
+                "this method needs the features that enter the model's head, and no layer alone gives its logits",
+                'in Python name the head by head="NAME", several whose mean are the logits by head="NAME,NAME", or in '
+                "an own loop pass the width of its input as feature_dim",
+                setting="head",
             )
         return self.num_samples, self.num_classes, self.feature_dim
 
