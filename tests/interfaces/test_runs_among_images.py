@@ -19,21 +19,6 @@ def lines(capfd):
     return capfd.readouterr().err
 
 
-@pytest.mark.parametrize("folders", [["0", "1"], ["photos"]])
-def test_a_run_directory_among_the_images_is_no_part_of_them(folders, tmp_path, capfd):
-    write(tmp_path, folders, 2)
-    first = adapted(levels(2), tmp_path, log=tmp_path / "runs" / "adapted", quiet=False)
-    figures = tmp_path / "runs" / "adapted" / "visualize"
-    figures.mkdir(exist_ok=True)
-    Image.new("RGB", (8, 8)).save(figures / "epochs.png")  # as the command does
-    capfd.readouterr()
-    again = adapted(levels(2), tmp_path, log=tmp_path / "runs" / "adapted", quiet=False)
-    assert "holds this run already" in lines(capfd)
-    assert again.metrics == first.metrics
-    predictions = tllib_ancon.predict(first.model, tmp_path, **HOW)
-    assert len(predictions.paths) == 2 * len(folders)
-
-
 @pytest.mark.parametrize("log", [".", "cat"])
 @pytest.mark.parametrize("door", [lambda folder: folder, lambda folder: sorted(map(str, folder.glob("*/*.png")))])
 def test_a_run_directory_is_no_folder_of_the_images(log, door, tmp_path):

