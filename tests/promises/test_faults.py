@@ -12,7 +12,7 @@ from tests.support.json_files import read_json
 from tests.support.killable import differences, weights
 from tllib_ancon.cli.main import main
 from tllib_ancon.methods import Method
-from tllib_ancon.training.devices import make_reproducible
+from tllib_ancon.runtime.devices import make_reproducible
 
 
 def rewrite(path, change):

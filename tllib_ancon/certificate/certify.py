@@ -29,11 +29,11 @@ from tllib_ancon.opening.classes import note_on_first_label
 from tllib_ancon.opening.images import chosen_loader
 from tllib_ancon.opening.source import Model
 from tllib_ancon.runs.files import write_bytes
+from tllib_ancon.runtime.devices import restoring_state
 from tllib_ancon.runtime.errors import BadSetting, UserError, named
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import csv_text, say
 from tllib_ancon.runtime.types import Options
-from tllib_ancon.training.devices import restoring_state
 from tllib_ancon.training.not_finite import require_predictions
 from tllib_ancon.training.predict import predict
 from tllib_ancon.training.progress import Progress

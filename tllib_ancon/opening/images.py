@@ -24,11 +24,11 @@ from tllib_ancon.opening.defaults import resolve
 from tllib_ancon.opening.facts import facts_of
 from tllib_ancon.opening.source import Source
 from tllib_ancon.opening.transforms import StageConfig, TransformRule, Transforms
+from tllib_ancon.runtime import devices
 from tllib_ancon.runtime.errors import BadSetting, named, unknown_name
 from tllib_ancon.runtime.importing import function_named
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.types import Options
-from tllib_ancon.training import devices
 
 Config = TypeVar("Config", bound=StageConfig)
 

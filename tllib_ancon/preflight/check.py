@@ -22,11 +22,11 @@ from tllib_ancon.preflight.fact import LEGEND, WRONG, Fact
 from tllib_ancon.preflight.image_facts import channels, classes, pixels, preprocessing, target_images
 from tllib_ancon.preflight.model_facts import batch_norm, mirror, model_output, parameters, predictions
 from tllib_ancon.preflight.tiles import PICTURE, require_pictures, write_tiles
+from tllib_ancon.runtime import devices
 from tllib_ancon.runtime.errors import named
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import Shown
 from tllib_ancon.runtime.types import Record
-from tllib_ancon.training import devices
 from tllib_ancon.training.first_pass import begin
 
 

@@ -15,10 +15,9 @@ from tllib_ancon.opening.open import open_images, open_model
 from tllib_ancon.opening.source import Model
 from tllib_ancon.opening.transforms import TransformRule
 from tllib_ancon.runs.directory import MemoryRun, RunDirectory
-from tllib_ancon.runtime import processes
+from tllib_ancon.runtime import devices, processes
 from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.types import Options
-from tllib_ancon.training import devices
 from tllib_ancon.training.callbacks.callback import Callback
 from tllib_ancon.training.fit import fit
 from tllib_ancon.training.plan import make_plan

@@ -23,10 +23,10 @@ from tllib_ancon.models.output import Output
 from tllib_ancon.opening.images import chosen_loader, open_by_settings
 from tllib_ancon.opening.source import Model, open_checkpoint
 from tllib_ancon.runs.directory import SOURCE, RunDirectory
+from tllib_ancon.runtime import devices
 from tllib_ancon.runtime.errors import UserError, named
 from tllib_ancon.runtime.text import Shown
 from tllib_ancon.runtime.types import Metrics
-from tllib_ancon.training import devices
 from tllib_ancon.training.confusion import Confusion, class_table, confusion_matrix
 from tllib_ancon.training.not_finite import predicted_classes, require_predictions
 from tllib_ancon.training.predict import Predictor

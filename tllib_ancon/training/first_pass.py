@@ -14,9 +14,8 @@ from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.calling import evaluating
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.opening.open import Opened
-from tllib_ancon.runtime import processes
+from tllib_ancon.runtime import devices, processes
 from tllib_ancon.runtime.notes import Note
-from tllib_ancon.training import devices
 from tllib_ancon.training.mirroring import MirrorDisagreement, mirror_disagreement
 
 SAMPLE = 64

@@ -10,10 +10,9 @@ from tllib_ancon.data.labels import Labels
 from tllib_ancon.data.loading import evaluation_loader
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.classifier import Classifier
-from tllib_ancon.runtime import processes
+from tllib_ancon.runtime import devices, processes
 from tllib_ancon.runtime.errors import NotFinite, UserError
 from tllib_ancon.runtime.text import first_few
-from tllib_ancon.training import devices
 from tllib_ancon.training.inference import predict_domain
 
 MOST_NAMED = 3

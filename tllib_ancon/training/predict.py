@@ -26,11 +26,11 @@ from tllib_ancon.opening.facts import facts_of
 from tllib_ancon.opening.images import find_images, notes_of, prepare, require_loader_of
 from tllib_ancon.opening.source import Model, Source, open_source
 from tllib_ancon.opening.transforms import TransformRule, preprocessing_by
+from tllib_ancon.runtime import devices
 from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.runtime.text import Shown, counted
 from tllib_ancon.self_training.method import mean_prediction
-from tllib_ancon.training import devices
 from tllib_ancon.training.first_pass import note_on_one_class
 from tllib_ancon.training.inference import run_network
 from tllib_ancon.training.not_finite import predicted_classes

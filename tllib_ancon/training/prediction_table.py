@@ -15,10 +15,9 @@ from tllib_ancon.config.predict import STANDARD_OUTPUT, PredictionsConfig
 from tllib_ancon.data.labels import Labels
 from tllib_ancon.data.loading import UnlabelledImages
 from tllib_ancon.runs.files import new_file, write_bytes, write_whole
-from tllib_ancon.runtime import processes
+from tllib_ancon.runtime import devices, processes
 from tllib_ancon.runtime.errors import BadSetting, UserError, named
 from tllib_ancon.runtime.text import counted, csv_text, showable
-from tllib_ancon.training import devices
 from tllib_ancon.training.predict import Predictor
 
 FORMATS = (".csv", ".npz")

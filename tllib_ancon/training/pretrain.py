@@ -32,14 +32,13 @@ from tllib_ancon.opening.open import probe_of
 from tllib_ancon.opening.source import Source, require_extras
 from tllib_ancon.opening.transforms import UNDECIDED
 from tllib_ancon.runs.directory import BEST, LATEST, RunDirectory
-from tllib_ancon.runtime import processes
+from tllib_ancon.runtime import devices, processes
 from tllib_ancon.runtime.errors import BadSetting, UserError, named
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.text import first_few
 from tllib_ancon.runtime.types import Metrics, Record
 from tllib_ancon.self_training.pseudo_label import belief_matching_loss
 from tllib_ancon.toolkit.toolkit import AdversarialLoss, GradientReversal, Toolkit, find
-from tllib_ancon.training import devices
 from tllib_ancon.training.callbacks.callback import Callback
 from tllib_ancon.training.callbacks.scores import scores_by_labels
 from tllib_ancon.training.callbacks.storage import Storage

@@ -14,10 +14,10 @@ from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.output import Output
 from tllib_ancon.opening.source import open_source
+from tllib_ancon.runtime import devices
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.text import Shown
 from tllib_ancon.runtime.types import Metrics, Options, Record
-from tllib_ancon.training import devices
 from tllib_ancon.training.progress import result_summary
 
 if TYPE_CHECKING:

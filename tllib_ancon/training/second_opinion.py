@@ -26,11 +26,11 @@ from tllib_ancon.opening.images import PreparedImages, prepare
 from tllib_ancon.opening.open import probe_of
 from tllib_ancon.opening.source import Source, open_checkpoint
 from tllib_ancon.opening.transforms import UNDECIDED, TransformRule, preprocessing_by
+from tllib_ancon.runtime import devices
 from tllib_ancon.runtime.errors import BadModel, BadSetting, UserError, named, one_line
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.text import first_few
 from tllib_ancon.runtime.types import Show
-from tllib_ancon.training import devices
 from tllib_ancon.training.plan import Plan
 from tllib_ancon.training.run_record import sha256_of_tensors
 from tllib_ancon.training.teacher import OpenTeacher, Teacher

@@ -20,12 +20,11 @@ from tllib_ancon.models.batch_norm import one_value_error
 from tllib_ancon.models.classifier import LogitsAndFeatures, ParameterGroups
 from tllib_ancon.runs.directory import MemoryRun
 from tllib_ancon.runs.state import Stateful, restore_snapshot, take_snapshot
-from tllib_ancon.runtime import processes
+from tllib_ancon.runtime import devices, processes
 from tllib_ancon.runtime.errors import NotFinite, named
 from tllib_ancon.runtime.interruption import Interruption
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.types import Metrics, Record, State
-from tllib_ancon.training import devices
 from tllib_ancon.training.callbacks.callback import Callback
 from tllib_ancon.training.inference import Outputs, predict_domain
 from tllib_ancon.training.optimizer import create_optimizer, power_decay

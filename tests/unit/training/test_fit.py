@@ -9,7 +9,8 @@ from tests.support.domains_on_disk import write_domain
 from tests.support.networks import HALVES, Net
 from tests.support.small import adapt
 from tllib_ancon.data.images import Files
-from tllib_ancon.training import devices, optimizer, trainer
+from tllib_ancon.runtime import devices
+from tllib_ancon.training import optimizer, trainer
 
 IMAGES = torch.randn(20, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
