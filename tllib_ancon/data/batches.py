@@ -1,34 +1,14 @@
-"""A batch of network inputs: a tensor (B, ...)."""
+"""The type and shape of a batch of network inputs, a tensor (B, ...)."""
 
-from __future__ import annotations
-
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor
-
-Batch: TypeAlias = Tensor
-"""Inputs of B samples."""
-
-
-def to_device(batch: Tensor, device: torch.device) -> Tensor:
-    """The batch on a device. A copy from pinned memory to a GPU does not wait."""
-    return batch.to(device, non_blocking=True)
 
 
 def with_floats_as(batch: Tensor, dtype: torch.dtype) -> Tensor:
     """A batch of floats in this type; integers stay."""
     return batch.to(dtype) if batch.is_floating_point() else batch
-
-
-def are_images(batch: Tensor) -> bool:
-    """Whether it has the shape (B, C, H, W)."""
-    return batch.ndim == 4
-
-
-def shape_text(batch: Tensor) -> str:
-    """The shape of a batch, as an error shows it."""
-    return str(tuple(batch.shape))
 
 
 def form_of(batch: Tensor) -> list[Any]:

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, default_collate
 
-from tllib_ancon.data.batches import Batch, to_device
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.transforms import ImageTransform, Transform
 from tllib_ancon.runtime.errors import BadImages, UserError, named, one_line
@@ -109,9 +108,9 @@ class _DomainImages(Dataset[Any]):
                 f"Resize((224, 224)) and ToTensor() ({one_line(error)})"
             ) from error
 
-    def finish(self, images: Batch, device: torch.device) -> Any:
+    def finish(self, images: Tensor, device: torch.device) -> Any:
         """Images of a batch on the device, normalised there where workers give pixels."""
-        moved = to_device(images, device)
+        moved = images.to(device, non_blocking=True)
         if isinstance(self.transform, ImageTransform) and moved.dtype == torch.uint8:
             return self.transform.normalized(moved)
         return moved

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon.data.batches import Batch, shape_text
 from tllib_ancon.runtime.errors import BadModel, named, one_line
 
 
@@ -18,26 +17,26 @@ def takes_pixel_values(network: nn.Module) -> bool:
     return getattr(network, "main_input_name", None) == "pixel_values"
 
 
-def output_for(network: nn.Module, images: Batch) -> Any:
+def output_for(network: nn.Module, images: Tensor) -> Any:
     """The output of a network for images."""
     if takes_pixel_values(network):
         return network(pixel_values=images)
     return network(images)
 
 
-def called(network: nn.Module, images: Batch) -> Any:
+def called(network: nn.Module, images: Tensor) -> Any:
     """Output of a network for images in evaluation mode, without gradients; its error is one line."""
     try:
         with evaluating(network), torch.no_grad():
             return output_for(network, images)
     except Exception as error:  # any error can come out of a user's own network
         raise BadModel(
-            f"the model cannot be called on images of shape {shape_text(images)} ({one_line(error)})",
+            f"the model cannot be called on images of shape {tuple(images.shape)} ({one_line(error)})",
             _advice(network, images),
         ) from error
 
 
-def _advice(network: nn.Module, images: Batch) -> str:
+def _advice(network: nn.Module, images: Tensor) -> str:
     """What to do about images that a network does not take."""
     size = f"{named('image_size')} sets that of files and pixels"
     shape = f"pass a model whose forward takes images alone, of this shape; {size}"

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon.data.batches import Batch, to_device, with_floats_as
+from tllib_ancon.data.batches import with_floats_as
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.calling import device_of, output_for
 from tllib_ancon.models.copies import require_true_copy, unwrapped
@@ -35,7 +35,7 @@ class Classifier(nn.Module):
     """Images (B, C, H, W) -> logits (B, K) and features (B, D), with the interface of TLLib's classifiers.
 
     :meth:`predict` gives both in any mode. Calling the module does so in training mode, and gives logits alone in
-    evaluation mode, as TLLib's utilities expect. Several arrays enter by name, as one dict or as keywords.
+    evaluation mode, as TLLib's utilities expect.
     """
 
     num_classes: int  # K
@@ -54,8 +54,8 @@ class Classifier(nn.Module):
     def predict(self, images: Any) -> LogitsAndFeatures:
         raise NotImplementedError
 
-    def forward(self, images: Batch | None = None, /, **arrays: Tensor) -> LogitsAndFeatures | Tensor:
-        logits, features = self.predict(arrays if images is None else images)
+    def forward(self, images: Tensor) -> LogitsAndFeatures | Tensor:
+        logits, features = self.predict(images)
         if self.training:
             return logits, features
         return logits
@@ -135,7 +135,7 @@ class NetworkClassifier(Classifier):
             return nn.Sequential(head, _TwoLogits())
         return head
 
-    def predict(self, images: Batch) -> LogitsAndFeatures:
+    def predict(self, images: Tensor) -> LogitsAndFeatures:
         output = output_for(self.network, images)
         head_inputs = [head_input.take() for head_input in self._head_inputs]
         logits = self.reader(output, len(images), self.network.training)
@@ -208,7 +208,7 @@ def _on_vectors(head: nn.Module) -> nn.Module:
 def as_classifier(
     model: nn.Module,
     head: str | None = None,
-    probe: Batch | None = None,
+    probe: Tensor | None = None,
     finetune: bool = True,
     reader: OutputReader = OutputReader(),  # noqa: B008
     *,
@@ -247,8 +247,8 @@ def as_classifier(
     return NetworkClassifier(model, width, inspection.heads, inspection.widths, finetune, reader, preprocessing)
 
 
-def _for(network: nn.Module, images: Batch) -> Batch:
+def _for(network: nn.Module, images: Tensor) -> Tensor:
     """Images on the device of a network's weights, in their floating type."""
     weights = next((weight for weight in network.parameters() if weight.is_floating_point()), torch.empty(0))
-    batch: Batch = with_floats_as(to_device(images, device_of(network)), weights.dtype)
+    batch: Tensor = with_floats_as(images.to(device_of(network)), weights.dtype)
     return batch

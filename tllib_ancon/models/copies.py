@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.nn.utils.weight_norm import WeightNorm
 
-from tllib_ancon.data.batches import Batch
 from tllib_ancon.models.calling import called
 from tllib_ancon.models.head import observing
 from tllib_ancon.models.output import OutputReader
@@ -57,7 +56,9 @@ def copy_of(model: Network) -> Network:
         ) from error
 
 
-def require_true_copy(model: nn.Module, copied: nn.Module, images: Batch, reader: OutputReader, logits: Tensor) -> None:
+def require_true_copy(
+    model: nn.Module, copied: nn.Module, images: Tensor, reader: OutputReader, logits: Tensor
+) -> None:
     """Raise an error if a copy calls parts of the model itself, or gives other logits than the model for images."""
     calls: list[nn.Module] = []
 

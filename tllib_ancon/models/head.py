@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon.data.batches import Batch
 from tllib_ancon.models.calling import called
 from tllib_ancon.models.class_names import class_names_of
 from tllib_ancon.models.foundation import CosineHead
@@ -45,7 +44,7 @@ class Inspection:
 
 def inspect(
     network: nn.Module,
-    images: Batch,
+    images: Tensor,
     reader: OutputReader,
     head: str | None = None,
     num_classes: int = 0,

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
-from tllib_ancon.data.batches import Batch
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import Loader
 from tllib_ancon.data.loading import UnlabelledImages
@@ -76,7 +75,7 @@ class Opened:
     transform_rule: TransformRule
     transforms: Transforms
     classes: ClassMap
-    probe: Batch
+    probe: Tensor
     notes: tuple[Note, ...]
 
     @property
@@ -143,7 +142,7 @@ def open_images(
     target = find_target(requested, source, images, labels, user_transforms, loader)
     transform_rule = user_transforms.completed_by(model.network, requested)
     prepared = prepare(requested, source, model.network, target, transform_rule, recorded or {})
-    probe: Batch = probe_of(prepared.domain, prepared.transforms.evaluation)
+    probe: Tensor = probe_of(prepared.domain, prepared.transforms.evaluation)
     classifier = _tried(model, probe)
     classes = source.classes_of(model.network, classifier.num_classes)
     labelled, notes_of_classes = classes.label(prepared.domain, source.recorded_folders)
@@ -158,7 +157,7 @@ def open_images(
     return Opened(model, classifier, labelled, settings, transform_rule, transforms, classes, probe, tuple(notes))
 
 
-def _tried(model: OpenedModel, probe: Batch) -> Classifier:
+def _tried(model: OpenedModel, probe: Tensor) -> Classifier:
     """The network as a classifier, which was called on a few images."""
     source = model.source
     if not source.is_whole:
@@ -174,7 +173,7 @@ def _tried(model: OpenedModel, probe: Batch) -> Classifier:
 
 
 def probe_of(images: Domain, transform: Transform) -> Any:
-    """A few images from the whole target as a network gets them, one :data:`~tllib_ancon.data.batches.Batch`."""
+    """A few images from the whole target as a network gets them."""
     positions = [number * len(images) // ENOUGH for number in range(ENOUGH)]
     unlabelled = UnlabelledImages(images, transform)
     _, batch = unlabelled.batch(positions)

@@ -4,13 +4,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.settings import Settings
-from tllib_ancon.data.batches import Batch, form_of, zeros_of
+from tllib_ancon.data.batches import form_of, zeros_of
 from tllib_ancon.data.layouts.arrays import Arrays, open_arrays
 from tllib_ancon.data.layouts.hugging_face import require_datasets
 from tllib_ancon.data.lists import read_class_names
@@ -152,7 +152,7 @@ class Source:
             model.preprocessing = recorded_preprocessing(self.network_record["preprocessing"])
         return model
 
-    def _probe(self, config: AdaptConfig | PredictConfig) -> Batch | None:
+    def _probe(self, config: AdaptConfig | PredictConfig) -> Tensor | None:
         """Two inputs of zeros of the recorded form; None where it is unknown."""
         form = self.network_record.get("images")
         if form is None and config.data == Arrays.name:

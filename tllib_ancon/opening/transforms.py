@@ -11,7 +11,6 @@ from torch import nn
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.pretrain import PretrainConfig
-from tllib_ancon.data.batches import shape_text
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.transforms import (
     Preprocessing,
@@ -70,7 +69,7 @@ class _CheckedAugment:
             ) from error
         if not isinstance(augmented, type(batch)) or len(augmented) != len(batch):
             raise BadSetting(
-                f"{named('augment')} gets {shape_text(batch)} and returns {structure_of(augmented)}",
+                f"{named('augment')} gets {tuple(batch.shape)} and returns {structure_of(augmented)}",
                 "it must return a batch of as many rows",
                 setting="augment",
             )

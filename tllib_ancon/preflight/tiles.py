@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tllib_ancon.data.batches import Batch, are_images, shape_text
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import spread
 from tllib_ancon.data.transforms import Preprocessing
@@ -41,10 +40,10 @@ MOST_CHARACTERS = 18
 """Of a line of a caption."""
 
 
-def require_pictures(folder: Path, inputs: Batch) -> None:
+def require_pictures(folder: Path, inputs: Tensor) -> None:
     """Raise an error where inputs cannot be drawn or the folder cannot be made; make the folder."""
-    if not are_images(inputs):
-        shape = shape_text(inputs[0])
+    if inputs.ndim != 4:
+        shape = tuple(inputs[0].shape)
         raise BadSetting(
             f"{named('out')} draws images (C, H, W), and these inputs have shape {shape}", "leave it out", setting="out"
         )

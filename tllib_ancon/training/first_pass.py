@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from tllib_ancon.config.adapt import AdaptConfig
-from tllib_ancon.data.batches import are_images, to_device
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.transforms import Transform
@@ -106,7 +105,7 @@ def first_pass(config: AdaptConfig, model: Classifier, target: Domain, transform
     model.to(devices.device())
     sample = sample_of(target, config.seed)
     loader = ImageLoader(UnlabelledImages(sample, transform), config.batch_size or SAMPLE, config.workers)
-    batches = [to_device(images, devices.device()) for _, images in loader]
+    batches = [images.to(devices.device(), non_blocking=True) for _, images in loader]
 
     def predict(images: Sequence[Tensor]) -> Tensor:
         with evaluating(model):
@@ -116,6 +115,6 @@ def first_pass(config: AdaptConfig, model: Classifier, target: Domain, transform
 
     logits = predict(batches)
     mirrors = None
-    if are_images(batches[0]):
+    if batches[0].ndim == 4:
         mirrors = mirror_disagreement(model, predict, batches, config.batch_norm == "source")
     return FirstPass(logits, mirrors)

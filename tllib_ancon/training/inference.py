@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon.data.batches import to_device
 from tllib_ancon.data.transforms import View
 from tllib_ancon.models.classifier import Classifier, LogitsAndFeatures
 from tllib_ancon.runtime import processes
@@ -58,7 +57,7 @@ def run_network(
 
     def rows() -> Iterator[tuple[Tensor, ...]]:
         for indices, items in batches:
-            moved = to_device(items, device)
+            moved = items.to(device, non_blocking=True)
             logits, features = predict(moved if view is None else view(moved))
             yield indices, features.float().to(collected_on), logits.float().to(collected_on)
 

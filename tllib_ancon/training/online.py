@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW
 
 from tllib_ancon.config.arguments import validated
-from tllib_ancon.data.batches import Batch, are_images, form_of, shape_text
+from tllib_ancon.data.batches import form_of
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.models.batch_norm import HALF, mixing_weight
 from tllib_ancon.models.calling import output_for
@@ -53,7 +53,7 @@ def _require_known(settings: Options, optimizer: str) -> None:
 
 def mirrored(batch: Any) -> Any:
     """Images (B, C, H, W) with left and right swapped; other inputs unchanged."""
-    if are_images(batch):
+    if batch.ndim == 4:
         return mirror(batch)
     return batch
 
@@ -117,7 +117,7 @@ class Online(nn.Module):
         self.far_batches_until_a_note = FAR_BATCHES
         self.average: Tensor | None = None  # of the predictions, (K,)
         self.class_frequencies: Tensor | None = None  # of the predicted classes, (K,)
-        self.collected: list[Batch] = []
+        self.collected: list[Tensor] = []
         self.source = copy.deepcopy(self.state_dict())
         self.anchors = copy.deepcopy(self.parameters_adapted)
 
@@ -150,7 +150,7 @@ class Online(nn.Module):
         for layer in self.batch_norms:
             layer.train()
 
-    def forward(self, batch: Batch) -> Tensor:
+    def forward(self, batch: Tensor) -> Tensor:
         """Predict this batch, then learn from it."""
         with recording_gradients():
             normal_batch = _recordable(batch)
@@ -168,7 +168,7 @@ class Online(nn.Module):
                 raise UserError("a batch of one sample has no batch-norm statistics", advice)
             return self._adapt_to(normal_batch)
 
-    def _inspect(self, model: nn.Module, batch: Batch) -> None:
+    def _inspect(self, model: nn.Module, batch: Tensor) -> None:
         """Check the logits of the model, and that the copy computes the same, with the first samples."""
         samples = batch[:ENOUGH]
         network = unwrapped(model)
@@ -177,13 +177,13 @@ class Online(nn.Module):
         with self.statistics.of_estimate(source_weight=1.0) if self.statistics else nullcontext():
             require_true_copy(network, self.model, samples, self.reader, inspection.logits)
 
-    def _adapt_to(self, batch: Batch) -> Tensor:
+    def _adapt_to(self, batch: Tensor) -> Tensor:
         """Predict a batch by the statistics by which the layers normalise, then learn from it."""
         if self.stream.trains:
             return self._learn_from(batch)
         return self._predict(batch)
 
-    def _adapt_to_stream(self, batch: Batch) -> Tensor:
+    def _adapt_to_stream(self, batch: Tensor) -> Tensor:
         """The same by the batch's statistics. A batch whose classes are far from the stream's is predicted by the
         moving estimate, and not learnt from."""
         assert self.statistics is not None
@@ -215,7 +215,7 @@ class Online(nn.Module):
                 stacklevel=6,
             )
 
-    def _source_weight_for(self, batch: Batch) -> float:
+    def _source_weight_for(self, batch: Tensor) -> float:
         """Weight of the source's statistics by which this batch is normalised, chosen as ``adapt`` chooses it."""
         assert self.statistics is not None
         with self.statistics.of_estimate(source_weight=1.0):
@@ -225,12 +225,12 @@ class Online(nn.Module):
         agreement = float((logits.argmax(1) == source_classes).float().mean())
         return mixing_weight(logits, agreement)
 
-    def _predict_and_collect(self, batch: Batch) -> Tensor:
+    def _predict_and_collect(self, batch: Tensor) -> Tensor:
         """Predict a few samples by the moving estimate, and adapt to them once there are enough."""
         if self.collected and form_of(batch) != form_of(self.collected[0]):
             raise UserError(
-                f"a batch of shape {shape_text(batch)} comes after {shape_text(self.collected[0])}, and batches below "
-                f"{ENOUGH_SAMPLES} samples are learnt from together",
+                f"a batch of shape {tuple(batch.shape)} comes after {tuple(self.collected[0].shape)}, and batches "
+                f"below {ENOUGH_SAMPLES} samples are learnt from together",
                 "convert images to one size",
             )
         logits = self._logits(batch)
@@ -242,20 +242,20 @@ class Online(nn.Module):
         return logits
 
     @torch.no_grad()
-    def _logits(self, batch: Batch) -> Tensor:
+    def _logits(self, batch: Tensor) -> Tensor:
         return _finite(self._read(batch))
 
-    def _read(self, batch: Batch) -> Tensor:
+    def _read(self, batch: Tensor) -> Tensor:
         """Logits of a batch, with a graph where parameters learn."""
         return self.reader(output_for(self.model, batch), len(batch))
 
-    def _predict(self, batch: Batch) -> Tensor:
+    def _predict(self, batch: Tensor) -> Tensor:
         logits = self._logits(batch)
         if self.stream.trains:
             return self._predictions_from(logits)
         return logits
 
-    def _learn_from(self, batch: Batch) -> Tensor:
+    def _learn_from(self, batch: Tensor) -> Tensor:
         logits = self._read(batch)
 
         def second_view() -> Tensor:

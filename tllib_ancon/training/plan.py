@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from torch import nn
+from torch import Tensor, nn
 
 from tllib_ancon.config.adapt import AdaptConfig
-from tllib_ancon.data.batches import Batch
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.opening.open import Opened
@@ -51,7 +50,7 @@ class Plan:
     progress: Progress
     record: Record
     head: str | None = None
-    probe: Batch | None = None
+    probe: Tensor | None = None
     teacher: Teacher | None = None
     notes: tuple[Note, ...] = ()
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tllib_ancon.config.predict import PredictConfig
-from tllib_ancon.data.batches import Batch, are_images, shape_text, with_floats_as
+from tllib_ancon.data.batches import with_floats_as
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import Loader
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
@@ -211,13 +211,13 @@ class Predictor:
         weights: Iterator[Tensor] = (weight for weight in self.network.parameters() if weight.is_floating_point())
         return next(weights, torch.empty(0))
 
-    def _predict(self, items: Batch) -> LogitsAndFeatures:
+    def _predict(self, items: Tensor) -> LogitsAndFeatures:
         """Logits of a batch, of two views combined, and no features."""
         images = with_floats_as(items, self._weights.dtype)
         logits = self._logits_of(images)
         if self.config.views == 2:
-            if not are_images(images):
-                shape = shape_text(images[0])
+            if images.ndim != 4:
+                shape = tuple(images[0].shape)
                 raise BadSetting(
                     f"{named('views', '2')} mirrors images, and these inputs have shape {shape}",
                     "leave it out",
@@ -227,7 +227,7 @@ class Predictor:
         return logits, logits.new_empty(len(logits), 0)
 
     def _logits_of(self, images: Any) -> Tensor:
-        if are_images(images) and images.device.type == "cpu":  # where convolutions are faster in this layout
+        if images.ndim == 4 and images.device.type == "cpu":  # where convolutions are faster in this layout
             images = images.contiguous(memory_format=torch.channels_last)
         if isinstance(self.network, Classifier):
             logits: Tensor = called(self.network, images)

@@ -1,13 +1,15 @@
 """A few images of the target, with which a network is tried before it adapts."""
 
-from tllib_ancon.data.batches import Batch, to_device, with_floats_as
+from torch import Tensor
+
+from tllib_ancon.data.batches import with_floats_as
 from tllib_ancon.models.calling import evaluating
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.runtime.errors import UserError, named
 
 
-def require_gradient(model: Classifier, images: Batch, adapted: str | None) -> None:
+def require_gradient(model: Classifier, images: Tensor, adapted: str | None) -> None:
     """Raise an error if no parameter that learns has a gradient: a forward that computes it under ``no_grad``."""
     if _has_gradient(model, images):
         return
@@ -25,7 +27,7 @@ def require_gradient(model: Classifier, images: Batch, adapted: str | None) -> N
     )
 
 
-def _would_have_gradient(model: Classifier, images: Batch) -> bool:
+def _would_have_gradient(model: Classifier, images: Tensor) -> bool:
     """Whether the logits have a gradient where all parameters learn."""
     flags = [parameter.requires_grad for parameter in model.parameters()]
     model.requires_grad_(True)
@@ -35,9 +37,9 @@ def _would_have_gradient(model: Classifier, images: Batch) -> bool:
     return has_gradient
 
 
-def _has_gradient(model: Classifier, images: Batch) -> bool:
+def _has_gradient(model: Classifier, images: Tensor) -> bool:
     weights = next(model.parameters())
-    batch = with_floats_as(to_device(images, weights.device), weights.dtype)
+    batch = with_floats_as(images.to(weights.device), weights.dtype)
     try:
         with evaluating(model), recording_gradients():
             logits, _ = model.predict(batch)

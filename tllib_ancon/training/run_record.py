@@ -4,8 +4,9 @@ import hashlib
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from tllib_ancon.data.batches import Batch, form_of
+from tllib_ancon.data.batches import form_of
 from tllib_ancon.data.domain import Domain, require_same_order
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.checkpoints import Weights
@@ -14,7 +15,7 @@ from tllib_ancon.models.recipes import recipe_of
 from tllib_ancon.runtime.types import Record
 
 
-def network_record(classifier: Any, images: Batch, preprocessing: Preprocessing | None) -> Record:
+def network_record(classifier: Any, images: Tensor, preprocessing: Preprocessing | None) -> Record:
     """Record of a whole network beside its weights: recipe, head, form of the images, and its preprocessing."""
     return {
         **recipe_of(classifier.network, classifier.num_classes),

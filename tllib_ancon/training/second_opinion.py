@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
-from tllib_ancon.data.batches import Batch, are_images, shape_text, to_device
 from tllib_ancon.data.domain import numbered
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.models.calling import evaluating
@@ -101,7 +100,7 @@ def with_teacher(plan: Plan, passed_teacher: Any = None) -> Plan:
     )
     mirrors = plan.transforms.second_view is mirror
     record = {**plan.record, "inputs": recorded_inputs}
-    return replace(plan, record=record, teacher=Teacher(opened, config, mirrors, are_images(probe)))
+    return replace(plan, record=record, teacher=Teacher(opened, config, mirrors, probe.ndim == 4))
 
 
 @contextmanager
@@ -160,14 +159,14 @@ def _prepared(plan: Plan, source: Source, network: nn.Module) -> PreparedImages[
     return prepared
 
 
-def _tried(network: nn.Module, probe: Batch) -> tuple[Classifier, Tensor]:
+def _tried(network: nn.Module, probe: Tensor) -> tuple[Classifier, Tensor]:
     """The teacher as a classifier, and its logits for a few images."""
     try:
         model = as_classifier(network, None, probe)
         with evaluating(model), torch.no_grad():
-            logits, _ = model.predict(to_device(probe, next(model.parameters()).device))
+            logits, _ = model.predict(probe.to(next(model.parameters()).device))
     except (RuntimeError, UserError) as error:
-        shape = shape_text(probe)
+        shape = tuple(probe.shape)
         raise UserError(
             f"the {named('teacher')} cannot predict images {shape} ({one_line(error)})", "pass another one"
         ) from error

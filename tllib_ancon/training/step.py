@@ -6,14 +6,13 @@ import torch
 from torch import Tensor, nn
 
 from tllib_ancon.config.adapt import AdaptConfig
-from tllib_ancon.data.batches import Batch, to_device
 from tllib_ancon.data.transforms import View
 from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
 from tllib_ancon.opening.transforms import Transforms
 from tllib_ancon.self_training.method import Method
 from tllib_ancon.training.trainer import Step, Trainer
 
-Target = tuple[Tensor, Batch]
+Target = tuple[Tensor, Tensor]
 """Positions (B,) among the images to adapt on, and their images."""
 
 
@@ -72,14 +71,14 @@ class AdaptationStep:
             probabilities.append(logits.float().softmax(1))
         return torch.stack(probabilities)
 
-    def augmented(self, images: Batch) -> Any:
+    def augmented(self, images: Tensor) -> Any:
         """Images on the device, as training sees them."""
-        moved = to_device(images, self.trainer.device)
+        moved = images.to(self.trainer.device, non_blocking=True)
         if self.augment is None:
             return moved
         return self.augment(moved)
 
-    def _views(self, images: Batch) -> list[Any]:
+    def _views(self, images: Tensor) -> list[Any]:
         first_view = self.augmented(images)
         if self.second_view is None:
             return [first_view]

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.pretrain import PretrainConfig
-from tllib_ancon.data.batches import Batch, to_device
 from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.transforms import View
 from tllib_ancon.models.batch_norm import one_value_error
@@ -181,11 +180,11 @@ class Trainer:
         """All that a run needs to resume after this epoch."""
         return take_snapshot(self.parts)
 
-    def outputs(self, images: Batch) -> LogitsAndFeatures:
+    def outputs(self, images: Tensor) -> LogitsAndFeatures:
         """Logits and features of images, with gradient."""
         try:
             with self.accelerator.autocast():
-                logits, features = self.model(to_device(images, self.device))
+                logits, features = self.model(images.to(self.device, non_blocking=True))
         except ValueError as error:  # batch-norm that gets one value of a channel
             if len(images) > 1:
                 raise
