@@ -17,9 +17,11 @@ from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data.loading import EpochSampler, ImageLoader, evaluation_loader
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.models.bottleneck import BottleneckClassifier
+from tllib_ancon.opening.classes import ClassMap
 from tllib_ancon.opening.defaults import resolve
 from tllib_ancon.opening.facts import facts_of
 from tllib_ancon.opening.images import PreparedImages
+from tllib_ancon.opening.open import Opened, OpenedModel
 from tllib_ancon.opening.source import Source
 from tllib_ancon.opening.transforms import UNDECIDED, Transforms
 from tllib_ancon.runs.directory import RunDirectory
@@ -28,9 +30,7 @@ from tllib_ancon.self_training.elr import _WithELR
 from tllib_ancon.toolkit.toolkit import find
 from tllib_ancon.training.adaptation import compose
 from tllib_ancon.training.inference import predict_domain
-from tllib_ancon.training.plan import Plan
 from tllib_ancon.training.pretrain import _adversarial, _adversarial_network
-from tllib_ancon.training.progress import Progress
 
 pytestmark = pytest.mark.skipif(
     torch.cuda.is_available(), reason="compares CPUs; set CUDA_VISIBLE_DEVICES= to hide GPUs"
@@ -97,11 +97,21 @@ def build(target, folder, batch_size, **options):
     model = BottleneckClassifier(Encoder(), 3, bottleneck, head, features_dim=5, finetune=False)
     run = RunDirectory(folder)
     few = few_neighbors(options.get("method", "ancon"), 3, 2)
-    fixed = {"method": "ancon", "epochs": EPOCHS, "batch_size": batch_size, "lr": 0.1, "workers": 0}
+    fixed = {"method": "ancon", "epochs": EPOCHS, "batch_size": batch_size, "lr": 0.1, "workers": 0, "quiet": True}
     given = AdaptConfig(**{**fixed, "adapted": "all", **few, **options})
-    given, _ = resolve(given, facts_of(given, Source()))
-    transforms = Transforms(contrasting, contrasting)
-    return compose(Plan(given, given, Source(), model, target, transforms, Progress(quiet=True), {}), run)
+    settings, _ = resolve(given, facts_of(given, Source()))
+    opened = Opened(
+        requested=given,
+        settings=settings,
+        model=OpenedModel(Source(), model, None, ()),
+        classifier=model,
+        images=target,
+        transform_rule=UNDECIDED,
+        transforms=Transforms(contrasting, contrasting),
+        classes=ClassMap(3),
+        probe=torch.zeros(2, 3, SIDE, SIDE),
+    )
+    return compose(opened, run)
 
 
 def in_the_order_of_many(target, folder, **options):

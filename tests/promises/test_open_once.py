@@ -9,7 +9,6 @@ from torch import nn
 import tllib_ancon
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.opening.open import open_images, open_model
-from tllib_ancon.opening.transforms import UNDECIDED
 
 SETTINGS = {"norm_mean": (0.5,) * 3, "norm_std": (0.25,) * 3, "workers": 0}
 
@@ -39,7 +38,8 @@ def images(count=12):
 
 
 def test_opening_calls_the_network_once_and_its_copy_once_and_prints_nothing(model, capsys):
-    opened = open_images(open_model(AdaptConfig(**SETTINGS), model), images(), None, UNDECIDED)
+    config = AdaptConfig(**SETTINGS)
+    opened = open_images(images(), open_model(model, config), config)
     assert Counted.calls == 2
     assert capsys.readouterr() == ("", "")
     assert [note.code for note in opened.notes] == ["shifted-images", "few-images"]
@@ -49,7 +49,7 @@ def test_opening_calls_the_network_once_and_its_copy_once_and_prints_nothing(mod
 
 def test_shifts_of_training_images_get_a_note_only_where_images_train(model, capsys):
     config = AdaptConfig(method="adabn", **SETTINGS)
-    without_training = open_images(open_model(config, model), images(), None, UNDECIDED)
+    without_training = open_images(images(), open_model(model, config), config)
     assert "shifted-images" not in {note.code for note in without_training.notes}
     tllib_ancon.predict(model, images(), **SETTINGS)
     assert "shifts images" not in capsys.readouterr().err

@@ -99,14 +99,14 @@ def require_loader_of(recorded_settings: Options, images: Domain) -> None:
 
 
 def find_target(
-    config: AdaptConfig,
+    config: AdaptConfig | PredictConfig,
     source: Source,
     images: Any,
     labels: Any,
     user_transforms: TransformRule,
     loader: Loader | None = None,
 ) -> Domain:
-    """The target images that the caller passes, or that the settings name."""
+    """The images that the caller passes or that the settings name, checked against the model's run."""
     target = find_images(config, images, labels, source.classes, loader)
     require_loader_of(source.recorded_settings, target)
     user_transforms.refuse_unread_settings(config, target)

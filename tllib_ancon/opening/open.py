@@ -4,27 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.images import Loader
 from tllib_ancon.data.loading import UnlabelledImages
-from tllib_ancon.data.transforms import Transform, mirror
+from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.calling import called
 from tllib_ancon.models.classifier import Classifier, as_classifier
+from tllib_ancon.models.copies import unwrapped
 from tllib_ancon.models.output import Output
 from tllib_ancon.opening.classes import ClassMap
 from tllib_ancon.opening.images import find_target, notes_of, prepare
 from tllib_ancon.opening.source import Source, open_source
-from tllib_ancon.opening.transforms import TransformRule, Transforms
+from tllib_ancon.opening.transforms import UNDECIDED, TransformRule, Transforms
 from tllib_ancon.runtime.errors import named
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.types import Options
+
+Config = TypeVar("Config", bound=AdaptConfig | PredictConfig)
+Config_co = TypeVar("Config_co", bound=AdaptConfig | PredictConfig, covariant=True)
 
 ENOUGH = 8
 """Images with which a model is tried."""
@@ -38,29 +44,46 @@ class OpenedModel:
     """A trained model.
 
     Attributes:
-        requested: settings of the user
         source: where the model comes from
-        network: a copy of the caller's module, or the network of a checkpoint, with its weights
+        network: to adapt it a copy of the caller's module, to predict the module itself; else the network of a
+            checkpoint, with its weights
         head: the name of its head that the user passes
         notes: what was decided
     """
 
-    requested: AdaptConfig
     source: Source
     network: nn.Module
     head: str | None
     notes: tuple[Note, ...]
 
+    def as_classifier(self, probe: Tensor) -> Classifier:
+        """The network as a classifier, which was called on a few images."""
+        if not self.source.is_whole:
+            called(self.network, probe)
+        original = self.source.callers_module
+        if original is not None and unwrapped(original) is self.network:
+            original = None
+        return as_classifier(
+            self.network,
+            self.head,
+            probe,
+            reader=self.source.reader,
+            num_classes=self.source.num_classes,
+            original=original,
+        )
+
 
 @dataclass(frozen=True)
-class Opened:
+class Opened(Generic[Config_co]):
     """A model and its images, before the first pass over them.
 
     Attributes:
+        requested: settings of the user
+        settings: the settings, with every default filled in
+        source: where the model comes from
         model: the opened model
         classifier: its network with its head
         images: the images, decoded and cached as the settings define, with labels in the order of the classes
-        settings: the settings, with every default filled in
         transform_rule: what decides how images become tensors
         transforms: how they become tensors
         classes: the classes of the classifier
@@ -68,108 +91,95 @@ class Opened:
         notes: what was decided, of the model, the images and the settings
     """
 
+    requested: Config_co
+    settings: Config_co
     model: OpenedModel
     classifier: Classifier
     images: Domain
-    settings: AdaptConfig
     transform_rule: TransformRule
     transforms: Transforms
     classes: ClassMap
     probe: Tensor
-    notes: tuple[Note, ...]
-
-    @property
-    def requested(self) -> AdaptConfig:
-        """Settings of the user."""
-        return self.model.requested
+    notes: tuple[Note, ...] = ()
 
     @property
     def source(self) -> Source:
         """Where the model comes from."""
         return self.model.source
 
-    @property
-    def mirrors_by_default(self) -> bool:
-        """Whether training mirrors images, and the user leaves it open whether it should."""
-        return self.transforms.second_view is mirror and self.requested.no_hflip is None
-
-    def unmirrored(self) -> Opened:
-        """The same, as if the user had passed ``no_hflip``."""
-        settings = self.settings.replace(no_hflip=True)
-        transforms = self.transform_rule.transforms_of(settings, self.classifier, self.images)
-        if transforms.second_view is None:
-            settings = settings.replace(views=1)
-        return replace(self, settings=settings, transforms=transforms)
-
-    def with_notes(self, notes: Iterable[Note]) -> Opened:
+    def with_notes(self, notes: Iterable[Note]) -> Opened[Config_co]:
         """The same with further notes."""
         return replace(self, notes=(*self.notes, *notes))
 
+    def source_model(self) -> Classifier:
+        """Another copy of the model, as it was opened."""
+        network = self.source.load(self.requested)
+        reader = self.source.reader
+        num_classes = self.classifier.num_classes
+        return as_classifier(network, self.model.head, self.probe, reader=reader, num_classes=num_classes)
+
 
 def open_model(
-    requested: AdaptConfig, model: Any = None, head: str | None = None, output: Output | None = None
+    model: Any, settings: AdaptConfig | PredictConfig, *, head: str | None = None, output: Output | None = None
 ) -> OpenedModel:
     """Open the model that a caller passes or that the settings name.
 
     Args:
-        requested: settings of the user
         model, head, output: as for :func:`tllib_ancon.adapt`
+        settings: those of the user. To predict, the caller's module is not copied
     """
-    source = open_source(requested, model, output)
+    source = open_source(settings, model, output)
     notes = [*source.notes]
-    network = source.load(requested, notes)
-    return OpenedModel(requested, source, network, head, tuple(notes))
+    if source.callers_module is not None and isinstance(settings, PredictConfig):
+        network = unwrapped(source.callers_module)
+    else:
+        network = source.load(settings, notes)
+    return OpenedModel(source, network, head, tuple(notes))
 
 
 def open_images(
-    model: OpenedModel,
     images: Any,
-    labels: Any,
-    user_transforms: TransformRule,
+    model: OpenedModel,
+    settings: Config,
+    *,
+    labels: Any = None,
+    transforms: TransformRule = UNDECIDED,
     loader: Loader | None = None,
-    recorded: Options | None = None,
-) -> Opened:
+    recorded: Options = MappingProxyType({}),
+) -> Opened[Config]:
     """Open the images that a caller passes or that the settings name, and try the model on a few of them.
 
     Args:
-        model: the opened model
         images, labels, loader: as for :func:`tllib_ancon.adapt`
-        user_transforms: transforms of the caller
+        model: the opened model
+        settings: those of the user
+        transforms: the caller's, which he may also leave to the network and the settings
         recorded: ``config.json`` of the run that continues; empty for a new one
     """
-    requested = model.requested
     source = model.source
-    target = find_target(requested, source, images, labels, user_transforms, loader)
-    transform_rule = user_transforms.completed_by(model.network, requested)
-    prepared = prepare(requested, source, model.network, target, transform_rule, recorded or {})
+    target = find_target(settings, source, images, labels, transforms, loader)
+    transform_rule = transforms.completed_by(model.network, settings)
+    prepared = prepare(settings, source, model.network, target, transform_rule, recorded)
     probe: Tensor = probe_of(prepared.domain, prepared.transforms.evaluation)
-    classifier = _tried(model, probe)
+    classifier = model.as_classifier(probe)
     classes = source.classes_of(model.network, classifier.num_classes)
     labelled, notes_of_classes = classes.label(prepared.domain, source.recorded_folders)
-    notes = [*model.notes, *notes_of(target), *prepared.notes, *notes_of_classes]
-    settings = prepared.config
-    if _head_learns(settings, requested, classifier):
-        text = f"the head has all parameters of the model; it learns ({named('adapted', 'all')})"
-        notes.append(Note("head-learns", text, "adapted"))
-        settings = settings.replace(adapted="all")
-    notes += _warnings(labelled, settings, prepared.transforms)
-    transforms = prepared.transforms
-    return Opened(model, classifier, labelled, settings, transform_rule, transforms, classes, probe, tuple(notes))
-
-
-def _tried(model: OpenedModel, probe: Tensor) -> Classifier:
-    """The network as a classifier, which was called on a few images."""
-    source = model.source
-    if not source.is_whole:
-        called(model.network, probe)
-    return as_classifier(
-        model.network,
-        model.head,
+    notes = (*model.notes, *notes_of(target), *prepared.notes, *notes_of_classes)
+    opened: Opened[Any] = Opened(
+        settings,
+        prepared.config,
+        model,
+        classifier,
+        labelled,
+        transform_rule,
+        prepared.transforms,
+        classes,
         probe,
-        reader=source.reader,
-        num_classes=source.num_classes,
-        original=source.callers_module,
+        notes,
     )
+    if isinstance(settings, AdaptConfig):
+        opened = _ready_to_adapt(opened)
+    return opened
 
 
 def probe_of(images: Domain, transform: Transform) -> Any:
@@ -180,9 +190,21 @@ def probe_of(images: Domain, transform: Transform) -> Any:
     return unlabelled.finish(batch, torch.device("cpu"))
 
 
-def _head_learns(settings: AdaptConfig, requested: AdaptConfig, model: Classifier) -> bool:
-    """Whether a model learns as a whole by default, because its head has all of its parameters."""
-    if requested.adapted is not None or settings.adapted != "all-but-head" or model.head is None:
+def _ready_to_adapt(opened: Opened[AdaptConfig]) -> Opened[AdaptConfig]:
+    """The same with what an adaptation decides by the model and the images together."""
+    settings = opened.settings
+    notes = []
+    if opened.requested.adapted is None and _head_is_all(opened.classifier) and settings.adapted == "all-but-head":
+        text = f"the head has all parameters of the model; it learns ({named('adapted', 'all')})"
+        notes.append(Note("head-learns", text, "adapted"))
+        settings = settings.replace(adapted="all")
+    notes += _warnings(opened.images, settings, opened.transforms)
+    return replace(opened, settings=settings).with_notes(notes)
+
+
+def _head_is_all(model: Classifier) -> bool:
+    """Whether the head has all parameters of the model."""
+    if model.head is None:
         return False
     in_head = {*model.head.parameters()}
     return all(parameter in in_head for parameter in model.parameters())

@@ -18,7 +18,7 @@ DECODED = 32
 class Case:
     """A model and images as ``adapt`` opens them, and its first pass over them."""
 
-    opened: Opened
+    opened: Opened[Any]
     predicted: FirstPass
 
     @cached_property

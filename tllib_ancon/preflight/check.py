@@ -132,8 +132,9 @@ def check(  # noqa: PLR0913
         require(named("out", requested.out), "matplotlib", extra="report")
     user_transforms = TransformRule.of_call(train_transform, evaluation_transform)
     with devices.restoring_state(requested.threads):
-        opened_model = open_model(requested, model, head, output)
-        case = Case(*begin(open_images(opened_model, images, None, user_transforms, loader)))
+        opened_model = open_model(model, requested, head=head, output=output)
+        opened = open_images(images, opened_model, requested, transforms=user_transforms, loader=loader)
+        case = Case(*begin(opened))
         if requested.out is not None:
             require_pictures(Path(requested.out), case.opened.probe)
         picture = None

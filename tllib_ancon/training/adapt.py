@@ -19,10 +19,11 @@ from tllib_ancon.runtime import devices, processes
 from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.types import Options
 from tllib_ancon.training.callbacks.callback import Callback
+from tllib_ancon.training.first_pass import begin
 from tllib_ancon.training.fit import fit
-from tllib_ancon.training.plan import make_plan
+from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.result import AdaptationResult
-from tllib_ancon.training.second_opinion import refuse_unread_teacher, with_teacher
+from tllib_ancon.training.second_opinion import open_teacher, refuse_unread_teacher
 
 __all__ = ["AdaptationResult", "adapt"]
 
@@ -102,16 +103,26 @@ def adapt(  # noqa: PLR0913
     run = MemoryRun() if config.log is None else RunDirectory(config.log)
     with devices.restoring_state(config.threads):
         devices.make_reproducible(config.seed, config.deterministic)
-        opened_model = open_model(config, model, head, output)
+        opened_model = open_model(model, config, head=head, output=output)
         run.refuse_own_checkpoint(opened_model.source.checkpoint)
         recorded = {} if config.overwrite else run.recorded_settings()
-        opened = open_images(opened_model, images, labels, user_transforms, loader, recorded)
+        opened = open_images(
+            images,
+            opened_model,
+            config,
+            labels=labels,
+            transforms=user_transforms,
+            loader=loader,
+            recorded=recorded,
+        )
         run.refuse_images(opened.images.images.root, opened.images.paths or ())
-        plan = make_plan(opened, user_transforms, is_resumed=bool(recorded))
-        plan = with_teacher(plan, teacher)
-        if plan.teacher is not None:
-            run.refuse_own_checkpoint(plan.teacher.opened.checkpoint)
-        return fit(plan, run, callbacks)
+        if not recorded:  # else the run has recorded what the first pass decides
+            opened, _ = begin(opened)
+        Progress(config.quiet).notes(opened.notes)
+        second_opinion = open_teacher(opened, teacher)
+        if second_opinion is not None:
+            run.refuse_own_checkpoint(second_opinion.opened.checkpoint)
+        return fit(opened, run, second_opinion, callbacks)
 
 
 def _config_of(model: Any, images: Any, teacher: Any, config: AdaptConfig | None, settings: Options) -> AdaptConfig:

@@ -11,6 +11,7 @@ from tllib_ancon.data.transforms import mirror
 from tllib_ancon.measures import selection
 from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics, require_batch_statistics
 from tllib_ancon.models.classifier import Classifier
+from tllib_ancon.opening.open import Opened
 from tllib_ancon.runs.directory import MemoryRun
 from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.runtime.types import Metrics, Record
@@ -30,9 +31,10 @@ from tllib_ancon.training.callbacks.table import Table
 from tllib_ancon.training.callbacks.teacher import TeacherPredictions
 from tllib_ancon.training.learning import parameter_groups
 from tllib_ancon.training.passes import Passes
-from tllib_ancon.training.plan import Plan
+from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.step import AdaptationStep
 from tllib_ancon.training.target_loaders import TargetLoaders
+from tllib_ancon.training.teacher import Teacher
 from tllib_ancon.training.trainer import Trainer
 
 
@@ -85,35 +87,40 @@ class Adaptation:
         }
 
 
-def compose(plan: Plan, run: MemoryRun, callbacks: Sequence[Callback] = ()) -> Adaptation:
-    """Compose the adaptation of a plan.
+def compose(
+    opened: Opened[AdaptConfig], run: MemoryRun, teacher: Teacher | None = None, callbacks: Sequence[Callback] = ()
+) -> Adaptation:
+    """Compose the adaptation of a model to images.
 
     Args:
-        plan: all that is known before the first step
+        opened: both, and the settings
         run: where the adaptation is stored
+        teacher: another model whose predictions enter the pseudo-labels
         callbacks: of the user; they are called when an epoch is scored, and before it is stored
     """
-    config = plan.config
-    loaders = TargetLoaders(plan.target.without_labels(), config, plan.transforms)
-    method = _create_method(plan.model, config, loaders)
-    groups = parameter_groups(config, plan.model, method.trains, plan.progress)
-    require_batch_statistics(plan.model, loaders.training.batch_size)
-    trainer = Trainer(plan.model, [loaders.training], groups, config, run, plan.progress, parts={"method": method})
+    config = opened.settings
+    model = opened.classifier
+    progress = Progress(config.quiet)
+    loaders = TargetLoaders(opened.images.without_labels(), config, opened.transforms)
+    method = _create_method(model, config, loaders)
+    groups = parameter_groups(config, model, method.trains, progress)
+    require_batch_statistics(model, loaders.training.batch_size)
+    trainer = Trainer(model, [loaders.training], groups, config, run, progress, parts={"method": method})
     method.to(trainer.device)
     policy = BatchNormPolicy(config.batch_norm, num_images=len(Shard.of_this_process(len(loaders.sampled))))
-    step = AdaptationStep(method, trainer, plan.transforms, config, policy)
+    step = AdaptationStep(method, trainer, opened.transforms, config, policy)
     passes = Passes(loaders, trainer.predict, mirrors=step.second_view is mirror)
-    scores = Scores(plan.target, passes, method)
+    scores = Scores(opened.images, passes, method)
     all_callbacks = [
         *_statistics(step, passes, scores),
-        *_teacher(plan, method, loaders),
+        *_teacher(teacher, method, loaders),
         MethodPredictions(method, passes),
         *_fitted_rate(step, config.step_change),
         *_renewed_statistics(step, passes),
         scores,
         *_guard(step, scores, config.padding or 0),
         *callbacks,
-        *_stored(plan, run, passes, method),
+        *_stored(opened, run, passes, method),
         Table(),
     ]
     return Adaptation(config, loaders, method, trainer, step, all_callbacks)
@@ -132,11 +139,11 @@ def _statistics(step: AdaptationStep, passes: Passes, scores: Scores) -> list[Ca
     return [StatisticsOfBatches(step.policy)]
 
 
-def _teacher(plan: Plan, method: methods.Method, loaders: TargetLoaders) -> list[Callback]:
-    if plan.teacher is None:
+def _teacher(teacher: Teacher | None, method: methods.Method, loaders: TargetLoaders) -> list[Callback]:
+    if teacher is None:
         return []
-    method.teacher = plan.teacher
-    return [TeacherPredictions(plan.teacher, loaders)]
+    method.teacher = teacher
+    return [TeacherPredictions(teacher, loaders)]
 
 
 def _fitted_rate(step: AdaptationStep, step_change: float | None) -> list[Callback]:
@@ -160,8 +167,8 @@ def _guard(step: AdaptationStep, scores: Scores, padding: int) -> list[Callback]
     return [CollapseGuard(scores, padding)]
 
 
-def _stored(plan: Plan, run: MemoryRun, passes: Passes, method: methods.Method) -> list[Callback]:
-    config = plan.config
+def _stored(opened: Opened[AdaptConfig], run: MemoryRun, passes: Passes, method: methods.Method) -> list[Callback]:
+    config = opened.settings
 
     def is_best(metrics: Sequence[Metrics]) -> bool:
         epoch = len(metrics) - 1
@@ -171,7 +178,7 @@ def _stored(plan: Plan, run: MemoryRun, passes: Passes, method: methods.Method) 
     if config.checkpoint is None:
         stored.append(SourceModel(run))
     if config.save_predictions:
-        stored.append(BestPredictions(run, is_best, plan.target, passes, method))
+        stored.append(BestPredictions(run, is_best, opened.images, passes, method))
     stored.append(Storage(run, is_best))
     return stored
 

@@ -1,6 +1,7 @@
 """The first pass of a source model, over a sample of the target: ``adapt`` and ``check`` conclude the same from it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
-from tllib_ancon.data.transforms import Transform
+from tllib_ancon.data.transforms import Transform, mirror
 from tllib_ancon.models.calling import evaluating
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.opening.open import Opened
@@ -77,18 +78,28 @@ def note_on_one_class(labels: Tensor, names: Sequence[str] | None = None, model:
     return Note("one-class", text, action=NEARLY_ONE_CLASS, level="warning")
 
 
-def begin(opened: Opened) -> tuple[Opened, FirstPass]:
+def begin(opened: Opened[AdaptConfig]) -> tuple[Opened[AdaptConfig], FirstPass]:
     """Make the first pass. Where a mirror changes the class, training does not mirror by default."""
     predicted = first_pass(opened.settings, opened.classifier, opened.images, opened.transforms.evaluation)
     notes = []
     mirrors = predicted.mirrors
-    if mirrors is not None and mirrors.changes_class and opened.mirrors_by_default:
-        opened = opened.unmirrored()
+    mirrors_by_default = opened.transforms.second_view is mirror and opened.requested.no_hflip is None
+    if mirrors is not None and mirrors.changes_class and mirrors_by_default:
+        opened = _unmirrored(opened)
         notes.append(Note("no-mirrors", mirrors.line(), "no_hflip", level="warning"))
     one_class = predicted.note(opened.images.classes)
     if one_class is not None:
         notes.append(one_class)
     return opened.with_notes(notes), predicted
+
+
+def _unmirrored(opened: Opened[AdaptConfig]) -> Opened[AdaptConfig]:
+    """The same, as if the user had passed ``no_hflip``."""
+    settings = opened.settings.replace(no_hflip=True)
+    transforms = opened.transform_rule.transforms_of(settings, opened.classifier, opened.images)
+    if transforms.second_view is None:
+        settings = settings.replace(views=1)
+    return replace(opened, settings=settings, transforms=transforms)
 
 
 def sample_of(target: Domain, seed: int) -> Domain:

@@ -1,48 +1,54 @@
-"""The fit of a plan: training, the adapted model as the caller's class, and what a run directory stores of it."""
+"""An opened model is trained on its images, and comes back as the caller's class."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import nn
 
+from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.copies import in_the_form_of, without_graphs
+from tllib_ancon.opening.open import Opened
 from tllib_ancon.runs.directory import MemoryRun
 from tllib_ancon.runtime.errors import NotFinite
 from tllib_ancon.training.adaptation import compose
 from tllib_ancon.training.callbacks.callback import Callback
 from tllib_ancon.training.learning import refuse_training_settings
 from tllib_ancon.training.not_finite import explained
-from tllib_ancon.training.plan import Plan
 from tllib_ancon.training.probing import require_gradient
 from tllib_ancon.training.result import AdaptationResult, Origin
+from tllib_ancon.training.run_record import record_of
+from tllib_ancon.training.teacher import Teacher
 
 
-def fit(plan: Plan, run: MemoryRun, callbacks: Sequence[Callback] = ()) -> AdaptationResult:
-    """Adapt the model of a plan, or resume its run."""
-    adaptation = compose(plan, run, callbacks)
-    config = plan.config
+def fit(
+    opened: Opened[AdaptConfig], run: MemoryRun, teacher: Teacher | None = None, callbacks: Sequence[Callback] = ()
+) -> AdaptationResult:
+    """Adapt an opened model to its images, or resume its run."""
+    config = opened.settings
+    model = opened.classifier
+    evaluation_transform = opened.transforms.evaluation
+    model.preprocessing = opened.transforms.preprocessing
+    record = record_of(opened, teacher)
+    adaptation = compose(opened, run, teacher, callbacks)
     if not adaptation.method.trains:
-        refuse_training_settings(plan.requested)
+        refuse_training_settings(opened.requested)
         config = config.replace(optimizer=None, lr=None)  # the defaults of what it does not read
-    elif plan.probe is not None:
-        require_gradient(plan.model, plan.probe, config.adapted)
-    settings = {"command": "adapt", **config.to_dict(), **plan.record}
+    elif opened.source.is_whole:
+        require_gradient(model, opened.probe, config.adapted)
     try:
-        summary = adaptation.fit(settings)
+        summary = adaptation.fit({"command": "adapt", **config.to_dict(), **record})
     except NotFinite as error:
-        evaluation = plan.transforms.evaluation
-        raise explained(error, plan.source_model, plan.target, evaluation, config.batch_size) from None
-    module = plan.source.callers_module
-    adapted = _released(adaptation.trainer.network, run, module)
+        raise explained(error, opened.source_model, opened.images, evaluation_transform, config.batch_size) from None
+    module = opened.source.callers_module
     return AdaptationResult(
-        adapted,
+        _released(adaptation.trainer.network, run, module),
         adaptation.trainer.metrics,
         summary["selected_epoch"],
         summary,
         config,
-        (*plan.notes, *adaptation.trainer.notes),
-        _origin=Origin(module, plan.target, plan.transforms.evaluation, plan.source.output),
+        (*opened.notes, *adaptation.trainer.notes),
+        _origin=Origin(module, opened.images, evaluation_transform, opened.source.output),
     )
 
 

@@ -1,27 +1,54 @@
 """What ``config.json`` of a run records of its images and its network."""
 
 import hashlib
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
+from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.batches import form_of
 from tllib_ancon.data.domain import Domain, require_same_order
-from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.checkpoints import Weights
 from tllib_ancon.models.preprocessing import preprocessing_record
 from tllib_ancon.models.recipes import recipe_of
+from tllib_ancon.opening.open import Opened
+from tllib_ancon.runs.files import sha256
 from tllib_ancon.runtime.types import Record
+from tllib_ancon.training.teacher import Teacher
 
 
-def network_record(classifier: Any, images: Tensor, preprocessing: Preprocessing | None) -> Record:
+def record_of(opened: Opened[AdaptConfig], teacher: Teacher | None = None) -> Record:
+    """What ``config.json`` holds of the images, of the source model and its network, and of a teacher."""
+    source = opened.source
+    inputs = images_record(opened.images)
+    if not source.checkpoint:
+        network = opened.model.network
+        inputs["model"] = type(network).__qualname__
+        inputs["weights_sha256"] = sha256_of_tensors(network.state_dict())
+    elif Path(str(opened.settings.checkpoint)).is_file():
+        inputs["checkpoint_sha256"] = sha256(Path(str(opened.settings.checkpoint)))
+    if teacher is not None:
+        inputs["teacher_sha256"] = teacher.opened.sha256
+    record: Record = {"inputs": inputs}
+    if source.recorded_settings.get("bottleneck_dropout"):
+        record["bottleneck_dropout"] = source.recorded_settings["bottleneck_dropout"]
+    if opened.requested.log is not None and source.is_whole:
+        record["network"] = _network_record(opened)
+    return record
+
+
+def _network_record(opened: Opened[AdaptConfig]) -> Record:
     """Record of a whole network beside its weights: recipe, head, form of the images, and its preprocessing."""
+    classifier: Any = opened.classifier
+    preprocessing = opened.transforms.preprocessing
+    if opened.transform_rule.evaluation is not None:
+        preprocessing = None
     return {
         **recipe_of(classifier.network, classifier.num_classes),
         "head": classifier.head_name,
         "output": classifier.reader.recorded,
-        "images": form_of(images),
+        "images": form_of(opened.probe),
         "preprocessing": preprocessing and preprocessing_record(preprocessing),
     }
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from tllib_ancon.opening.classes import ClassMap
 from tllib_ancon.opening.defaults import USUAL_BATCH, resolve
 from tllib_ancon.opening.facts import facts_of
 from tllib_ancon.opening.images import PreparedImages, prepare
-from tllib_ancon.opening.open import probe_of
+from tllib_ancon.opening.open import Opened, probe_of
 from tllib_ancon.opening.source import Source, open_checkpoint
 from tllib_ancon.opening.transforms import UNDECIDED, TransformRule, preprocessing_by
 from tllib_ancon.runtime import devices
@@ -30,7 +29,7 @@ from tllib_ancon.runtime.errors import BadModel, BadSetting, UserError, named, o
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.text import first_few
 from tllib_ancon.runtime.types import Show
-from tllib_ancon.training.plan import Plan
+from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run_record import sha256_of_tensors
 from tllib_ancon.training.teacher import OpenTeacher, Teacher
 
@@ -60,8 +59,8 @@ def refuse_unread_teacher(config: AdaptConfig, teacher: Any) -> None:
         )
 
 
-def with_teacher(plan: Plan, passed_teacher: Any = None) -> Plan:
-    """The plan with its teacher, which has predicted a few images.
+def open_teacher(opened: Opened[AdaptConfig], passed_teacher: Any = None) -> Teacher | None:
+    """The teacher of an adaptation, which has predicted a few images; None without one.
 
     Args:
         passed_teacher: what the caller passes; a path, which the settings have too, or nothing: what these name
@@ -69,38 +68,33 @@ def with_teacher(plan: Plan, passed_teacher: Any = None) -> Plan:
     Raises:
         UserError: a teacher that cannot be opened, is the model itself or has other classes
     """
-    config = plan.config
+    config = opened.settings
     teacher = passed_teacher
     if passed_teacher is None or isinstance(passed_teacher, str | Path):
         teacher = config.teacher
     if teacher is None:
-        return plan
-    classes = plan.source.classes_of(plan.model, plan.model.num_classes)
+        return None
+    classes = opened.classes
     if not classes.are_named:
-        classes = ClassMap(classes.num_classes, plan.target.classes)
+        classes = ClassMap(classes.num_classes, opened.images.classes)
+    progress = Progress(config.quiet)
     with _naming_the_teacher():
         source = _open(teacher, config, classes.distinct_names)
         notes: list[Note] = []
         network = source.load(PredictConfig(quiet=config.quiet), notes)
-        plan.progress.notes(notes)
-    _refuse_the_model_itself(network, plan.model)
-    recorded_inputs = {**plan.record["inputs"], "teacher_sha256": sha256_of_tensors(network.state_dict())}
-    prepared = _prepared(plan, source, network)
+        progress.notes(notes)
+    _refuse_the_model_itself(network, opened.classifier)
+    digest = sha256_of_tensors(network.state_dict())
+    prepared = _prepared(opened, source, network)
     transform = prepared.transforms.evaluation
     probe = probe_of(prepared.domain, transform)
     model, logits = _tried(network, probe)
-    columns = _columns(source.classes_of(network, logits.shape[1]), classes, plan.progress.line)
-    opened = OpenTeacher(
-        source.checkpoint,
-        model.to(devices.device()),
-        prepared.domain.without_labels(),
-        transform,
-        columns,
-        max(config.batch_size, USUAL_BATCH),
-    )
-    mirrors = plan.transforms.second_view is mirror
-    record = {**plan.record, "inputs": recorded_inputs}
-    return replace(plan, record=record, teacher=Teacher(opened, config, mirrors, probe.ndim == 4))
+    columns = _columns(source.classes_of(network, logits.shape[1]), classes, progress.line)
+    images = prepared.domain.without_labels()
+    batch_size = max(config.batch_size, USUAL_BATCH)
+    model.to(devices.device())
+    opened_teacher = OpenTeacher(source.checkpoint, model, images, transform, columns, batch_size, digest)
+    return Teacher(opened_teacher, config, opened.transforms.second_view is mirror, probe.ndim == 4)
 
 
 @contextmanager
@@ -143,19 +137,20 @@ def _equal(first: Tensor, second: Tensor) -> bool:
     return first.shape == second.shape and torch.equal(first.cpu(), second.cpu())
 
 
-def _prepared(plan: Plan, source: Source, network: nn.Module) -> PreparedImages[PredictConfig]:
+def _prepared(opened: Opened[AdaptConfig], source: Source, network: nn.Module) -> PreparedImages[PredictConfig]:
     """The target as the teacher gets it: by its own preprocessing, or by the model's where its own is unknown."""
     settings = PredictConfig(quiet=True)
+    progress = Progress(opened.settings.quiet)
     resolved, _ = resolve(settings, facts_of(settings, source))
     transform_rule = UNDECIDED.completed_by(network, settings)
     is_known = preprocessing_by(dict(resolved), transform_rule.preprocessing) is not None
-    if not is_known and not plan.target.is_raw:
-        transform = plan.transforms.evaluation
+    if not is_known and not opened.images.is_raw:
+        transform = opened.transforms.evaluation
         transform_rule = TransformRule(train=transform, evaluation=transform)
-        plan.progress.line("the preprocessing of the teacher is unknown: images are prepared as for the model")
-    prepared = prepare(settings, source, network, plan.target, transform_rule)
+        progress.line("the preprocessing of the teacher is unknown: images are prepared as for the model")
+    prepared = prepare(settings, source, network, opened.images, transform_rule)
     for note in prepared.notes:
-        plan.progress.line(f"teacher: {note}")
+        progress.line(f"teacher: {note}")
     return prepared
 
 

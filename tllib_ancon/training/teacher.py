@@ -43,6 +43,7 @@ class OpenTeacher:
         transform: its own preprocessing
         columns: (K,) for each class of the adapted model the class of the teacher
         batch_size: of its predictions
+        sha256: of its weights
     """
 
     checkpoint: str
@@ -51,6 +52,7 @@ class OpenTeacher:
     transform: Transform
     columns: list[int]
     batch_size: int
+    sha256: str
 
     def loader(self, positions: Any, workers: int) -> ImageLoader:
         return evaluation_loader(self.images.subset(positions), self.transform, self.batch_size, workers)
