@@ -15,12 +15,12 @@ from tllib_ancon.certificate.model_pair import ModelPair
 from tllib_ancon.certificate.session import Comparison, Session
 from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.config.predict import PredictConfig
-from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.image_files import jpeg
-from tllib_ancon.data.images import Loader
+from tllib_ancon.data.image_source import ImageSource, numbered
 from tllib_ancon.data.labels import checked_labels
 from tllib_ancon.data.lists import read_image_list
 from tllib_ancon.data.open import as_domain
+from tllib_ancon.data.readers import Loader
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.measures.disagreement import Side
 from tllib_ancon.models.class_names import class_names_of
@@ -149,7 +149,7 @@ def certify(  # noqa: PLR0913
 
 
 def _comparison(
-    source: Model, adapted: Model, target: Domain, classes: Sequence[str] | None, prediction_settings: Options
+    source: Model, adapted: Model, target: ImageSource, classes: Sequence[str] | None, prediction_settings: Options
 ) -> Comparison:
     """The classes that two models predict on the same images."""
     start = predict(source, target, **prediction_settings)

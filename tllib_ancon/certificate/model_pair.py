@@ -16,7 +16,7 @@ from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.config.model import ModelConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.settings import settings_of
-from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.layouts.hugging_face import HUGGING_FACE
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.loading import IMAGENET
@@ -47,7 +47,7 @@ class ModelPair:
         self,
         config: CertifyConfig,
         model: nn.Module | None = None,
-        images: Domain | None = None,
+        images: ImageSource | None = None,
         transform: Transform | None = None,
     ):
         self.config = config
@@ -88,7 +88,7 @@ class ModelPair:
         return PredictConfig(**settings)
 
     @cached_property
-    def images(self) -> Domain:
+    def images(self) -> ImageSource:
         if self._passed_images is not None:
             return self._passed_images
         target = open_by_settings(self.settings, self.settings.target, classes=self.start.classes)

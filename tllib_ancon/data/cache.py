@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import PIL
 
-from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.images import Bytes
+from tllib_ancon.data.image_source import ImageSource
+from tllib_ancon.data.readers import Bytes
 from tllib_ancon.data.transforms import Resizing
 from tllib_ancon.runtime.errors import BadImages, named
 from tllib_ancon.runtime.types import Show
@@ -29,7 +29,7 @@ class _ResizedImages:
     memory that processes share or in a file. An image with a wrong checksum is decoded again. Of images that keep their
     aspect ratio, those with one above 2 are decoded each time."""
 
-    def __init__(self, domain: Domain, resizing: Resizing, store: BufferWrapper | Path):
+    def __init__(self, domain: ImageSource, resizing: Resizing, store: BufferWrapper | Path):
         self.domain = domain
         self.resizing = resizing
         self.store = store
@@ -77,7 +77,7 @@ def _row(resizing: Resizing) -> np.dtype[Any]:
     return np.dtype([("size", np.uint16, 2), ("sum", np.uint32), ("pixels", np.uint8, most)])
 
 
-def cached(domain: Domain, folder: str | Path, resizings: Iterable[Resizing]) -> Domain:
+def cached(domain: ImageSource, folder: str | Path, resizings: Iterable[Resizing]) -> ImageSource:
     """The same domain, with its resized images stored in files in ``folder``. A file is named by everything that
     decides its content. Several processes may read and fill it at once."""
     stores: dict[Resizing, Path] = {}
@@ -85,7 +85,7 @@ def cached(domain: Domain, folder: str | Path, resizings: Iterable[Resizing]) ->
     positions = np.unique(domain.positions)
     for resizing in set(resizings):
         digest = hashlib.sha256(json.dumps([FORMAT, "bicubic", *astuple(resizing), PIL.__version__]).encode())
-        for key in domain.images.cache_keys(positions):
+        for key in domain.reader.cache_keys(positions):
             digest.update(key + b"\n")
         file = Path(folder, f"{resizing.side}px-{digest.hexdigest()[:24]}")
         _reserve(file, len(positions) * _row(resizing).itemsize)
@@ -105,11 +105,11 @@ def _reserve(file: Path, size: int) -> None:
     os.truncate(file, size)
 
 
-def cached_in_memory(domain: Domain, resizings: Iterable[Resizing], room: int, say: Show) -> Domain:
+def cached_in_memory(domain: ImageSource, resizings: Iterable[Resizing], room: int, say: Show) -> ImageSource:
     """The same domain with its resized images cached in memory, if they fit into ``room`` bytes."""
     sizes = {resizing: len(domain) * _row(resizing).itemsize for resizing in resizings}
     size = sum(sizes.values())
-    if not sizes or domain.images.is_in_memory:
+    if not sizes or domain.reader.is_in_memory:
         return domain
     if size > room:
         say(
@@ -123,8 +123,8 @@ def cached_in_memory(domain: Domain, resizings: Iterable[Resizing], room: int, s
     return _with_stores(domain, stores)
 
 
-def _with_stores(domain: Domain, stores: Mapping[Resizing, BufferWrapper | Path]) -> Domain:
+def _with_stores(domain: ImageSource, stores: Mapping[Resizing, BufferWrapper | Path]) -> ImageSource:
     unique = replace(domain, positions=np.unique(domain.positions), labels=None)
-    images = copy(domain.images)
-    images.cached = {resizing: _ResizedImages(unique, resizing, store) for resizing, store in stores.items()}
-    return replace(domain, images=images)
+    reader = copy(domain.reader)
+    reader.cached = {resizing: _ResizedImages(unique, resizing, store) for resizing, store in stores.items()}
+    return replace(domain, reader=reader)

@@ -6,7 +6,7 @@ from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 
-from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.runtime.errors import BadImages, named, unknown_name
 
 ROOT = "."
@@ -86,7 +86,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 def domain_of_files(
     tree: Tree, codes: Sequence[str], paths: Sequence[str], classes: Sequence[str], labels: Sequence[int] | None = None
-) -> Domain:
+) -> ImageSource:
     """The domain of the images in folders."""
     if not paths:
         folders = ", ".join(str(tree.root / code) for code in codes)
@@ -94,12 +94,12 @@ def domain_of_files(
             f"{folders}: no image here", f"give a folder with files of these suffixes: {' '.join(SUFFIXES)}"
         )
     name = "+".join(tree.root.resolve().name if code == ROOT else code for code in codes)
-    return Domain.of_files(name, paths, list(classes), labels, str(tree.root))
+    return ImageSource.of_files(name, paths, list(classes), labels, str(tree.root))
 
 
 def labelled_domain(
     tree: Tree, codes: Sequence[str], classes: Sequence[str], images: Iterable[tuple[int, Iterable[str]]]
-) -> Domain:
+) -> ImageSource:
     """The domain of images in class folders: the label of each folder and the paths in it."""
     paths: list[str] = []
     labels: list[int] = []

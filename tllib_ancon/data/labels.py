@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tllib_ancon.data.images import on_cpu
+from tllib_ancon.data.readers import on_cpu
 from tllib_ancon.runtime.errors import BadImages
 
 Labels = NDArray[np.int64]

@@ -9,8 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.folders import ROOT, Tree
+from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.transforms import KEEP_RATIO
 
 SQUARE = "default"
@@ -65,7 +65,7 @@ class Layout(ABC):
     """Classes in the order of the labels, if the layout is that of one dataset."""
 
     @abstractmethod
-    def open(self, opening: Opening) -> Domain:
+    def open(self, opening: Opening) -> ImageSource:
         """The domains of these codes as one."""
 
     def domains(self, tree: Tree) -> Sequence[str]:

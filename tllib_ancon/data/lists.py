@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tllib_ancon.data.domain import Domain, class_folders, require_same_order
 from tllib_ancon.data.folders import Tree
+from tllib_ancon.data.image_source import ImageSource, class_folders, require_same_order
 from tllib_ancon.data.labels import Labels
 from tllib_ancon.runtime.errors import BadImages, reading
 
@@ -120,7 +120,9 @@ def _require_in_range(label: int, where: str, num_classes: int | None, first_lab
     raise BadImages(f"{where}: label {label} is out of range", f"it must be {expected}")
 
 
-def joined_lists(tree: Tree, codes: Sequence[str], lists: Sequence[ListedImages], classes: Sequence[str]) -> Domain:
+def joined_lists(
+    tree: Tree, codes: Sequence[str], lists: Sequence[ListedImages], classes: Sequence[str]
+) -> ImageSource:
     """The images of several lists as one domain; without labels if one list has none."""
     if len(lists) > 1:
         orders = [class_folders(*images) for images in lists]
@@ -131,4 +133,4 @@ def joined_lists(tree: Tree, codes: Sequence[str], lists: Sequence[ListedImages]
     joined = None
     if len(labels) == len(lists):
         joined = np.concatenate(labels)
-    return Domain.of_files("+".join(codes), paths, classes, joined, os.path.normpath(tree.root))
+    return ImageSource.of_files("+".join(codes), paths, classes, joined, os.path.normpath(tree.root))

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, default_collate
 
-from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.transforms import ImageTransform, Transform
 from tllib_ancon.runtime.errors import BadImages, UserError, named, one_line
 from tllib_ancon.runtime.processes import Shard
@@ -64,10 +64,10 @@ class _DomainImages(Dataset[Any]):
     A key is ``epoch * N + index``, as :class:`EpochSampler` gives them.
 
     The transform's random numbers come from (seed, key), so that an epoch has the same tensors for any number of
-    workers. A domain that :attr:`~tllib_ancon.data.domain.Domain.is_raw` skips an :class:`ImageTransform`.
+    workers. A domain that :attr:`~tllib_ancon.data.image_source.ImageSource.is_raw` skips an :class:`ImageTransform`.
     """
 
-    def __init__(self, domain: Domain, transform: Transform, seed: int = 0):
+    def __init__(self, domain: ImageSource, transform: Transform, seed: int = 0):
         self.domain = domain
         self.transform = transform
         self.seed = seed
@@ -126,7 +126,7 @@ class UnlabelledImages(_DomainImages):
         """Rows of arrays that no transform changes are read at once."""
         if isinstance(self.transform, nn.Identity):
             indices = torch.as_tensor(keys) % len(self)
-            rows = self.domain.images.batch(self.domain.positions[indices.numpy()])
+            rows = self.domain.reader.batch(self.domain.positions[indices.numpy()])
             if rows is not None:
                 return [indices, rows]
         collated: list[Any] = super().batch(keys)
@@ -141,7 +141,7 @@ class UnlabelledImages(_DomainImages):
 class LabelledImages(_DomainImages):
     """Items (image, label): a source domain, or a target domain under evaluation."""
 
-    def __init__(self, domain: Domain, transform: Transform, seed: int):
+    def __init__(self, domain: ImageSource, transform: Transform, seed: int):
         if domain.labels is None:
             raise BadImages(
                 f"domain {domain.name}: its images have no labels, and a source domain needs them",
@@ -278,7 +278,7 @@ def training_loader(
     return ImageLoader(images, batch_size, workers, sampler, drop_last=True)
 
 
-def evaluation_loader(domain: Domain, transform: Transform, batch_size: int, workers: int) -> ImageLoader:
+def evaluation_loader(domain: ImageSource, transform: Transform, batch_size: int, workers: int) -> ImageLoader:
     """A loader of (index, image) in the domain's order; each of many processes has an equally large part."""
     positions = Shard.of_this_process(len(domain)).padded_positions
     return ImageLoader(UnlabelledImages(domain, transform), batch_size, workers, positions)

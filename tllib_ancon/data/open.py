@@ -11,9 +11,8 @@ import torch
 from numpy.typing import ArrayLike
 from torch.utils.data import DataLoader, Dataset
 
-from tllib_ancon.data.domain import Domain, with_labels
 from tllib_ancon.data.folders import ROOT, Tree
-from tllib_ancon.data.images import Loader, images_in_memory
+from tllib_ancon.data.image_source import ImageSource, with_labels
 from tllib_ancon.data.layout import Opening
 from tllib_ancon.data.layouts import layout_of
 from tllib_ancon.data.layouts.arrays import open_arrays
@@ -21,6 +20,7 @@ from tllib_ancon.data.layouts.folder import open_any
 from tllib_ancon.data.layouts.hugging_face import domain_of_dataset
 from tllib_ancon.data.layouts.image_folder import open_class_folders
 from tllib_ancon.data.lists import read_image_list
+from tllib_ancon.data.readers import Loader, images_in_memory
 from tllib_ancon.runtime.errors import BadImages, UserError, named
 
 LIST_SUFFIXES = (".txt", ".lst", ".list")
@@ -46,7 +46,7 @@ def open_domain(
     workers: int = 0,
     loader: Loader | None = None,
     **options: Any,
-) -> Domain:
+) -> ImageSource:
     """Open the domains of these codes as one; nothing is downloaded unless ``allow_download`` is given.
 
     A code may be a list, a folder (``.`` is the root) or a split, with the name of a configuration before it as
@@ -83,15 +83,15 @@ def as_domain(
     workers: int = 0,
     allow_outside: bool = False,
     loader: Loader | None = None,
-) -> Domain:
-    """A domain of Python objects: a :class:`Domain`, or images as for :func:`tllib_ancon.adapt`.
+) -> ImageSource:
+    """A domain of Python objects: a :class:`ImageSource`, or images as for :func:`tllib_ancon.adapt`.
 
     The first of :data:`RECOGNISERS` that knows them opens them. The names of ``classes`` are in the order of the labels
     and of the model's outputs. Hugging Face datasets bring names and labels. Otherwise there are none by default; given
     labels are named by numbers. A folder holds images without labels, at any depth, until a model is known whose
     classes have the names of its subfolders. ``labels`` True takes each subfolder as a class, False none.
     """
-    if isinstance(images, Domain):
+    if isinstance(images, ImageSource):
         domain = images.read_by(loader)
     else:
         request = _Request(list(classes or ()), labels, allow_outside)
@@ -103,7 +103,7 @@ def as_domain(
     return domain
 
 
-def _recognised(images: Any, request: _Request) -> Domain:
+def _recognised(images: Any, request: _Request) -> ImageSource:
     for recognise in RECOGNISERS:
         domain = recognise(images, request)
         if domain is not None:
@@ -113,7 +113,7 @@ def _recognised(images: Any, request: _Request) -> Domain:
     )
 
 
-def _paths(images: Any, request: _Request) -> Domain | None:
+def _paths(images: Any, request: _Request) -> ImageSource | None:
     """Paths in a sequence, an array or a column of a table."""
     paths = images
     if getattr(images, "ndim", 0) == 1 and not isinstance(images, torch.Tensor):
@@ -122,10 +122,10 @@ def _paths(images: Any, request: _Request) -> Domain | None:
         return None
     if not all(isinstance(path, str | os.PathLike) for path in paths):
         return None
-    return Domain.of_files("given", list(map(os.fspath, paths)), request.classes)
+    return ImageSource.of_files("given", list(map(os.fspath, paths)), request.classes)
 
 
-def _folder(images: Any, request: _Request) -> Domain | None:
+def _folder(images: Any, request: _Request) -> ImageSource | None:
     if not isinstance(images, str | os.PathLike) or os.path.isfile(images):
         return None
     tree = Tree(images, request.allow_outside)
@@ -133,7 +133,7 @@ def _folder(images: Any, request: _Request) -> Domain | None:
     return replace(opener(tree, [ROOT], request.classes or None), plain_folder=request.labels is None)
 
 
-def _file(images: Any, request: _Request) -> Domain | None:
+def _file(images: Any, request: _Request) -> ImageSource | None:
     """An image list, whose paths begin at its folder or at the dataset that it lies in; an array; one image."""
     if not isinstance(images, str | os.PathLike):
         return None
@@ -142,7 +142,7 @@ def _file(images: Any, request: _Request) -> Domain | None:
     if suffix in LIST_SUFFIXES:
         root = file.parent.parent if file.parent.name == "image_list" else file.parent
         paths, labels = read_image_list(file, root, allow_outside=request.allow_outside)
-        listed = Domain.of_files("given", paths, request.classes)
+        listed = ImageSource.of_files("given", paths, request.classes)
         return listed if labels is None else with_labels(listed, labels)
     if suffix == ".npy":
         return open_arrays(file)
@@ -151,30 +151,30 @@ def _file(images: Any, request: _Request) -> Domain | None:
             f"{file}: files {suffix} are not read here",
             f"unpack it, or open it in Python and {PASS_ARRAYS}; an array may be a .npy, and a list of paths a .txt",
         )
-    return Domain.of_files("given", [str(file)], request.classes)
+    return ImageSource.of_files("given", [str(file)], request.classes)
 
 
-def _hugging_face(images: Any, request: _Request) -> Domain | None:
+def _hugging_face(images: Any, request: _Request) -> ImageSource | None:
     if type(images).__module__.partition(".")[0] != "datasets":
         return None
     return domain_of_dataset(images, "the dataset", request.classes or None)
 
 
-def _in_memory(images: Any, request: _Request) -> Domain | None:
+def _in_memory(images: Any, request: _Request) -> ImageSource | None:
     """An array, a tensor or a map-style dataset; no pair and no mapping of arrays."""
     if hasattr(images, "keys") or isinstance(images, tuple):
         return None
     name = type(images).__name__
-    return Domain(name, images_in_memory(images, name), request.classes)
+    return ImageSource(name, images_in_memory(images, name), request.classes)
 
 
-Recogniser = Callable[[Any, _Request], Domain | None]
+Recogniser = Callable[[Any, _Request], ImageSource | None]
 """Opens images of one kind; None of every other kind."""
 
 RECOGNISERS: tuple[Recogniser, ...] = (_paths, _folder, _file, _hugging_face, _in_memory)
 
 
-def _checked(domain: Domain, skip_corrupt: bool, workers: int) -> Domain:
+def _checked(domain: ImageSource, skip_corrupt: bool, workers: int) -> ImageSource:
     """The domain if all of its images are there, or with ``skip_corrupt`` its readable images."""
     if skip_corrupt:
         loader = DataLoader(
@@ -192,7 +192,7 @@ def _checked(domain: Domain, skip_corrupt: bool, workers: int) -> Domain:
     return _require_files(domain)
 
 
-def _require_files(domain: Domain) -> Domain:
+def _require_files(domain: ImageSource) -> ImageSource:
     """This domain, if every image of it is a regular file; nothing is decoded."""
     missing = [path for path in domain.paths or () if not os.path.isfile(path)]
     if not missing:
@@ -207,14 +207,14 @@ def _require_files(domain: Domain) -> Domain:
 class _Reasons(Dataset[Any]):
     """Why an image cannot be read; empty text for one that can."""
 
-    domain: Domain
+    domain: ImageSource
 
     def __len__(self) -> int:
         return len(self.domain)
 
     def __getitem__(self, index: int) -> str:
         try:
-            self.domain.images.image(int(self.domain.positions[index]))
+            self.domain.reader.read(int(self.domain.positions[index]))
         except UserError as error:
             return str(error)
         return ""

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from tllib_ancon.data.images import Bytes
+from tllib_ancon.data.readers import Bytes
 from tllib_ancon.runtime.errors import BadSetting, named
 
 Transform = Callable[[Any], Any]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from torch import nn
 
-from tllib_ancon.data.domain import Domain, numbered, require_same_order
+from tllib_ancon.data.image_source import ImageSource, numbered, require_same_order
 from tllib_ancon.data.labels import Labels, checked_labels
 from tllib_ancon.models.class_names import class_names_of, imagenet_names, names_of_checkpoint
 from tllib_ancon.runtime.errors import BadImages, BadSetting, UserError, named
@@ -28,7 +28,7 @@ MOST_LISTED = 5
 class LabelledImages(NamedTuple):
     """Images with labels in the order of the model's classes, or without, and what was decided."""
 
-    domain: Domain
+    domain: ImageSource
     notes: list[Note]
 
 
@@ -126,7 +126,7 @@ class ClassMap:
         parts = ",".join(name for name in names if "," in name).split(",")
         return [*names, *(part.strip() for part in parts if part)]
 
-    def label(self, images: Domain, recorded_folders: Options | None = None) -> LabelledImages:
+    def label(self, images: ImageSource, recorded_folders: Options | None = None) -> LabelledImages:
         """The images with labels in the order of these classes.
 
         Subfolders of a plain folder are labels if they :meth:`match`; else the images have none. Labels of a dataset
@@ -152,7 +152,7 @@ class ClassMap:
             notes += filter(None, [note_on_first_label(ordered.labels, self.num_classes)])
         return LabelledImages(replace(ordered, plain_folder=False), notes)
 
-    def _label_by_folders(self, images: Domain) -> tuple[Domain, list[Note]]:
+    def _label_by_folders(self, images: ImageSource) -> tuple[ImageSource, list[Note]]:
         folders = _subfolders(images)
         names = sorted({*folders})
         if names in ([], [""]):
@@ -178,7 +178,7 @@ class ClassMap:
                 class_names[label] = name
         return class_names
 
-    def _unlabelled_note(self, images: Domain, names: Sequence[str]) -> Note:
+    def _unlabelled_note(self, images: ImageSource, names: Sequence[str]) -> Note:
         shown = first_few(names, MOST_LISTED)
         text = f"{images.name}: images without labels, as not all lie in folders with names of classes ({shown})"
         action = f"the model's classes are {first_few(self.distinct_names, MOST_LISTED)}"
@@ -186,7 +186,7 @@ class ClassMap:
             action = f"for labels pass {named('class_names')}, the names in the order of the model's outputs"
         return Note("no-labels", text, "class_names", action)
 
-    def _relabel(self, images: Domain, labels: Labels) -> Domain:
+    def _relabel(self, images: ImageSource, labels: Labels) -> ImageSource:
         """Images with their labels in the order of the model's classes."""
         names = list(images.classes)
         if names == numbered(len(names)):
@@ -199,7 +199,7 @@ class ClassMap:
             return images
         raise self._other_classes(images)
 
-    def _other_classes(self, images: Domain) -> UserError:
+    def _other_classes(self, images: ImageSource) -> UserError:
         names = first_few(list(images.classes), MOST_LISTED)
         return BadImages(
             f"{images.name} has {counted(len(images.classes), 'class', 'classes')} ({names}), not all of which are "
@@ -222,14 +222,14 @@ def _labels_by_number(names: Iterable[str], num_classes: int) -> list[int | None
     return [numbers.get(name.lstrip("0") or name[:1]) for name in names]
 
 
-def _subfolders(images: Domain) -> list[str]:
+def _subfolders(images: ImageSource) -> list[str]:
     """The first folder below the root of each of the N images; empty text for an image in the root itself."""
-    root = Path(getattr(images.images, "root", ""))
+    root = Path(getattr(images.reader, "root", ""))
     parts = (Path(path).relative_to(root).parts for path in images.paths or ())
     return [showable(part[0]) if len(part) > 1 else "" for part in parts]
 
 
-def _note_on_numbers(images: Domain, names: Sequence[str]) -> Note:
+def _note_on_numbers(images: ImageSource, names: Sequence[str]) -> Note:
     numbers = sorted(names, key=int)
     return Note(
         "labels-by-number",

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.image_files import CHANNELS
+from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.layouts import default_resizing
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.classifier import BATCH_NORMS
@@ -90,7 +90,7 @@ def facts_of(
     config: StageConfig,
     source: _TrainedModel,
     network: nn.Module | None = None,
-    images: Domain | None = None,
+    images: ImageSource | None = None,
     transforms: TransformRule = UNDECIDED,
     recorded_settings: Options = MappingProxyType({}),
 ) -> Facts:
@@ -114,7 +114,7 @@ def facts_of(
             tensor_range = _range_of_tensors(images)
         image_facts = ImageFacts(
             count=len(images),
-            side=images.images.side,
+            side=images.reader.side,
             preprocessing=transforms.preprocessing,
             are_fixed=transforms.are_fixed_for(images),
             are_mirrored=transforms.mirrors(images),
@@ -139,7 +139,7 @@ def _normalises_by_layer_alone(model: nn.Module) -> bool:
     return has_layer_norm and not has_batch_norm
 
 
-def _range_of_tensors(images: Domain) -> tuple[float, float] | None:
+def _range_of_tensors(images: ImageSource) -> tuple[float, float] | None:
     """The least and largest value in a sample of tensors that are images (1 or 3, H, W); None for all else."""
     if not images.is_raw:
         return None

@@ -15,10 +15,10 @@ from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data import cache
-from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.images import Loader
+from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.layouts import layout_of, missing_dataset
 from tllib_ancon.data.open import as_domain, open_domain
+from tllib_ancon.data.readers import Loader
 from tllib_ancon.data.transforms import ImageTransform
 from tllib_ancon.opening.defaults import resolve
 from tllib_ancon.opening.facts import facts_of
@@ -47,7 +47,7 @@ class PreparedImages(Generic[Config]):
 
     config: Config
     notes: list[Note]
-    domain: Domain
+    domain: ImageSource
     transform_rule: TransformRule
     transforms: Transforms
 
@@ -56,7 +56,7 @@ def prepare(
     requested: Config,
     source: Source,
     network: nn.Module,
-    images: Domain,
+    images: ImageSource,
     transform_rule: TransformRule,
     recorded_settings: Options = MappingProxyType({}),
 ) -> PreparedImages[Config]:
@@ -87,10 +87,10 @@ def chosen_loader(config: StageConfig | CertifyConfig, loader: Loader | None) ->
     return cast("Loader | None", chosen)
 
 
-def require_loader_of(recorded_settings: Options, images: Domain) -> None:
+def require_loader_of(recorded_settings: Options, images: ImageSource) -> None:
     """Raise an error for files that Pillow reads and that the run of these settings read by a loader of the user."""
     recorded = recorded_settings.get("inputs", {}).get("loader")
-    if recorded and images.paths is not None and not images.images.loader:
+    if recorded and images.paths is not None and not images.reader.loader:
         raise BadSetting(
             f"the model's run read its images by the function {recorded}, which no run calls by itself",
             f"pass it as {named('loader')}",
@@ -105,7 +105,7 @@ def find_target(
     labels: Any,
     user_transforms: TransformRule,
     loader: Loader | None = None,
-) -> Domain:
+) -> ImageSource:
     """The images that the caller passes or that the settings name, checked against the model's run."""
     target = find_images(config, images, labels, source.classes, loader)
     require_loader_of(source.recorded_settings, target)
@@ -125,7 +125,7 @@ def find_images(
     labels: Any,
     classes: Sequence[str] | None,
     loader: Loader | None = None,
-) -> Domain:
+) -> ImageSource:
     """The images that the caller passes, or that the settings name. ``labels`` False reads none."""
     if images is None and labels is not None and not isinstance(labels, bool):
         raise BadSetting(f"{named('labels')} belong to {named('images')}", "pass both, or neither", setting="labels")
@@ -148,7 +148,7 @@ def open_by_settings(
     classes: Sequence[str] | None = None,
     labels: Any = None,
     loader: Loader | None = None,
-) -> Domain:
+) -> ImageSource:
     """The domain of these codes, or without codes what ``root`` names. ``classes``: names of the model's classes."""
     if config.root is None:
         raise BadSetting(f"{named('root')} is needed", "pass the folder of the dataset", setting="root")
@@ -165,7 +165,7 @@ def open_by_settings(
     return open_domain(config.root, config.data, codes, split, **how, **config.opening)
 
 
-def notes_of(images: Domain) -> list[Note]:
+def notes_of(images: ImageSource) -> list[Note]:
     """What was decided when images were opened."""
     notes = []
     if images.skipped:
@@ -176,7 +176,7 @@ def notes_of(images: Domain) -> list[Note]:
     return notes
 
 
-def with_cache(config: StageConfig, images: Domain, transforms: Transforms, notes: list[Note]) -> Domain:
+def with_cache(config: StageConfig, images: ImageSource, transforms: Transforms, notes: list[Note]) -> ImageSource:
     """The images, of which what training or prediction reads again is cached."""
 
     def show(text: str) -> None:

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
-from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.images import Loader
+from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.loading import UnlabelledImages
+from tllib_ancon.data.readers import Loader
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.calling import called
 from tllib_ancon.models.classifier import Classifier, as_classifier
@@ -95,7 +95,7 @@ class Opened(Generic[Config_co]):
     settings: Config_co
     model: OpenedModel
     classifier: Classifier
-    images: Domain
+    images: ImageSource
     transform_rule: TransformRule
     transforms: Transforms
     classes: ClassMap
@@ -182,7 +182,7 @@ def open_images(
     return opened
 
 
-def probe_of(images: Domain, transform: Transform) -> Any:
+def probe_of(images: ImageSource, transform: Transform) -> Any:
     """A few images from the whole target as a network gets them."""
     positions = [number * len(images) // ENOUGH for number in range(ENOUGH)]
     unlabelled = UnlabelledImages(images, transform)
@@ -210,7 +210,7 @@ def _head_is_all(model: Classifier) -> bool:
     return all(parameter in in_head for parameter in model.parameters())
 
 
-def _warnings(target: Domain, settings: AdaptConfig, transforms: Transforms) -> list[Note]:
+def _warnings(target: ImageSource, settings: AdaptConfig, transforms: Transforms) -> list[Note]:
     """Notes on a target that is hard to adapt to: without augmentation, or with few images."""
     notes = []
     is_augmented = transforms.augment is not None or not isinstance(transforms.train, nn.Identity)

@@ -11,7 +11,7 @@ from torch import nn
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.pretrain import PretrainConfig
-from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.transforms import (
     Preprocessing,
     RandomlyMirrored,
@@ -158,16 +158,16 @@ class TransformRule:
             declared = None
         return replace(self, preprocessing=declared)
 
-    def are_fixed_for(self, images: Domain) -> bool:
+    def are_fixed_for(self, images: ImageSource) -> bool:
         """Whether no setting changes how these images become tensors: a transform of the caller or a processor does it,
         or they are tensors."""
         return images.is_raw or self._whole(images) is not None
 
-    def mirrors(self, images: Domain) -> bool:
+    def mirrors(self, images: ImageSource) -> bool:
         """Whether training sees the tensors of evaluation and their mirrors."""
         return not images.is_raw and self.train is None and self._whole(images) is not None
 
-    def _whole(self, images: Domain) -> Transform | None:
+    def _whole(self, images: ImageSource) -> Transform | None:
         """The transform that does all preprocessing, of the caller or of a processor; None where settings do it."""
         if self.evaluation is not None or self.preprocessing is None:
             return self.evaluation
@@ -175,7 +175,7 @@ class TransformRule:
             return None
         return ProcessorTransform(self.preprocessing.processor)
 
-    def refuse_unread_settings(self, config: StageConfig, images: Domain) -> None:
+    def refuse_unread_settings(self, config: StageConfig, images: ImageSource) -> None:
         """Raise an error for settings of preprocessing that change nothing: of tensors, or beside the caller's own
         transforms.
 
@@ -191,7 +191,7 @@ class TransformRule:
                 reason = f"beside {named('evaluation_transform')}, which does all preprocessing; leave one of them out"
             raise BadSetting(f"{named(name)} has no effect {reason}", setting=name)
 
-    def transforms_of(self, config: StageConfig, network: nn.Module, images: Domain) -> Transforms:
+    def transforms_of(self, config: StageConfig, network: nn.Module, images: ImageSource) -> Transforms:
         """Transforms of images: the caller's, none for tensors, else by the preprocessing."""
         preprocessing = preprocessing_by(dict(config), self.preprocessing)
         whole = self._whole(images)

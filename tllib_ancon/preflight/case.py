@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.opening.open import Opened
 from tllib_ancon.training.first_pass import FirstPass, sample_of
 
@@ -22,7 +22,7 @@ class Case:
     predicted: FirstPass
 
     @cached_property
-    def sample(self) -> Domain:
+    def sample(self) -> ImageSource:
         """The images that the model predicts."""
         return sample_of(self.opened.images, self.opened.settings.seed)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from tllib_ancon.config.check import CheckConfig
 from tllib_ancon.config.settings import settings_of_call
-from tllib_ancon.data.images import Loader
+from tllib_ancon.data.readers import Loader
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.models.output import Output

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from tllib_ancon.data.domain import numbered
+from tllib_ancon.data.image_source import numbered
 from tllib_ancon.data.transforms import KEEP_RATIO, Preprocessing
 from tllib_ancon.models.calling import takes_pixel_values
 from tllib_ancon.preflight.case import Case

@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.images import spread
+from tllib_ancon.data.image_source import ImageSource
+from tllib_ancon.data.readers import spread
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.preflight.case import Case
 from tllib_ancon.runs.files import new_file, write_bytes
@@ -78,10 +78,10 @@ def write_tiles(file: Path, case: Case) -> Path:
     return file
 
 
-def _name(sample: Domain, position: int) -> str:
+def _name(sample: ImageSource, position: int) -> str:
     """File name of an image of the sample, or its number."""
     number = int(sample.positions[position])
-    path = sample.images.path(number)
+    path = sample.reader.path(number)
     if path is not None:
         return os.path.basename(path)
     return f"image {number}"

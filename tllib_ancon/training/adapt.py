@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.settings import settings_of_call
-from tllib_ancon.data.images import Loader
+from tllib_ancon.data.readers import Loader
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.models.output import Output
@@ -53,10 +53,9 @@ def adapt(  # noqa: PLR0913
             settings names. Weights of another type than float32 are adapted in float32, and come back in their own.
             Image models of transformers are called with ``pixel_values``
         images: the N target images. A folder, an image list, a list of paths, bytes in an array (N, H, W[, 3]) or a
-            tensor (N, 1 or 3, H, W), a :class:`~tllib_ancon.data.domain.Domain`, a Hugging Face dataset, or a map-style
-            dataset, whose items are such images, PIL images, or tuples with an image first. Arrays and tensors (N, ...)
-            of floats, such as features (N, D), reach the model unchanged. Default: the domain that ``root``, ``data``
-            and ``target`` in the settings name
+            tensor (N, 1 or 3, H, W), a Hugging Face dataset, or a map-style dataset, whose items are such images, PIL
+            images, or tuples with an image first. Arrays and tensors (N, ...) of floats, such as features (N, D),
+            reach the model unchanged. Default: the domain that ``root``, ``data`` and ``target`` in the settings name
         labels: (N,) true classes in [0, K), scored for the record in ``metrics``; they reach neither training nor
             selection. Labels in the dataset's items are dropped. True takes each subfolder of a folder as a class,
             False none. Default: the subfolders of a folder, if they have the names of the model's classes
@@ -115,7 +114,7 @@ def adapt(  # noqa: PLR0913
             loader=loader,
             recorded=recorded,
         )
-        run.refuse_images(opened.images.images.root, opened.images.paths or ())
+        run.refuse_images(opened.images.reader.root, opened.images.paths or ())
         if not recorded:  # else the run has recorded what the first pass decides
             opened, _ = begin(opened)
         Progress(config.quiet).notes(opened.notes)

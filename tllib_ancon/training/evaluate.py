@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.settings import settings_of_call
-from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.images import Loader
+from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.labels import Labels
 from tllib_ancon.data.layouts.arrays import Arrays
 from tllib_ancon.data.open import as_domain
+from tllib_ancon.data.readers import Loader
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.measures import evaluation, selection
 from tllib_ancon.models.copies import recording_gradients
@@ -139,7 +139,7 @@ def evaluate(
         return Evaluation(scores, domain.classes, confusion)
 
 
-def labelled_images(predictor: Predictor, images: Domain, num_classes: int) -> Domain:
+def labelled_images(predictor: Predictor, images: ImageSource, num_classes: int) -> ImageSource:
     """The images with their labels in the order of the model's classes."""
     source = predictor.source
     classes = source.classes_of(predictor.network, num_classes)
@@ -168,7 +168,7 @@ def source_accuracy(predictor: Predictor, source: Any) -> dict[str, float]:
     return accuracy
 
 
-def _open_source_domain(predictor: Predictor, source: Any) -> Domain:
+def _open_source_domain(predictor: Predictor, source: Any) -> ImageSource:
     config = predictor.config
     classes = predictor.source.classes
     if not isinstance(source, str | os.PathLike):

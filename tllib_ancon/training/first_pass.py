@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tllib_ancon.config.adapt import AdaptConfig
-from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.transforms import Transform, mirror
 from tllib_ancon.models.calling import evaluating
@@ -102,14 +102,14 @@ def _unmirrored(opened: Opened[AdaptConfig]) -> Opened[AdaptConfig]:
     return replace(opened, settings=settings, transforms=transforms)
 
 
-def sample_of(target: Domain, seed: int) -> Domain:
+def sample_of(target: ImageSource, seed: int) -> ImageSource:
     """At most 64 images, drawn by the seed."""
     generator = torch.Generator().manual_seed(seed)
     return target.subset(torch.randperm(len(target), generator=generator)[:SAMPLE])
 
 
 @torch.no_grad()
-def first_pass(config: AdaptConfig, model: Classifier, target: Domain, transform: Transform) -> FirstPass:
+def first_pass(config: AdaptConfig, model: Classifier, target: ImageSource, transform: Transform) -> FirstPass:
     """Predict a sample of the target, and if they are images their mirrors. The model stays unchanged.
 
     Of many processes all get the predictions of the main one."""

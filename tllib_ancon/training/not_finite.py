@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.labels import Labels
 from tllib_ancon.data.loading import evaluation_loader
 from tllib_ancon.data.transforms import Transform
@@ -25,14 +25,14 @@ def predicted_classes(outputs: NDArray[np.float32]) -> Labels:
     return np.where(np.isnan(outputs).any(1), -1, classes)
 
 
-def require_predictions(classes: Labels, images: Domain, model: str = "model") -> None:
+def require_predictions(classes: Labels, images: ImageSource, model: str = "model") -> None:
     """Raise the error of :func:`without_output` for classes of -1."""
     missing = np.flatnonzero(classes < 0)
     if len(missing):
         raise without_output(missing, images, model)
 
 
-def without_output(missing: Labels, images: Domain, model: str = "model") -> UserError:
+def without_output(missing: Labels, images: ImageSource, model: str = "model") -> UserError:
     """The error for images, by their positions in the domain, on which a model's logits are not finite."""
     if len(missing) == len(images):
         return UserError(
@@ -46,7 +46,7 @@ def without_output(missing: Labels, images: Domain, model: str = "model") -> Use
     )
 
 
-def _name(images: Domain, position: int) -> str:
+def _name(images: ImageSource, position: int) -> str:
     """Path of an image, or its number."""
     if images.paths is None:
         return f"image {images.positions[position]}"
@@ -54,7 +54,7 @@ def _name(images: Domain, position: int) -> str:
 
 
 def explained(
-    error: NotFinite, source_model: Callable[[], Classifier], images: Domain, transform: Transform, batch_size: int
+    error: NotFinite, source_model: Callable[[], Classifier], images: ImageSource, transform: Transform, batch_size: int
 ) -> UserError:
     """The error that names the images on which the source model has no finite logits, where there are such images."""
     if processes.world_size() > 1:

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.batches import with_floats_as
-from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.images import Loader
+from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
+from tllib_ancon.data.readers import Loader
 from tllib_ancon.data.transforms import Preprocessing, Transform, mirror
 from tllib_ancon.models.calling import called, evaluating
 from tllib_ancon.models.classifier import Classifier, LogitsAndFeatures
@@ -163,18 +163,18 @@ class Predictor:
     def preprocessing(self) -> Preprocessing | None:
         return preprocessing_by(dict(self.config), self._transform_rule.preprocessing)
 
-    def open(self, images: Any = None) -> Domain:
+    def open(self, images: Any = None) -> ImageSource:
         """The images that are passed, or that the settings name, without labels."""
         return self.open_labelled(images, False).without_labels()
 
-    def open_labelled(self, images: Any = None, labels: Any = None) -> Domain:
+    def open_labelled(self, images: Any = None, labels: Any = None) -> ImageSource:
         """The same with these labels, or with the labels of the data."""
         opened = find_images(self.config, images, labels, self.source.classes, self.loader)
         require_loader_of(self.source.recorded_settings, opened)
         Progress(self.config.quiet).notes(notes_of(opened))
         return opened
 
-    def prepare(self, images: Domain) -> tuple[Domain, Transform]:
+    def prepare(self, images: ImageSource) -> tuple[ImageSource, Transform]:
         self._transform_rule.refuse_unread_settings(self.requested, images)
         prepared = prepare(self.config, self.source, self.network, images, self._transform_rule)
         progress = Progress(self.config.quiet)
@@ -184,7 +184,7 @@ class Predictor:
                 progress.line(f"{named(name)} has no effect on predictions: it augments training images; leave it out")
         return prepared.domain, prepared.transforms.evaluation
 
-    def logits(self, images: Domain, dataset: UnlabelledImages | None = None) -> NDArray[np.float32]:
+    def logits(self, images: ImageSource, dataset: UnlabelledImages | None = None) -> NDArray[np.float32]:
         """Logits (N, K) in the order of the images, of two views combined; NaN in rows with a negative index."""
         dataset = dataset or UnlabelledImages(*self.prepare(images))
         device = self._weights.device
@@ -202,7 +202,7 @@ class Predictor:
             progress.line(str(note))
         return logits
 
-    def probabilities(self, images: Domain, dataset: UnlabelledImages | None = None) -> NDArray[np.float32]:
+    def probabilities(self, images: ImageSource, dataset: UnlabelledImages | None = None) -> NDArray[np.float32]:
         return np.asarray(torch.from_numpy(self.logits(images, dataset)).softmax(1))
 
     @property

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tllib_ancon.config.pretrain import PretrainConfig
-from tllib_ancon.data.domain import Domain, numbered
-from tllib_ancon.data.images import Loader
+from tllib_ancon.data.image_source import ImageSource, numbered
 from tllib_ancon.data.loading import (
     ImageLoader,
     LabelledImages,
@@ -18,6 +17,7 @@ from tllib_ancon.data.loading import (
     hold_out,
     training_loader,
 )
+from tllib_ancon.data.readers import Loader
 from tllib_ancon.measures import selection
 from tllib_ancon.models.batch_norm import require_batch_statistics
 from tllib_ancon.models.bottleneck import create_pool_layer, shot_classifier
@@ -84,7 +84,7 @@ def pretrain(config: PretrainConfig, *, loader: Loader | None = None) -> Record:
             target = open_by_settings(config, config.target, classes=domains[0].classes, loader=loader)
             domains.append(ClassMap(domains[0].num_classes, domains[0].classes).label(target).domain)
         for domain in domains:
-            run.refuse_images(domain.images.root, domain.paths or ())
+            run.refuse_images(domain.reader.root, domain.paths or ())
             Progress(config.quiet).notes(notes_of(domain))
         classes = domains[0].classes
         if classes and [*classes] == numbered(len(classes)):
@@ -105,7 +105,7 @@ def pretrain(config: PretrainConfig, *, loader: Loader | None = None) -> Record:
         return training.fit({"command": "pretrain", **prepared.config.to_dict(), **record})
 
 
-def _number_of_classes(source: Domain) -> str:
+def _number_of_classes(source: ImageSource) -> str:
     """A line about the number of classes of labels without names, and about labels that no image has. One wrong label
     adds many classes."""
     line = f"{source.num_classes} classes: the largest label is {source.num_classes - 1}"
@@ -117,7 +117,7 @@ def _number_of_classes(source: Domain) -> str:
 
 
 def _training(
-    prepared: _Prepared, domains: Sequence[Domain], backbone: Any, toolkit: Toolkit | None, run: RunDirectory
+    prepared: _Prepared, domains: Sequence[ImageSource], backbone: Any, toolkit: Toolkit | None, run: RunDirectory
 ) -> Training:
     options = prepared.config
     num_classes = prepared.domain.num_classes
@@ -216,7 +216,7 @@ def _adversarial_network(
 
 
 def _adversarial(
-    model: Any, adversary: AdversarialLoss, prepared: _Prepared, opened_target: Domain, run: RunDirectory
+    model: Any, adversary: AdversarialLoss, prepared: _Prepared, opened_target: ImageSource, run: RunDirectory
 ) -> Training:
     """Minimise the cross-entropy on the source plus ``trade_off`` times an adversarial loss between the domains."""
     options = prepared.config
@@ -293,7 +293,7 @@ class _AdversarialLoss:
 class _ScoresOnTarget(Callback):
     """Score an epoch without labels, and for the record by the target's labels, where it has some."""
 
-    def __init__(self, loader: ImageLoader, target: Domain):
+    def __init__(self, loader: ImageLoader, target: ImageSource):
         self.loader = loader
         self.target = target
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.certify import CertifyConfig
-from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.output import Output
 from tllib_ancon.opening.source import open_source
@@ -28,7 +28,7 @@ class Origin(NamedTuple):
     """What an adaptation began with."""
 
     module: nn.Module | None  # the caller's; None for a checkpoint
-    target: Domain
+    target: ImageSource
     evaluation_transform: Transform
     output: Output | None = None
 

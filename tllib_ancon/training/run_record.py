@@ -8,7 +8,7 @@ import torch
 
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.batches import form_of
-from tllib_ancon.data.domain import Domain, require_same_order
+from tllib_ancon.data.image_source import ImageSource, require_same_order
 from tllib_ancon.models.checkpoints import Weights
 from tllib_ancon.models.preprocessing import preprocessing_record
 from tllib_ancon.models.recipes import recipe_of
@@ -53,14 +53,14 @@ def _network_record(opened: Opened[AdaptConfig]) -> Record:
     }
 
 
-def images_record(*domains: Domain) -> Record:
+def images_record(*domains: ImageSource) -> Record:
     """What ``config.json`` records of images: a run continues on the same ones alone."""
     first = domains[0]
     for domain in domains:
         require_same_order(first.class_folders, domain.class_folders, first.name, domain.name)
     loader: Record = {}
-    if first.images.loader:
-        loader = {"loader": first.images.loader}
+    if first.reader.loader:
+        loader = {"loader": first.reader.loader}
     return {
         **loader,
         "classes": list(first.classes),

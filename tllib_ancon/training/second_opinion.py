@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
-from tllib_ancon.data.domain import numbered
+from tllib_ancon.data.image_source import numbered
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.models.calling import evaluating
 from tllib_ancon.models.classifier import Classifier, as_classifier

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
-from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages, evaluation_loader, hold_out, training_loader
 from tllib_ancon.opening.defaults import USUAL_BATCH
 from tllib_ancon.opening.transforms import Transforms
@@ -34,7 +34,7 @@ class TargetLoaders:
         sample, first_of_sample: its images, and the first 256 of them
     """
 
-    def __init__(self, target: Domain, config: AdaptConfig, transforms: Transforms):
+    def __init__(self, target: ImageSource, config: AdaptConfig, transforms: Transforms):
         self.adapted_indices, held_out_indices = hold_out(len(target), config.held_out_share, config.seed)
         self.num_held_out = len(held_out_indices)
         self.evaluation = transforms.evaluation
@@ -63,5 +63,5 @@ class TargetLoaders:
         of_all_images[self.adapted_indices] = processes.interleave(votes)[: len(self.adapted_indices)].cpu()
         return of_all_images
 
-    def _evaluating(self, domain: Domain, batch_size: int) -> ImageLoader:
+    def _evaluating(self, domain: ImageSource, batch_size: int) -> ImageLoader:
         return evaluation_loader(domain, self.evaluation, batch_size, self.workers)

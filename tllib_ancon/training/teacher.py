@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tllib_ancon.config.adapt import AdaptConfig
-from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.loading import ImageLoader, evaluation_loader
 from tllib_ancon.data.transforms import Transform, View, mirror, shifted
 from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
@@ -48,7 +48,7 @@ class OpenTeacher:
 
     checkpoint: str
     model: Classifier
-    images: Domain
+    images: ImageSource
     transform: Transform
     columns: list[int]
     batch_size: int

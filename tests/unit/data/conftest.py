@@ -4,7 +4,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.loading import EpochSampler, ImageLoader, UnlabelledImages
 
 
@@ -17,7 +17,7 @@ def domain(tmp_path):
         pixels = torch.randint(256, (32, 32, 3), generator=generator, dtype=torch.uint8)
         paths.append(str(tmp_path / f"{number}.png"))
         Image.fromarray(pixels.numpy()).save(paths[-1])
-    return Domain.of_files("d", paths, ["a", "b", "c"], [number % 3 for number in range(12)])
+    return ImageSource.of_files("d", paths, ["a", "b", "c"], [number % 3 for number in range(12)])
 
 
 def epoch_of(domain, transform, workers=0, seed=3, epoch=0, drop_last=False):

@@ -12,8 +12,8 @@ from PIL import Image
 from tests.support.refusals import one_line
 from tests.unit.data.conftest import epoch_of
 from tllib_ancon.data.cache import cached, cached_in_memory
-from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.images import load_image
+from tllib_ancon.data.image_source import ImageSource
+from tllib_ancon.data.readers import load_image
 from tllib_ancon.data.transforms import (
     Preprocessing,
     Resizing,
@@ -34,7 +34,7 @@ def store(request, tmp_path):
 
 
 def of_file(folder, domain, resizing=SQUARE):
-    return cached(domain, folder, [resizing]).images.cached[resizing]
+    return cached(domain, folder, [resizing]).reader.cached[resizing]
 
 
 def tensors(domain, transform, workers):
@@ -83,7 +83,7 @@ def test_whatever_decides_its_content_names_it(tmp_path, domain, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for root in (tmp_path, Path(".")):  # the same by where it leads
         paths = [str(root / f"{number}.png") for number in range(12)]
-        of_file(tmp_path / "other", Domain.of_files("d", paths, root=str(root)))
+        of_file(tmp_path / "other", ImageSource.of_files("d", paths, root=str(root)))
     assert len(list((tmp_path / "other").iterdir())) == 1
 
 

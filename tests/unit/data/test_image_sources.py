@@ -12,11 +12,11 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from tests.support.refusals import one_line, refused
 from tests.unit.data.conftest import touch
-from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.image_files import jpeg
-from tllib_ancon.data.images import load_image
+from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.open import _checked, as_domain
+from tllib_ancon.data.readers import load_image
 from tllib_ancon.data.transforms import Preprocessing, evaluation_transform
 from tllib_ancon.runtime.errors import UserError
 
@@ -98,7 +98,7 @@ def test_what_cannot_be_decoded_is_named(tmp_path, name, make, reason):
     text = re.sub(r"\d+ bytes", "N bytes", str(error.value))  # as many as the library of JPEG writes
     assert text == f"image {tmp_path / name}{reason}"
     RED.save(tmp_path / "red.png")
-    domain = Domain.of_files("d", [str(tmp_path / name), str(tmp_path / "red.png")])
+    domain = ImageSource.of_files("d", [str(tmp_path / name), str(tmp_path / "red.png")])
     assert _checked(domain, skip_corrupt=True, workers=0).positions.tolist() == [1]
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.support.layouts import write_picture
 from tests.support.refusals import one_line
 from tllib_ancon.cli.main import parser_of
-from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.layout import LAYOUTS, FolderLayout, layout
 from tllib_ancon.data.layouts import default_resizing, layout_names, missing_dataset
 from tllib_ancon.data.open import open_domain
@@ -26,7 +26,7 @@ def suffixes():
             paths = opening.tree.images(opening.tree.domain(opening.codes[0]))
             classes = sorted({Path(path).suffix for path in paths})
             labels = [classes.index(Path(path).suffix) for path in paths]
-            return Domain.of_files("suffixes", paths, classes, labels, str(opening.root))
+            return ImageSource.of_files("suffixes", paths, classes, labels, str(opening.root))
 
     yield
     del LAYOUTS["Suffixes"]

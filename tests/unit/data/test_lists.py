@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.support.places import SHARED
 from tests.support.refusals import REFUSED, one_line, refused
 from tests.unit.data.conftest import touch
-from tllib_ancon.data.domain import class_folders
+from tllib_ancon.data.image_source import class_folders
 from tllib_ancon.data.lists import read_image_list
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.runtime.errors import UserError

@@ -8,9 +8,9 @@ from PIL import Image
 
 from tests.support.refusals import one_line
 from tests.unit.data.conftest import epoch_of, finished
-from tllib_ancon.data.domain import Domain
-from tllib_ancon.data.images import ImageSource
+from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.loading import EpochSampler, ImageLoader, UnlabelledImages, hold_out
+from tllib_ancon.data.readers import Reader
 from tllib_ancon.data.transforms import Preprocessing, evaluation_transform, train_transform
 from tllib_ancon.runtime.errors import UserError
 
@@ -57,7 +57,7 @@ def test_hold_out_splits_without_overlap(num_samples, fraction, held):
     assert torch.equal(hold_out(num_samples, fraction, seed=0)[1], held_out)
 
 
-class Numbers(ImageSource):
+class Numbers(Reader):
     """Image i has i everywhere; ``fail`` is what image 40 raises."""
 
     def __init__(self, fail=None):
@@ -66,7 +66,7 @@ class Numbers(ImageSource):
     def __len__(self):
         return 90
 
-    def image(self, position):
+    def read(self, position):
         if self.fail and position == 40:
             raise self.fail
         return Image.new("RGB", (6, 6), (position,) * 3)
@@ -77,7 +77,7 @@ LEVELS = {"mean": (0.0,) * 3, "std": (1 / 255,) * 3}
 
 def numbers(side=6, fail=None):
     options = Preprocessing(val_resizing="res.", resize_size=side, **LEVELS)
-    return UnlabelledImages(Domain("numbers", Numbers(fail)), evaluation_transform(options))
+    return UnlabelledImages(ImageSource("numbers", Numbers(fail)), evaluation_transform(options))
 
 
 def read(loader, pause=0.0):

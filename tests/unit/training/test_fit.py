@@ -8,7 +8,7 @@ import tllib_ancon
 from tests.support.domains_on_disk import write_domain
 from tests.support.networks import HALVES, Net
 from tests.support.small import adapt
-from tllib_ancon.data.images import Files
+from tllib_ancon.data.readers import Files
 from tllib_ancon.runtime import devices
 from tllib_ancon.training import optimizer, trainer
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tllib_ancon.data.domain import Domain, with_labels
-from tllib_ancon.data.images import images_in_memory
+from tllib_ancon.data.image_source import ImageSource, with_labels
 from tllib_ancon.data.layout import Layout, Opening, layout
+from tllib_ancon.data.readers import images_in_memory
 from tllib_ancon.runtime.errors import reading
 
 
@@ -16,16 +16,16 @@ class Arrays(Layout):
     help = "ROOT is a file .npy of features, series or pixels"
     needs_domain = False
 
-    def open(self, opening: Opening) -> Domain:
+    def open(self, opening: Opening) -> ImageSource:
         return open_arrays(opening.root)
 
 
-def open_arrays(file: str | Path) -> Domain:
+def open_arrays(file: str | Path) -> ImageSource:
     """The rows of a file, mapped from disk, with the labels beside it."""
     with reading(file, "an array", "save an array of float32 with numpy.save"):
         rows = np.lib.format.open_memmap(file, mode="r")
     name = Path(file).stem
-    domain = Domain(name, images_in_memory(rows, name))
+    domain = ImageSource(name, images_in_memory(rows, name))
     label_file = Path(file).with_name("y.npy")
     if not label_file.is_file():
         return domain

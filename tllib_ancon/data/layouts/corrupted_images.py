@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
-from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.folders import Tree, labelled_domain
+from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.layout import Layout, Opening, layout
 from tllib_ancon.runtime.errors import BadImages, named
 
@@ -17,7 +17,7 @@ class CorruptedImages(Layout):
     name = "CorruptedImages"
     help = "corruption/severity/class/*"
 
-    def open(self, opening: Opening) -> Domain:
+    def open(self, opening: Opening) -> ImageSource:
         tree = opening.tree
         folders = [tree.domain(code, _severities(tree)) for code in opening.codes]
         names = set(chain.from_iterable(map(tree.folders, folders)))

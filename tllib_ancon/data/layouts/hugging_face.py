@@ -11,11 +11,11 @@ from unittest.mock import patch
 
 import numpy as np
 
-from tllib_ancon.data.domain import Domain, numbered
 from tllib_ancon.data.folders import ROOT
-from tllib_ancon.data.images import Encoded, ImageSource, Items, open_file
+from tllib_ancon.data.image_source import ImageSource, numbered
 from tllib_ancon.data.labels import Labels
 from tllib_ancon.data.layout import Layout, Opening, layout
+from tllib_ancon.data.readers import Encoded, Items, Reader, open_file
 from tllib_ancon.data.transforms import KEEP_RATIO
 from tllib_ancon.runtime.errors import BadImages, named, reading, unknown_name
 from tllib_ancon.runtime.extras import require
@@ -36,7 +36,7 @@ class _HuggingFace(Layout):
     help = "a dataset of Hugging Face, on the hub or in a folder"
     resizing = KEEP_RATIO
 
-    def open(self, opening: Opening) -> Domain:
+    def open(self, opening: Opening) -> ImageSource:
         place = opening.dataset.removeprefix(self.name)
         if not os.path.isdir(place) and (opening.root / place).is_dir():
             place = str(opening.root / place)
@@ -138,7 +138,7 @@ def _split_of(loaded: Any, split: str, name: str) -> Any:
     return loaded[split]
 
 
-def domain_of_dataset(dataset: Any, name: str, classes: Sequence[str] | None) -> Domain:
+def domain_of_dataset(dataset: Any, name: str, classes: Sequence[str] | None) -> ImageSource:
     """The images and labels in the columns of a dataset."""
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "features") or not len(dataset):
         raise BadImages(f"{name}: {type(dataset).__name__} has no images by number", "give one split without streaming")
@@ -148,14 +148,14 @@ def domain_of_dataset(dataset: Any, name: str, classes: Sequence[str] | None) ->
             f"{name}: which column of {', '.join(dataset.features)} has the images is not known",
             "pass a dataset with one column of images, and at most one of labels, by dataset.select_columns in Python",
         )
-    images: ImageSource = _Column(dataset, column, name)
+    images: Reader = _Column(dataset, column, name)
     if dataset.format["type"] == "custom":
         images = Items(_Transformed(dataset, column), name)
     label_column = _column_of(dataset, "ClassLabel", "label") or "label"
     if label_column not in dataset.features:
-        return Domain(name, images, list(classes or ()))
+        return ImageSource(name, images, list(classes or ()))
     label_names, labels = _labels(dataset, label_column, classes)
-    return Domain(name, images, label_names, labels)
+    return ImageSource(name, images, label_names, labels)
 
 
 def _column_of(dataset: Any, kind: str, usual_name: str) -> str | None:

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tllib_ancon.data.domain import Domain
 from tllib_ancon.data.folders import ROOT, Tree, labelled_domain
+from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.layout import FolderLayout, Opening, layout
 from tllib_ancon.runtime.errors import MOST_SHOWN, BadImages, named
 from tllib_ancon.runtime.text import first_few, showable
@@ -15,7 +15,7 @@ class ImageFolder(FolderLayout):
     name = "ImageFolder"
     help = "class folders in ROOT/DOMAIN"
 
-    def open(self, opening: Opening) -> Domain:
+    def open(self, opening: Opening) -> ImageSource:
         return open_class_folders(opening.tree, opening.codes, opening.classes)
 
     def domains(self, tree: Tree) -> Sequence[str]:
@@ -24,7 +24,7 @@ class ImageFolder(FolderLayout):
         return [ROOT] if holds_images else domains  # then the folders are classes
 
 
-def open_class_folders(tree: Tree, codes: Sequence[str], classes: Sequence[str] | None) -> Domain:
+def open_class_folders(tree: Tree, codes: Sequence[str], classes: Sequence[str] | None) -> ImageSource:
     """``root/domain/class/*``, in the order of torchvision. All domains have the same folders; with ``classes`` of a
     model, which some may lack, each has some."""
     domain_folders = [tree.domain(code) for code in codes]

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from tllib_ancon.data.domain import Domain, class_folders, numbered, require_same_order
 from tllib_ancon.data.folders import ROOT, Tree
+from tllib_ancon.data.image_source import ImageSource, class_folders, numbered, require_same_order
 from tllib_ancon.data.layout import Layout, Opening, layout
 from tllib_ancon.data.lists import ListedImages, joined_lists, read_class_names, read_image_list
 from tllib_ancon.runtime.errors import BadImages, named, unknown_name
@@ -19,7 +19,7 @@ class ImageList(Layout):
     name = "ImageList"
     help = "image_list/<domain>.txt"
 
-    def open(self, opening: Opening) -> Domain:
+    def open(self, opening: Opening) -> ImageSource:
         tree = opening.tree
         files = self._files(tree, opening.codes)
         class_file = tree.root / FOLDER / CLASSES

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
-from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.layout import Layout, Opening, register
 from tllib_ancon.data.lists import joined_lists, read_image_list
 from tllib_ancon.runtime.errors import BadImages, UserError, unknown_name
@@ -37,7 +37,7 @@ class _TLLibDataset(Layout):
         self.table = table
         self.classes = table.classes
 
-    def open(self, opening: Opening) -> Domain:
+    def open(self, opening: Opening) -> ImageSource:
         tree = opening.tree
         lists = []
         for code in opening.codes:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.measures import evaluation, selection
 from tllib_ancon.runtime.types import Metrics, State
 from tllib_ancon.self_training.checks import PROBABILITIES, are_probabilities
@@ -30,7 +30,7 @@ class Scores(Callback):
     name = "scores"
     first_labels: Tensor
 
-    def __init__(self, target: Domain, passes: Passes, method: Method):
+    def __init__(self, target: ImageSource, passes: Passes, method: Method):
         self.target = target
         self.passes = passes
         self.method = method
@@ -79,7 +79,7 @@ class Scores(Callback):
         self.first_labels = state["labels"]
 
 
-def scores_by_labels(predictions: Outputs, target: Domain) -> Metrics:
+def scores_by_labels(predictions: Outputs, target: ImageSource) -> Metrics:
     """Scores of predictions on the target by its labels, for the record; none where it has no labels."""
     if target.labels is None:
         return {}

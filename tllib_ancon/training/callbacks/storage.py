@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from tllib_ancon.data.domain import Domain
+from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.runs.directory import MemoryRun
 from tllib_ancon.runs.predictions import predictions_of
 from tllib_ancon.runtime.types import Metrics
@@ -40,7 +40,7 @@ class SourceModel(Callback):
 class BestPredictions(Callback):
     """Store the predictions of the best model on the target, and the votes of its images."""
 
-    def __init__(self, run: MemoryRun, is_best: IsBest, target: Domain, passes: Passes, method: Method):
+    def __init__(self, run: MemoryRun, is_best: IsBest, target: ImageSource, passes: Passes, method: Method):
         self.run = run
         self.is_best = is_best
         self.target = target

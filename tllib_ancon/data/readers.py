@@ -59,7 +59,7 @@ def open_file(path: str) -> Iterator[tuple[BinaryIO, str]]:
         yield file, name
 
 
-class ImageSource(ABC):
+class Reader(ABC):
     """N images by their position.
 
     Attributes:
@@ -82,7 +82,7 @@ class ImageSource(ABC):
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def image(self, position: int) -> Image.Image | Tensor:
+    def read(self, position: int) -> Image.Image | Tensor:
         """One image, RGB or a float tensor; a :class:`UserError` names the one that cannot be read, and why."""
 
     def path(self, position: int) -> str | None:
@@ -93,7 +93,7 @@ class ImageSource(ABC):
         """The images at these positions as one batch, where they are rows of one array; else None."""
         return None
 
-    def read_by(self, loader: Loader) -> ImageSource:
+    def read_by(self, loader: Loader) -> Reader:
         """The same images, whose files this function reads."""
         raise BadSetting(f"{named('loader')} reads files, and these images are none", "leave it out", setting="loader")
 
@@ -108,7 +108,7 @@ class ImageSource(ABC):
         return b"".join(checksums)
 
     def _checksum(self, position: int) -> bytes:
-        return hashlib.sha256(np.asarray(self.image(position)).tobytes()).digest()
+        return hashlib.sha256(np.asarray(self.read(position)).tobytes()).digest()
 
     def keys(self, positions: Positions) -> Iterator[bytes]:
         """The path of each file; else the number of each image."""
@@ -120,14 +120,14 @@ class ImageSource(ABC):
         yield from self.keys(positions)
 
 
-class Encoded(ImageSource):
+class Encoded(Reader):
     """Images in files or in bytes, which :func:`~tllib_ancon.data.image_files.decoded` decodes."""
 
     @abstractmethod
     def opened(self, position: int) -> AbstractContextManager[tuple[BinaryIO, str]]:
         """The bytes of one image, and its name in messages."""
 
-    def image(self, position: int) -> Image.Image | Tensor:
+    def read(self, position: int) -> Image.Image | Tensor:
         with self.opened(position) as (file, name):
             return decoded(file, name)
 
@@ -149,7 +149,7 @@ class Files(Encoded):
     def opened(self, position: int) -> AbstractContextManager[tuple[BinaryIO, str]]:
         return open_file(self.path(position))
 
-    def read_by(self, loader: Loader) -> ImageSource:
+    def read_by(self, loader: Loader) -> Reader:
         return _Loaded(self, loader)
 
     def identity(self) -> bytes:
@@ -177,7 +177,7 @@ class _Loaded(Files):
         self.function = function
         self.loader = name_of(function)
 
-    def image(self, position: int) -> Image.Image | Tensor:
+    def read(self, position: int) -> Image.Image | Tensor:
         image = self._read(position)
         return _of_one_shape(image, self.shape, f"image {self.path(position)}, by {named('loader')} {self.loader}")
 
@@ -212,7 +212,7 @@ class _Loaded(Files):
         yield from super().cache_keys(positions)
 
 
-class Items(ImageSource):
+class Items(Reader):
     """Items of a map-style dataset: an image, or a tuple with one first. Float tensors stay unchanged."""
 
     is_in_memory = True
@@ -235,7 +235,7 @@ class Items(ImageSource):
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def image(self, position: int) -> Image.Image | Tensor:
+    def read(self, position: int) -> Image.Image | Tensor:
         return _of_one_shape(self._read(position), self.shape, self._where(position))
 
     def cache_keys(self, positions: Positions) -> Iterator[bytes]:
@@ -262,7 +262,7 @@ class Items(ImageSource):
         return f"{self.name}, item {position}"
 
 
-class Rows(ImageSource):
+class Rows(Reader):
     """The rows of an array or tensor (N, ...) of floats; those of a small one are checked at once."""
 
     is_raw = True
@@ -276,7 +276,7 @@ class Rows(ImageSource):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def image(self, position: int) -> Tensor:
+    def read(self, position: int) -> Tensor:
         return self.batch(np.array([position]))[0]
 
     def batch(self, positions: Positions) -> Tensor:
@@ -294,7 +294,7 @@ class Rows(ImageSource):
         return chosen
 
 
-def images_in_memory(data: Any, name: str) -> ImageSource:
+def images_in_memory(data: Any, name: str) -> Reader:
     """The images of an array, a tensor or a map-style dataset."""
     on_host = on_cpu(data)
     if not isinstance(on_host, np.ndarray | Tensor):

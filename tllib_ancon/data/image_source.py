@@ -1,4 +1,4 @@
-"""A domain: a named collection of images with classes and, where they are known, labels."""
+"""A named collection of images with classes and, where they are known, labels."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike
 from PIL import Image
 from torch import Tensor
 
-from tllib_ancon.data.images import Bytes, Files, ImageSource, Loader, Positions
 from tllib_ancon.data.labels import Labels, checked_labels
+from tllib_ancon.data.readers import Bytes, Files, Loader, Positions, Reader
 from tllib_ancon.runtime.errors import BadImages, UserError, named
 
 PURITY = 0.9
@@ -24,12 +24,12 @@ PURITY = 0.9
 
 
 @dataclass(frozen=True, eq=False)
-class Domain:
+class ImageSource:
     """N images of one domain, or of several joined. Nothing is kept as an object an image.
 
     Args:
         name: domain codes joined by "+", e.g. ``A`` or ``Ar+Cl``
-        images: where they come from
+        reader: reads each by its number
         classes: names of the classes, in the order of the labels; empty if unknown
         labels: (N,) whole numbers in [0, K). Default: unlabelled
         positions: (N,) of each image among ``images``, which is the order of its list. Default: all
@@ -41,7 +41,7 @@ class Domain:
     """
 
     name: str
-    images: ImageSource
+    reader: Reader
     classes: Sequence[str] = ()
     labels: Labels | None = None
     positions: Positions = None  # type: ignore[assignment]
@@ -50,7 +50,7 @@ class Domain:
 
     def __post_init__(self) -> None:
         if self.positions is None:
-            object.__setattr__(self, "positions", np.arange(len(self.images)))
+            object.__setattr__(self, "positions", np.arange(len(self.reader)))
         if self.labels is not None:
             labels = checked_labels(f"domain {self.name}: labels", self.labels, len(self), len(self.classes))
             object.__setattr__(self, "labels", labels)
@@ -58,7 +58,7 @@ class Domain:
     @classmethod
     def of_files(
         cls, name: str, paths: Sequence[str], classes: Sequence[str] = (), labels: Any = None, root: str = ""
-    ) -> Domain:
+    ) -> ImageSource:
         """The domain of the image files at these paths, most of them below ``root``."""
         return cls(name, Files(paths, root), classes, labels)
 
@@ -72,7 +72,7 @@ class Domain:
     @property
     def paths(self) -> Sequence[str] | None:
         """The paths of the images; none where they do not come from files."""
-        paths = [self.images.path(position) for position in self.positions.tolist()]
+        paths = [self.reader.path(position) for position in self.positions.tolist()]
         files = [path for path in paths if path is not None]
         if len(files) < len(paths):
             return None
@@ -81,29 +81,29 @@ class Domain:
     @property
     def is_raw(self) -> bool:
         """Whether images are float tensors, which are neither resized nor normalised."""
-        return self.images.is_raw
+        return self.reader.is_raw
 
     def image(self, index: int, resizing: Hashable = None) -> Image.Image | Bytes | Tensor:
         """One image: a PIL image in RGB, the cached bytes (H, W, 3) of this resizing, or of a domain that
         :attr:`is_raw` its tensor."""
         position = int(self.positions[index])
-        if resizing in self.images.cached:
-            return self.images.cached[resizing](position)
+        if resizing in self.reader.cached:
+            return self.reader.cached[resizing](position)
         try:
-            return self.images.image(position)
+            return self.reader.read(position)
         except UserError as error:
             if self.is_raw or error.setting == "loader":
                 raise
             actions = [error.action, f"pass {named('skip_corrupt', True)} to leave such images out"]
             raise BadImages(error.what, ", or ".join(filter(None, actions))) from error
 
-    def read_by(self, loader: Loader | None) -> Domain:
+    def read_by(self, loader: Loader | None) -> ImageSource:
         """The same images, whose files this function reads; None: Pillow."""
         if loader is None:
             return self
-        return replace(self, images=self.images.read_by(loader))
+        return replace(self, reader=self.reader.read_by(loader))
 
-    def subset(self, indices: ArrayLike) -> Domain:
+    def subset(self, indices: ArrayLike) -> ImageSource:
         """The images at these places, in this order."""
         chosen = np.asarray(indices, dtype=np.int64)
         labels = None
@@ -111,7 +111,7 @@ class Domain:
             labels = self.labels[chosen]
         return replace(self, labels=labels, positions=self.positions[chosen])
 
-    def without_labels(self) -> Domain:
+    def without_labels(self) -> ImageSource:
         """The same images with every label removed: what adaptation is given."""
         return replace(self, labels=None)
 
@@ -121,17 +121,17 @@ class Domain:
 
     def fingerprint(self) -> str:
         """SHA-256 of the names of the images, below their root, and of the labels, in their order."""
-        digest = hashlib.sha256(self.images.identity())
+        digest = hashlib.sha256(self.reader.identity())
         if self.labels is None:
             labels = [-1] * len(self)
         else:
             labels = self.labels.tolist()
-        for key, label in zip(self.images.keys(self.positions), labels, strict=True):
+        for key, label in zip(self.reader.keys(self.positions), labels, strict=True):
             digest.update(b"%s %d\n" % (key, label))
         return digest.hexdigest()
 
 
-def with_labels(domain: Domain, labels: ArrayLike) -> Domain:
+def with_labels(domain: ImageSource, labels: ArrayLike) -> ImageSource:
     """The domain with these labels, which are numbers of a model's outputs."""
     numbers = checked_labels(f"domain {domain.name}: labels", labels, len(domain))
     return replace(domain, classes=numbered(int(numbers.max(initial=0)) + 1), labels=numbers)
