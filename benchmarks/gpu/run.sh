@@ -60,9 +60,9 @@ for NAME in $SPEED; do
   step "speed-$NAME" python -m benchmarks.speed --only "$NAME" --out "$OUT/speed/$NAME"
 done
 step start tllib-ancon pretrain "$DATA/office31" -d Office31 -s W $NETWORK $WEIGHTS --log "$OUT/short/start" -j "$WORKERS" --seed 0 $SHORT
-short deterministic --deterministic
-short deterministic-again --deterministic
-step bit-for-bit python -m tests.support.outcomes "$OUT/short/deterministic" "$OUT/short/deterministic-again"
+short first
+short again
+step bit-for-bit python -m tests.support.outcomes "$OUT/short/first" "$OUT/short/again"
 short float32
 short fp16 --mixed-precision fp16
 short bf16 --mixed-precision bf16

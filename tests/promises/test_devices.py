@@ -93,18 +93,3 @@ def test_a_stream_of_images_on_another_device_is_an_error_that_says_where_to_mov
     message = r"cannot be called on images.*move the images to cuda:0"
     with StandIn(), one_line(message):
         tllib_ancon.online(network().to(DEVICE))(FLOATS)
-
-
-def test_deterministic_needs_a_variable_before_the_first_product(monkeypatch):
-    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
-    with StandIn():
-        tllib_ancon.predict(network().to(DEVICE), FLOATS)
-        adapted("floats", DEVICE, deterministic=True, epochs=1)
-    with StandIn():
-        network().to(DEVICE)(FLOATS.to(DEVICE))
-        with one_line(r"CUBLAS_WORKSPACE_CONFIG=:4096:8 before the first product .*; set it"):
-            adapted("floats", DEVICE, deterministic=True)
-    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    with StandIn():
-        network().to(DEVICE)(FLOATS.to(DEVICE))
-        adapted("floats", DEVICE, deterministic=True, epochs=1)

@@ -79,7 +79,7 @@ RUNS = {
         method: {"method": method} for method in ("ancon", "ancon-auto", "nrc+elr", "shot+ancon", "eta", "gce", "adabn")
     },
     "dropout": {**NRC, "confidence": "mc-dropout"},
-    "norm-affine": {**NRC, "adapted": "norm-affine", "criterion": "corr_c", "deterministic": True},
+    "norm-affine": {**NRC, "adapted": "norm-affine", "criterion": "corr_c"},
     "corr_c": {**NRC, "criterion": "corr_c", "hold_out": 0.2, "adapted": "all"},
 }
 

@@ -109,7 +109,7 @@ def _settings_of_run(settings: Options) -> Options:
         raise BadSetting(
             f"{run} does not record where its images lie", f"give their folder and {named('checkpoint', run)}"
         )
-    images = {name: recorded.get(name) for name in ("root", "data", "target", "allow_outside_root")}
+    images = {name: recorded.get(name) for name in ("root", "data", "target")}
     return {**settings, **{name: value for name, value in images.items() if value}, "checkpoint": run}
 
 
@@ -242,7 +242,7 @@ ROOT = ("root",)
 IMAGES = ("root", "data")
 UNCHECKED = (
     *("log", "overwrite", "print_freq", "save_predictions"),
-    *("cache", "teacher", "teacher_weight"),
+    *("cache", "teacher"),
 )
 """Settings of an adaptation that ``check`` cannot show the effect of."""
 

@@ -63,9 +63,6 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     teacher: Annotated[str | None, Flag(metavar="MODEL", group="second opinion")] = None
     """Another model, whose predictions enter the pseudo-labels: a checkpoint, a run directory, hf:FOLDER or
     open_clip:NAME/WEIGHTS. Its classes are matched by name, else by their order."""
-    teacher_weight: Annotated[float | None, Flag(group="second opinion")] = Field(None, ge=0)
-    """Weight of the teacher's log-probabilities beside the model's; 1 counts both alike. Default: chosen without
-    labels, 0 to 4."""
     save_predictions: bool = False
     """Store logits, features and votes of every image in predictions.npz."""
     batch_norm: Annotated[BatchNorm, Flag(group="stabilisation", metavar="target|source|mixed|X")] = "target"

@@ -3,7 +3,6 @@
 from typing import Annotated
 
 from tllib_ancon.config.settings import Flag, Settings
-from tllib_ancon.runtime.types import Options
 
 
 class DataConfig(Settings):
@@ -19,17 +18,7 @@ class DataConfig(Settings):
     """names of the source domains"""
     target: Annotated[tuple[str, ...], Flag("-t", common=True)] = ()
     """names of the target domains"""
-    allow_outside_root: bool = False
-    """accept image lists that name files outside ROOT"""
     skip_corrupt: bool = False
     """Decode every image before training and leave out unreadable images."""
     allow_download: Annotated[bool, Flag(decides=False)] = False
     """download hf:NAME or open_clip:NAME from the hub if it is not in the cache"""
-
-    @property
-    def opening(self) -> Options:
-        """How images are opened: arguments of :func:`tllib_ancon.data.open.open_domain`."""
-        return {
-            "allow_outside": self.allow_outside_root,
-            "allow_download": self.allow_download,
-        }

@@ -20,8 +20,6 @@ class RunConfig(Settings):
     """replace the run that is in the run directory; if the new run is interrupted, the same command resumes it"""
     seed: Annotated[Seed, Flag(common=True)] = 0
     """seed of every random number"""
-    deterministic: bool = False
-    """use only algorithms that give the same numbers on a GPU each time; they are slower"""
     threads: Annotated[Threads | None, Flag(decides=False)] = None
     """threads of PyTorch on the CPU; by default PyTorch's choice; results repeat exactly with the same number"""
     workers: Annotated[Count, Flag("-j", decides=False)] = 2

@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 
 from tllib_ancon.data.image_source import ImageSource
-from tllib_ancon.runtime.errors import BadImages, named, unknown_name
+from tllib_ancon.runtime.errors import BadImages, unknown_name
 
 ROOT = "."
 """The domain that is the dataset's root itself."""
@@ -17,13 +17,12 @@ SUFFIXES = (".jpg", ".jpeg", ".jfif", ".png", ".gif", ".ppm", ".pgm", ".bmp", ".
 
 class Tree:
     """Folders and images below a root, in torchvision's order, without hidden ones. Links are followed; one that leads
-    outside is an error unless ``allow_outside``."""
+    outside is an error."""
 
-    def __init__(self, root: str | os.PathLike[str], allow_outside: bool = False):
+    def __init__(self, root: str | os.PathLike[str]):
         if not os.path.isdir(root):
             raise BadImages(f"dataset root {root} is not a folder", "give the folder that holds the dataset")
         self.root = Path(root)
-        self.allow_outside = allow_outside
         real_root = os.path.join(os.path.realpath(root), "")
 
         @lru_cache(10_000)
@@ -36,10 +35,11 @@ class Tree:
         """The path, if it stays below the root, all links followed; errors name it as ``shown``."""
         file = str(path)
         is_in_folder = not os.path.islink(file) and self._leads_inside(os.path.dirname(file))
-        if self.allow_outside or is_in_folder or self._leads_inside(file):
+        if is_in_folder or self._leads_inside(file):
             return file
         raise BadImages(
-            f"{shown or path} leads outside the dataset root", f"pass {named('allow_outside_root', True)} to accept it"
+            f"{shown or path} leads outside the dataset root",
+            "give a folder that holds all images, or copy them into it",
         )
 
     def folders(self, folder: str | Path) -> list[str]:

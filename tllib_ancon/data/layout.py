@@ -28,7 +28,6 @@ class Opening:
         split: ``train`` or ``test`` if the dataset has two lists a domain
         classes: names of a model's classes, of which a domain may lack some; None: those of the dataset
         allow_download: setting of :class:`~tllib_ancon.config.data.DataConfig`
-        allow_outside: whether images may lie outside the root
         skip_corrupt: whether images that cannot be read are left out
     """
 
@@ -37,13 +36,12 @@ class Opening:
     codes: Sequence[str]
     split: str = "train"
     classes: Sequence[str] | None = None
-    allow_outside: bool = False
     allow_download: bool = False
     skip_corrupt: bool = False
 
     @cached_property
     def tree(self) -> Tree:
-        return Tree(self.root, self.allow_outside)
+        return Tree(self.root)
 
 
 class Layout(ABC):

@@ -67,13 +67,11 @@ def names_in(names: Any) -> list[str] | None:
     return [str(name) for name in listed]
 
 
-def read_image_list(
-    list_file: Path, root: Path, num_classes: int | None = None, allow_outside: bool = False, first_label: int = 0
-) -> ListedImages:
+def read_image_list(list_file: Path, root: Path, num_classes: int | None = None, first_label: int = 0) -> ListedImages:
     """Read lines of a path and a label, after a space or a comma; without integers the images are unlabelled. Windows
     line ends, tabs and a byte-order mark are accepted. Relative paths start from ``root``; ``first_label`` becomes 0.
     """
-    tree = Tree(root, allow_outside)
+    tree = Tree(root)
     base = os.path.normpath(root)
     paths: list[str] = []
     labels: list[int] = []

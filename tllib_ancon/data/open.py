@@ -71,7 +71,6 @@ class _Request:
 
     classes: Sequence[str]
     labels: Any = None
-    allow_outside: bool = False
 
 
 def as_domain(
@@ -81,7 +80,6 @@ def as_domain(
     classes: Sequence[str] | None = None,
     skip_corrupt: bool = False,
     workers: int = 0,
-    allow_outside: bool = False,
     loader: Loader | None = None,
 ) -> ImageSource:
     """A domain of Python objects: a :class:`ImageSource`, or images as for :func:`tllib_ancon.adapt`.
@@ -94,7 +92,7 @@ def as_domain(
     if isinstance(images, ImageSource):
         domain = images.read_by(loader)
     else:
-        request = _Request(list(classes or ()), labels, allow_outside)
+        request = _Request(list(classes or ()), labels)
         domain = _checked(_recognised(images, request).read_by(loader), skip_corrupt, workers)
     if labels is False:
         return domain.without_labels()
@@ -128,7 +126,7 @@ def _paths(images: Any, request: _Request) -> ImageSource | None:
 def _folder(images: Any, request: _Request) -> ImageSource | None:
     if not isinstance(images, str | os.PathLike) or os.path.isfile(images):
         return None
-    tree = Tree(images, request.allow_outside)
+    tree = Tree(images)
     opener = open_class_folders if request.labels is True else open_any
     return replace(opener(tree, [ROOT], request.classes or None), plain_folder=request.labels is None)
 
@@ -141,7 +139,7 @@ def _file(images: Any, request: _Request) -> ImageSource | None:
     suffix = file.suffix.lower()
     if suffix in LIST_SUFFIXES:
         root = file.parent.parent if file.parent.name == "image_list" else file.parent
-        paths, labels = read_image_list(file, root, allow_outside=request.allow_outside)
+        paths, labels = read_image_list(file, root)
         listed = ImageSource.of_files("given", paths, request.classes)
         return listed if labels is None else with_labels(listed, labels)
     if suffix == ".npy":

@@ -161,8 +161,8 @@ def open_by_settings(
         "loader": chosen_loader(config, loader),
     }
     if config.data is None:
-        return as_domain(config.root, labels=labels, **how, allow_outside=config.allow_outside_root)
-    return open_domain(config.root, config.data, codes, split, **how, **config.opening)
+        return as_domain(config.root, labels=labels, **how)
+    return open_domain(config.root, config.data, codes, split, allow_download=config.allow_download, **how)
 
 
 def notes_of(images: ImageSource) -> list[Note]:

@@ -14,7 +14,6 @@ import psutil
 import torch
 
 from tllib_ancon.runtime import processes
-from tllib_ancon.runtime.errors import BadSetting, named
 
 
 def device() -> torch.device:
@@ -48,31 +47,12 @@ def create_accelerator(mixed_precision: str | None) -> Any:
     return Accelerator(mixed_precision=mixed_precision, cpu=only_cpus, kwargs_handlers=[parallel])
 
 
-def make_reproducible(seed: int, deterministic: bool = False) -> None:
-    """Seed every generator; with ``deterministic`` an operation without a deterministic algorithm is an error."""
+def make_reproducible(seed: int) -> None:
+    """Seed every generator, and let cuDNN choose its algorithms without trying them."""
     from accelerate.utils import set_seed
 
     set_seed(seed)
     torch.backends.cudnn.benchmark = False
-    if deterministic:
-        torch.use_deterministic_algorithms(True)
-        _require_deterministic_products()
-
-
-def _require_deterministic_products() -> None:
-    if not torch.cuda.is_available():
-        return
-    matrix = torch.ones(2, 2, device=device())
-    try:
-        matrix @ matrix
-    except RuntimeError as error:  # PyTorch read the variable when this process first multiplied matrices
-        raise BadSetting(
-            f"{named('deterministic')} needs the environment variable {CUBLAS_WORKSPACE}={DETERMINISTIC_WORKSPACE} "
-            f"before the "
-            "first product of matrices on the GPU, and this process computed one without it",
-            f"set it before Python starts, or leave {named('deterministic')} out",
-            setting="deterministic",
-        ) from error
 
 
 CUBLAS_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"

@@ -101,7 +101,7 @@ def adapt(  # noqa: PLR0913
     processes.join()
     run = MemoryRun() if config.log is None else RunDirectory(config.log)
     with devices.restoring_state(config.threads):
-        devices.make_reproducible(config.seed, config.deterministic)
+        devices.make_reproducible(config.seed)
         opened_model = open_model(model, config, head=head, output=output)
         run.refuse_own_checkpoint(opened_model.source.checkpoint)
         recorded = {} if config.overwrite else run.recorded_settings()

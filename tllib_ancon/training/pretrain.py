@@ -90,7 +90,7 @@ def pretrain(config: PretrainConfig, *, loader: Loader | None = None) -> Record:
         if classes and [*classes] == numbered(len(classes)):
             Progress(config.quiet).line(_number_of_classes(domains[0]))
         record: Record = {"inputs": images_record(*domains)}
-        devices.make_reproducible(config.seed, config.deterministic)
+        devices.make_reproducible(config.seed)
         network, _ = resolve(config, facts_of(config, Source()))
         options = parse_options(network.arch_option)
         backbone = create_backbone(str(network.arch), not config.scratch, config.pretrained_weights, options, toolkit)

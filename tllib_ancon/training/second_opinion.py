@@ -37,19 +37,13 @@ LIBRARIES = ("hf", "open_clip")
 
 
 def refuse_unread_teacher(config: AdaptConfig, teacher: Any) -> None:
-    """Raise an error for a teacher that a method does not read, and for a weight without a teacher.
+    """Raise an error for a teacher that a method does not read.
 
     Args:
         config: settings of the user
         teacher: the caller's module. Default: what the settings name
     """
     if teacher is None and config.teacher is None:
-        if config.teacher_weight is not None:
-            raise BadSetting(
-                f"{named('teacher_weight', config.teacher_weight)} has no effect without {named('teacher')}",
-                "add it",
-                setting="teacher_weight",
-            )
         return
     if not methods.method_class(config.method).makes_labels:
         raise BadSetting(

@@ -69,7 +69,7 @@ class Teacher:
     mirror, or for the image alone where images are not mirrored. g is predicted once, before training, and stored with
     the run. A random crop in training gets the g of its whole image, so that the teacher costs one pass.
 
-    Unless it is given, w is chosen without labels, before the first step, from the classes that both models predict for
+    w is chosen without labels, before the first step, from the classes that both models predict for
     at most 1,024 images and for shifts of them (see :func:`reliability`):
 
     .. math::
@@ -91,10 +91,10 @@ class Teacher:
         self.opened = opened
         self.config = config
         self.mirrors = mirrors
-        self.chooses_weight = config.teacher_weight is None and has_views
+        self.chooses_weight = has_views
         self.log_probabilities = torch.empty(0)  # (N, K), log g of the images to adapt on
         self.reliability = 0.0
-        self.weight = 1.0 if config.teacher_weight is None else config.teacher_weight
+        self.weight = 1.0
 
     def __call__(self, indices: Tensor, logits: Tensor) -> Tensor:
         """Add w log g of these images to logits (B, K)."""
@@ -102,7 +102,7 @@ class Teacher:
         return logits.float() + self.weight * evidence.to(logits.device)
 
     def __str__(self) -> str:
-        return f"the teacher counts with the weight {self.weight:.2f}; {named('teacher_weight')} changes it"
+        return f"the teacher counts with the weight {self.weight:.2f}"
 
     def open_loaders(self, loaders: TargetLoaders) -> None:
         """Let the processes of a run load the images for the teacher as well."""
@@ -137,7 +137,7 @@ class Teacher:
         model.cpu()
 
     def choose_weight(self, sample: ImageLoader, predict: Callable[[ImageLoader, View | None], Outputs]) -> float:
-        """Choose w by the predictions of the adapted model, unless a user sets it. Returns w."""
+        """Choose w by the predictions of the adapted model. Returns w."""
         if self.chooses_weight:
             views = [predict(sample, view).logits for view in (None, shifted)]
             ratio = self.reliability / reliability(*views)

@@ -76,7 +76,7 @@ def test_values_of_other_libraries_are_taken_as_pythons(tmp_path):
     [
         (["R", "--lr", "0.5", "-t", "a", "b"], {"root": "R", "lr": 0.5, "target": ["a", "b"]}),
         (["--no-hflip", "--pool", "R"], {"root": "R", "no_hflip": True, "no_pool": False}),
-        (["--dropout", "--no-deterministic", "R"], {"root": "R", "dropout": True, "deterministic": False}),
+        (["--dropout", "--no-quiet", "R"], {"root": "R", "dropout": True, "quiet": False}),
         (["--epochs", "2.5", "--scale", "0.1", "x"], {"epochs": "2.5", "scale": [0.1, "x"]}),
         (["--class-prior", "0.5", "--seed", "3"], {"class_prior": "0.5", "seed": 3}),
     ],

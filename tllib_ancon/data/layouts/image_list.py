@@ -24,7 +24,7 @@ class ImageList(Layout):
         files = self._files(tree, opening.codes)
         class_file = tree.root / FOLDER / CLASSES
         classes = read_class_names(class_file) if class_file.is_file() else []
-        lists = [read_image_list(file, tree.root, len(classes) or None, tree.allow_outside) for file in files]
+        lists = [read_image_list(file, tree.root, len(classes) or None) for file in files]
         if classes:
             order = {name: label for label, name in enumerate(classes)}
             for code, images in zip(opening.codes, lists, strict=True):

@@ -47,9 +47,7 @@ class _TLLibDataset(Layout):
             file = base / (by_split.get(opening.split) or by_split["all"])
             if not file.is_file():
                 raise self._missing_list(opening, file)
-            images = read_image_list(
-                file, base, len(self.classes), opening.allow_outside, first_label=self.table.first_label
-            )
+            images = read_image_list(file, base, len(self.classes), first_label=self.table.first_label)
             lists.append(images)
         return joined_lists(tree, opening.codes, lists, self.classes)
 
