@@ -90,6 +90,6 @@ def test_a_module_on_either_device_gives_what_the_cpu_gives(name, kind):
 
 
 def test_a_stream_of_images_on_another_device_is_an_error_that_says_where_to_move_them():
-    message = r"cannot be called on images.*move the images to cuda:0"
+    message = r"cannot be called on images of shape .* on cpu .* of this shape, type and device"
     with StandIn(), one_line(message):
         tllib_ancon.online(network().to(DEVICE))(FLOATS)

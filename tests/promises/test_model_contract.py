@@ -55,8 +55,8 @@ BROKEN = {
     "a softmax": (lambda features, logits: logits.softmax(1), "returns probabilities.*`output=from_probabilities`"),
     "percent": (lambda features, logits: 100 * logits.softmax(1), "returns probabilities"),
     "sigmoids": (lambda features, logits: logits.sigmoid(), "returns probabilities"),
-    "a logit": (lambda features, logits: logits[:, :1], "one number for an image.*`output=from_one_logit`"),
-    "numbers": (lambda features, logits: logits[:, 0], "one number for an image.*`output=from_one_logit`"),
+    "a logit": (lambda features, logits: logits[:, :1], "of one number for an image `output=from_one_logit`"),
+    "numbers": (lambda features, logits: logits[:, 0], "of one number for an image `output=from_one_logit`"),
     "features": (lambda features, logits: features - 1, "8 columns, which may be features.*`class_names`"),
 }
 
@@ -99,7 +99,7 @@ def test_in_training_mode_a_tuple_begins_with_the_logits():
     torch.testing.assert_close(adapt(Tllib(), PIXELS, **how).model.state_dict(), expected)
     with one_line(r"has 4 classes and returns logits \(.*, 8\) in training mode.*`output`"):
         adapt(Swapped(), PIXELS, **how)
-    with one_line("`output=1` gives nothing of tensor"):  # it returns no tuple in evaluation mode
+    with one_line(r"`output=1` gives tensor \(4,\) of tensor"):  # it returns no tuple in evaluation mode
         adapt(Swapped(), PIXELS, output=1, **how)
     adapt(Swapped(), PIXELS, output=lambda output: output if isinstance(output, torch.Tensor) else output[1], **how)
 
@@ -158,7 +158,7 @@ def test_a_hook_that_raises_or_returns_something_else_is_named_with_what_it_got(
         of_adapt(model, output=wrong)
     with one_line(rf"`output=c` gives nothing of {got}"):
         of_adapt(model, output="c")
-    with one_line("must be a function, a key or a position, not of type list"):
+    with one_line("`output=.1.` raises TypeError .'list' object is not callable"):
         of_adapt(model, output=[1])
 
 
@@ -226,7 +226,7 @@ class TwoHeads(Net):
 def test_heads_whose_mean_are_the_logits_are_named():
     with one_line("may be features.*`head`"):
         of_adapt(TwoHeads())
-    with one_line(r"what `head=head` returns are not the model's logits"):
+    with one_line(r"what `head=head` returns for .* are not the model's logits"):
         of_adapt(TwoHeads(), head="head")
     result = adapt(TwoHeads(), PIXELS, method="nrc", head="head,second", **QUICK, **PREPROCESSING)
     assert torch.equal(result.model.second.weight, TwoHeads().second.weight)
@@ -276,8 +276,8 @@ class Forgets(Net):
 @pytest.mark.parametrize(
     ("build", "line"),
     [
-        (calls_the_original, "a copy of the model calls Sequential of the model itself"),
-        (part_is_compiled, "a copy of the model calls Sequential of the model itself"),
+        (calls_the_original, "a copy of the model .* calls Sequential of the model itself"),
+        (part_is_compiled, "a copy of the model .* calls Sequential of the model itself"),
         (Forgets, r"a copy of the model by `copy\.deepcopy` gives other logits"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Call a network on images: with the arguments that it takes, in evaluation mode, and with one line for its errors."""
+"""Call a network on images in evaluation mode, with one line for its errors."""
 
 from __future__ import annotations
 
@@ -12,47 +12,18 @@ from torch import Tensor, nn
 from tllib_ancon.runtime.errors import BadModel, named, one_line
 
 
-def takes_pixel_values(network: nn.Module) -> bool:
-    """Whether it is an image model of transformers, or one with adapters of PEFT."""
-    return getattr(network, "main_input_name", None) == "pixel_values"
-
-
-def output_for(network: nn.Module, images: Tensor) -> Any:
-    """The output of a network for images."""
-    if takes_pixel_values(network):
-        return network(pixel_values=images)
-    return network(images)
-
-
 def called(network: nn.Module, images: Tensor) -> Any:
     """Output of a network for images in evaluation mode, without gradients; its error is one line."""
     try:
         with evaluating(network), torch.no_grad():
-            return output_for(network, images)
+            return network(images)
     except Exception as error:  # any error can come out of a user's own network
         raise BadModel(
-            f"the model cannot be called on images of shape {tuple(images.shape)} ({one_line(error)})",
-            _advice(network, images),
+            f"the model cannot be called on images of shape {tuple(images.shape)}, {images.dtype} on {images.device} "
+            f"({one_line(error)})",
+            "pass a model whose forward takes images alone, of this shape, type and device; "
+            f"{named('image_size')} sets the size of files and pixels",
         ) from error
-
-
-def _advice(network: nn.Module, images: Tensor) -> str:
-    """What to do about images that a network does not take."""
-    size = f"{named('image_size')} sets that of files and pixels"
-    shape = f"pass a model whose forward takes images alone, of this shape; {size}"
-    weights = next(network.parameters(), None)
-    if weights is None or not isinstance(images, Tensor):
-        return shape
-    if images.dtype != weights.dtype:
-        return f"convert images of {images.dtype} to {weights.dtype}, the type of the model's weights"
-    if images.device != weights.device:
-        return f"move the images to {weights.device}, the device of the model's weights"
-    return shape
-
-
-def device_of(model: nn.Module) -> torch.device:
-    """Where the weights of a model lie; the CPU without any."""
-    return next(model.parameters(), torch.empty(0)).device
 
 
 @contextmanager

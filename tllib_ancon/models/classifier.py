@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from tllib_ancon.data.batches import with_floats_as
 from tllib_ancon.data.transforms import Preprocessing
-from tllib_ancon.models.calling import device_of, output_for
 from tllib_ancon.models.copies import require_true_copy, unwrapped
 from tllib_ancon.models.head import inspect
 from tllib_ancon.models.output import OutputReader
@@ -84,16 +83,15 @@ def trainable(module: nn.Module) -> list[nn.Parameter]:
 class NetworkClassifier(Classifier):
     """A whole network, whose state dict and names of parameters this has, and its head, a module by its dotted name.
 
-    If the logits are the mean of several heads, their names have commas between them. ``widths`` are D of each. The
-    head has a forward hook while this object lives.
+    If the logits are the mean of several heads, their names have commas between them. ``widths`` maps the name
+    of each to D. The head has a forward hook while this object lives.
     """
 
     def __init__(
         self,
         network: nn.Module,
         num_classes: int,
-        heads: Sequence[str],
-        widths: Sequence[int],
+        widths: dict[str, int],
         finetune: bool,
         reader: OutputReader,
         preprocessing: Preprocessing | None,
@@ -104,13 +102,13 @@ class NetworkClassifier(Classifier):
         self.finetune = finetune
         self.reader = reader
         self.preprocessing = preprocessing
-        self.widths = [*widths]
-        self.head_name = ",".join(heads) or None
-        self.features_dim = sum(widths) or None
-        self._head_inputs = [_HeadInput() for _ in heads]
+        self.widths = [*widths.values()]
+        self.head_name = ",".join(widths) or None
+        self.features_dim = sum(self.widths) or None
+        self._head_inputs = [_HeadInput() for _ in widths]
         self._hooks = [
             network.get_submodule(name).register_forward_pre_hook(head_input)
-            for name, head_input in zip(heads, self._head_inputs, strict=True)
+            for name, head_input in zip(widths, self._head_inputs, strict=True)
         ]
 
     def release(self) -> nn.Module:
@@ -136,7 +134,7 @@ class NetworkClassifier(Classifier):
         return head
 
     def predict(self, images: Tensor) -> LogitsAndFeatures:
-        output = output_for(self.network, images)
+        output = self.network(images)
         head_inputs = [head_input.take() for head_input in self._head_inputs]
         logits = self.reader(output, len(images), self.network.training)
         if logits.shape[1] != self.num_classes:
@@ -240,15 +238,13 @@ def as_classifier(
     source_model = model
     if original is not None:
         source_model = unwrapped(original)
-    inspection = inspect(source_model, _for(source_model, images), reader, head, num_classes)
+    logits, widths = inspect(source_model, _for(source_model, images), reader, head, num_classes)
     if original is not None:
-        require_true_copy(source_model, model, _for(model, images), reader, inspection.logits)
-    width = inspection.logits.shape[1]
-    return NetworkClassifier(model, width, inspection.heads, inspection.widths, finetune, reader, preprocessing)
+        require_true_copy(source_model, model, _for(model, images), reader, logits)
+    return NetworkClassifier(model, logits.shape[1], widths, finetune, reader, preprocessing)
 
 
 def _for(network: nn.Module, images: Tensor) -> Tensor:
     """Images on the device of a network's weights, in their floating type."""
     weights = next((weight for weight in network.parameters() if weight.is_floating_point()), torch.empty(0))
-    batch: Tensor = with_floats_as(images.to(device_of(network)), weights.dtype)
-    return batch
+    return with_floats_as(images.to(weights.device), weights.dtype)

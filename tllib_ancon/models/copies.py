@@ -4,7 +4,7 @@ import copy
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import chain
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,11 +16,6 @@ from tllib_ancon.models.head import observing
 from tllib_ancon.models.output import OutputReader
 from tllib_ancon.runtime.errors import BadModel, one_line
 
-Network = TypeVar("Network", bound=nn.Module)
-
-TOLERANCE = {torch.float16: 5e-2, torch.bfloat16: 5e-2}
-"""Difference between the outputs of a model and of its copy in float32, as a share of the largest value."""
-
 
 @contextmanager
 def recording_gradients() -> Iterator[None]:
@@ -31,16 +26,14 @@ def recording_gradients() -> Iterator[None]:
 
 def unwrapped(model: nn.Module) -> nn.Module:
     """The module in a DataParallel, a DistributedDataParallel or a whole model that ``torch.compile`` compiled."""
-    inner: nn.Module | None = getattr(model, "_orig_mod", None)
+    inner = getattr(model, "_orig_mod", None)
     if isinstance(model, DataParallel | DistributedDataParallel):
         inner = model.module
-    if inner is None:
-        return model
-    return unwrapped(inner)
+    return model if inner is None else unwrapped(inner)
 
 
-def copy_of(model: Network) -> Network:
-    """A deep copy of a model without its wrapper. Weight-normalised weights are copied without their graph."""
+def copy_of(model: nn.Module) -> nn.Module:
+    """A deep copy of a model without its wrapper. Tensors with a graph, as weight-normalised weights, lose it."""
     network = unwrapped(model)
     memo: dict[int, Any] = {}
     for module in network.modules():
@@ -48,7 +41,7 @@ def copy_of(model: Network) -> Network:
             if isinstance(value, Tensor) and not value.is_leaf:
                 memo[id(value)] = value.detach().clone()
     try:
-        return cast(Network, copy.deepcopy(network, memo))
+        return copy.deepcopy(network, memo)
     except Exception as error:  # any error can come out of a user's own network
         raise BadModel(
             f"the model cannot be copied ({one_line(error)}): `copy.deepcopy(model)` must work",
@@ -61,36 +54,27 @@ def require_true_copy(
 ) -> None:
     """Raise an error if a copy calls parts of the model itself, or gives other logits than the model for images."""
     calls: list[nn.Module] = []
-
-    def remember(module: nn.Module, inputs: Any) -> None:
-        calls.append(module)
-
-    with ExitStack() as contexts:
+    with ExitStack() as contexts, observing():
         for module in model.modules():
-            contexts.enter_context(module.register_forward_pre_hook(remember))
-        contexts.enter_context(observing())
-        copied_logits = reader(called(copied, images), len(images))
-    if calls:
-        raise BadModel(
-            f"a copy of the model calls {type(calls[0]).__name__} of the model itself, with the original's weights",
-            "write functions that the model stores as methods of its class, and pass it before a part is compiled",
-        )
+            contexts.enter_context(module.register_forward_pre_hook(lambda part, inputs: calls.append(part)))
+        copied_logits = reader(called(copied, images), len(images)).nan_to_num()
     expected = logits.to(copied_logits).nan_to_num()
-    difference = float((copied_logits.nan_to_num() - expected).abs().max())
-    if difference > TOLERANCE.get(logits.dtype, 1e-3) * float(expected.abs().max()):
+    tolerance = 5e-2 if logits.dtype.itemsize == 2 else 1e-3
+    if calls or (copied_logits - expected).abs().max() > tolerance * expected.abs().max():
+        reason = f"calls {type(calls[0]).__name__} of the model itself" if calls else "gives other logits for images"
         raise BadModel(
-            f"a copy of the model by `copy.deepcopy` gives other logits for the same images, by up to {difference:.3g}",
-            "let the class of the model copy all that its forward reads, and return the same in evaluation mode",
+            f"a copy of the model by `copy.deepcopy` {reason}",
+            "write what its forward reads as attributes and methods of its class, return the same in each call, and "
+            "pass it before a part is compiled",
         )
 
 
 def in_the_form_of(model: nn.Module, adapted: nn.Module) -> nn.Module:
     """An adapted copy with the wrapper of the caller's model, and with its types, devices and frozen weights."""
     tensors = chain(adapted.parameters(), adapted.buffers())
-    tensors_of_module = chain(model.parameters(), model.buffers())
-    for tensor, tensor_of_module in zip(tensors, tensors_of_module, strict=True):
-        tensor.data = tensor.data.to(tensor_of_module.device, tensor_of_module.dtype)
-        tensor.requires_grad_(tensor_of_module.requires_grad)
+    for tensor, original in zip(tensors, chain(model.parameters(), model.buffers()), strict=True):
+        tensor.data = tensor.data.to(original.device, original.dtype)
+        tensor.requires_grad_(original.requires_grad)
     return _wrapped_as(model, adapted)
 
 
@@ -112,6 +96,3 @@ def without_graphs(network: nn.Module) -> None:
         for hook in module._forward_pre_hooks.values():
             if isinstance(hook, WeightNorm):
                 hook(module, ())
-        for name, value in vars(module).items():
-            if isinstance(value, Tensor) and not value.is_leaf:
-                vars(module)[name] = value.detach()

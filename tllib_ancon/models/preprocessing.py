@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from tllib_ancon.config.settings import as_tuple
 from tllib_ancon.data.transforms import IMAGENET_MEAN, IMAGENET_STD, KEEP_RATIO, Preprocessing
-from tllib_ancon.models.calling import takes_pixel_values
 from tllib_ancon.runtime.errors import BadModel, named
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.types import Options, Record
@@ -135,7 +134,7 @@ def _declared_by(part: nn.Module) -> Preprocessing | None:
     open_clip_settings = getattr(part, "preprocess_cfg", None)
     if open_clip_settings:
         return _of_open_clip(open_clip_settings)
-    if takes_pixel_values(part):
+    if getattr(part, "main_input_name", None) == "pixel_values":
         return _of_transformers(part)
     return None
 

@@ -20,7 +20,7 @@ def require_network(model: object, learns: bool = False) -> nn.Module:
             _network_of(model),
             setting="model",
         )
-    if learns and any(map(_is_program, model.modules())):
+    if learns and is_program(model):
         raise BadModel(
             "a program of TorchScript or torch.export predicts and does not learn",
             "pass the torch.nn.Module that it was made from",
@@ -41,8 +41,9 @@ def _network_of(model: object) -> str:
     return "pass the network itself; of a function or a class the network that it makes"
 
 
-def _is_program(module: nn.Module) -> bool:
-    """Whether it is TorchScript, or ``torch.export`` has made it and set a method in place of ``train``."""
-    if isinstance(module, torch.jit.ScriptModule):
-        return True
-    return isinstance(module, torch.fx.GraphModule) and "train" in vars(module)
+def is_program(model: nn.Module) -> bool:
+    """Whether a part of it is TorchScript, or ``torch.export`` has made it and set a method in place of ``train``."""
+    return any(
+        isinstance(part, torch.jit.ScriptModule) or (isinstance(part, torch.fx.GraphModule) and "train" in vars(part))
+        for part in model.modules()
+    )

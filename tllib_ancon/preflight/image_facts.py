@@ -13,7 +13,6 @@ from torch import nn
 
 from tllib_ancon.data.image_source import numbered
 from tllib_ancon.data.transforms import KEEP_RATIO, Preprocessing
-from tllib_ancon.models.calling import takes_pixel_values
 from tllib_ancon.preflight.case import Case
 from tllib_ancon.preflight.fact import FEW_NAMES, LOOK, WRONG, Fact
 from tllib_ancon.runtime.errors import named
@@ -183,7 +182,7 @@ def _library_of(network: nn.Module) -> str:
             return "timm's metadata"
         if getattr(part, "preprocess_cfg", None):
             return "open_clip's metadata"
-        if takes_pixel_values(part):
+        if getattr(part, "main_input_name", None) == "pixel_values":
             return "the image processor of transformers"
         if type(part).__module__.startswith("torchvision.models."):
             return "torchvision's ImageNet weights"

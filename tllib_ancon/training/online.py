@@ -15,7 +15,6 @@ from tllib_ancon.config.arguments import validated
 from tllib_ancon.data.batches import form_of
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.models.batch_norm import HALF, mixing_weight
-from tllib_ancon.models.calling import output_for
 from tllib_ancon.models.classifier import BATCH_NORMS
 from tllib_ancon.models.copies import copy_of, recording_gradients, require_true_copy, unwrapped
 from tllib_ancon.models.head import inspect as inspected
@@ -173,9 +172,9 @@ class Online(nn.Module):
         samples = batch[:ENOUGH]
         network = unwrapped(model)
         num_classes = len(getattr(model, "classes", ()))
-        inspection = inspected(network, samples, self.reader, num_classes=num_classes)
+        logits, _ = inspected(network, samples, self.reader, num_classes=num_classes)
         with self.statistics.of_estimate(source_weight=1.0) if self.statistics else nullcontext():
-            require_true_copy(network, self.model, samples, self.reader, inspection.logits)
+            require_true_copy(network, self.model, samples, self.reader, logits)
 
     def _adapt_to(self, batch: Tensor) -> Tensor:
         """Predict a batch by the statistics by which the layers normalise, then learn from it."""
@@ -247,7 +246,7 @@ class Online(nn.Module):
 
     def _read(self, batch: Tensor) -> Tensor:
         """Logits of a batch, with a graph where parameters learn."""
-        return self.reader(output_for(self.model, batch), len(batch))
+        return self.reader(self.model(batch), len(batch))
 
     def _predict(self, batch: Tensor) -> Tensor:
         logits = self._logits(batch)

@@ -235,4 +235,4 @@ class Predictor:
         if self._is_inspected:
             return self.reader(called(self.network, images), len(images))
         self._is_inspected = True
-        return inspect(self.network, images, self.reader, num_classes=self.source.num_classes).logits
+        return inspect(self.network, images, self.reader, num_classes=self.source.num_classes)[0]
