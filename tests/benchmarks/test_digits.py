@@ -10,8 +10,7 @@ from benchmarks.tables.digits import lists, to_tllib
 from tests.benchmarks import recorded
 from tllib_ancon.cli.main import parse
 from tllib_ancon.data.open import open_domain
-from tllib_ancon.opening.defaults import resolve
-from tllib_ancon.opening.facts import facts_of
+from tllib_ancon.opening.defaults import Facts, resolve
 from tllib_ancon.opening.source import Source
 
 
@@ -33,7 +32,7 @@ def configurations(command, commands):
 
 def resolved(config):
     """With every default filled in."""
-    return resolve(config, facts_of(config, Source()))[0]
+    return resolve(config, Facts(Source())).settings
 
 
 def settings(config, names):

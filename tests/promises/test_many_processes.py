@@ -18,8 +18,7 @@ from tllib_ancon.data.loading import EpochSampler, ImageLoader, evaluation_loade
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.models.bottleneck import BottleneckClassifier
 from tllib_ancon.opening.classes import ClassMap
-from tllib_ancon.opening.defaults import resolve
-from tllib_ancon.opening.facts import facts_of
+from tllib_ancon.opening.defaults import Facts, resolve
 from tllib_ancon.opening.images import PreparedImages
 from tllib_ancon.opening.open import Opened, OpenedModel
 from tllib_ancon.opening.source import Source
@@ -99,10 +98,11 @@ def build(target, folder, batch_size, **options):
     few = few_neighbors(options.get("method", "ancon"), 3, 2)
     fixed = {"method": "ancon", "epochs": EPOCHS, "batch_size": batch_size, "lr": 0.1, "workers": 0, "quiet": True}
     given = AdaptConfig(**{**fixed, "adapted": "all", **few, **options})
-    settings, _ = resolve(given, facts_of(given, Source()))
+    settings, layers, _ = resolve(given, Facts(Source()))
     opened = Opened(
         requested=given,
         settings=settings,
+        layers=layers,
         model=OpenedModel(Source(), model, None, ()),
         classifier=model,
         images=target,
@@ -188,7 +188,7 @@ def adversarial(domains, log, batch_size, plain=True, **settings):
     if plain:
         without_batches_and_noise(network[0])
     run = RunDirectory(log)
-    prepared = PreparedImages(config, [], domains[0], UNDECIDED, Transforms(contrasting, contrasting))
+    prepared = PreparedImages(config, {}, [], domains[0], UNDECIDED, Transforms(contrasting, contrasting))
     return _adversarial(*network, prepared, domains[1], run)
 
 

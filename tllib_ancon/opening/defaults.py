@@ -1,15 +1,17 @@
 """Defaults that depend on a model, its images or this machine.
 
-:func:`resolve` goes through a list of layers. Each is a pure function that gives defaults; the first layer that knows a
-setting wins.
+They are one ladder: the user, the run that continues, the run of the source model, the model, the images, the method,
+the machine, the field. :data:`LADDER` lists what each of them decides; the first that knows a setting wins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 import torch
+from torch import Tensor, nn
 
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import CRITERIA_OF_AN_EPOCH, AdaptConfig
@@ -18,15 +20,22 @@ from tllib_ancon.config.optimization import RATES
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.settings import as_tuple, defined, settings_of
+from tllib_ancon.data.image_files import CHANNELS
+from tllib_ancon.data.image_source import ImageSource
+from tllib_ancon.data.layouts import default_resizing
 from tllib_ancon.data.loading import hold_out
-from tllib_ancon.data.transforms import second_view
-from tllib_ancon.opening.facts import NOT_OPENED, Facts
-from tllib_ancon.opening.transforms import StageConfig, preprocessing_by
+from tllib_ancon.data.transforms import Preprocessing, second_view
+from tllib_ancon.models.classifier import BATCH_NORMS
+from tllib_ancon.models.preprocessing import USUAL_CROP, USUAL_SIDE
+from tllib_ancon.opening.transforms import UNDECIDED, StageConfig, TransformRule, preprocessing_by
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import BadModel, BadSetting, named
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.text import counted
 from tllib_ancon.runtime.types import Options
+
+if TYPE_CHECKING:
+    from tllib_ancon.opening.source import Source
 
 Config = TypeVar("Config", bound=StageConfig)
 
@@ -38,6 +47,8 @@ LARGEST_SHIFT = 4
 show a character in the middle, are shifted by a sixteenth (``benchmarks/tried.md``)."""
 CAREFUL_RATE = 0.001
 """Of SGD for a network that normalises by statistics of other images: it diverges at the usual rate."""
+SAMPLED = 16
+"""Tensors whose values are looked at."""
 
 USUAL_NETWORK: Options = {
     "arch": "resnet18",
@@ -47,7 +58,7 @@ USUAL_NETWORK: Options = {
 }
 """Settings of a network that no run records."""
 
-USUAL_IMAGES: Options = {"image_size": 224, "resize_size": 224, "crop_fraction": 0.875}
+USUAL_IMAGES: Options = {"image_size": USUAL_SIDE, "resize_size": USUAL_SIDE, "crop_fraction": USUAL_CROP}
 """Settings of images that neither a run nor a network's metadata tell."""
 
 INHERITED = (*USUAL_NETWORK, *USUAL_IMAGES, "norm_mean", "norm_std", "val_resizing")
@@ -57,71 +68,112 @@ FOLLOWED = ("train_resizing", "no_hflip")
 """Settings that a later stage takes from that run and may change without a note."""
 
 
-def resolve(config: Config, facts: Facts) -> tuple[Config, list[Note]]:
+@dataclass(frozen=True)
+class Facts:
+    """What defaults depend on, besides the settings of the user.
+
+    Attributes:
+        source: the trained model, whose run decides how its images are prepared
+        network: its loaded network. Default: what depends on it is as for a usual one
+        images: those of the run. Default: not opened, so that their settings are left out
+        transforms: what decides how the images become tensors
+        recorded: ``config.json`` of the run that continues; empty for a new one
+    """
+
+    source: Source
+    network: nn.Module | None = None
+    images: ImageSource | None = None
+    transforms: TransformRule = UNDECIDED
+    recorded: Options = field(default_factory=dict)
+
+    @property
+    def images_are_fixed(self) -> bool:
+        """Whether no setting changes how the images become tensors, or they are not opened."""
+        return self.images is None or self.transforms.are_fixed_for(self.images)
+
+    @property
+    def preprocessing(self) -> Preprocessing | None:
+        """That of the network, or of the processor that the user passes."""
+        return self.transforms.preprocessing
+
+
+class Resolved(NamedTuple, Generic[Config]):
+    """Settings with every default filled in.
+
+    Attributes:
+        settings: all of them
+        layers: setting -> the layer that decided it
+        notes: what was decided, for the user
+    """
+
+    settings: Config
+    layers: Mapping[str, str]
+    notes: list[Note]
+
+
+def resolve(config: Config, facts: Facts) -> Resolved[Config]:
     """Fill in every setting of a run that is not set.
 
     ``norm_mean`` and ``norm_std`` stay None where the network knows them: they travel with it, in its
     :class:`~tllib_ancon.data.transforms.Preprocessing`.
-
-    Returns: the settings, and notes for the user: what was decided
 
     Raises:
         UserError: settings that contradict the source model's run; a network whose preprocessing nothing tells
     """
     _require_those_of_the_source(config, facts)
     settings = defined(dict(config))
-    for layer in _layers_of(config):
-        settings = defined(layer(settings, facts)) | settings
+    layers = _layers_before(config, settings)
+    for layer, decide, stages in LADDER:
+        if isinstance(config, stages):
+            decided = defined(decide(settings, facts))
+            layers = dict.fromkeys(decided, layer) | layers
+            settings = decided | settings
     _require_consistent(config, settings, facts)
     fields = type(config).model_fields.keys() & config.to_dict().keys()  # those that the method reads
     filled = {name: value for name, value in settings.items() if name in fields and value != getattr(config, name)}
-    return cast(Config, config.replace(**filled)), _notes(config, settings, facts)
+    return Resolved(cast(Config, config.replace(**filled)), layers, _notes(config, settings, facts))
 
 
-# The layers: settings that are decided, and the facts -> defaults of others.
+def _layers_before(config: StageConfig, settings: Options) -> dict[str, str]:
+    """The layers of the settings that are decided before a model is open."""
+    by_method: dict[str, Any] = {}
+    if isinstance(config, AdaptConfig):
+        by_method = {**methods.all_options(config.method, {}), **methods.training_defaults(config.method)}
+    layers = {}
+    for name, value in settings.items():
+        declared = type(config).model_fields.get(name)
+        if name in by_method and value == by_method[name]:
+            layers[name] = "method"
+        elif declared is not None and value == declared.default:
+            layers[name] = "field"
+        else:
+            layers[name] = "user"
+    return layers
+
+
+# What a layer decides: settings that are decided, and the facts -> others.
 
 
 def _recorded_run(settings: Options, facts: Facts) -> Options:
-    return facts.recorded_settings
+    return facts.recorded
 
 
 def _source_run(settings: Options, facts: Facts) -> Options:
     names = (*INHERITED, *FOLLOWED)
-    if facts.is_whole:
+    if facts.source.is_whole:
         names = tuple(name for name in names if name not in settings_of(ModelConfig))
-    return {name: as_tuple(facts.source_settings.get(name)) for name in names}
+    return {name: as_tuple(facts.source.recorded_settings.get(name)) for name in names}
 
 
-def _usual_network(settings: Options, facts: Facts) -> Options:
-    return {} if facts.is_whole else USUAL_NETWORK
-
-
-def _usual_source_images(settings: Options, facts: Facts) -> Options:
-    preprocessing = facts.images.preprocessing
-    if preprocessing is not None and 0 < preprocessing.image_size < SMALL:  # a digit network, which takes no other size
-        return {**USUAL_IMAGES, "image_size": preprocessing.image_size}
-    return USUAL_IMAGES
-
-
-def _geometry_of_the_user(settings: Options, facts: Facts) -> Options:
-    """Where only the size of the images is known, they are resized to it, and shifted in training if they are small."""
-    if facts.images.are_fixed or facts.images.preprocessing is not None or settings.get("crop_fraction") is not None:
-        return {}
-    image_size = settings.get("image_size") or facts.images.side
-    if image_size is None:
-        raise _unknown_preprocessing()
-    usual = {"image_size": image_size, "crop_fraction": 1.0, "val_resizing": "default"}
-    if image_size < SMALL:
-        shift = image_size // 8
-        if len(settings.get("norm_mean") or ()) == 1:  # grey
-            shift = max(1, image_size // 16)
-        return {**usual, "train_resizing": "cen.crop", "padding": min(LARGEST_SHIFT, shift)}
-    return {**usual, "train_resizing": "default", "padding": 0}
+def _views_of_the_source_run(settings: Options, facts: Facts) -> Options:
+    if settings.get("no_hflip"):
+        return {"views": 1}
+    return {"views": facts.source.recorded_settings.get("views") or 1}
 
 
 def _metadata_of_the_network(settings: Options, facts: Facts) -> Options:
-    preprocessing = facts.images.preprocessing
-    if facts.images.are_fixed or preprocessing is None:
+    preprocessing = facts.preprocessing
+    if facts.images_are_fixed or preprocessing is None:
         return {}
     return {
         "image_size": preprocessing.image_size or None,
@@ -131,26 +183,52 @@ def _metadata_of_the_network(settings: Options, facts: Facts) -> Options:
     }
 
 
-def _layout_of_the_data(settings: Options, facts: Facts) -> Options:
-    if facts.images.are_fixed:
+def _usual_network(settings: Options, facts: Facts) -> Options:
+    return {} if facts.source.is_whole else USUAL_NETWORK
+
+
+def _images_of_a_source_model(settings: Options, facts: Facts) -> Options:
+    preprocessing = facts.preprocessing
+    if preprocessing is not None and 0 < preprocessing.image_size < SMALL:  # a digit network, which takes no other size
+        return {**USUAL_IMAGES, "image_size": preprocessing.image_size}
+    return USUAL_IMAGES
+
+
+def _size_of_the_images(settings: Options, facts: Facts) -> Options:
+    """Where only the size of the images is known, they are resized to it, and shifted in training if they are small."""
+    if facts.images is None or facts.images_are_fixed or facts.preprocessing is not None or "crop_fraction" in settings:
         return {}
-    return {"val_resizing": facts.images.resizing, "train_resizing": facts.images.resizing}
+    image_size = settings.get("image_size") or facts.images.reader.side
+    if image_size is None:
+        raise _unknown_preprocessing()
+    usual = {"image_size": image_size, "crop_fraction": 1.0, "val_resizing": "default"}
+    if image_size >= SMALL:
+        return {**usual, "train_resizing": "default", "padding": 0}
+    shift = image_size // 8
+    if len(settings.get("norm_mean") or ()) == 1:  # grey
+        shift = max(1, image_size // 16)
+    return {**usual, "train_resizing": "cen.crop", "padding": min(LARGEST_SHIFT, shift)}
+
+
+def _layout_of_the_data(settings: Options, facts: Facts) -> Options:
+    if facts.images_are_fixed:
+        return {}
+    resizing = default_resizing(settings.get("data"))
+    return {"val_resizing": resizing, "train_resizing": resizing}
 
 
 def _usual_images(settings: Options, facts: Facts) -> Options:
-    if facts.images.are_fixed:
+    if facts.images_are_fixed:
         return {}
     return {**USUAL_IMAGES, "padding": 0, "no_hflip": False}
 
 
-def _views_of_the_source(settings: Options, facts: Facts) -> Options:
-    if settings.get("no_hflip"):
-        return {"views": 1}
-    return {"views": facts.source_settings.get("views") or 1}
-
-
-def _optimizer(settings: Options, facts: Facts) -> Options:
-    if facts.network.normalises_by_layer:
+def _optimizer_of_the_network(settings: Options, facts: Facts) -> Options:
+    """AdamW for a network with layer-norm and no batch-norm, as transformers and ConvNeXt, which it trains best."""
+    modules = [*facts.network.modules()] if facts.network is not None else []
+    has_layer_norm = any(isinstance(module, nn.LayerNorm) for module in modules)
+    has_batch_norm = any(isinstance(module, BATCH_NORMS) for module in modules)
+    if has_layer_norm and not has_batch_norm:
         return {"optimizer": "adamw"}
     return {"optimizer": "sgd"}
 
@@ -168,26 +246,26 @@ def _learning_rate(settings: Options, facts: Facts) -> Options:
 
 
 def _frozen_parameters(settings: Options, facts: Facts) -> Options:
-    if facts.network.is_partly_frozen:
-        return {"adapted": "as-given"}
-    return {}
+    if facts.network is None or all(parameter.requires_grad for parameter in facts.network.parameters()):
+        return {}
+    return {"adapted": "as-given"}
 
 
 def _method(settings: Options, facts: Facts) -> Options:
     defaults = methods.training_defaults(settings["method"])
-    return {
-        "adapted": defaults.get("adapted", "all-but-head"),
-        "views": defaults.get("views", 1) if _augments(settings, facts) else 1,
-    }
+    views = 1
+    if _augments(settings, facts):
+        views = defaults.get("views", 1)
+    return {"adapted": defaults.get("adapted", "all-but-head"), "views": views}
 
 
-def _batch_size(settings: Options, facts: Facts) -> Options:
-    if facts.images is NOT_OPENED:
+def _number_of_images(settings: Options, facts: Facts) -> Options:
+    if facts.images is None:
         return {}
     share = 0.0
     if settings["criterion"] in CRITERIA_OF_AN_EPOCH:
         share = settings["hold_out"]
-    adapted, _ = hold_out(facts.images.count, share, settings["seed"])
+    adapted, _ = hold_out(len(facts.images), share, settings["seed"])
     in_each_process = len(adapted) // processes.world_size()
     return {"batch_size": min(USUAL_BATCH, max(in_each_process, 1))}
 
@@ -198,37 +276,31 @@ def _machine(settings: Options, facts: Facts) -> Options:
     return {"mixed_precision": "no"}
 
 
-Layer = Callable[[Options, Facts], Options]
+class _Rung(NamedTuple):
+    layer: str
+    decide: Callable[[Options, Facts], Options]
+    stages: tuple[type, ...] = (AdaptConfig, PredictConfig, PretrainConfig)
 
-_IMAGES: tuple[Layer, ...] = (
-    _geometry_of_the_user,
-    _metadata_of_the_network,
-    _layout_of_the_data,
-    _usual_images,
+
+LADDER = (
+    _Rung("run", _recorded_run, (AdaptConfig, PretrainConfig)),
+    _Rung("source run", _source_run, (AdaptConfig, PredictConfig)),
+    _Rung("field", _usual_network),
+    _Rung("field", _images_of_a_source_model, (PretrainConfig,)),
+    _Rung("images", _size_of_the_images),
+    _Rung("model", _metadata_of_the_network),
+    _Rung("images", _layout_of_the_data),
+    _Rung("field", _usual_images),
+    _Rung("source run", _views_of_the_source_run, (PredictConfig,)),
+    _Rung("model", _optimizer_of_the_network, (AdaptConfig,)),
+    _Rung("method", _step_change, (AdaptConfig,)),
+    _Rung("field", _learning_rate, (AdaptConfig,)),
+    _Rung("model", _frozen_parameters, (AdaptConfig,)),
+    _Rung("method", _method, (AdaptConfig,)),
+    _Rung("images", _number_of_images, (AdaptConfig,)),
+    _Rung("machine", _machine, (AdaptConfig, PretrainConfig)),
 )
-_PRETRAIN: tuple[Layer, ...] = (_recorded_run, _usual_network, _usual_source_images, *_IMAGES, _machine)
-_PREDICT: tuple[Layer, ...] = (_source_run, _usual_network, *_IMAGES, _views_of_the_source)
-_ADAPT: tuple[Layer, ...] = (
-    _recorded_run,
-    _source_run,
-    _usual_network,
-    *_IMAGES,
-    _optimizer,
-    _step_change,
-    _learning_rate,
-    _frozen_parameters,
-    _method,
-    _batch_size,
-    _machine,
-)
-
-
-def _layers_of(config: StageConfig) -> tuple[Layer, ...]:
-    if isinstance(config, PretrainConfig):
-        return _PRETRAIN
-    if isinstance(config, PredictConfig):
-        return _PREDICT
-    return _ADAPT
+"""Layer, what it decides, and for which stages, from the first to the last."""
 
 
 # What does not fit together, and what the user is told.
@@ -236,8 +308,9 @@ def _layers_of(config: StageConfig) -> tuple[Layer, ...]:
 
 def _require_those_of_the_source(config: StageConfig, facts: Facts) -> None:
     """Raise an error for settings that contradict the source model, or that a whole network does not read."""
+    checkpoint = facts.source.checkpoint
     for name, setting in settings_of(ModelConfig).items():
-        if facts.is_whole and getattr(config, name) not in (setting.default, facts.checkpoint):
+        if facts.source.is_whole and getattr(config, name) not in (setting.default, checkpoint):
             raise BadSetting(
                 f"{named(name)} is for checkpoints; a model that is given is taken as it is",
                 "leave it out",
@@ -246,8 +319,7 @@ def _require_those_of_the_source(config: StageConfig, facts: Facts) -> None:
     for name, (value, recorded_value) in _differences_from_the_source(config, facts).items():
         if name in USUAL_NETWORK:
             raise BadSetting(
-                f"{named(name, value)} contradicts the run that trained {facts.checkpoint}: there it is "
-                f"{recorded_value}",
+                f"{named(name, value)} contradicts the run that trained {checkpoint}: there it is {recorded_value}",
                 "leave it out",
                 setting=name,
             )
@@ -255,42 +327,41 @@ def _require_those_of_the_source(config: StageConfig, facts: Facts) -> None:
 
 def _differences_from_the_source(config: StageConfig, facts: Facts) -> dict[str, tuple[str, str]]:
     """Setting -> the user's value and that of the run that trained the model, in words, where they differ."""
-    recorded = _source_run({}, facts)
+    recorded = defined(_source_run({}, facts))
     differing = {}
     for name in INHERITED:
         value = getattr(config, name, None)
-        recorded_value = recorded.get(name)
-        if value is not None and recorded_value is not None and value != recorded_value:
-            differing[name] = (_shown(value), _shown(recorded_value))
+        if value is not None and value != recorded.get(name, value):
+            differing[name] = (_in_words(value), _in_words(recorded[name]))
     return differing
 
 
-def _shown(value: Any) -> str:
+def _in_words(value: Any) -> str:
     if isinstance(value, tuple):
         return " ".join(map(str, value))
     return str(value)
 
 
 def _require_consistent(config: StageConfig, settings: Options, facts: Facts) -> None:
-    if _lacks_normalisation(settings, facts):
+    if not facts.images_are_fixed and preprocessing_by(settings, facts.preprocessing) is None:
         raise _unknown_preprocessing()
     if isinstance(config, PredictConfig) and config.views == 2 and settings.get("no_hflip"):
         raise BadSetting(
-            f"{named('views', '2')} mirrors the images, and this run was trained with {named('no_hflip')}. Leave "
-            f"{named('views')} out",
+            f"{named('views', '2')} mirrors the images, and this run was trained with {named('no_hflip')}",
+            "leave it out",
             setting="views",
         )
     if not isinstance(config, AdaptConfig):
         return
     if config.views == 2 and not _augments(settings, facts):
         raise BadSetting(
-            f"{named('views', '2')} needs an augmentation: this training has none. Leave it out, or let it mirror",
+            f"{named('views', '2')} needs an augmentation: this training has none",
+            "leave it out, or let it mirror",
             setting="views",
         )
-    step_change: float | None = config.step_change
-    if step_change is not None and settings["optimizer"] != "sgd":
+    if config.step_change is not None and settings["optimizer"] != "sgd":
         raise BadSetting(
-            f"{named('step_change', step_change)} fits the learning rate of SGD, and "
+            f"{named('step_change', config.step_change)} fits the learning rate of SGD, and "
             f"{named('optimizer', settings['optimizer'])} trains here",
             f"pass {named('optimizer', 'sgd')}, or leave {named('step_change')} out",
             setting="step_change",
@@ -307,43 +378,46 @@ def _unknown_preprocessing() -> BadModel:
     )
 
 
+def _augments(settings: Options, facts: Facts) -> bool:
+    """Whether training sees another view of an image each time."""
+    if facts.images is None:
+        return True
+    if facts.images_are_fixed:
+        return facts.transforms.mirrors(facts.images) and not settings.get("no_hflip")
+    prepared = preprocessing_by(settings, facts.preprocessing)
+    return prepared is not None and second_view(prepared) is not None
+
+
 def _notes(config: StageConfig, settings: Options, facts: Facts) -> list[Note]:
-    images = facts.images
     notes = []
     for name, (value, recorded_value) in _differences_from_the_source(config, facts).items():
-        text = f"{named(name, value)} is used; the run that trained {facts.checkpoint} had {recorded_value}"
+        text = f"{named(name, value)} is used; the run that trained {facts.source.checkpoint} had {recorded_value}"
         notes.append(Note("other-than-source", text, name, level="warning"))
     padding = settings.get("padding")
-    is_assumed = config.padding is None and not facts.recorded_settings
-    if padding and is_assumed and not images.are_fixed and _trains(config, settings):
+    is_assumed = config.padding is None and not facts.recorded
+    if padding and is_assumed and not facts.images_are_fixed and _trains(config):
         shift = counted(padding, "pixel")
         text = f"training shifts images at random by up to {shift}; {named('padding', 0)} does not"
         notes.append(Note("shifted-images", text, "padding"))
-    if images.tensor_range is not None and images.tensor_range[0] >= 0:
-        least, most = images.tensor_range
-        text = f"the images are tensors with values from {least:.3g} to {most:.3g}, which the model gets unchanged"
-        action = "if it was trained on normalised images, normalise them, or pass them as bytes"
-        notes.append(Note("unchanged-tensors", text, action=action, level="warning"))
+    if facts.images is not None and facts.images.is_raw and facts.transforms.evaluation is None:
+        notes += _notes_on_tensors(facts.images)
     return notes
 
 
-def _trains(config: StageConfig, settings: Options) -> bool:
+def _trains(config: StageConfig) -> bool:
     if isinstance(config, AdaptConfig):
-        return methods.method_class(settings["method"]).trains
+        return methods.method_class(config.method).trains
     return isinstance(config, PretrainConfig)
 
 
-def _lacks_normalisation(settings: Options, facts: Facts) -> bool:
-    if facts.images.are_fixed:
-        return False
-    return preprocessing_by(settings, facts.images.preprocessing) is None
-
-
-def _augments(settings: Options, facts: Facts) -> bool:
-    """Whether training sees another view of an image each time."""
-    if facts.images is NOT_OPENED:
-        return True
-    if facts.images.are_fixed:
-        return facts.images.are_mirrored and not settings.get("no_hflip")
-    prepared = preprocessing_by(settings, facts.images.preprocessing)
-    return prepared is not None and second_view(prepared) is not None
+def _notes_on_tensors(images: ImageSource) -> list[Note]:
+    """A note where tensors are images (1 or 3, H, W) without a negative value, in a sample of them."""
+    sample: list[Any] = [images.image(index) for index in range(min(len(images), SAMPLED))]
+    are_images = all(isinstance(row, Tensor) and row.ndim == 3 and row.shape[0] in CHANNELS for row in sample)
+    if not are_images or min(row.min() for row in sample) < 0:
+        return []
+    least = min(float(row.min()) for row in sample)
+    most = max(float(row.max()) for row in sample)
+    text = f"the images are tensors with values from {least:.3g} to {most:.3g}, which the model gets unchanged"
+    action = "if it was trained on normalised images, normalise them, or pass them as bytes"
+    return [Note("unchanged-tensors", text, action=action, level="warning")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -20,8 +20,7 @@ from tllib_ancon.data.layouts import layout_of, missing_dataset
 from tllib_ancon.data.open import as_domain, open_domain
 from tllib_ancon.data.readers import Loader
 from tllib_ancon.data.transforms import ImageTransform
-from tllib_ancon.opening.defaults import resolve
-from tllib_ancon.opening.facts import facts_of
+from tllib_ancon.opening.defaults import Facts, resolve
 from tllib_ancon.opening.source import Source
 from tllib_ancon.opening.transforms import StageConfig, TransformRule, Transforms
 from tllib_ancon.runtime import devices
@@ -39,6 +38,7 @@ class PreparedImages(Generic[Config]):
 
     Attributes:
         config: the settings, with every default filled in
+        layers: setting -> the layer that decided it
         notes: what was decided
         domain: the images, decoded and cached as the settings define
         transform_rule: what decides how they become tensors
@@ -46,6 +46,7 @@ class PreparedImages(Generic[Config]):
     """
 
     config: Config
+    layers: Mapping[str, str]
     notes: list[Note]
     domain: ImageSource
     transform_rule: TransformRule
@@ -70,11 +71,10 @@ def prepare(
         transform_rule: what decides how they become tensors
         recorded_settings: ``config.json`` of the run that continues
     """
-    facts = facts_of(requested, source, network, images, transform_rule, recorded_settings)
-    config, notes = resolve(requested, facts)
+    config, layers, notes = resolve(requested, Facts(source, network, images, transform_rule, recorded_settings))
     transforms = transform_rule.transforms_of(config, network, images)
     domain = with_cache(config, images, transforms, notes)
-    return PreparedImages(config, notes, domain, transform_rule, transforms)
+    return PreparedImages(config, layers, notes, domain, transform_rule, transforms)
 
 
 def chosen_loader(config: StageConfig | CertifyConfig, loader: Loader | None) -> Loader | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
@@ -80,6 +80,7 @@ class Opened(Generic[Config_co]):
     Attributes:
         requested: settings of the user
         settings: the settings, with every default filled in
+        layers: setting -> the layer of :data:`~tllib_ancon.opening.defaults.LADDER` that decided it
         source: where the model comes from
         model: the opened model
         classifier: its network with its head
@@ -93,6 +94,7 @@ class Opened(Generic[Config_co]):
 
     requested: Config_co
     settings: Config_co
+    layers: Mapping[str, str]
     model: OpenedModel
     classifier: Classifier
     images: ImageSource
@@ -168,6 +170,7 @@ def open_images(
     opened: Opened[Any] = Opened(
         settings,
         prepared.config,
+        prepared.layers,
         model,
         classifier,
         labelled,

@@ -26,8 +26,7 @@ from tllib_ancon.models.preprocessing import recorded_preprocessing
 from tllib_ancon.models.recipes import OWN, build, imported
 from tllib_ancon.models.requirements import require_network
 from tllib_ancon.opening.classes import ClassMap
-from tllib_ancon.opening.defaults import USUAL_IMAGES, USUAL_NETWORK, resolve
-from tllib_ancon.opening.facts import facts_of
+from tllib_ancon.opening.defaults import USUAL_IMAGES, USUAL_NETWORK, Facts, resolve
 from tllib_ancon.runs.directory import BEST, CHECKPOINTS, CONFIG, LATEST, RunDirectory
 from tllib_ancon.runtime.errors import BadModel, BadSetting, UserError, named, network_itself
 from tllib_ancon.runtime.notes import Note
@@ -161,7 +160,7 @@ class Source:
         return None if form is None else zeros_of(form, 2)
 
     def _rebuilt(self, config: AdaptConfig | PredictConfig, show: Show) -> Classifier:
-        settings = dict(resolve(config, facts_of(config, self))[0])
+        settings = dict(resolve(config, Facts(self)).settings)
         model = load(
             self.checkpoint,
             settings["arch"],

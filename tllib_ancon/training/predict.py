@@ -21,8 +21,7 @@ from tllib_ancon.models.classifier import Classifier, LogitsAndFeatures
 from tllib_ancon.models.copies import unwrapped
 from tllib_ancon.models.head import inspect
 from tllib_ancon.models.output import Output
-from tllib_ancon.opening.defaults import resolve
-from tllib_ancon.opening.facts import facts_of
+from tllib_ancon.opening.defaults import Facts, resolve
 from tllib_ancon.opening.images import find_images, notes_of, prepare, require_loader_of
 from tllib_ancon.opening.source import Model, Source, open_source
 from tllib_ancon.opening.transforms import TransformRule, preprocessing_by
@@ -157,7 +156,7 @@ class Predictor:
         self.reader = self.source.reader
         self._is_inspected = False
         self._transform_rule = TransformRule.of_call(None, transform).completed_by(self.network, self.requested)
-        self.config, _ = resolve(self.requested, facts_of(self.requested, self.source))
+        self.config = resolve(self.requested, Facts(self.source)).settings
 
     @property
     def preprocessing(self) -> Preprocessing | None:

@@ -25,8 +25,7 @@ from tllib_ancon.models.calling import called
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.networks import create_backbone, parse_options
 from tllib_ancon.opening.classes import MOST_LISTED, ClassMap
-from tllib_ancon.opening.defaults import resolve
-from tllib_ancon.opening.facts import facts_of
+from tllib_ancon.opening.defaults import Facts, resolve
 from tllib_ancon.opening.images import PreparedImages, notes_of, open_by_settings, prepare, with_cache
 from tllib_ancon.opening.open import probe_of
 from tllib_ancon.opening.source import Source, require_extras
@@ -91,7 +90,7 @@ def pretrain(config: PretrainConfig, *, loader: Loader | None = None) -> Record:
             Progress(config.quiet).line(_number_of_classes(domains[0]))
         record: Record = {"inputs": images_record(*domains)}
         devices.make_reproducible(config.seed)
-        network, _ = resolve(config, facts_of(config, Source()))
+        network = resolve(config, Facts(Source())).settings
         options = parse_options(network.arch_option)
         backbone = create_backbone(str(network.arch), not config.scratch, config.pretrained_weights, options, toolkit)
         UNDECIDED.refuse_unread_settings(config, domains[0])

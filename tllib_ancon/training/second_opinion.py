@@ -18,8 +18,7 @@ from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.models.foundation import load_named
 from tllib_ancon.models.requirements import require_network
 from tllib_ancon.opening.classes import ClassMap
-from tllib_ancon.opening.defaults import USUAL_BATCH, resolve
-from tllib_ancon.opening.facts import facts_of
+from tllib_ancon.opening.defaults import USUAL_BATCH, Facts, resolve
 from tllib_ancon.opening.images import PreparedImages, prepare
 from tllib_ancon.opening.open import Opened, probe_of
 from tllib_ancon.opening.source import Source, open_checkpoint
@@ -135,7 +134,7 @@ def _prepared(opened: Opened[AdaptConfig], source: Source, network: nn.Module) -
     """The target as the teacher gets it: by its own preprocessing, or by the model's where its own is unknown."""
     settings = PredictConfig(quiet=True)
     progress = Progress(opened.settings.quiet)
-    resolved, _ = resolve(settings, facts_of(settings, source))
+    resolved = resolve(settings, Facts(source)).settings
     transform_rule = UNDECIDED.completed_by(network, settings)
     is_known = preprocessing_by(dict(resolved), transform_rule.preprocessing) is not None
     if not is_known and not opened.images.is_raw:

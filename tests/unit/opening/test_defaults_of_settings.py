@@ -1,29 +1,22 @@
 """A setting that the user leaves out has the default of these images, this network, this method and the source run."""
 
-from dataclasses import replace
-
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.pretrain import PretrainConfig
+from tllib_ancon.data.open import as_domain
 from tllib_ancon.data.transforms import Preprocessing
-from tllib_ancon.opening.defaults import resolve
-from tllib_ancon.opening.facts import Facts, ImageFacts, facts_of
+from tllib_ancon.opening.defaults import Facts, resolve
 from tllib_ancon.opening.source import Source
+from tllib_ancon.opening.transforms import TransformRule
 from tllib_ancon.runtime.errors import UserError
 
+USUAL = Preprocessing()
 BATCH_NORM_NETWORK = nn.BatchNorm1d(2)
 LAYER_NORM_NETWORK = nn.LayerNorm(2).requires_grad_(False)
-IMAGES = ImageFacts(
-    count=1000,
-    side=None,
-    preprocessing=Preprocessing(),
-    are_fixed=False,
-    resizing="default",
-    tensor_range=None,
-)
 USUAL_IMAGES = {
     "train_resizing": "default",
     "val_resizing": "default",
@@ -47,15 +40,20 @@ GREY = {"norm_mean": (0.5,), "norm_std": (0.5,)}
 COLOUR = {"norm_mean": (0.5,) * 3, "norm_std": (0.5,) * 3}
 
 
-def facts_about(network=BATCH_NORM_NETWORK, images=IMAGES, **run):
-    """Facts about a network that the caller passes, unless a checkpoint is named."""
-    network_facts = facts_of(AdaptConfig(), Source(), network).network
-    return Facts(network=network_facts, images=images, is_whole="checkpoint" not in run, **run)
+def facts_about(network=BATCH_NORM_NETWORK, count=1000, side=None, preprocessing=USUAL, fixed=False, run=None):
+    """Facts about a network that the caller passes, unless a run is named, and images that are squares if they have a
+    side."""
+    pixels = np.zeros((count, side or 1, side or 2, 3), np.uint8)
+    transforms = TransformRule(preprocessing)
+    if fixed:
+        transforms = TransformRule(preprocessing, np.asarray, np.asarray)
+    source = Source(module=network) if run is None else Source(**run)
+    return Facts(source, network, as_domain(pixels), transforms)
 
 
 def filled_in(config, facts):
     """The settings that were left out, and the notes."""
-    resolved, notes = resolve(config, facts)
+    resolved, _, notes = resolve(config, facts)
     before = config.to_dict()
     return {name: value for name, value in resolved.to_dict().items() if value != before.get(name)}, notes
 
@@ -84,25 +82,25 @@ OF_KNOWN = {"image_size": 96, "resize_size": 90, "crop_fraction": 0.9, "val_resi
         ({"criterion": "infomax", "hold_out": 0.5}, {"count": 60}, {"batch_size": 30}),
         ({}, {"count": 1}, {"batch_size": 1}),
         ({}, {"preprocessing": KNOWN}, OF_KNOWN),
-        ({}, {"resizing": "keep-ratio"}, {"train_resizing": "keep-ratio", "val_resizing": "keep-ratio"}),
+        ({"data": "ImageFolder"}, {}, {"train_resizing": "keep-ratio", "val_resizing": "keep-ratio"}),
         ({**GREY, "image_size": 224}, {"preprocessing": None}, {"crop_fraction": 1.0, "image_size": None}),
         (GREY, {"preprocessing": None, "side": 64}, {"crop_fraction": 1.0, "image_size": 64}),
         (COLOUR, {"preprocessing": None, "side": 63}, {**UNKNOWN_SMALL, "image_size": 63}),
         (GREY, {"preprocessing": None, "side": 63}, {**UNKNOWN_SMALL, "image_size": 63, "padding": 3}),
         (GREY, {"preprocessing": None, "side": 8}, {**UNKNOWN_SMALL, "image_size": 8, "padding": 1}),
         ({**COLOUR, "image_size": 40}, {"preprocessing": None, "side": 64}, {**UNKNOWN_SMALL, "image_size": None}),
-        ({}, {"are_fixed": True, "preprocessing": KNOWN}, {**dict.fromkeys(USUAL_IMAGES), "views": 1}),
+        ({}, {"fixed": True, "preprocessing": KNOWN}, {**dict.fromkeys(USUAL_IMAGES), "views": 1}),
     ],
 )
 def test_what_is_left_out_follows_the_method_and_the_images(settings, images, changed):
     expected = {**USUAL_IMAGES, **USUAL_TRAINING, **changed}
-    values, notes = filled_in(AdaptConfig(**settings), facts_about(images=replace(IMAGES, **images)))
+    values, notes = filled_in(AdaptConfig(**{"data": "ImageList", **settings}), facts_about(**images))
     assert values == {name: value for name, value in expected.items() if value is not None}
     assert images or notes == []
 
 
 def test_a_network_without_batch_norm_learns_in_another_way():
-    values, notes = filled_in(AdaptConfig(), facts_about(LAYER_NORM_NETWORK))
+    values, notes = filled_in(AdaptConfig(data="ImageList"), facts_about(LAYER_NORM_NETWORK))
     expected = {**USUAL_IMAGES, **USUAL_TRAINING, "optimizer": "adamw", "lr": 0.0002, "adapted": "as-given"}
     del expected["step_change"]
     assert values == expected
@@ -111,29 +109,52 @@ def test_a_network_without_batch_norm_learns_in_another_way():
 
 def test_half_precision_is_used_where_the_device_computes_in_it(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: not including_emulation)
-    assert filled_in(AdaptConfig(), facts_about())[0]["mixed_precision"] == "bf16"
+    assert filled_in(AdaptConfig(data="ImageList"), facts_about())[0]["mixed_precision"] == "bf16"
 
 
 def test_a_source_model_is_trained_with_the_usual_network_and_images():
     usual = {"arch": "resnet18", "arch_option": [], "no_pool": False, "mixed_precision": "no", **USUAL_IMAGES}
-    config = PretrainConfig(source=["A"])
-    facts = facts_about(checkpoint="imagenet")
-    assert filled_in(config, facts) == (usual, [])
+    config = PretrainConfig(source=["A"], data="ImageList")
+    run = {"checkpoint": "imagenet"}
+    assert filled_in(config, facts_about(run=run)) == (usual, [])
     for image_size, expected in ((1, 1), (28, 28), (63, 63), (64, 224)):
-        images = replace(IMAGES, preprocessing=Preprocessing(image_size=image_size))
-        values, _ = filled_in(config, replace(facts, images=images))
-        assert values == {**usual, "image_size": expected}
+        facts = facts_about(preprocessing=Preprocessing(image_size=image_size), run=run)
+        assert filled_in(config, facts)[0] == {**usual, "image_size": expected}
 
 
-SOURCE = {"checkpoint": "best.pth", "source_settings": {"arch": "resnet50", "norm_mean": [0.1, 0.2, 0.3]}}
-FIXED = {"images": replace(IMAGES, are_fixed=True)}
-UNKNOWN = {"images": replace(IMAGES, preprocessing=None)}
+def test_each_setting_has_its_layer():
+    config = AdaptConfig(momentum=0.5, beta=0.5)
+    run = {"checkpoint": "best.pth", "recorded_settings": {"crop_fraction": 0.9}}
+    layers = resolve(config, facts_about(preprocessing=KNOWN, run=run)).layers
+    expected = {
+        "momentum": "user",
+        "beta": "user",
+        "crop_fraction": "source run",
+        "image_size": "model",
+        "batch_size": "images",
+        "views": "method",
+        "batch_norm": "method",
+        "mixed_precision": "machine",
+        "lr": "field",
+        "weight_decay": "field",
+    }
+    assert {name: layers[name] for name in expected} == expected
+
+
+SOURCE = {
+    "run": {
+        "checkpoint": "best.pth",
+        "recorded_settings": {"arch": "resnet50", "norm_mean": [0.1, 0.2, 0.3]},
+    }
+}
+FIXED = {"fixed": True}
+UNKNOWN = {"preprocessing": None}
 NO_MEAN = (
     "the preprocessing of this network is unknown; pass `image_size`, `norm_mean` and `norm_std`, of a model that "
     "normalises images itself 0 and 1, or 0 and 0.003922 if it takes values from 0 to 255; or in Python "
     "evaluation_transform, such as a library's processor, and if training augments otherwise train_transform"
 )
-NO_VIEW = "`views=2` needs an augmentation: this training has none. Leave it out, or let it mirror"
+NO_VIEW = "`views=2` needs an augmentation: this training has none; leave it out, or let it mirror"
 
 
 @pytest.mark.parametrize(
@@ -169,6 +190,6 @@ def test_settings_that_do_not_fit_together_are_one_line(settings, facts, message
 
 
 def test_images_unlike_those_of_the_source_are_a_note():
-    config, notes = resolve(AdaptConfig(norm_mean=(0.5, 0.25, 1.0)), facts_about(**SOURCE))
+    config, _, notes = resolve(AdaptConfig(norm_mean=(0.5, 0.25, 1.0)), facts_about(**SOURCE))
     assert config.norm_mean == (0.5, 0.25, 1.0)
     assert "`norm_mean=0.5 0.25 1.0` is used; the run that trained best.pth had 0.1 0.2 0.3" in map(str, notes)
