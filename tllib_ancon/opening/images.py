@@ -138,6 +138,8 @@ def find_images(
         opened = open_by_settings(naming, config.target, split, classes, labels, loader)
     else:
         opened = as_domain(images, labels=labels, classes=classes, loader=chosen_loader(config, loader))
+    if labels is False:
+        return opened.without_labels()
     return opened
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
@@ -16,15 +17,17 @@ from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.loading import UnlabelledImages
 from tllib_ancon.data.readers import Loader
-from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.calling import called
 from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.models.copies import unwrapped
+from tllib_ancon.models.loading import IMAGENET
 from tllib_ancon.models.output import Output
 from tllib_ancon.opening.classes import ClassMap
 from tllib_ancon.opening.images import find_target, notes_of, prepare
-from tllib_ancon.opening.source import Source, open_source
+from tllib_ancon.opening.source import Source, open_checkpoint, open_source
 from tllib_ancon.opening.transforms import UNDECIDED, TransformRule, Transforms
+from tllib_ancon.runs.directory import SOURCE, RunDirectory
+from tllib_ancon.runs.files import sha256
 from tllib_ancon.runtime.errors import named
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.types import Options
@@ -55,6 +58,12 @@ class OpenedModel:
     network: nn.Module
     head: str | None
     notes: tuple[Note, ...]
+
+    def with_weights_of(self, checkpoint: str, settings: AdaptConfig | PredictConfig) -> OpenedModel:
+        """Another model of the same network, such as the one that this model's run started from."""
+        file = open_checkpoint(checkpoint, self.source.module).checkpoint
+        source = replace(self.source, checkpoint=file)
+        return replace(self, source=source, network=source.load(settings), notes=())
 
     def as_classifier(self, probe: Tensor) -> Classifier:
         """The network as a classifier, which was called on a few images."""
@@ -148,21 +157,24 @@ def open_images(
     transforms: TransformRule = UNDECIDED,
     loader: Loader | None = None,
     recorded: Options = MappingProxyType({}),
+    dataset_class: type[UnlabelledImages] = UnlabelledImages,
 ) -> Opened[Config]:
     """Open the images that a caller passes or that the settings name, and try the model on a few of them.
 
     Args:
-        images, labels, loader: as for :func:`tllib_ancon.adapt`
+        images, loader: as for :func:`tllib_ancon.adapt`
         model: the opened model
         settings: those of the user
         transforms: the caller's, which he may also leave to the network and the settings
+        labels: as for :func:`tllib_ancon.adapt`; False if none are read
         recorded: ``config.json`` of the run that continues; empty for a new one
+        dataset_class: what reads the images
     """
     source = model.source
     target = find_target(settings, source, images, labels, transforms, loader)
     transform_rule = transforms.completed_by(model.network, settings)
     prepared = prepare(settings, source, model.network, target, transform_rule, recorded)
-    probe: Tensor = probe_of(prepared.domain, prepared.transforms.evaluation)
+    probe: Tensor = probe_of(dataset_class(prepared.domain, prepared.transforms.evaluation))
     classifier = model.as_classifier(probe)
     classes = source.classes_of(model.network, classifier.num_classes)
     labelled, notes_of_classes = classes.label(prepared.domain, source.recorded_folders)
@@ -182,15 +194,30 @@ def open_images(
     )
     if isinstance(settings, AdaptConfig):
         opened = _ready_to_adapt(opened)
+    else:
+        classifier.release()  # predictions need no features, and the caller's module has no hook afterwards
     return opened
 
 
-def probe_of(images: ImageSource, transform: Transform) -> Any:
+def source_checkpoint(run: RunDirectory) -> str | None:
+    """The checkpoint that an adaptation started from; None of another run, or where this very file is gone."""
+    recorded = run.config()
+    if recorded.get("command") != "adapt":
+        return None
+    checkpoint = str(recorded.get("checkpoint") or run.checkpoints / SOURCE)  # the latter of a model in Python
+    path = Path(checkpoint)
+    digest = recorded["inputs"].get("checkpoint_sha256")
+    is_the_file = path.is_file() and digest in (None, sha256(path))
+    if is_the_file or path.is_dir() or checkpoint == IMAGENET:
+        return checkpoint
+    return None
+
+
+def probe_of(images: UnlabelledImages) -> Any:
     """A few images from the whole target as a network gets them."""
     positions = [number * len(images) // ENOUGH for number in range(ENOUGH)]
-    unlabelled = UnlabelledImages(images, transform)
-    _, batch = unlabelled.batch(positions)
-    return unlabelled.finish(batch, torch.device("cpu"))
+    _, batch = images.batch(positions)
+    return images.finish(batch, torch.device("cpu"))
 
 
 def _ready_to_adapt(opened: Opened[AdaptConfig]) -> Opened[AdaptConfig]:

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tllib_ancon.data.labels import Labels
 from tllib_ancon.runs.files import write_bytes, write_whole
 from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.extras import require
@@ -19,11 +18,6 @@ FORMATS = (".csv", ".png")
 
 WIDEST_NAME = 30
 """Characters of a class name in the table."""
-
-
-def confusion_matrix(predictions: Labels, labels: Labels, num_classes: int) -> Confusion:
-    pairs = labels * num_classes + predictions
-    return np.bincount(pairs, minlength=num_classes**2).reshape(num_classes, num_classes)
 
 
 def class_table(confusion: Confusion, classes: Sequence[str]) -> Iterator[str]:

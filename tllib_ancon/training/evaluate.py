@@ -2,34 +2,32 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.settings import settings_of_call
-from tllib_ancon.data.image_source import ImageSource
-from tllib_ancon.data.labels import Labels
 from tllib_ancon.data.layouts.arrays import Arrays
-from tllib_ancon.data.open import as_domain
 from tllib_ancon.data.readers import Loader
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.measures import evaluation, selection
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.models.output import Output
-from tllib_ancon.opening.images import chosen_loader, open_by_settings
-from tllib_ancon.opening.source import Model, open_checkpoint
-from tllib_ancon.runs.directory import SOURCE, RunDirectory
+from tllib_ancon.opening.open import Opened, open_images, open_model, source_checkpoint
+from tllib_ancon.opening.source import Model
+from tllib_ancon.opening.transforms import TransformRule
+from tllib_ancon.runs.directory import RunDirectory
 from tllib_ancon.runtime import devices
-from tllib_ancon.runtime.errors import UserError, named
+from tllib_ancon.runtime.errors import BadImages, named
+from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.text import Shown
 from tllib_ancon.runtime.types import Metrics
-from tllib_ancon.training.confusion import Confusion, class_table, confusion_matrix
-from tllib_ancon.training.not_finite import predicted_classes, require_predictions
-from tllib_ancon.training.predict import Predictor
+from tllib_ancon.training.confusion import Confusion, class_table
+from tllib_ancon.training.not_finite import require_predictions
+from tllib_ancon.training.predict import Predictions, predict_images
 from tllib_ancon.training.progress import Progress
 
 
@@ -44,11 +42,13 @@ class Evaluation(Shown):
         classes: names of the K classes
         confusion: (K, K) numbers of images, a row for each true class and a column for each predicted one; None
             without labels
+        notes: what was decided about the model, the images and the settings, and what the predictions show
     """
 
     scores: Metrics
     classes: Sequence[str]
     confusion: Confusion | None = None
+    notes: Sequence[Note] = ()
 
     @property
     def accuracy(self) -> float | None:
@@ -74,7 +74,7 @@ class Evaluation(Shown):
         for name in selection.CRITERIA:
             yield f"{name:<20} {scores[name]:.4f}"
         if "source_accuracy" in scores:
-            yield source_line(scores["source_accuracy"])
+            yield _source_line(scores["source_accuracy"])
         if self.confusion is not None:
             yield from class_table(self.confusion, self.classes)
 
@@ -115,88 +115,67 @@ def evaluate(
 
         >>> tllib_ancon.evaluate(model, "photos/", labels=labels).accuracy
     """
-    requested = settings_of_call(PredictConfig, config, settings)
-    progress = Progress(requested.quiet)
+    requested = settings_of_call(PredictConfig, config, settings).with_paths(checkpoint=model)
+    transforms = TransformRule.of_call(None, evaluation_transform)
     with devices.restoring_state(requested.threads):
-        predictor = Predictor(requested, model, evaluation_transform, output=output, loader=loader)
-        opened = predictor.open_labelled(images, labels)
-        outputs = predictor.logits(opened)
-        require_predictions(predicted_classes(outputs), opened)
-        domain = labelled_images(predictor, opened, outputs.shape[1])
-        logits = torch.from_numpy(outputs)
+        opened_model = open_model(model, requested, output=output)
+        opened = open_images(images, opened_model, requested, labels=labels, transforms=transforms, loader=loader)
+        predictions = _finite_predictions(opened)
+        notes = [*predictions.notes]
+        domain = opened.images
+        logits = torch.from_numpy(predictions.logits)
         confusion = None
         scores: Metrics = {"images": len(domain), **selection.score_all(logits.softmax(1))}
         if domain.labels is not None:
-            confusion = confusion_matrix(predicted_classes(outputs), domain.labels, domain.num_classes)
-            scores |= evaluation.summarize(logits, torch.from_numpy(domain.labels), domain.num_classes)
+            true_labels = torch.from_numpy(domain.labels)
+            scores |= evaluation.summarize(logits, true_labels, domain.num_classes)
+            predicted = torch.from_numpy(predictions.labels)
+            confusion = evaluation.confusion_matrix(predicted, true_labels, domain.num_classes).numpy()
         elif labels is None and not isinstance(images, str | os.PathLike | None):
-            progress.line(
-                f"no accuracy, as labels in the items of a dataset are not read; pass {named('labels')}, such as "
-                f"dataset.targets"
-            )
+            text = "no accuracy, as labels in the items of a dataset are not read"
+            notes.append(Note("no-labels", text, "labels", f"pass {named('labels')}, such as dataset.targets"))
+            Progress(requested.quiet).notes(notes[-1:])
         if source is not None:
-            scores["source_accuracy"] = source_accuracy(predictor, source)
-        return Evaluation(scores, domain.classes, confusion)
+            scores["source_accuracy"] = _source_accuracy(opened, source, transforms, loader)
+        return Evaluation(scores, domain.classes, confusion, tuple(notes))
 
 
-def labelled_images(predictor: Predictor, images: ImageSource, num_classes: int) -> ImageSource:
-    """The images with their labels in the order of the model's classes."""
-    source = predictor.source
-    classes = source.classes_of(predictor.network, num_classes)
-    labelled, notes = classes.label(images, source.recorded_folders)
-    Progress(predictor.config.quiet).lines(map(str, notes))
-    return labelled
+def _finite_predictions(opened: Opened[PredictConfig]) -> Predictions:
+    predictions = predict_images(opened)
+    require_predictions(predictions.labels, opened.images)
+    return predictions
 
 
-def source_accuracy(predictor: Predictor, source: Any) -> dict[str, float]:
+def _source_accuracy(
+    adapted: Opened[PredictConfig], source: Any, transforms: TransformRule, loader: Loader | None
+) -> dict[str, float]:
     """Accuracy in % on labelled images of the source ``after`` adaptation and, of the run's source model, ``before``. A
-    path is a folder of class folders or a file of arrays; with ``data`` in the settings it is a domain of that dataset.
-    Other sources are datasets of Hugging Face."""
-    opened = _open_source_domain(predictor, source)
-    outputs = predictor.logits(opened)
-    domain = labelled_images(predictor, opened, outputs.shape[1])
-    if domain.labels is None:
-        raise UserError(
-            f"the source {domain.name} has no labels, and its accuracy needs them",
+    path is a folder or a file as for ``images``; with ``data`` in the settings it is a domain of that dataset."""
+    model = adapted.model
+    settings = adapted.requested
+    images = source
+    if isinstance(source, str | os.PathLike) and settings.data not in (None, Arrays.name):
+        settings = settings.replace(target=(os.fspath(source),))
+        images = None
+    opened = open_images(images, model, settings, transforms=transforms, loader=loader)
+    if opened.images.labels is None:
+        raise BadImages(
+            f"the source {opened.images.name} has no labels, and its accuracy needs them",
             "pass a folder of class folders; for arrays call evaluate with them and their labels",
         )
-    accuracy = {}
-    source_model = _source_model_of_the_run(predictor)
-    if source_model is not None:
-        accuracy["before"] = _percent_right(source_model.logits(domain), domain.labels)
-    accuracy["after"] = _percent_right(outputs, domain.labels)
+    accuracy = {"after": _percent_right(opened)}
+    checkpoint = None if model.source.run is None else source_checkpoint(RunDirectory(model.source.run))
+    if checkpoint is not None:
+        source_model = model.with_weights_of(checkpoint, settings)
+        accuracy["before"] = _percent_right(open_images(opened.images, source_model, settings, transforms=transforms))
     return accuracy
 
 
-def _open_source_domain(predictor: Predictor, source: Any) -> ImageSource:
-    config = predictor.config
-    classes = predictor.source.classes
-    if not isinstance(source, str | os.PathLike):
-        return as_domain(source, classes=classes, loader=chosen_loader(config, predictor.loader))
-    if config.data in (None, Arrays.name):
-        return open_by_settings(config.replace(root=source), (), "test", classes, loader=predictor.loader)
-    return open_by_settings(config, (os.fspath(source),), "test", classes, loader=predictor.loader)
+def _percent_right(opened: Opened[PredictConfig]) -> float:
+    return 100 * float((predict_images(opened).labels == opened.images.labels).mean())
 
 
-def _source_model_of_the_run(predictor: Predictor) -> Predictor | None:
-    """The source model of the run that adapted the predictor's model; None where there is no run or no such model."""
-    source = predictor.source
-    if source.run is None:
-        return None
-    stored = RunDirectory(source.run).checkpoints / SOURCE
-    if stored.is_file():
-        return Predictor(predictor.requested, source=replace(source, checkpoint=str(stored)), loader=predictor.loader)
-    recorded = source.recorded_settings.get("checkpoint")
-    if recorded is None:
-        return None
-    return Predictor(predictor.requested, source=replace(source, checkpoint=open_checkpoint(recorded).checkpoint))
-
-
-def _percent_right(outputs: NDArray[np.float32], labels: Labels) -> float:
-    return 100 * float((predicted_classes(outputs) == labels).mean())
-
-
-def source_line(accuracy: Mapping[str, float]) -> str:
+def _source_line(accuracy: Mapping[str, float]) -> str:
     if "before" in accuracy:
         return f"accuracy on the source: {accuracy['before']:.2f} % before adaptation, {accuracy['after']:.2f} % after"
     return f"accuracy on the source: {accuracy['after']:.2f} %"

@@ -1,119 +1,89 @@
 """``predict`` on the command line: a file with a row for each image, in the format of its ending."""
 
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
-from math import isnan
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
 from tllib_ancon.config.predict import STANDARD_OUTPUT, PredictionsConfig
-from tllib_ancon.data.labels import Labels
+from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.loading import UnlabelledImages
+from tllib_ancon.opening.open import open_images, open_model
 from tllib_ancon.runs.files import new_file, write_bytes, write_whole
 from tllib_ancon.runtime import devices, processes
-from tllib_ancon.runtime.errors import BadSetting, UserError, named
+from tllib_ancon.runtime.errors import BadImages, BadSetting, UserError, named
 from tllib_ancon.runtime.text import counted, csv_text, showable
-from tllib_ancon.training.predict import Predictor
+from tllib_ancon.training.predict import Predictions, predict_images
 
 FORMATS = (".csv", ".npz")
 
 
-def write_prediction_table(config: PredictionsConfig) -> dict[str, int]:
+def write_prediction_table(requested: PredictionsConfig) -> dict[str, int]:
     """Write a row for each image, with an error if it cannot be read; returns the number of ``rows`` and of ``errors``.
     A CSV file has showable names; NPZ has the paths unchanged."""
-    out = None
-    if config.out != STANDARD_OUTPUT:
-        out = Path(config.out)
-        suffix = out.suffix.lower()
-        if suffix not in FORMATS:
-            raise BadSetting(
-                f"{named('out', out)}: its ending decides the format",
-                f"expected {', '.join(FORMATS)}, or - for standard output",
-                setting="out",
+    if requested.out != STANDARD_OUTPUT:
+        _require_new_file(Path(requested.out), requested.overwrite)
+    with devices.restoring_state(requested.threads):
+        opened = open_images(None, open_model(None, requested), requested, labels=False, dataset_class=_TolerantImages)
+        predictions = predict_images(opened, _TolerantImages(opened.images, opened.transforms.evaluation))
+        errors = [_error(opened.images, key) if label < 0 else "" for key, label in enumerate(predictions.labels)]
+        if all(errors):
+            raise BadImages(
+                f"not one of {counted(len(errors), 'image')} has a prediction",
+                f"repair them or give others: {errors[0]}",
             )
-        new_file(out, config.overwrite)
-    with devices.restoring_state(config.threads):
-        predictor = Predictor(config)
-        domain = predictor.open()
-        images = _TolerantImages(*predictor.prepare(domain))
-        probabilities = predictor.probabilities(domain, images)
-        paths = domain.positions if domain.paths is None else domain.paths
-        table = _Table(
-            paths=[str(path) for path in paths],
-            classes=predictor.source.classes_of(predictor.network, probabilities.shape[1]).distinct_names,
-            probabilities=probabilities,
-            errors=images.errors(probabilities),
+        _write(requested, predictions, opened.classes.distinct_names, errors)
+        return {"rows": len(errors), "errors": len(errors) - errors.count("")}
+
+
+def _require_new_file(out: Path, overwrite: bool) -> None:
+    if out.suffix.lower() not in FORMATS:
+        raise BadSetting(
+            f"{named('out', out)}: its ending decides the format",
+            f"expected {', '.join(FORMATS)}, or - for standard output",
+            setting="out",
         )
-        if all(table.errors):
-            images_in_words = counted(len(domain), "image")
-            raise UserError(
-                f"not one of {images_in_words} has a prediction", f"repair them or give others: {table.errors[0]}"
-            )
-        _write(table, out, config.probabilities)
-        return {"rows": len(domain), "errors": len(domain) - table.errors.count("")}
-
-
-@dataclass(frozen=True)
-class _Table:
-    """A row for each image. An image with an error has no class."""
-
-    paths: Sequence[str]
-    classes: Sequence[str]
-    probabilities: NDArray[np.float32]
-    errors: Sequence[str]
-
-    @property
-    def labels(self) -> Labels:
-        """The class of each image, (N,); -1 for an image with an error."""
-        return np.where(np.array(self.errors) == "", self.probabilities.argmax(1), -1)
-
-    def arrays(self) -> dict[str, Any]:
-        return {
-            "paths": np.array(self.paths),
-            "labels": self.labels,
-            "probabilities": self.probabilities,
-            "errors": np.array(self.errors, dtype=str),
-            "classes": np.array(self.classes),
-        }
-
-    def columns(self, every_class: bool) -> dict[str, list[Any]]:
-        """The columns of the table by name; None where an image has no value."""
-        names = [showable(name) for name in self.classes]
-        names_of_labels = np.array([*names, None], dtype=object)  # None: of the label -1
-        columns: dict[str, list[Any]] = {
-            "path": [showable(path) for path in self.paths],
-            "class": names_of_labels[self.labels].tolist(),
-            "confidence": _numbers(self.probabilities.max(1)),
-        }
-        if every_class:
-            for name, column in zip(names, self.probabilities.T, strict=True):
-                columns[f"probability_{name}"] = _numbers(column)
-        columns["error"] = [showable(error) or None for error in self.errors]
-        return columns
-
-
-def _numbers(values: NDArray[np.float32]) -> list[float | None]:
-    """Numbers (N,), None in place of NaN."""
-    return [None if isnan(value) else value for value in values.tolist()]
+    new_file(out, overwrite)
 
 
 @processes.on_main
-def _write(table: _Table, out: Path | None, every_class: bool) -> None:
+def _write(settings: PredictionsConfig, predictions: Predictions, classes: Sequence[str], errors: list[str]) -> None:
     """Write the table in the format of the file's ending, or as CSV to standard output."""
-    if out is not None and out.suffix.lower() == ".npz":
-        write_whole(out, lambda file: np.savez_compressed(file, **table.arrays()))
+    paths = predictions.indices if predictions.paths is None else predictions.paths
+    names = [str(path) for path in paths]
+    if Path(settings.out).suffix.lower() == ".npz":
+        arrays: dict[str, Any] = {
+            "paths": np.array(names),
+            "labels": predictions.labels,
+            "probabilities": predictions.probabilities,
+            "errors": np.array(errors, dtype=str),
+            "classes": np.array(classes),
+        }
+        write_whole(Path(settings.out), lambda file: np.savez_compressed(file, **arrays))
         return
-    columns = table.columns(every_class)
-    text = csv_text([list(columns), *zip(*columns.values(), strict=True)])
-    if out is None:
+    text = csv_text(_rows(names, predictions, classes, errors, settings.probabilities))
+    if settings.out == STANDARD_OUTPUT:
         sys.stdout.write(text)
     else:
-        write_bytes(out, text.encode())
+        write_bytes(Path(settings.out), text.encode())
+
+
+def _rows(
+    names: list[str], predictions: Predictions, classes: Sequence[str], errors: list[str], every_class: bool
+) -> Iterator[list[Any]]:
+    """The head of the table, and a row for each image; one with an error has no class."""
+    columns = [f"probability_{showable(name)}" for name in classes] if every_class else []
+    yield ["path", "class", "confidence", *columns, "error"]
+    for name, label, row, error in zip(
+        names, predictions.labels, predictions.probabilities.tolist(), errors, strict=True
+    ):
+        if error:
+            yield [name, None, None, *[None] * len(columns), error]
+        else:
+            yield [name, classes[label], row[label], *row[: len(columns)], None]
 
 
 class _TolerantImages(UnlabelledImages):
@@ -127,16 +97,11 @@ class _TolerantImages(UnlabelledImages):
                 raise
             return -1 - key, self.transformed(Image.new("RGB", (64, 64)), key)
 
-    def errors(self, probabilities: NDArray[np.float32]) -> list[str]:
-        """Why an image has no probabilities (N, K); empty for one that has."""
-        errors = [""] * len(probabilities)
-        for key in np.flatnonzero(np.isnan(probabilities).any(1)).tolist():
-            errors[key] = self._error(key)
-        return errors
 
-    def _error(self, key: int) -> str:
-        try:
-            self.domain.image(key)
-        except UserError as error:
-            return error.what
-        return "the model's output is not finite"
+def _error(images: ImageSource, key: int) -> str:
+    """Why an image has no prediction."""
+    try:
+        images.image(key)
+    except UserError as error:
+        return error.what
+    return "the model's output is not finite"

@@ -121,7 +121,7 @@ def _training(
     options = prepared.config
     num_classes = prepared.domain.num_classes
     pool = not options.no_pool
-    probe = probe_of(prepared.domain, prepared.transforms.evaluation)
+    probe = probe_of(UnlabelledImages(prepared.domain, prepared.transforms.evaluation))
     if toolkit is not None:
         model, adversary = _adversarial_network(toolkit, backbone, num_classes, options)
         called(model, probe)

@@ -13,7 +13,7 @@ from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.output import Output
-from tllib_ancon.opening.source import open_source
+from tllib_ancon.opening.open import open_model
 from tllib_ancon.runtime import devices
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.text import Shown
@@ -83,7 +83,7 @@ class AdaptationResult(Shown):
         images = self._origin.target
         source_model = self._origin.module
         if source_model is None:
-            source_model = open_source(self.config).load(self.config).to(devices.device())
+            source_model = open_model(None, self.config).network.to(devices.device())
         usual = {
             "output": self._origin.output,
             "classes": images.classes,
@@ -100,7 +100,9 @@ class AdaptationResult(Shown):
         adapted = None
         if self._origin.module is not None:
             adapted = self.model
-        with ModelPair(config, adapted, self._origin.target, self._origin.evaluation_transform) as pair:
+        with ModelPair(
+            config, adapted, self._origin.target, self._origin.evaluation_transform, self._origin.output
+        ) as pair:
             session = pair.session()
             session.answer_all(answers_of_labels(labels, session.comparison))
             pair.conclude(session)

@@ -12,6 +12,7 @@ from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.image_source import numbered
+from tllib_ancon.data.loading import UnlabelledImages
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.models.calling import evaluating
 from tllib_ancon.models.classifier import Classifier, as_classifier
@@ -80,7 +81,7 @@ def open_teacher(opened: Opened[AdaptConfig], passed_teacher: Any = None) -> Tea
     digest = sha256_of_tensors(network.state_dict())
     prepared = _prepared(opened, source, network)
     transform = prepared.transforms.evaluation
-    probe = probe_of(prepared.domain, transform)
+    probe = probe_of(UnlabelledImages(prepared.domain, transform))
     model, logits = _tried(network, probe)
     columns = _columns(source.classes_of(network, logits.shape[1]), classes, progress.line)
     images = prepared.domain.without_labels()
