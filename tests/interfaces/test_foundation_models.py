@@ -34,12 +34,13 @@ def test_images_are_prepared_by_the_processor_beside_the_model_or_by_the_one_tha
         part.save_pretrained(tmp_path)
     saved = transformers.ViTForImageClassification.from_pretrained(tmp_path)
     seen = []
-    fresh.register_forward_pre_hook(lambda _, args, named: seen.append(named["pixel_values"]), with_kwargs=True)
+    fresh.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
     own = tllib_ancon.predict(saved, photos, workers=0)
     given = tllib_ancon.predict(fresh, photos, workers=0, evaluation_transform=processor)
     assert np.array_equal(own.probabilities, given.probabilities)
     expected = processor([Image.open(path) for path in own.paths], return_tensors="pt")["pixel_values"]
-    torch.testing.assert_close(torch.cat(seen), expected, rtol=0, atol=1e-6)
+    passed = torch.cat(seen)[-len(expected) :]  # after the few with which a model is opened
+    torch.testing.assert_close(passed, expected, rtol=0, atol=1e-6)
     of_saved = tllib_ancon.adapt(saved, photos, **QUICK).model.state_dict()
     saved_again = transformers.ViTForImageClassification.from_pretrained(tmp_path)
     of_saved_again = tllib_ancon.adapt(saved_again, photos, **QUICK).model.state_dict()

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tllib_ancon.data.transforms import Preprocessing
-from tllib_ancon.models.class_names import are_placeholders
+from tllib_ancon.models.class_names import class_names_of
 from tllib_ancon.models.preprocessing import preprocessing_of, preprocessing_of_processor
 from tllib_ancon.runtime.errors import BadModel, BadSetting, UserError, named, one_line, unknown_name
 from tllib_ancon.runtime.extras import require
@@ -165,10 +165,7 @@ def _image_classifier(name: str) -> tuple[nn.Module, list[str] | None]:
         model.preprocessing = preprocessing_of_processor(processor)
     except OSError:  # there is none
         pass
-    names = [str(text) for _, text in sorted(model.config.id2label.items())]
-    if are_placeholders(names):
-        return model, None
-    return model, names
+    return model, class_names_of(model, model.config.num_labels)
 
 
 def _zero_shot(name: str, classes: Sequence[str]) -> nn.Module:

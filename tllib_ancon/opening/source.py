@@ -23,12 +23,13 @@ from tllib_ancon.models.loading import IMAGENET, load
 from tllib_ancon.models.networks import parse_options
 from tllib_ancon.models.output import Output, OutputReader
 from tllib_ancon.models.preprocessing import recorded_preprocessing
-from tllib_ancon.models.recipes import OWN, build, imported
+from tllib_ancon.models.recipes import OWN, build
 from tllib_ancon.models.requirements import require_network
 from tllib_ancon.opening.classes import ClassMap
 from tllib_ancon.opening.defaults import USUAL_IMAGES, USUAL_NETWORK, Facts, resolve
 from tllib_ancon.runs.directory import BEST, CHECKPOINTS, CONFIG, LATEST, RunDirectory
-from tllib_ancon.runtime.errors import BadModel, BadSetting, UserError, named, network_itself
+from tllib_ancon.runtime.errors import BadModel, BadSetting, UserError, named, network_itself, one_line
+from tllib_ancon.runtime.importing import function_named
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.types import Record, Show
 
@@ -299,3 +300,14 @@ def open_checkpoint(checkpoint: str, model: str | nn.Module | None = None, advic
             advice or f"pass {network_itself()}",
         )
     return source
+
+
+def imported(function: str) -> nn.Module:
+    """The network that ``module:function`` returns."""
+    make_network = function_named("model", function)
+    try:
+        return require_network(make_network())
+    except Exception as error:  # any error can come out of a user's own module
+        raise BadSetting(
+            f"{named('model', function)} gave no network ({one_line(error)})", "repair the function", setting="model"
+        ) from error

@@ -50,8 +50,7 @@ def adapt(  # noqa: PLR0913
     Args:
         model: any module from images (B, C, H, W) to logits (B, K). A copy is adapted; the model is unchanged. Or a
             checkpoint or run directory, or all settings at once, as ``config``. Default: what ``checkpoint`` in the
-            settings names. Weights of another type than float32 are adapted in float32, and come back in their own.
-            Image models of transformers are called with ``pixel_values``
+            settings names. Weights of another type than float32 are adapted in float32, and come back in their own
         images: the N target images. A folder, an image list, a list of paths, bytes in an array (N, H, W[, 3]) or a
             tensor (N, 1 or 3, H, W), a Hugging Face dataset, or a map-style dataset, whose items are such images, PIL
             images, or tuples with an image first. Arrays and tensors (N, ...) of floats, such as features (N, D),
