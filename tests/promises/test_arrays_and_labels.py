@@ -237,19 +237,3 @@ def test_a_transform_of_another_precision_adapts(form):
     expected = tllib_ancon.predict(result.model, PIXELS, evaluation_transform=ToTensor(), workers=0).probabilities
     shown = tllib_ancon.predict(result.model, PIXELS, evaluation_transform=transform, workers=0).probabilities
     assert shown == pytest.approx(expected, abs=1e-3)
-
-
-@pytest.mark.parametrize("keeps_images", [False, True])
-def test_a_dataset_of_hugging_face_is_transformed_as_its_user_set(keeps_images):
-    datasets = pytest.importorskip("datasets", reason="the extra huggingface is not installed")
-    features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
-    columns = {"image": [Image.fromarray(image) for image in PIXELS], "label": LABELS}
-
-    def transform(batch):
-        tensors = [torch.from_numpy(np.asarray(image)).movedim(2, 0) / 127.5 - 1 for image in batch["image"]]
-        return {**(batch if keeps_images else {}), "pixel_values": tensors}
-
-    dataset = datasets.Dataset.from_dict(columns, features=features).with_transform(transform)
-    expected = tllib_ancon.predict(Net(), PIXELS, **HOW).probabilities
-    assert tllib_ancon.predict(Net(), dataset, workers=0).probabilities == pytest.approx(expected, abs=1e-5)
-    assert tllib_ancon.evaluate(Net(), dataset, workers=0).accuracy is not None

@@ -91,7 +91,7 @@ def test_an_error_of_one_process_is_told_and_ends_all(source_checkpoint, tmp_pat
     for process in both:
         process.join()
     assert all(process.exitcode for process in both)
-    counts = [(tmp_path / name).read_text().count("001.png: cannot be decoded") for name in ("0.txt", "1.txt")]
+    counts = [(tmp_path / name).read_text().count("001.png is no JPEG") for name in ("0.txt", "1.txt")]
     assert max(counts) == 1
 
 

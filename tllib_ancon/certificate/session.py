@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from tllib_ancon.certificate.answer_log import AnswerLog
 from tllib_ancon.certificate.answers import ANOTHER, CANNOT_TELL, Answer
+from tllib_ancon.data.image_files import load_image
 from tllib_ancon.data.labels import checked_labels
-from tllib_ancon.data.readers import load_image
 from tllib_ancon.measures.disagreement import DisagreementTest, Side, Verdict
 from tllib_ancon.runtime.errors import UserError, named
 from tllib_ancon.runtime.text import Shown, showable

@@ -1,7 +1,7 @@
 """Folders and images below a root, and the domains of the images in them."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -84,27 +84,13 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
     return entry.is_dir()
 
 
-def domain_of_files(
-    tree: Tree, codes: Sequence[str], paths: Sequence[str], classes: Sequence[str], labels: Sequence[int] | None = None
+def files_of_domain(
+    tree: Tree, code: str, paths: Sequence[str], classes: Sequence[str], labels: Sequence[int] | None = None
 ) -> ImageSource:
-    """The domain of the images in folders."""
+    """The images of a domain that is a folder."""
     if not paths:
-        folders = ", ".join(str(tree.root / code) for code in codes)
         raise BadImages(
-            f"{folders}: no image here", f"give a folder with files of these suffixes: {' '.join(SUFFIXES)}"
+            f"{tree.root / code}: no image here", f"give a folder with files of these suffixes: {' '.join(SUFFIXES)}"
         )
-    name = "+".join(tree.root.resolve().name if code == ROOT else code for code in codes)
+    name = tree.root.resolve().name if code == ROOT else code
     return ImageSource.of_files(name, paths, list(classes), labels, str(tree.root))
-
-
-def labelled_domain(
-    tree: Tree, codes: Sequence[str], classes: Sequence[str], images: Iterable[tuple[int, Iterable[str]]]
-) -> ImageSource:
-    """The domain of images in class folders: the label of each folder and the paths in it."""
-    paths: list[str] = []
-    labels: list[int] = []
-    for label, paths_of_class in images:
-        number_before = len(paths)
-        paths.extend(paths_of_class)
-        labels.extend([label] * (len(paths) - number_before))
-    return domain_of_files(tree, codes, paths, classes, labels)

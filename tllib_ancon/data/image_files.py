@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any, BinaryIO
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from tllib_ancon.runtime.errors import BadImages, UserError, named, one_line
+from tllib_ancon.runtime.errors import BadImages, named, one_line, reading
 
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM", "JPEG2000")
 """What is decoded. Pillow knows more, and starts another program (Ghostscript) for one of them."""
-
-LOADER = f"pass {named('loader')}, a function of its path that"
 
 MOST_BANDS = 4
 SAMPLES_PER_PIXEL = 277
@@ -34,33 +29,52 @@ EXPECTED = (
 )
 
 
+def load_image(path: str) -> Image.Image:
+    """Decode one file."""
+    with reading(f"image {path}", "an image", left_out()), open(path, "rb") as file:
+        return decoded(file, f"image {path}")
+
+
 def decoded(file: BinaryIO, name: str) -> Image.Image:
     """The image in a file as RGB, of an animation the first frame."""
-    with _naming(name), warnings.catch_warnings():
+    with reading(name, "an image", left_out()), warnings.catch_warnings():
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-        image = Image.open(file, formats=FORMATS)
+        try:
+            image = Image.open(file, formats=FORMATS)
+        except UnidentifiedImageError as error:
+            raise BadImages(f"{name} is no {', '.join(FORMATS)} that Pillow reads", left_out()) from error
         return _as_rgb(image, name)
 
 
-def image_of(value: Any, name: str) -> Image.Image | Tensor:
+def left_out() -> str:
+    """What to do with files that cannot be read."""
+    return (
+        f"repair or remove it, pass {named('loader')}, a function of its path that reads it, or pass "
+        f"{named('skip_corrupt', True)} to leave such images out"
+    )
+
+
+def image_of(value: Any, name: str, setting: str = "") -> Image.Image | Tensor:
     """An item of a dataset, or what a loader returns: PIL images and bytes as RGB, floats as a float32 tensor."""
     if isinstance(value, Image.Image):
-        with _naming(name):
+        with reading(name, "an image"):
             return _as_rgb(value, name)
-    if isinstance(value, np.ndarray | Tensor):
-        kind = kind_of(value)
-        if "float" in kind and value.ndim:
-            return _finite(torch.as_tensor(value).detach().cpu().float(), name)
-        pixels = _channels_last(value)
-        if kind == "uint8" and pixels.size and (pixels.ndim == 2 or pixels.shape[2:] == (3,)):
-            return Image.fromarray(pixels).convert("RGB")
-    raise BadImages(f"{name}: {described(value)} is no image", EXPECTED)
+    kind = kind_of(value)
+    if kind == "uint8" and _is_picture(value):
+        return _picture_of(value).convert("RGB")
+    if "float" not in kind or not value.ndim:
+        raise BadImages(f"{name} returns {described(value)}", EXPECTED, setting)
+    tensor = torch.as_tensor(value).detach().cpu().float()
+    if not tensor.isfinite().all():
+        raise BadImages(f"{name} returns NaN or infinity", "remove it or fill it in", setting)
+    return tensor
 
 
 def described(value: Any) -> str:
     """An object of the user in a message: of an array its shape and the type of its numbers."""
-    if isinstance(value, np.ndarray | Tensor):
-        return f"{type(value).__name__} {tuple(value.shape)} {kind_of(value)}"
+    kind = kind_of(value)
+    if kind:
+        return f"{type(value).__name__} {tuple(value.shape)} {kind}"
     return one_line(repr(value))[:80]
 
 
@@ -73,81 +87,56 @@ def jpeg(image: Image.Image | Tensor) -> bytes:
     """JPEG for people: rotated by its EXIF entry, no side above 1,600 pixels, without metadata. A tensor (1 or 3, H, W)
     is scaled by its own range."""
     if isinstance(image, Tensor):
-        return jpeg(_picture_of(image))
+        return jpeg(_shown(image))
     upright = image
     with suppress(Exception):  # Pillow's reader of EXIF raises many types; then it lies as models see it
         upright = ImageOps.exif_transpose(image)
-    shown = upright.convert("RGB")
-    shown.thumbnail((1600, 1600))
-    shown.info.clear()
+    picture = upright.convert("RGB")
+    picture.thumbnail((1600, 1600))
+    picture.info.clear()
     content = io.BytesIO()
-    shown.save(content, "JPEG", quality=95, subsampling=0)
+    picture.save(content, "JPEG", quality=95, subsampling=0)
     return content.getvalue()
 
 
-def _picture_of(tensor: Tensor) -> Image.Image:
-    if tensor.ndim != 3 or tensor.shape[0] not in CHANNELS:
+def _shown(tensor: Tensor) -> Image.Image:
+    from torchvision.utils import make_grid
+
+    if not _is_picture(tensor) or tensor.ndim == 2:
         raise BadImages(
             f"a tensor of shape {tuple(tensor.shape)} cannot be shown", "label images (1 or 3, H, W), or by a file"
         )
-    least, most = tensor.aminmax()
-    scaled = (tensor - least) / (most - least).clamp(min=1e-12)
-    pixels = scaled.mul(255).byte().movedim(0, -1).numpy()
-    return Image.fromarray(pixels.squeeze(-1) if len(tensor) == 1 else pixels)
+    return _picture_of(make_grid(tensor, normalize=True))
+
+
+def _picture_of(value: Any) -> Image.Image:
+    from torchvision.transforms.functional import to_pil_image  # it starts slowly
+
+    picture: Image.Image = to_pil_image(value)
+    return picture
+
+
+def _is_picture(value: Any) -> bool:
+    """Whether an array is (H, W) or (H, W, 1 or 3), or a tensor (H, W) or (1 or 3, H, W)."""
+    channels = value.shape[0] if isinstance(value, Tensor) else value.shape[-1]
+    return 0 not in value.shape and (value.ndim == 2 or (value.ndim == 3 and channels in CHANNELS))
 
 
 def _as_rgb(image: Image.Image, name: str) -> Image.Image:
-    beyond = _beyond_rgb(image)
-    if beyond is not None:
-        content, way_to_rgb = beyond
-        raise BadImages(f"{name} has {content}", f"{way_to_rgb}: {LOADER} does", setting="loader")
+    if _is_beyond_rgb(image):
+        raise BadImages(
+            f"{name} has more than 8 bits a channel, more than {MOST_BANDS} bands or several pages",
+            f"pass {named('loader')}, a function of its path that returns an image or a float tensor",
+            setting="loader",
+        )
     return image.convert("RGB")
 
 
-def _beyond_rgb(image: Image.Image) -> tuple[str, str] | None:
-    """What an image has that RGB with 8 bits a channel has not, and how it becomes such an image."""
+def _is_beyond_rgb(image: Image.Image) -> bool:
     tiles = str(getattr(image, "tile", ""))  # how its bytes are arranged: Pillow drops the lower half of RGB;16
     if image.mode.startswith(("I", "F")) or ";16" in tiles:
-        return "more than 8 bits a channel", "scale it to bytes by one range for all images"
+        return True
     if image.format != "TIFF":
-        return None
-    bands = int(getattr(image, "tag_v2", {}).get(SAMPLES_PER_PIXEL, 1))
-    if bands > MOST_BANDS:
-        return f"{bands} bands", "choose those that the model takes"
-    pages = int(getattr(image, "n_frames", 1))
-    if pages > 1:
-        return f"{pages} pages", "choose one"
-    return None
-
-
-def _channels_last(value: NDArray[Any] | Tensor) -> NDArray[Any]:
-    """An array (H, W[, C]) or a tensor (C, H, W) as an array (H, W[, 3])."""
-    if isinstance(value, Tensor):
-        pixels = value.cpu().movedim(0, -1).numpy() if value.ndim == 3 else value.cpu().numpy()
-    else:
-        pixels = value
-    if pixels.shape[2:] == (1,):
-        return pixels[..., 0]
-    return np.ascontiguousarray(pixels)
-
-
-def _finite(tensor: Tensor, name: str) -> Tensor:
-    if not tensor.isfinite().all():
-        raise BadImages(f"{name}: it has NaN or infinity", "remove it or fill it in")
-    return tensor
-
-
-@contextmanager
-def _naming(name: str) -> Iterator[None]:
-    """Turn any error of a decoder into one line that names the image."""
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:  # Pillow's decoders raise many types
-        reason = one_line(error)
-        if isinstance(error, UnidentifiedImageError):
-            reason = f"it is no {', '.join(FORMATS)} that Pillow reads"
-        raise BadImages(
-            f"{name}: cannot be decoded ({reason})", f"remove or repair it, or {LOADER} reads it"
-        ) from error
+        return False
+    tags = getattr(image, "tag_v2", {})
+    return int(tags.get(SAMPLES_PER_PIXEL, 1)) > MOST_BANDS or getattr(image, "n_frames", 1) > 1

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from tllib_ancon.data.labels import Labels, checked_labels
 from tllib_ancon.data.readers import Bytes, Files, Loader, Positions, Reader
-from tllib_ancon.runtime.errors import BadImages, UserError, named
+from tllib_ancon.runtime.errors import BadImages
 
 PURITY = 0.9
 """Share of a folder's images that must have one label: a few wrong labels do not hide a class folder."""
@@ -32,7 +33,7 @@ class ImageSource:
         reader: reads each by its number
         classes: names of the classes, in the order of the labels; empty if unknown
         labels: (N,) whole numbers in [0, K). Default: unlabelled
-        positions: (N,) of each image among ``images``, which is the order of its list. Default: all
+        positions: (N,) of each image for the reader. Default: all in order
         skipped: why images of the list were left out, one text each
         plain_folder: whether they are a folder whose subfolders may be the classes of a model
 
@@ -71,12 +72,8 @@ class ImageSource:
 
     @property
     def paths(self) -> Sequence[str] | None:
-        """The paths of the images; none where they do not come from files."""
-        paths = [self.reader.path(position) for position in self.positions.tolist()]
-        files = [path for path in paths if path is not None]
-        if len(files) < len(paths):
-            return None
-        return files
+        """The paths of the images; None where they do not come from files."""
+        return self.reader.paths(self.positions)
 
     @property
     def is_raw(self) -> bool:
@@ -89,13 +86,7 @@ class ImageSource:
         position = int(self.positions[index])
         if resizing in self.reader.cached:
             return self.reader.cached[resizing](position)
-        try:
-            return self.reader.read(position)
-        except UserError as error:
-            if self.is_raw or error.setting == "loader":
-                raise
-            actions = [error.action, f"pass {named('skip_corrupt', True)} to leave such images out"]
-            raise BadImages(error.what, ", or ".join(filter(None, actions))) from error
+        return self.reader.read(position)
 
     def read_by(self, loader: Loader | None) -> ImageSource:
         """The same images, whose files this function reads; None: Pillow."""
@@ -117,16 +108,27 @@ class ImageSource:
 
     @cached_property
     def class_folders(self) -> dict[str, int]:
-        return class_folders(self.paths, self.labels)
+        """Folder name -> label, where the images lie in one folder a class (``.../bike/001.jpg``); otherwise empty."""
+        if self.paths is None or self.labels is None:
+            return {}
+        labels_of: dict[str, Counter[int]] = defaultdict(Counter)
+        for path, label in zip(self.paths, self.labels.tolist(), strict=True):
+            labels_of[os.path.basename(os.path.dirname(path))][label] += 1
+        folders: dict[str, int] = {}
+        for folder, labels in sorted(labels_of.items()):
+            label, count = labels.most_common(1)[0]
+            if count < PURITY * labels.total():
+                return {}
+            folders[folder] = label
+        if len(folders) < 2 or len(set(folders.values())) < len(folders):
+            return {}
+        return folders
 
     def fingerprint(self) -> str:
         """SHA-256 of the names of the images, below their root, and of the labels, in their order."""
         digest = hashlib.sha256(self.reader.identity())
-        if self.labels is None:
-            labels = [-1] * len(self)
-        else:
-            labels = self.labels.tolist()
-        for key, label in zip(self.reader.keys(self.positions), labels, strict=True):
+        labels = np.full(len(self), -1) if self.labels is None else self.labels
+        for key, label in zip(self.reader.keys(self.positions), labels.tolist(), strict=True):
             digest.update(b"%s %d\n" % (key, label))
         return digest.hexdigest()
 
@@ -141,28 +143,26 @@ def numbered(num_classes: int) -> list[str]:
     return list(map(str, range(num_classes)))
 
 
-def class_folders(paths: Sequence[str] | None, labels: Labels | None) -> dict[str, int]:
-    """Folder name -> label, where the images lie in one folder a class (``.../bike/001.jpg``); otherwise empty."""
-    if paths is None or labels is None:
-        return {}
-    counts: dict[str, Counter[int]] = defaultdict(Counter)
-    for path, label in zip(paths, labels.tolist(), strict=True):
-        counts[os.path.basename(os.path.dirname(path))][label] += 1
-    folders: dict[str, int] = {}
-    for folder, counts_of_folder in sorted(counts.items()):
-        label, count = counts_of_folder.most_common(1)[0]
-        if count < PURITY * counts_of_folder.total():
-            return {}
-        folders[folder] = label
-    if len(folders) < 2 or len(set(folders.values())) < len(folders):
-        return {}
-    return folders
+def joined(domains: Sequence[ImageSource]) -> ImageSource:
+    """The files of several domains of one dataset; without labels if one domain has none."""
+    first = domains[0]
+    if len(domains) == 1:
+        return first
+    for domain in domains:
+        require_same_order(first.class_folders, domain.class_folders, first.name, domain.name)
+    name = "+".join(domain.name for domain in domains)
+    paths = list(chain.from_iterable(domain.paths or () for domain in domains))
+    classes = max((domain.classes for domain in domains), key=len)
+    labels = [domain.labels for domain in domains if domain.labels is not None]
+    all_labels = np.concatenate(labels) if len(labels) == len(domains) else None
+    root = os.path.commonpath([domain.reader.root for domain in domains])
+    return ImageSource.of_files(name, paths, classes, all_labels, root)
 
 
 def require_same_order(
     folders: Mapping[str, int], reference: Mapping[str, int], name: str, reference_name: str
 ) -> None:
-    """Raise an error for a folder among the :func:`class_folders` of two domains that has two labels."""
+    """Raise an error for a folder among the ``class_folders`` of two domains that has two labels."""
     differing = [folder for folder, label in folders.items() if reference.get(folder, label) != label]
     if differing:
         folder = differing[0]

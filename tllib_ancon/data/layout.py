@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tllib_ancon.data.folders import ROOT, Tree
-from tllib_ancon.data.image_source import ImageSource
+from tllib_ancon.data.image_source import ImageSource, joined
 from tllib_ancon.data.transforms import KEEP_RATIO
 
 SQUARE = "default"
@@ -28,7 +28,6 @@ class Opening:
         split: ``train`` or ``test`` if the dataset has two lists a domain
         classes: names of a model's classes, of which a domain may lack some; None: those of the dataset
         allow_download: setting of :class:`~tllib_ancon.config.data.DataConfig`
-        skip_corrupt: whether images that cannot be read are left out
     """
 
     root: Path
@@ -37,7 +36,6 @@ class Opening:
     split: str = "train"
     classes: Sequence[str] | None = None
     allow_download: bool = False
-    skip_corrupt: bool = False
 
     @cached_property
     def tree(self) -> Tree:
@@ -55,31 +53,29 @@ class Layout(ABC):
     """What ``root`` holds, in the help text of ``data``."""
     resizing: str = SQUARE
     """Default resizing of its images: :data:`SQUARE`, or ``keep-ratio`` for images of any origin."""
-    needs_domain: bool = True
-    """Whether the name of a domain is needed."""
     default_codes: Sequence[str] = ()
     """The domains that are opened where none is named."""
     classes: Sequence[str] = ()
     """Classes in the order of the labels, if the layout is that of one dataset."""
 
-    @abstractmethod
     def open(self, opening: Opening) -> ImageSource:
         """The domains of these codes as one."""
+        return joined([self.open_domain(opening, code) for code in opening.codes])
+
+    @abstractmethod
+    def open_domain(self, opening: Opening, code: str) -> ImageSource:
+        """The images of one domain."""
 
     def domains(self, tree: Tree) -> Sequence[str]:
         """The domains in a root; one that is not there if there is none, so that its error tells what is missing."""
         return [ROOT]
-
-    def named_domains(self, root: Path) -> set[str]:
-        """The domains that lists or a table name; empty if any folder may be a domain."""
-        return set()
 
 
 class FolderLayout(Layout):
     """Folders of images of any origin; without the name of a domain the root is one."""
 
     resizing = KEEP_RATIO
-    default_codes = (ROOT,)
+    default_codes: Sequence[str] = (ROOT,)
 
     def domains(self, tree: Tree) -> Sequence[str]:
         if tree.images(tree.root):

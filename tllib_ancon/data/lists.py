@@ -4,16 +4,18 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tllib_ancon.data.folders import Tree
-from tllib_ancon.data.image_source import ImageSource, class_folders, require_same_order
+from tllib_ancon.data.image_source import ImageSource, numbered
 from tllib_ancon.data.labels import Labels
 from tllib_ancon.runtime.errors import BadImages, reading
+
+MOST_DIGITS = 6
+"""Of a label in a list: a longer number is no class."""
 
 
 class ListedImages(NamedTuple):
@@ -80,10 +82,10 @@ def read_image_list(list_file: Path, root: Path, num_classes: int | None = None,
         where = f"{list_file}, line {number}"
         name, label = _path_and_label(line)
         if label is None:
-            unlabelled = unlabelled or f"{where}: no integer label at the end of {line!r}"
+            unlabelled = unlabelled or f"{where}: no label of at most {MOST_DIGITS} digits at the end of {line!r}"
         else:
-            _require_in_range(label, where, num_classes, first_label)
             labels.append(label - first_label)
+            _require_in_range(labels[-1], where, num_classes)
         if unlabelled and labels:
             raise BadImages(f"{unlabelled} (other lines of the list have one)", "add it, or remove the line")
         path = os.path.normpath(os.path.join(base, name))
@@ -91,6 +93,16 @@ def read_image_list(list_file: Path, root: Path, num_classes: int | None = None,
     if not paths:
         raise BadImages(f"{list_file}: the list is empty", "it must name at least one image")
     return ListedImages(paths, np.array(labels) if labels else None)
+
+
+def listed_images(
+    name: str, list_file: Path, root: Path, classes: Sequence[str] = (), first_label: int = 0
+) -> ImageSource:
+    """The images of a list. Without names the largest label counts the classes."""
+    paths, labels = read_image_list(list_file, root, len(classes) or None, first_label)
+    if not classes and labels is not None:
+        classes = numbered(int(labels.max()) + 1)
+    return ImageSource.of_files(name, paths, classes, labels, os.path.normpath(root))
 
 
 def _lines_of(file: Path) -> Iterator[tuple[int, str]]:
@@ -102,33 +114,13 @@ def _lines_of(file: Path) -> Iterator[tuple[int, str]]:
 
 def _path_and_label(line: str) -> tuple[str, int | None]:
     """The two parts of a line; a line that does not end in an integer is a path alone."""
-    parts = re.fullmatch(r"(.+?)[\s,]\s*([+-]?\d+)", line)
+    parts = re.fullmatch(rf"(.+?)[\s,]\s*([+-]?\d{{1,{MOST_DIGITS}}})", line)
     if parts is None:
         return line, None
     return parts[1].rstrip(), int(parts[2])
 
 
-def _require_in_range(label: int, where: str, num_classes: int | None, first_label: int) -> None:
-    above = num_classes is not None and label >= first_label + num_classes
-    if label >= first_label and not above:
-        return
-    expected = f"at least {first_label}"
-    if num_classes is not None:
-        expected += f" and below {first_label + num_classes}: {num_classes} classes"
-    raise BadImages(f"{where}: label {label} is out of range", f"it must be {expected}")
-
-
-def joined_lists(
-    tree: Tree, codes: Sequence[str], lists: Sequence[ListedImages], classes: Sequence[str]
-) -> ImageSource:
-    """The images of several lists as one domain; without labels if one list has none."""
-    if len(lists) > 1:
-        orders = [class_folders(*images) for images in lists]
-        for code, order in zip(codes, orders, strict=True):
-            require_same_order(orders[0], order, codes[0], code)
-    paths = list(chain.from_iterable(images.paths for images in lists))
-    labels = [images.labels for images in lists if images.labels is not None]
-    joined = None
-    if len(labels) == len(lists):
-        joined = np.concatenate(labels)
-    return ImageSource.of_files("+".join(codes), paths, classes, joined, os.path.normpath(tree.root))
+def _require_in_range(label: int, where: str, num_classes: int | None) -> None:
+    if label < 0 or (num_classes is not None and label >= num_classes):
+        classes = "" if num_classes is None else f" of {num_classes} classes"
+        raise BadImages(f"{where}: the label is none{classes}", "correct it")

@@ -11,25 +11,17 @@ import torch
 from numpy.typing import ArrayLike
 from torch.utils.data import DataLoader, Dataset
 
-from tllib_ancon.data.folders import ROOT, Tree
 from tllib_ancon.data.image_source import ImageSource, with_labels
 from tllib_ancon.data.layout import Opening
 from tllib_ancon.data.layouts import layout_of
 from tllib_ancon.data.layouts.arrays import open_arrays
-from tllib_ancon.data.layouts.folder import open_any
-from tllib_ancon.data.layouts.hugging_face import domain_of_dataset
-from tllib_ancon.data.layouts.image_folder import open_class_folders
-from tllib_ancon.data.lists import read_image_list
-from tllib_ancon.data.readers import Loader, images_in_memory
+from tllib_ancon.data.layouts.hugging_face import source_of_dataset
+from tllib_ancon.data.lists import listed_images
+from tllib_ancon.data.readers import Loader, reader_of
 from tllib_ancon.runtime.errors import BadImages, UserError, named
+from tllib_ancon.runtime.types import Options
 
 LIST_SUFFIXES = (".txt", ".lst", ".list")
-OTHER_SUFFIXES = (
-    *(".csv", ".tsv", ".xlsx", ".parquet", ".json", ".jsonl"),
-    *(".npz", ".pt", ".pth", ".h5", ".hdf5", ".mat", ".pkl", ".pickle"),
-    *(".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar"),
-)
-"""Files of tables, of arrays and of archives, which are not opened."""
 
 PASS_ARRAYS = (
     "pass its array of images or its column of paths alone, such as table['path'], or torch.utils.data."
@@ -43,6 +35,7 @@ def open_domain(
     codes: Sequence[str] = (),
     split: str = "train",
     *,
+    skip_corrupt: bool = False,
     workers: int = 0,
     loader: Loader | None = None,
     **options: Any,
@@ -57,20 +50,11 @@ def open_domain(
     """
     layout = layout_of(dataset)
     opening = Opening(Path(root), dataset, codes or layout.default_codes, split, **options)
-    if layout.needs_domain and not opening.codes:
+    if not opening.codes:
         raise BadImages(
             f"no domain given for dataset {dataset}", f"name one as {named('target')}, or leave {named('data')} out"
         )
-    domain = layout.open(opening).read_by(loader)
-    return _checked(domain, opening.skip_corrupt, workers)
-
-
-@dataclass(frozen=True)
-class _Request:
-    """How images of a caller are opened; see :func:`as_domain`."""
-
-    classes: Sequence[str]
-    labels: Any = None
+    return _checked(layout.open(opening).read_by(loader), skip_corrupt, workers)
 
 
 def as_domain(
@@ -82,94 +66,97 @@ def as_domain(
     workers: int = 0,
     loader: Loader | None = None,
 ) -> ImageSource:
-    """A domain of Python objects: a :class:`ImageSource`, or images as for :func:`tllib_ancon.adapt`.
+    """Images of Python objects: an :class:`ImageSource`, or images as for :func:`tllib_ancon.adapt`.
 
     The first of :data:`RECOGNISERS` that knows them opens them. The names of ``classes`` are in the order of the labels
     and of the model's outputs. Hugging Face datasets bring names and labels. Otherwise there are none by default; given
     labels are named by numbers. A folder holds images without labels, at any depth, until a model is known whose
     classes have the names of its subfolders. ``labels`` True takes each subfolder as a class, False none.
     """
-    if isinstance(images, ImageSource):
-        domain = images.read_by(loader)
-    else:
-        request = _Request(list(classes or ()), labels)
-        domain = _checked(_recognised(images, request).read_by(loader), skip_corrupt, workers)
+    how: Options = {"skip_corrupt": skip_corrupt, "workers": workers, "loader": loader}
+    if labels is True and _is_folder(images):
+        return open_domain(images, "ImageFolder", classes=classes, **how)
+    source = _checked(recognised(images).read_by(loader), skip_corrupt, workers)
+    if classes and source.labels is None:
+        source = replace(source, classes=list(classes))
     if labels is False:
-        return domain.without_labels()
-    if labels is not None and labels is not True:
-        return with_labels(domain, labels)
-    return domain
+        source = source.without_labels()
+    elif labels is not None and labels is not True:
+        source = with_labels(source, labels)
+    return replace(source, plain_folder=source.plain_folder and labels is None)
 
 
-def _recognised(images: Any, request: _Request) -> ImageSource:
+def recognised(images: Any) -> ImageSource:
+    """The images of an object, without any decoded."""
     for recognise in RECOGNISERS:
-        domain = recognise(images, request)
-        if domain is not None:
-            return domain
+        source = recognise(images)
+        if source is not None:
+            return source
     raise BadImages(
         f"images are a {type(images).__name__}, and which part of it are the images is not known", PASS_ARRAYS
     )
 
 
-def _paths(images: Any, request: _Request) -> ImageSource | None:
+def _opened(images: Any) -> ImageSource | None:
+    return images if isinstance(images, ImageSource) else None
+
+
+def _paths(images: Any) -> ImageSource | None:
     """Paths in a sequence, an array or a column of a table."""
     paths = images
     if getattr(images, "ndim", 0) == 1 and not isinstance(images, torch.Tensor):
         paths = images.tolist()
-    if not isinstance(paths, list | tuple) or not paths:
+    if not isinstance(paths, list | tuple) or not paths or not all(map(_is_path, paths)):
         return None
-    if not all(isinstance(path, str | os.PathLike) for path in paths):
+    return ImageSource.of_files("given", list(map(os.fspath, paths)))
+
+
+def _folder(images: Any) -> ImageSource | None:
+    if not _is_folder(images):
         return None
-    return ImageSource.of_files("given", list(map(os.fspath, paths)), request.classes)
+    layout = layout_of("Folder")
+    return replace(layout.open(Opening(Path(images), layout.name, layout.default_codes)), plain_folder=True)
 
 
-def _folder(images: Any, request: _Request) -> ImageSource | None:
-    if not isinstance(images, str | os.PathLike) or os.path.isfile(images):
-        return None
-    tree = Tree(images)
-    opener = open_class_folders if request.labels is True else open_any
-    return replace(opener(tree, [ROOT], request.classes or None), plain_folder=request.labels is None)
-
-
-def _file(images: Any, request: _Request) -> ImageSource | None:
+def _file(images: Any) -> ImageSource | None:
     """An image list, whose paths begin at its folder or at the dataset that it lies in; an array; one image."""
-    if not isinstance(images, str | os.PathLike):
+    if not _is_path(images):
         return None
     file = Path(images)
-    suffix = file.suffix.lower()
-    if suffix in LIST_SUFFIXES:
-        root = file.parent.parent if file.parent.name == "image_list" else file.parent
-        paths, labels = read_image_list(file, root)
-        listed = ImageSource.of_files("given", paths, request.classes)
-        return listed if labels is None else with_labels(listed, labels)
-    if suffix == ".npy":
+    if file.suffix == ".npy":
         return open_arrays(file)
-    if suffix in OTHER_SUFFIXES:
-        raise BadImages(
-            f"{file}: files {suffix} are not read here",
-            f"unpack it, or open it in Python and {PASS_ARRAYS}; an array may be a .npy, and a list of paths a .txt",
-        )
-    return ImageSource.of_files("given", [str(file)], request.classes)
+    if file.suffix not in LIST_SUFFIXES:
+        return ImageSource.of_files("given", [str(file)])
+    root = file.parent.parent if file.parent.name == "image_list" else file.parent
+    return listed_images("given", file, root)
 
 
-def _hugging_face(images: Any, request: _Request) -> ImageSource | None:
+def _hugging_face(images: Any) -> ImageSource | None:
     if type(images).__module__.partition(".")[0] != "datasets":
         return None
-    return domain_of_dataset(images, "the dataset", request.classes or None)
+    return source_of_dataset(images, "the dataset")
 
 
-def _in_memory(images: Any, request: _Request) -> ImageSource | None:
+def _in_memory(images: Any) -> ImageSource | None:
     """An array, a tensor or a map-style dataset; no pair and no mapping of arrays."""
     if hasattr(images, "keys") or isinstance(images, tuple):
         return None
     name = type(images).__name__
-    return ImageSource(name, images_in_memory(images, name), request.classes)
+    return ImageSource(name, reader_of(images, name))
 
 
-Recogniser = Callable[[Any, _Request], ImageSource | None]
+def _is_path(thing: Any) -> bool:
+    return isinstance(thing, str | os.PathLike)
+
+
+def _is_folder(thing: Any) -> bool:
+    return _is_path(thing) and not os.path.isfile(thing)
+
+
+Recogniser = Callable[[Any], ImageSource | None]
 """Opens images of one kind; None of every other kind."""
 
-RECOGNISERS: tuple[Recogniser, ...] = (_paths, _folder, _file, _hugging_face, _in_memory)
+RECOGNISERS: tuple[Recogniser, ...] = (_opened, _paths, _folder, _file, _hugging_face, _in_memory)
 
 
 def _checked(domain: ImageSource, skip_corrupt: bool, workers: int) -> ImageSource:
@@ -214,5 +201,5 @@ class _Reasons(Dataset[Any]):
         try:
             self.domain.reader.read(int(self.domain.positions[index]))
         except UserError as error:
-            return str(error)
+            return error.what
         return ""

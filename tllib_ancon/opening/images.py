@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar, cast
 
@@ -16,7 +15,7 @@ from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data import cache
 from tllib_ancon.data.image_source import ImageSource
-from tllib_ancon.data.layouts import layout_of, missing_dataset
+from tllib_ancon.data.layouts import missing_dataset
 from tllib_ancon.data.open import as_domain, open_domain
 from tllib_ancon.data.readers import Loader
 from tllib_ancon.data.transforms import ImageTransform
@@ -24,7 +23,7 @@ from tllib_ancon.opening.defaults import Facts, resolve
 from tllib_ancon.opening.source import Source
 from tllib_ancon.opening.transforms import StageConfig, TransformRule, Transforms
 from tllib_ancon.runtime import devices
-from tllib_ancon.runtime.errors import BadSetting, named, unknown_name
+from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.importing import function_named
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.types import Options
@@ -110,12 +109,6 @@ def find_target(
     target = find_images(config, images, labels, source.classes, loader)
     require_loader_of(source.recorded_settings, target)
     user_transforms.refuse_unread_settings(config, target)
-    if source.checkpoint and config.root and config.data:
-        # The name of a source domain is only recorded, but one that the dataset does not have is an error.
-        names = layout_of(str(config.data)).named_domains(Path(str(config.root)))
-        for code in config.source:
-            if names and code not in names:
-                raise unknown_name(f"source domain of {config.data}:", code, names)
     return target
 
 

@@ -80,11 +80,9 @@ def write_tiles(file: Path, case: Case) -> Path:
 
 def _name(sample: ImageSource, position: int) -> str:
     """File name of an image of the sample, or its number."""
-    number = int(sample.positions[position])
-    path = sample.reader.path(number)
-    if path is not None:
-        return os.path.basename(path)
-    return f"image {number}"
+    if sample.paths is not None:
+        return os.path.basename(sample.paths[position])
+    return f"image {sample.positions[position]}"
 
 
 def _prediction(case: Case, position: int) -> str:

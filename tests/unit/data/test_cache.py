@@ -12,8 +12,8 @@ from PIL import Image
 from tests.support.refusals import one_line
 from tests.unit.data.conftest import epoch_of
 from tllib_ancon.data.cache import cached, cached_in_memory
+from tllib_ancon.data.image_files import load_image
 from tllib_ancon.data.image_source import ImageSource
-from tllib_ancon.data.readers import load_image
 from tllib_ancon.data.transforms import (
     Preprocessing,
     Resizing,

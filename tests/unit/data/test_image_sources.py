@@ -12,13 +12,10 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from tests.support.refusals import one_line, refused
 from tests.unit.data.conftest import touch
-from tllib_ancon.data.image_files import jpeg
-from tllib_ancon.data.image_source import ImageSource
+from tllib_ancon.data.image_files import jpeg, load_image
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
-from tllib_ancon.data.open import _checked, as_domain
-from tllib_ancon.data.readers import load_image
+from tllib_ancon.data.open import as_domain
 from tllib_ancon.data.transforms import Preprocessing, evaluation_transform
-from tllib_ancon.runtime.errors import UserError
 
 RED = Image.new("RGB", (4, 4), (255, 0, 0))
 
@@ -66,40 +63,22 @@ def half(path):
     path.write_bytes(path.read_bytes()[:-200])
 
 
-REPAIR = "; remove or repair it, or pass `loader`, a function of its path that reads it"
-NO_FORMAT = (
-    ": cannot be decoded (it is no JPEG, PNG, BMP, GIF, TIFF, WEBP, PPM, JPEG2000 that Pillow reads); remove or "
-    "repair it, or pass `loader`, a function of its path that reads it"
-)
-
-
 @pytest.mark.parametrize(
     ("name", "make", "reason"),
     [
-        ("a.png", lambda path: path.touch(), NO_FORMAT),
-        ("a.png", lambda path: path.write_text("text"), NO_FORMAT),
-        (
-            "a.jpg",
-            half,
-            f": cannot be decoded (image file is truncated (N bytes not processed)){REPAIR}",
-        ),
-        (
-            "a.png",
-            lambda path: None,
-            " cannot be read as an image (No such file or directory); repair it, or give another file",
-        ),
-        ("a.png", os.mkdir, " cannot be read as an image (Is a directory); repair it, or give another file"),
+        ("a.png", lambda path: path.write_text("text"), "is no JPEG, PNG, .* that Pillow reads"),
+        ("a.jpg", half, r"cannot be read as an image \(image file is truncated"),
+        ("a.png", lambda path: None, r"cannot be read as an image \(No such file or directory\)"),
+        ("a.png", os.mkdir, r"cannot be read as an image \(Is a directory\)"),
     ],
 )
 def test_what_cannot_be_decoded_is_named(tmp_path, name, make, reason):
     make(tmp_path / name)
-    with pytest.raises(UserError) as error:
+    with one_line(f"{re.escape(name)} {reason}.*`loader`.*`skip_corrupt=True`"):
         load_image(str(tmp_path / name))
-    text = re.sub(r"\d+ bytes", "N bytes", str(error.value))  # as many as the library of JPEG writes
-    assert text == f"image {tmp_path / name}{reason}"
     RED.save(tmp_path / "red.png")
-    domain = ImageSource.of_files("d", [str(tmp_path / name), str(tmp_path / "red.png")])
-    assert _checked(domain, skip_corrupt=True, workers=0).positions.tolist() == [1]
+    source = as_domain([str(tmp_path / name), str(tmp_path / "red.png")], skip_corrupt=True)
+    assert source.positions.tolist() == [1]
 
 
 def test_an_image_that_another_program_would_decode_is_refused(tmp_path, monkeypatch):
@@ -115,7 +94,7 @@ def test_an_image_that_another_program_would_decode_is_refused(tmp_path, monkeyp
         Image.open(path).load()
     assert victim.exists()
     victim.unlink()
-    with one_line(r"image\.jpg: cannot be decoded"):
+    with one_line(r"image\.jpg is no"):
         load_image(str(path))
     assert not victim.exists()
 

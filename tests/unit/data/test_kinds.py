@@ -7,10 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.support.refusals import one_line
-from tllib_ancon.data.cache import cached
 from tllib_ancon.data.open import as_domain, open_domain
-from tllib_ancon.data.transforms import Resizing
 
 CLASSES = ["bike", "bus", "car"]
 COUNT = 12
@@ -97,8 +94,3 @@ def test_a_domain_is_its_images_labels_and_classes(tmp_path, opened):
     assert some.labels.tolist() == [1, 2]
     assert domain.without_labels().labels is None
     assert len(domain.subset([])) == 0
-
-
-def test_what_a_program_holds_is_not_cached(tmp_path):
-    with one_line("Pairs: `cache` is for files and Hugging Face datasets"):
-        cached(python(tmp_path), tmp_path / "cache", [Resizing(16)])

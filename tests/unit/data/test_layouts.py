@@ -22,8 +22,8 @@ def suffixes():
         name = "Suffixes"
         help = "images of any suffix"
 
-        def open(self, opening):
-            paths = opening.tree.images(opening.tree.domain(opening.codes[0]))
+        def open_domain(self, opening, code):
+            paths = opening.tree.images(opening.tree.domain(code))
             classes = sorted({Path(path).suffix for path in paths})
             labels = [classes.index(Path(path).suffix) for path in paths]
             return ImageSource.of_files("suffixes", paths, classes, labels, str(opening.root))

@@ -4,7 +4,6 @@ import os
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from tests.support.places import SHARED
 from tests.support.refusals import REFUSED, one_line, refused
 from tests.unit.data.conftest import touch
-from tllib_ancon.data.image_source import class_folders
+from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.lists import read_image_list
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.runtime.errors import UserError
@@ -96,7 +95,9 @@ def test_links_are_followed_to_where_they_lead_and_a_folder_is_looked_at_once(tm
 
 def labelled(**labels_by_folder):
     paths = [f"root/{folder}/x.png" for folder, labels in labels_by_folder.items() for _ in labels]
-    return paths, np.array([label for labels in labels_by_folder.values() for label in labels])
+    return ImageSource.of_files(
+        "d", paths, ["0", "1"], [label for labels in labels_by_folder.values() for label in labels]
+    )
 
 
 @pytest.mark.parametrize(
@@ -107,11 +108,11 @@ def labelled(**labels_by_folder):
         (labelled(bike=[0, 0, 1], bus=[1]), {}),  # one folder, several classes
         (labelled(bike=[0], bus=[0]), {}),  # one class, several folders
         (labelled(images=[0, 0]), {}),
-        ((labelled(bike=[0], bus=[1])[0], None), {}),
+        (labelled(bike=[0], bus=[1]).without_labels(), {}),
     ],
 )
 def test_folders_name_classes_where_each_class_has_one(images, folders):
-    assert class_folders(*images) == folders
+    assert images.class_folders == folders
 
 
 def write(root, **lists):
@@ -182,9 +183,8 @@ def test_roots_that_hold_nothing_to_read(root):
     with refused(no_list, ROOT=root):
         open_domain(root / "art", "ImageList", ["a"])
     no_image = (
-        "domain art: not one of its 3 images can be decoded; repair them or give others: image ROOT/art/a.png: cannot "
-        "be decoded (it is no JPEG, PNG, BMP, GIF, TIFF, WEBP, PPM, JPEG2000 that Pillow reads); remove or repair it, "
-        "or pass `loader`, a function of its path that reads it"
+        "domain art: not one of its 3 images can be decoded; repair them or give others: image ROOT/art/a.png is no "
+        "JPEG, PNG, BMP, GIF, TIFF, WEBP, PPM, JPEG2000 that Pillow reads"
     )
     with refused(no_image, ROOT=root):
         open_domain(root, "ImageList", ["art"], skip_corrupt=True)
@@ -211,4 +211,4 @@ def test_office31(code, images):
     assert len(domain) == images
     assert domain.num_classes == 31
     assert domain.classes[0] == "back_pack"
-    assert class_folders(domain.paths, domain.labels) == {name: label for label, name in enumerate(domain.classes)}
+    assert domain.class_folders == {name: label for label, name in enumerate(domain.classes)}

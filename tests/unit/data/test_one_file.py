@@ -1,4 +1,4 @@
-"""A path to one file is an image, an array or an image list; for everything else a line says what to give."""
+"""A path to an image list opens its images with their labels."""
 
 from pathlib import Path
 
@@ -8,7 +8,6 @@ from PIL import Image
 
 import tllib_ancon
 from tests.support.networks import Net
-from tests.support.refusals import one_line
 
 PREPROCESSING = {"image_size": 8, "norm_mean": (0, 0, 0), "norm_std": (1, 1, 1), "quiet": True}
 
@@ -30,18 +29,3 @@ def test_an_image_list_is_read_with_its_labels(photos):
     assert tllib_ancon.evaluate(Net(2), image_list, **PREPROCESSING).accuracy == pytest.approx(100 * right)
     result = tllib_ancon.adapt(Net(2), image_list, epochs=1, **PREPROCESSING)
     assert "accuracy" in result.metrics[-1]
-
-
-@pytest.mark.parametrize(
-    ("name", "advice"),
-    [
-        ("labels.csv", r"files \.csv are not read here; .*table\['path'\].*TensorDataset\(images, labels\); .*\.txt$"),
-        ("photos.zip", r"files \.zip are not read here; unpack it"),
-    ],
-)
-def test_what_is_no_image_says_what_to_give(photos, name, advice):
-    (photos / "labels.csv").write_text("path,label\n0.png,1\n")
-    (photos / "photos.zip").write_bytes(b"PK")
-    for function in (tllib_ancon.adapt, tllib_ancon.predict):
-        with one_line(advice):
-            function(Net(2), photos / name, **PREPROCESSING)

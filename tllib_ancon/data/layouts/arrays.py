@@ -4,9 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
+from tllib_ancon.data.folders import ROOT
 from tllib_ancon.data.image_source import ImageSource, with_labels
 from tllib_ancon.data.layout import Layout, Opening, layout
-from tllib_ancon.data.readers import images_in_memory
+from tllib_ancon.data.readers import reader_of
 from tllib_ancon.runtime.errors import reading
 
 
@@ -14,7 +15,10 @@ from tllib_ancon.runtime.errors import reading
 class Arrays(Layout):
     name = "Arrays"
     help = "ROOT is a file .npy of features, series or pixels"
-    needs_domain = False
+    default_codes = (ROOT,)
+
+    def open_domain(self, opening: Opening, code: str) -> ImageSource:
+        return open_arrays(opening.root)
 
     def open(self, opening: Opening) -> ImageSource:
         return open_arrays(opening.root)
@@ -24,11 +28,10 @@ def open_arrays(file: str | Path) -> ImageSource:
     """The rows of a file, mapped from disk, with the labels beside it."""
     with reading(file, "an array", "save an array of float32 with numpy.save"):
         rows = np.lib.format.open_memmap(file, mode="r")
-    name = Path(file).stem
-    domain = ImageSource(name, images_in_memory(rows, name))
+    source = ImageSource(Path(file).stem, reader_of(rows, str(file)))
     label_file = Path(file).with_name("y.npy")
     if not label_file.is_file():
-        return domain
+        return source
     with reading(label_file, "labels"):
         labels = np.load(label_file, allow_pickle=False)
-    return with_labels(domain, labels)
+    return with_labels(source, labels)

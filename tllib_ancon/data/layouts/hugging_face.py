@@ -2,20 +2,21 @@
 
 import io
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+from PIL import Image
 
 from tllib_ancon.data.folders import ROOT
+from tllib_ancon.data.image_files import decoded, load_image
 from tllib_ancon.data.image_source import ImageSource, numbered
 from tllib_ancon.data.labels import Labels
 from tllib_ancon.data.layout import Layout, Opening, layout
-from tllib_ancon.data.readers import Encoded, Items, Reader, open_file
+from tllib_ancon.data.readers import Reader
 from tllib_ancon.data.transforms import KEEP_RATIO
 from tllib_ancon.runtime.errors import BadImages, named, reading, unknown_name
 from tllib_ancon.runtime.extras import require
@@ -36,22 +37,28 @@ class _HuggingFace(Layout):
     help = "a dataset of Hugging Face, on the hub or in a folder"
     resizing = KEEP_RATIO
 
+    def open_domain(self, opening: Opening, code: str) -> ImageSource:
+        return self.open(replace(opening, codes=[code]))
+
     def open(self, opening: Opening) -> ImageSource:
         place = opening.dataset.removeprefix(self.name)
         if not os.path.isdir(place) and (opening.root / place).is_dir():
             place = str(opening.root / place)
         splits = _open_splits(place, opening.codes, opening.allow_download)
-        name = f"{self.name}{place} {'+'.join(opening.codes)}"
-        return domain_of_dataset(splits, name, opening.classes)
+        source = source_of_dataset(splits, f"{self.name}{place} {'+'.join(opening.codes)}")
+        if source.labels is None:
+            return replace(source, classes=list(opening.classes or source.classes))
+        return source
 
 
-class _Column(Encoded):
+class _Column(Reader):
     """One column of images of a Hugging Face dataset. It follows the rules of files."""
 
     def __init__(self, dataset: Any, column: str, name: str):
         from datasets import Image as ImageFeature
 
-        self.dataset = dataset.select_columns([column]).cast_column(column, ImageFeature(decode=False))
+        undecoded = dataset.with_format(None).select_columns([column])
+        self.dataset = undecoded.cast_column(column, ImageFeature(decode=False))
         self.fingerprint = dataset._fingerprint
         self.column = column
         self.name = name
@@ -59,33 +66,15 @@ class _Column(Encoded):
     def __len__(self) -> int:
         return len(self.dataset)
 
-    @contextmanager
-    def opened(self, position: int) -> Iterator[tuple[BinaryIO, str]]:
+    def read(self, position: int) -> Image.Image:
         where = f"{self.name}, image {position}"
         entry = self.dataset[position][self.column]
         if entry and entry["bytes"] is not None:
-            yield io.BytesIO(entry["bytes"]), where
-            return
-        with open_file(str(entry and entry["path"])) as opened:
-            yield opened
+            return decoded(io.BytesIO(entry["bytes"]), where)
+        return load_image(str(entry and entry["path"]))
 
     def identity(self) -> bytes:
         return f"{self.fingerprint} {self.column}".encode()
-
-
-@dataclass(frozen=True)
-class _Transformed:
-    """The images of a dataset as the caller's ``set_transform`` makes them: its ``pixel_values``, else their column."""
-
-    dataset: Any
-    column: str
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def __getitem__(self, position: int) -> Any:
-        item = self.dataset[position]
-        return item.get("pixel_values", item.get(self.column))
 
 
 def require_datasets(name: str) -> None:
@@ -105,16 +94,11 @@ def _open_splits(place: str, codes: Sequence[str], allow_download: bool) -> Any:
     if allow_download or os.path.isdir(place):
         advice = ""
     splits = []
-    for code in codes:
-        configuration, _, split = code.rpartition("/")
-        with reading(name, "a dataset", advice), patch.object(datasets.config, "HF_HUB_OFFLINE", offline):
-            loaded = _load(place, configuration)
-        splits.append(_split_of(loaded, split, name))
-    if any(part.features != splits[0].features for part in splits):
-        raise BadImages(f"{name}: the splits {', '.join(codes)} have other columns or classes", "name splits that fit")
-    if len(splits) == 1:
-        return splits[0]
-    return datasets.concatenate_datasets(splits)
+    with reading(name, "a dataset", advice), patch.object(datasets.config, "HF_HUB_OFFLINE", offline):
+        for code in codes:
+            configuration, _, split = code.rpartition("/")
+            splits.append(_split_of(_load(place, configuration), split, name))
+        return datasets.concatenate_datasets(splits)
 
 
 def _load(place: str, configuration: str) -> Any:
@@ -138,7 +122,7 @@ def _split_of(loaded: Any, split: str, name: str) -> Any:
     return loaded[split]
 
 
-def domain_of_dataset(dataset: Any, name: str, classes: Sequence[str] | None) -> ImageSource:
+def source_of_dataset(dataset: Any, name: str) -> ImageSource:
     """The images and labels in the columns of a dataset."""
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "features") or not len(dataset):
         raise BadImages(f"{name}: {type(dataset).__name__} has no images by number", "give one split without streaming")
@@ -148,14 +132,11 @@ def domain_of_dataset(dataset: Any, name: str, classes: Sequence[str] | None) ->
             f"{name}: which column of {', '.join(dataset.features)} has the images is not known",
             "pass a dataset with one column of images, and at most one of labels, by dataset.select_columns in Python",
         )
-    images: Reader = _Column(dataset, column, name)
-    if dataset.format["type"] == "custom":
-        images = Items(_Transformed(dataset, column), name)
+    images = _Column(dataset, column, name)
     label_column = _column_of(dataset, "ClassLabel", "label") or "label"
     if label_column not in dataset.features:
-        return ImageSource(name, images, list(classes or ()))
-    label_names, labels = _labels(dataset, label_column, classes)
-    return ImageSource(name, images, label_names, labels)
+        return ImageSource(name, images)
+    return ImageSource(name, images, *_labels(dataset, label_column))
 
 
 def _column_of(dataset: Any, kind: str, usual_name: str) -> str | None:
@@ -166,14 +147,14 @@ def _column_of(dataset: Any, kind: str, usual_name: str) -> str | None:
     return of_kind[0] if len(of_kind) == 1 else None
 
 
-def _labels(dataset: Any, column: str, classes: Sequence[str] | None) -> tuple[Sequence[str], Labels | None]:
+def _labels(dataset: Any, column: str) -> tuple[Sequence[str], Labels | None]:
     """Names of the classes, and the labels unless some are missing, which is -1 or None."""
     values = np.asarray(dataset.with_format("numpy")[column][:])
-    names = getattr(dataset.features[column], "names", None)
+    names = getattr(dataset.features[column], "names", None) or []
     if values.dtype.kind == "U":
         names, values = np.unique(values, return_inverse=True)
     if values.dtype.kind not in "iu" or values.min() < 0:
-        return classes or names or (), None
-    if names is None:  # numbers alone: they count the classes
+        return names, None
+    if not len(names):  # numbers alone: they count the classes
         return numbered(int(values.max()) + 1), values
     return [str(label_name) for label_name in names], values

@@ -1,9 +1,9 @@
 """ImageFolder: ``ROOT/<domain>/<class>/*``, the layout of torchvision's datasets."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from tllib_ancon.data.folders import ROOT, Tree, labelled_domain
+from tllib_ancon.data.folders import ROOT, Tree, files_of_domain
 from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.layout import FolderLayout, Opening, layout
 from tllib_ancon.runtime.errors import MOST_SHOWN, BadImages, named
@@ -12,43 +12,44 @@ from tllib_ancon.runtime.text import first_few, showable
 
 @layout
 class ImageFolder(FolderLayout):
+    """All domains have the same folders; with the classes of a model, which some may lack, each has some."""
+
     name = "ImageFolder"
     help = "class folders in ROOT/DOMAIN"
 
-    def open(self, opening: Opening) -> ImageSource:
-        return open_class_folders(opening.tree, opening.codes, opening.classes)
+    def open_domain(self, opening: Opening, code: str) -> ImageSource:
+        tree = opening.tree
+        folder = tree.domain(code)
+        classes = self.folders_of_classes(opening)
+        paths: list[str] = []
+        labels: list[int] = []
+        for name in tree.folders(folder):
+            images = list(tree.images_below(folder / name))
+            paths += images
+            labels += [classes.index(name)] * len(images)
+        return files_of_domain(tree, code, paths, [showable(name) for name in classes], labels)
+
+    def folders_of_classes(self, opening: Opening) -> Sequence[str]:
+        """The class folders of all domains, in the order of the labels, which is torchvision's."""
+        tree = opening.tree
+        folders = [tree.domain(code) for code in opening.codes]
+        expected = tree.folders(folders[0])
+        names: set[str] = set()
+        for folder in folders:
+            if not any(tree.images(folder / name) for name in tree.folders(folder)):
+                raise BadImages(
+                    f"{folder}: no folder in it holds an image",
+                    f"give a folder a class, or {named('data', 'Folder')} for images without labels",
+                )
+            if opening.classes is None:
+                require_class_folders(folder, tree.folders(folder), expected, str(folders[0]))
+            names.update(tree.folders(folder))
+        return sorted(names)
 
     def domains(self, tree: Tree) -> Sequence[str]:
         domains = super().domains(tree)
         holds_images = any(tree.images(tree.root / name) for name in domains)
         return [ROOT] if holds_images else domains  # then the folders are classes
-
-
-def open_class_folders(tree: Tree, codes: Sequence[str], classes: Sequence[str] | None) -> ImageSource:
-    """``root/domain/class/*``, in the order of torchvision. All domains have the same folders; with ``classes`` of a
-    model, which some may lack, each has some."""
-    domain_folders = [tree.domain(code) for code in codes]
-    names_of = {folder: _class_folders_in(tree, folder) for folder in domain_folders}
-    if classes is None:
-        first = domain_folders[0]
-        for folder in domain_folders:
-            require_class_folders(folder, names_of[folder], names_of[first], str(first))
-    class_names = sorted({name for names in names_of.values() for name in names})
-    images: list[tuple[int, Iterable[str]]] = []
-    for folder, names in names_of.items():
-        images.extend((class_names.index(name), tree.images_below(folder / name)) for name in names)
-    return labelled_domain(tree, codes, [showable(name) for name in class_names], images)
-
-
-def _class_folders_in(tree: Tree, folder: Path) -> list[str]:
-    """The folders in a domain, of which one must hold images."""
-    names = tree.folders(folder)
-    if any(tree.images(folder / name) for name in names):
-        return names
-    raise BadImages(
-        f"{folder}: no folder in it holds an image",
-        f"give a folder a class, or {named('data', 'Folder')} for images without labels",
-    )
 
 
 def require_class_folders(

@@ -1,15 +1,13 @@
 """TLLib's datasets: Office31, OfficeHome, VisDA2017 and others, by the tables of its lists."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 
 from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.layout import Layout, Opening, register
-from tllib_ancon.data.lists import joined_lists, read_image_list
-from tllib_ancon.runtime.errors import BadImages, UserError, unknown_name
+from tllib_ancon.data.lists import listed_images
+from tllib_ancon.runtime.errors import BadImages, unknown_name
 
 
 @dataclass(frozen=True)
@@ -37,40 +35,20 @@ class _TLLibDataset(Layout):
         self.table = table
         self.classes = table.classes
 
-    def open(self, opening: Opening) -> ImageSource:
-        tree = opening.tree
-        lists = []
-        for code in opening.codes:
-            base = tree.root / self.table.root_of.get(code, "")
-            self._require_domain(code)
-            by_split = self.table.lists[code]
-            file = base / (by_split.get(opening.split) or by_split["all"])
-            if not file.is_file():
-                raise self._missing_list(opening, file)
-            images = read_image_list(file, base, len(self.classes), first_label=self.table.first_label)
-            lists.append(images)
-        return joined_lists(tree, opening.codes, lists, self.classes)
-
-    def _require_domain(self, code: str) -> None:
+    def open_domain(self, opening: Opening, code: str) -> ImageSource:
         if code not in self.table.lists:
             raise unknown_name(f"domain of {self.name}:", code, self.table.lists)
-
-    def _missing_list(self, opening: Opening, file: Path) -> UserError:
-        root = opening.root
-        missing = [folder for folder in self._folders(opening.codes) if not (root / folder).exists()]
-        hint = ""
-        if missing:
-            hint = f"; missing folders: {', '.join(missing)}"
-        return BadImages(
-            f"{root} does not hold {self.name}: {file.relative_to(root)} not found{hint}. Give the folder that holds it"
-        )
-
-    def _folders(self, codes: Sequence[str]) -> list[str]:
-        """The folders of these domains, each once."""
-        return list(dict.fromkeys(chain.from_iterable(self.table.folders[code] for code in codes)))
-
-    def named_domains(self, root: Path) -> set[str]:
-        return set(self.table.lists)
+        root = opening.tree.root
+        base = root / self.table.root_of.get(code, "")
+        by_split = self.table.lists[code]
+        file = base / (by_split.get(opening.split) or by_split["all"])
+        if not file.is_file():
+            folders = ", ".join(self.table.folders[code])
+            raise BadImages(
+                f"{root} does not hold {self.name}: {file.relative_to(root)} not found",
+                f"give the folder that holds {folders}",
+            )
+        return listed_images(code, file, base, self.classes, self.table.first_label)
 
 
 for _name, _table in TABLES.items():
