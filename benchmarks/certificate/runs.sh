@@ -7,9 +7,9 @@
 # The same command continues what was interrupted.
 set -e
 OUT=$1
-tllib-ancon demo --out "$OUT/demo" --quiet
+tllib-ancon demo --out "$OUT/demo" --seeds 0 1 2
 adapt() {  # NAME SEED TARGET [flags]
-  tllib-ancon adapt "$OUT/demo/data" -d ImageList -s rendered -t "$3" --checkpoint "$OUT/demo/source-seed$2" \
+  tllib-ancon adapt "$OUT/demo/data" -d ImageList -s rendered -t "$3" --checkpoint "$OUT/demo/source/erm-rendered-seed$2" \
     --method self-training --epochs 2 --quiet --log "$OUT/more/$1" "${@:4}"
 }
 adapt lr-1 2 handwritten --lr 1

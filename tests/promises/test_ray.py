@@ -18,7 +18,7 @@ from tests.support.killable import wait_for
 from tests.support.outcomes import differences, outcome
 from tests.support.refusals import one_line
 from tllib_ancon.cli.commands import COMMANDS
-from tllib_ancon.cli.main import main, parser_of
+from tllib_ancon.cli.main import parser_of
 from tllib_ancon.laboratory.engine import LOG, EngineConfig, finished, make_all
 from tllib_ancon.laboratory.plan import PlannedRun
 from tllib_ancon.runtime.errors import Interrupted
@@ -61,7 +61,7 @@ def cluster():
 @pytest.fixture(scope="module")
 def engine(cluster):
     """One connection for all tests."""
-    with ray_engine.connected(EngineConfig(engine="ray", address=cluster.address), "/") as connected:
+    with ray_engine.connected(EngineConfig(engine="ray", address=cluster.address)) as connected:
         yield connected
 
 
@@ -135,7 +135,7 @@ def test_sigterm_reaches_the_commands(engine, domains, tmp_path):
 
 def test_more_than_the_nodes_have(engine):
     with one_line("`cpus_per_run` 64: no node of the cluster has as many for a run; give at most 1"):
-        ray_engine.RayEngine(EngineConfig(engine="ray", cpus_per_run=64), "/")
+        ray_engine.RayEngine(EngineConfig(engine="ray", cpus_per_run=64))
 
 
 def test_a_folder_that_a_node_does_not_share(cluster, engine, tmp_path):
@@ -147,10 +147,10 @@ def test_a_folder_that_a_node_does_not_share(cluster, engine, tmp_path):
         ["unshare", "-m", "sh", "-c", command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        wait_for(lambda: any(found["NodeName"] == "apart" for found in ray_engine._nodes()))
-        message = f"node apart does not share the folder {tmp_path}: every node needs the same one"
+        wait_for(lambda: any(found["NodeName"] == "apart" for found in ray_engine.living_nodes()))
+        message = f"node apart does not share the folder {tmp_path}; every node needs the same one at this path"
         with one_line(re.escape(message)):
-            engine.check_shared(tmp_path)
+            ray_engine.require_shared("/", tmp_path)
         assert list(tmp_path.iterdir()) == []
     finally:
         node.terminate()
@@ -158,13 +158,9 @@ def test_a_folder_that_a_node_does_not_share(cluster, engine, tmp_path):
 
 
 @pytest.mark.parametrize("address", ["listens", "nonsense"])
-def test_an_address_that_nobody_answers(address, domains, monkeypatch, capsys):
-    monkeypatch.setattr("tllib_ancon.laboratory.ray.ANSWER_WITHIN", 3.0)
-    monkeypatch.setattr(
-        "tllib_ancon.opening.images.open_by_settings", lambda *_: pytest.fail("asked before the data is read")
-    )
+def test_an_address_that_nobody_answers(address, monkeypatch):
+    monkeypatch.setattr(ray_engine, "ANSWER_WITHIN", 3.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
         given = f"127.0.0.1:{server.getsockname()[1]}" if address == "listens" else address
-        assert main(["benchmark", "office31", str(domains), "--engine", "ray", "--address", given]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"tllib-ancon: error: --address {given}: ")
+        with one_line(f"`address` {given}: no cluster answers"):
+            ray_engine.connected(EngineConfig(engine="ray", address=given)).__enter__()

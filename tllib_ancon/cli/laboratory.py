@@ -1,8 +1,8 @@
 """The commands of the laboratory; each imports what it needs when it runs."""
 
-import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +16,6 @@ from tllib_ancon.laboratory.benchmark import BenchmarkConfig, benchmark
 from tllib_ancon.runs.files import write_json
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import say
-from tllib_ancon.runtime.types import Record
 
 
 class ReportConfig(Settings):
@@ -56,26 +55,20 @@ class DemoConfig(Settings):
     epochs: int = Field(12, ge=1)
     """passes over the images for each adaptation"""
     jobs: int | None = Field(None, ge=1)
-    """processes at a time, of one thread each; by default the number of cores"""
-    overwrite: bool = False
-    """replace every run of an earlier demo; without it the same command continues"""
-    quiet: bool = False
-    """show only the tables"""
+    """runs at a time, of one thread each; by default one for each GPU, or without a GPU one for each core"""
 
 
 def _demo(config: DemoConfig) -> None:
     require("demo", "sklearn", "matplotlib", extra="demo")
-    from tllib_ancon.laboratory.demo import Demo, summarize, table
+    from tllib_ancon.laboratory.demo import draw_epochs, make_demo, runs_of, summarize, table
 
     started = time.perf_counter()
     out = Path(config.out)
-    demo = Demo(out, config.seeds, config.source_epochs, config.epochs, config.jobs or os.cpu_count() or 1)
-    if config.overwrite:
-        demo.clear()
-    demo.run(lambda line: None if config.quiet else say(line, file=sys.stderr))
-    summary: Record = summarize(demo.results())
-    demo.draw_curves()
-    print(table(summary, demo.title()))
+    runs = runs_of(out, config.seeds, config.source_epochs, config.epochs)
+    make_demo(out, runs, config.jobs, partial(say, file=sys.stderr))
+    summary = summarize(out, runs)
+    draw_epochs(out, runs)
+    print(table(summary))
     seconds = round(time.perf_counter() - started, 1)
     write_json(out / "summary.json", {**summary, "seconds": seconds})
     say(f"{seconds:.0f} s; numbers in {out / 'summary.json'}, curves in {out / 'curves.png'}")

@@ -1,11 +1,18 @@
-"""Making the runs of a plan: their order, their failures, and what one run does. Engines say where it happens."""
+"""Making the runs of a plan: their order, their failures, and the engine that makes them on this machine."""
 
-import sys
+import multiprocessing
+import os
+import signal
+import threading
 import traceback
+from collections import defaultdict
 from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import redirect_stderr, redirect_stdout
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from itertools import cycle, islice
+from multiprocessing.connection import Connection
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Annotated, Literal, Protocol
 
 from pydantic import Field
@@ -13,12 +20,10 @@ from pydantic import Field
 from tllib_ancon.config.settings import Flag, Settings
 from tllib_ancon.laboratory.plan import PlannedRun
 from tllib_ancon.runs.directory import RunDirectory
-from tllib_ancon.runtime.errors import BadSetting, Interrupted, in_words, named, one_line
+from tllib_ancon.runtime.errors import BadSetting, Interrupted, named, one_line
 from tllib_ancon.runtime.interruption import Interruption
 from tllib_ancon.runtime.types import Show
 
-RECORD = "benchmark.json"
-"""In the folder of the runs: the table and the runs that failed."""
 LOG = "output.txt"
 """In a run's folder: what its command printed."""
 POLL = 0.2
@@ -59,13 +64,8 @@ class EngineConfig(Settings):
 class Engine(Protocol):
     """Where runs are made."""
 
-    most_running: int
-
-    def check_shared(self, out: Path) -> None:
-        """Raise an error for a machine that does not see the folders."""
-
     def submit(self, run: PlannedRun, out: Path) -> Future[str | None]:
-        """Start :func:`make` of the run."""
+        """Call :func:`make` for the run as soon as there is room."""
 
     def end(self) -> None:
         """Let the runs end their step, and wait for them."""
@@ -89,73 +89,122 @@ def make(run: PlannedRun, out: Path) -> str | None:
             status = 1
     if status == 0:
         return None
-    *_, last_line = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    *_, last_line = log.read_text(encoding="utf-8", errors="replace").splitlines()
     return f"exit status {status}: {last_line}"
 
 
 def make_all(runs: Sequence[PlannedRun], engine: Engine, out: Path, show: Show) -> dict[str, str]:
-    """Make the runs, each after the one that it starts from; a run of an earlier attempt resumes.
+    """Make the runs that are not finished, each after the one that it starts from; an interrupted one resumes.
 
     Returns: why runs failed, by their names
 
     Raises:
         Interrupted: SIGTERM or Ctrl-C came, and the runs have ended their step
     """
-    schedule = _Schedule(runs, engine, out, show)
     with Interruption() as interruption:
         try:
-            while schedule.waiting or schedule.running:
-                schedule.start_ready()
-                schedule.collect_finished()
-                if interruption.signal is not None:
-                    show("the running commands end their step; once more ends them at once")
-                    raise Interrupted(interruption.signal, "while runs were made")
+            unfinished = [run for run in runs if not finished(run, out)]
+            return _made_in_order(unfinished, engine, out, show, interruption)
         finally:
             engine.end()
-    return {run.name: schedule.failures[run.name] for run in runs if run.name in schedule.failures}
 
 
-class _Schedule:
-    """Which runs wait, which are being made, and why runs failed, by name."""
-
-    def __init__(self, runs: Sequence[PlannedRun], engine: Engine, out: Path, show: Show):
-        self.waiting = {run.name: run for run in runs}
-        self.running: dict[Future[str | None], PlannedRun] = {}
-        self.failures: dict[str, str] = {}
-        self._num_runs = len(runs)
-        self._engine = engine
-        self._out = out
-        self._show = show
-
-    def start_ready(self) -> None:
-        """Start runs whose source model is not waiting or being made, as many as the engine takes."""
-        unfinished = {*self.waiting, *[run.name for run in self.running.values()]}
-        ready = [run for run in self.waiting.values() if run.needs not in unfinished]
-        for run in ready[: self._engine.most_running - len(self.running)]:
-            del self.waiting[run.name]
-            if run.needs in self.failures:
-                self.failures[run.name] = f"needs {run.needs}, which failed"
-            else:
-                self.running[self._engine.submit(run, self._out)] = run
-
-    def collect_finished(self) -> None:
-        for future in wait(self.running, POLL, FIRST_COMPLETED).done:
-            run = self.running.pop(future)
+def _made_in_order(
+    runs: Sequence[PlannedRun], engine: Engine, out: Path, show: Show, interruption: Interruption
+) -> dict[str, str]:
+    names = {run.name for run in runs}
+    waiting = defaultdict(list)
+    for run in runs:
+        waiting[run.needs if run.needs in names else None].append(run)
+    running = {engine.submit(run, out): run for run in waiting.pop(None, [])}
+    failures: dict[str, str] = {}
+    while running:
+        for future in wait(running, POLL, FIRST_COMPLETED).done:
+            run = running.pop(future)
+            next_runs = waiting.pop(run.name, [])
             reason = _failure(future)
-            if reason is not None:
-                self.failures[run.name] = reason
-            num_ended = self._num_runs - len(self.waiting) - len(self.running)
-            self._show(f"[{num_ended}/{self._num_runs}] {run.name}")
+            if reason is None:
+                running |= {engine.submit(next_run, out): next_run for next_run in next_runs}
+            else:
+                failures[run.name] = reason
+                failures |= {next_run.name: f"needs {run.name}, which failed" for next_run in next_runs}
+            num_left = len(running) + sum(map(len, waiting.values()))
+            show(f"[{len(names) - num_left}/{len(names)}] {run.name}")
+        if interruption.signal is not None:
+            show("the running commands end their step")
+            raise Interrupted(interruption.signal, "while runs were made")
+    return failures
 
 
 def _failure(future: Future[str | None]) -> str | None:
-    error = future.exception()
-    if error is None:
+    try:
         return future.result()
-    if isinstance(error, OSError):
-        return in_words(error)
-    return one_line(error)
+    except Exception as error:
+        return one_line(error)
 
 
-UNLIMITED = sys.maxsize
-"""Runs at a time of an engine that schedules them itself."""
+class LocalEngine:
+    """Makes each run in a process of its own on this machine, with a GPU or with threads of its own."""
+
+    def __init__(self, config: EngineConfig):
+        self._threads = config.cpus_per_run
+        gpus = gpus_of_runs(config)
+        self._free_gpus: SimpleQueue[str] = SimpleQueue()
+        for gpu in gpus:
+            self._free_gpus.put(gpu)
+        self._executor = ThreadPoolExecutor(len(gpus))
+        self._context = multiprocessing.get_context("spawn")
+        self._end_of_this, self._until_end = self._context.Pipe(duplex=False)
+
+    def submit(self, run: PlannedRun, out: Path) -> Future[str | None]:
+        return self._executor.submit(self._make, run, out)
+
+    def _make(self, run: PlannedRun, out: Path) -> str | None:
+        gpu = self._free_gpus.get()
+        resources = (gpu, self._threads, self._end_of_this)
+        try:
+            with ProcessPoolExecutor(1, self._context, _begin, resources) as process:
+                return process.submit(make, run, out).result()
+        finally:
+            self._free_gpus.put(gpu)
+
+    def end(self) -> None:
+        self._until_end.close()
+        self._executor.shutdown(cancel_futures=True)
+
+
+def _begin(gpu: str, threads: int, end_of_parent: Connection) -> None:
+    """In the process of a run: take the GPU and the threads, and end with the parent."""
+    import torch
+
+    from tllib_ancon.cli.main import keep_freed_memory
+
+    os.environ["CUDA_VISIBLE_DEVICES"] = gpu
+    torch.set_num_threads(threads)
+    keep_freed_memory()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, which sends it to the parent as well
+    threading.Thread(target=_end_with, args=(end_of_parent,), daemon=True).start()
+
+
+def _end_with(end_of_parent: Connection) -> None:
+    """End the step as soon as the parent ends its runs, and this process with a parent that was killed."""
+    with suppress(EOFError):
+        end_of_parent.recv()
+    os.kill(os.getpid(), signal.SIGTERM)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def gpus_of_runs(config: EngineConfig) -> list[str]:
+    """The GPU of each run at a time, as ``CUDA_VISIBLE_DEVICES`` names it; "" for a run without one."""
+    import torch
+
+    number = torch.cuda.device_count()
+    if number == 0 or config.gpus_per_run == 0:
+        return [""] * (config.jobs or max(1, (os.cpu_count() or 1) // config.cpus_per_run))
+    variable = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = variable.split(",") if variable else list(map(str, range(number)))
+    jobs = config.jobs or number * int(1 / config.gpus_per_run)
+    return list(islice(cycle(names[:number]), jobs))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from fnmatch import filter as matching
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,6 +21,7 @@ from tllib_ancon.runtime.types import Options
 
 _FOLDER = Path(__file__).with_name("paper")
 
+_OWNERS = {"pretrain": PretrainConfig, "adapt": AdaptConfig}
 _DECIDED = ("root", "source", "target", "data", "method", "seed", "log", "overwrite")
 """Settings that are decided for each run, beside where it starts."""
 
@@ -32,27 +33,12 @@ class PlannedRun:
     name: str  # its folder below the output folder
     command: str  # ``pretrain`` or ``adapt``
     settings: Options
-    needs: str | None = None  # name of the run whose checkpoint it starts from
-    start: str = "imagenet"  # the method that pretrains its source model, if the plan does so
-
-    def __post_init__(self) -> None:
-        if {"", ".", ".."} & set(self.name.split("/")):
-            raise UserError(
-                f"a plan makes no run called {self.name!r}: it would lie outside the folder of the runs. Rename it"
-            )
+    needs: str | None = None  # name of the run whose model it starts from
 
     @property
     def config(self) -> Any:
         """The configuration, with every default filled in."""
-        owners = {"pretrain": PretrainConfig, "adapt": AdaptConfig}
-        return owners[self.command](**self.settings)
-
-    @property
-    def checkpoint(self) -> str:
-        """The file of its model: the best epoch on source images, or the last where no label may choose one."""
-        if self.start == "erm":
-            return "best.pth"
-        return "latest.pth"
+        return _OWNERS[self.command](**self.settings)
 
     @property
     def words(self) -> list[str]:
@@ -60,22 +46,17 @@ class PlannedRun:
         words = [self.command, str(self.settings["root"])]
         for name, value in self.settings.items():
             if name != "root":
-                words += _flag_words(name, value)
+                words += _flag_words("--" + name.replace("_", "-"), value)
         return words
 
 
-def _flag_words(name: str, value: Any) -> list[str]:
-    flag = "--" + name.replace("_", "-")
-    if value is None or value == ():
-        return []
+def _flag_words(flag: str, value: Any) -> list[str]:
     if value is True:
         return [flag]
     if value is False:
-        if name.startswith("no_"):
-            return []
-        return [f"--no-{flag[2:]}"]
+        return [] if flag.startswith("--no-") else [f"--no-{flag[2:]}"]
     if isinstance(value, tuple | list):
-        return [flag, *map(str, value)]
+        return [flag, *map(str, value)] if value else []
     return [flag, str(value)]
 
 
@@ -101,14 +82,11 @@ class BenchmarkPlan(Settings):
     severities: tuple[int, ...] = ()  # each multiplies every target: ``frost`` becomes ``frost/1``, ``frost/2``, …
 
     def check(self) -> None:
-        for settings in (self.common, self.adapt, *self.source.values(), *self.variants):
-            for name in _DECIDED:
-                if name in settings:
-                    raise BadSetting(
-                        f"{named(name)} is no setting of a plan: it is decided for each run",
-                        "leave it out",
-                        setting=name,
-                    )
+        settings = set(self.common).union(self.adapt, *self.source.values(), *self.variants)
+        for name in settings.intersection(_DECIDED):
+            raise BadSetting(
+                f"{named(name)} is no setting of a plan: it is decided for each run", "leave it out", setting=name
+            )
 
     @property
     def varied(self) -> set[str]:
@@ -119,81 +97,69 @@ class BenchmarkPlan(Settings):
         self, methods: Sequence[str] = (), pairs: Sequence[str] = (), seeds: Sequence[int] = ()
     ) -> BenchmarkPlan:
         """The part of the plan with these methods, pairs (names, or patterns as ``A-*``) and seeds."""
-        selected: list[str] = []
-        for word in pairs:
-            matching = [pair for pair in self.pairs if fnmatchcase(pair, word)]
-            if not matching:
-                raise unknown_name(f"pair of {self.table}", word, self.pairs)
-            selected += matching
+        selected: dict[str, None] = {}
+        for pattern in pairs or ["*"]:
+            names = matching(self.pairs, pattern)
+            if not names:
+                raise unknown_name(f"pair of {self.table}", pattern, self.pairs)
+            selected |= dict.fromkeys(names)
         return self.replace(
-            methods=tuple(methods or self.methods),
-            pairs=tuple(dict.fromkeys(selected)) or self.pairs,
-            seeds=tuple(seeds or self.seeds),
+            pairs=tuple(selected), methods=tuple(methods or self.methods), seeds=tuple(seeds or self.seeds)
         )
 
     def runs(self, root: str, out: Path) -> list[PlannedRun]:
         """Source models first, each once; then the adaptations that start from them."""
         sources: dict[str, PlannedRun] = {}
         adaptations = []
+        common = {"root": root, "data": self.dataset, "mixed_precision": "no", **self.common}
         for start, pair, seed in product(self.source or [None], self.pairs, self.seeds):
-            source = None
+            settings = {**common, **_domains(pair), "seed": seed}
+            needs = None
             if start is not None:
-                source = self._source_run(root, out, start, pair, seed)
-                sources[source.name] = source
+                source = self._source_run(start, settings, out)
+                needs = sources.setdefault(source.name, source).name
+                settings["checkpoint"] = str(out / needs)
             for method, variant in product(self.methods, self.variants):
-                adaptations.append(self._adaptation(root, out, pair, seed, method, variant, source))
+                label = ",".join([method, *(f"{name}={value}" for name, value in variant.items())])
+                name = f"{start or 'imagenet'}/{_folder(pair)}/{_folder(label)}-seed{seed}"
+                of_method = _settings_of_method(method, {**settings, **self.adapt, **variant})
+                adaptations.append(PlannedRun(name, "adapt", {**of_method, "log": str(out / name)}, needs))
         return [*sources.values(), *adaptations]
 
-    def _source_run(self, root: str, out: Path, start: str, pair: str, seed: int) -> PlannedRun:
-        domains = self._domain_settings(pair)
-        if "source" not in domains:
-            raise UserError(f"plan {self.table}: {pair} has no source", "write SOURCE-TARGET")
-        trained_on = pair
+    def _source_run(self, start: str, settings: Options, out: Path) -> PlannedRun:
+        if "source" not in settings:
+            raise UserError(f"plan {self.table}: {settings['target'][0]} has no source", "write SOURCE-TARGET")
+        domains = ["source", "target"]
         if start == "erm":  # which sees no target images, so that all pairs of one source share it
-            del domains["target"]
-            (trained_on,) = domains["source"]
-        name = f"source/{start}-{_folder(trained_on)}-seed{seed}"
-        head = self._head(root, out, name, seed)
-        settings = {**head, **domains, "method": start, **self.common, **self.source[start]}
-        return PlannedRun(name, "pretrain", settings, start=start)
+            domains.remove("target")
+        trained_on = "-".join(settings[domain][0] for domain in domains)
+        name = f"source/{start}-{_folder(trained_on)}-seed{settings['seed']}"
+        of_start = {**settings, **self.source[start], "method": start, "log": str(out / name)}
+        if start == "erm":
+            del of_start["target"]
+        return PlannedRun(name, "pretrain", of_start)
 
-    def _adaptation(
-        self, root: str, out: Path, pair: str, seed: int, method: str, variant: Options, source: PlannedRun | None
-    ) -> PlannedRun:
-        start = source.start if source else "imagenet"
-        label = ",".join([method, *(f"{name}={value}" for name, value in variant.items())])
-        name = f"{start}/{_folder(pair)}/{_folder(label)}-seed{seed}"
-        head = {**self._head(root, out, name, seed), **self._domain_settings(pair), "method": method}
-        settings = {**head, **self.common, **self.adapt, **variant}
-        for option in set(methods.settings()) - set(methods.settings(method)) - set(settings_of(AdaptConfig)):
-            settings.pop(option, None)  # of another method of the plan
-        if source is None:
-            return PlannedRun(name, "adapt", settings)
-        settings["checkpoint"] = str(out / source.name / "checkpoints" / source.checkpoint)
-        return PlannedRun(name, "adapt", settings, source.name, start)
 
-    def _head(self, root: str, out: Path, name: str, seed: int) -> Options:
-        return {"root": root, "data": self.dataset, "seed": seed, "log": str(out / name), "mixed_precision": "no"}
+def _domains(pair: str) -> dict[str, tuple[str, ...]]:
+    """The target, and the source if the pair has one."""
+    source, _, target = pair.rpartition("-")
+    if not source:
+        return {"target": (target,)}
+    return {"source": (source,), "target": (target,)}
 
-    def _domain_settings(self, pair: str) -> dict[str, tuple[str, ...]]:
-        """The target, and the source if the pair has one."""
-        source, _, target = pair.rpartition("-")
-        if not source:
-            return {"target": (target,)}
-        return {"source": (source,), "target": (target,)}
 
-    @property
-    def all_domains(self) -> list[str]:
-        domains: set[str] = set()
-        for pair in self.pairs:
-            domains.update(*self._domain_settings(pair).values())
-        return sorted(domains)
+def _folder(name: str) -> str:
+    return name.replace("/", "_")
 
-    def at_each_severity(self) -> BenchmarkPlan:
-        if not self.severities:
-            return self
-        pairs = [f"{target}/{severity}" for severity, target in product(self.severities, self.pairs)]
-        return self.replace(pairs=tuple(pairs), severities=())
+
+def _settings_of_method(method: str, settings: Options) -> Options:
+    """The settings of an adaptation without those that other methods of the plan read alone."""
+    from tllib_ancon.training.learning import OF_TRAINING  # here: the help text needs none of it
+
+    unread = set(methods.settings()) - set(methods.settings(method)) - set(settings_of(AdaptConfig))
+    if not methods.method_class(method).trains:
+        unread.update(OF_TRAINING, methods.training_defaults(method))
+    return {**{name: value for name, value in settings.items() if name not in unread}, "method": method}
 
 
 def tables() -> list[str]:
@@ -202,26 +168,26 @@ def tables() -> list[str]:
 
 def load(table: str) -> BenchmarkPlan:
     """The plan of a table, or of a TOML file that may say ``extends = TABLE_OR_FILE``; each target at each severity."""
-    if not table.endswith(".toml") and table not in tables():
-        raise unknown_name("table", table, tables())
-    content: Options = read_file(_file_of(table))
-    base = content.get("extends")
-    if base is not None:
-        if base not in tables() and not Path(base).is_file():
-            raise unknown_name("table or file to extend:", str(base), tables())
-        content = _merged(read_file(_file_of(base)), content)
-    name = table if table in tables() else str(_file_of(table))
+    content = _content_of(table)
+    if "extends" in content:
+        content = _merged(_content_of(content["extends"]), content)
+    name = table if table in tables() else str(Path(table).absolute())
     try:
         plan = BenchmarkPlan(**{**content, "table": name})
     except UserError as error:
         raise UserError(f"plan {name}: {error}") from error
-    return plan.at_each_severity()
+    if not plan.severities:
+        return plan
+    pairs = [f"{pair}/{severity}" for severity, pair in product(plan.severities, plan.pairs)]
+    return plan.replace(pairs=tuple(pairs), severities=())
 
 
-def _file_of(table: str) -> Path:
-    if table in tables():
-        return _FOLDER / f"{table}.toml"
-    return Path(table).absolute()
+def _content_of(table: str) -> Options:
+    if table.endswith(".toml"):
+        return read_file(Path(table))
+    if table not in tables():
+        raise unknown_name("table", table, tables())
+    return read_file(_FOLDER / f"{table}.toml")
 
 
 def _merged(base: Options, changes: Options) -> Options:
@@ -230,7 +196,3 @@ def _merged(base: Options, changes: Options) -> Options:
         if isinstance(value, dict) and isinstance(base.get(name), dict):
             merged[name] = _merged(base[name], value)
     return merged
-
-
-def _folder(pair: str) -> str:
-    return pair.replace("/", "_")

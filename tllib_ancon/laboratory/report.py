@@ -10,7 +10,7 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, select_autoescape
 
 from tllib_ancon.laboratory import published
-from tllib_ancon.laboratory.engine import RECORD
+from tllib_ancon.laboratory.benchmark import RECORD
 from tllib_ancon.laboratory.figures import figures
 from tllib_ancon.laboratory.finished_runs import (
     NOT_SET,
@@ -144,5 +144,5 @@ def _deviations(runs: pd.DataFrame, plan: BenchmarkPlan) -> Iterator[str]:
 
 def _failures(records: Sequence[Record]) -> Iterator[str]:
     for record in records:
-        for failure in record["failures"]:
-            yield f"failed: {failure.get('run')}: {failure.get('reason')}"
+        for run, reason in record["failures"].items():
+            yield f"failed: {run}: {reason}"

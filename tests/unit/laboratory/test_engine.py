@@ -3,10 +3,10 @@
 from concurrent.futures import Future
 
 import pytest
+import torch
 
 from tests.support.refusals import REFUSED, one_line
-from tllib_ancon.laboratory.engine import EngineConfig, make_all
-from tllib_ancon.laboratory.local import gpus_of_runs
+from tllib_ancon.laboratory.engine import EngineConfig, gpus_of_runs, make_all
 from tllib_ancon.laboratory.plan import PlannedRun
 
 SOURCES = [PlannedRun(f"source/{name}", "pretrain", {"root": name}) for name in "ab"]
@@ -21,8 +21,7 @@ EIGHT = [str(number) for number in range(8)]
 class Recorder:
     """An engine whose runs end at once; those whose root is in ``broken`` fail."""
 
-    def __init__(self, most_running, broken=()):
-        self.most_running = most_running
+    def __init__(self, broken=()):
         self.broken = broken
         self.made = []
 
@@ -39,9 +38,8 @@ class Recorder:
         self.has_ended = True
 
 
-@pytest.mark.parametrize("jobs", [1, 3])
-def test_sources_come_first_and_everything_is_made_once(tmp_path, jobs):
-    engine = Recorder(jobs)
+def test_sources_come_first_and_everything_is_made_once(tmp_path):
+    engine = Recorder()
     shown = []
     assert make_all(RUNS, engine, tmp_path, shown.append) == {}
     assert sorted(engine.made) == sorted(run.name for run in RUNS)
@@ -52,7 +50,7 @@ def test_sources_come_first_and_everything_is_made_once(tmp_path, jobs):
 
 
 def test_a_failed_run_stops_only_what_starts_from_it(tmp_path):
-    engine = Recorder(2, broken="a1")
+    engine = Recorder(broken="a1")
     failures = make_all(RUNS, engine, tmp_path, print)
     assert failures.keys() == {"source/a", "erm/0", "erm/1", "erm/2"}
     assert failures["source/a"].startswith("the disk is full")
@@ -73,8 +71,11 @@ def test_a_failed_run_stops_only_what_starts_from_it(tmp_path):
         ({"cpus_per_run": 17}, [], [""]),
     ],
 )
-def test_each_run_has_a_gpu_or_cores(settings, visible, expected):
-    assert gpus_of_runs(EngineConfig(**settings), visible, cores=16) == expected
+def test_each_run_has_a_gpu_or_cores(settings, visible, expected, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(visible))
+    monkeypatch.setattr("os.cpu_count", lambda: 16)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ",".join(visible))
+    assert gpus_of_runs(EngineConfig(**settings)) == expected
 
 
 @pytest.mark.parametrize(("settings", "message"), REFUSED["engines"])

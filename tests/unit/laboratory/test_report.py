@@ -154,7 +154,7 @@ def test_the_record_of_a_benchmark_names_the_table_and_what_failed(tmp_path):
     write_run(
         tmp_path / "runs", "ancon", "Synthetic-Real", data="VisDA2017", inputs={"classes": ["truck", "bus", "car"]}
     )
-    record = {"table": "visda", "failures": [{"run": "erm/A-W", "reason": "no disk"}]}
+    record = {"table": "visda", "failures": {"erm/A-W": "no disk"}}
     (tmp_path / "runs/benchmark.json").write_text(json.dumps(record))
     text = reported(tmp_path)
     assert text.startswith("## VisDA")
