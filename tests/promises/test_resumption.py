@@ -9,7 +9,7 @@ from tests.support.refusals import one_line
 from tests.support.teachers import Colours
 from tests.support.teachers import adapt as adapt_with
 from tllib_ancon.runs.directory import RunDirectory
-from tllib_ancon.training.teacher import Teacher
+from tllib_ancon.training.callbacks.teacher import Teacher
 from tllib_ancon.training.trainer import Trainer
 
 
@@ -56,7 +56,7 @@ def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(run, moments, tmp_pat
                 run(log)
         assert not (log / "result.json").exists()
         with monkeypatch.context() as patched:
-            patched.setattr(Teacher, "predict", lambda *arguments: 1 / 0)  # its predictions are stored
+            patched.setattr(Teacher, "_log_probabilities", lambda *arguments: 1 / 0)  # its predictions are stored
             resumed = run(log)
         assert small.without(resumed.metrics) == small.without(whole.metrics)
         assert differences(dict(whole.model.state_dict()), dict(resumed.model.state_dict())) == []

@@ -10,7 +10,7 @@ from torch import nn
 from tests.support.killable import differences
 from tests.support.refusals import one_line
 from tests.support.teachers import CLASSES, Colours, Of20Pixels, Student, adapt
-from tllib_ancon.training.teacher import reliability
+from tllib_ancon.training.callbacks.teacher import reliability
 
 
 @cache
@@ -38,19 +38,15 @@ def test_a_teacher_that_predicts_one_class_does_not_count():
 
 
 @pytest.mark.parametrize(
-    ("teacher", "line"),
-    [
-        (Colours((2, 0, 1), ["BLUE", "RED", "GREEN"]), ""),
-        (Colours(), "those of the teacher are taken to be in the order"),
-    ],
+    ("teacher", "is_by_order"), [(Colours((2, 0, 1), ["BLUE", "RED", "GREEN"]), False), (Colours(), True)]
 )
-def test_classes_are_matched_by_name_or_by_order_and_a_line_says_so(teacher, line, capsys):
+def test_classes_are_matched_by_name_or_by_order_and_a_note_says_so(teacher, is_by_order):
     expected = adapt(Student(CLASSES), teacher=Colours(names=CLASSES))
-    capsys.readouterr()
-    assert differences(weights(expected), weights(adapt(Student(CLASSES), teacher=teacher, quiet=False))) == []
-    shown = "".join(capsys.readouterr())
-    assert line in shown
-    assert ("order" in shown) == bool(line)
+    result = adapt(Student(CLASSES), teacher=teacher)
+    assert differences(weights(expected), weights(result)) == []
+    codes = [note.code for note in result.notes]
+    assert ("teacher-order" in codes) == is_by_order
+    assert "teacher-weight" in codes
 
 
 @pytest.mark.parametrize(
@@ -66,7 +62,7 @@ def test_classes_are_matched_by_name_or_by_order_and_a_line_says_so(teacher, lin
             {"teacher": Colours(names=("red", "green", "cyan"))},
             r"\(red, green, blue\) is one of them; pass a teacher with the classes of the model",
         ),
-        ({"teacher": nn.Linear(7, 3)}, r"the `teacher` cannot predict images \(8, 3, 8, 8\)"),
+        ({"teacher": nn.Linear(7, 3)}, r"`teacher`: the model cannot be called on images of shape \(8, 3, 8, 8\)"),
         (
             {"teacher": lambda images: images},
             "`teacher`: `model` must be a torch.nn.Module",

@@ -61,7 +61,7 @@ def adapt(  # noqa: PLR0913
         teacher: another model, whose predictions for the images enter the pseudo-labels of every method that makes
             some: a module, a checkpoint, a run directory, ``hf:FOLDER`` or ``open_clip:NAME/WEIGHTS``. It has its own
             preprocessing. Its classes are matched by name, else by their order. See
-            :class:`~tllib_ancon.training.teacher.Teacher`
+            :class:`~tllib_ancon.training.callbacks.teacher.Teacher`
         head: dotted name of the model's head; of several heads whose mean are the logits, their names with commas.
             Default: the layer that returns the logits
         output: what the model returns -> logits (B, K), of a model that returns neither these nor an object or a dict
@@ -119,7 +119,7 @@ def adapt(  # noqa: PLR0913
         Progress(config.quiet).notes(opened.notes)
         second_opinion = open_teacher(opened, teacher)
         if second_opinion is not None:
-            run.refuse_own_checkpoint(second_opinion.opened.checkpoint)
+            run.refuse_own_checkpoint(second_opinion.opened.source.checkpoint)
         return fit(opened, run, second_opinion, callbacks)
 
 

@@ -28,13 +28,12 @@ from tllib_ancon.training.callbacks.statistics import (
 )
 from tllib_ancon.training.callbacks.storage import BestPredictions, SourceModel, Storage
 from tllib_ancon.training.callbacks.table import Table
-from tllib_ancon.training.callbacks.teacher import TeacherPredictions
+from tllib_ancon.training.callbacks.teacher import Teacher
 from tllib_ancon.training.learning import parameter_groups
 from tllib_ancon.training.passes import Passes
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.step import AdaptationStep
 from tllib_ancon.training.target_loaders import TargetLoaders
-from tllib_ancon.training.teacher import Teacher
 from tllib_ancon.training.trainer import Trainer
 
 
@@ -143,7 +142,8 @@ def _teacher(teacher: Teacher | None, method: methods.Method, loaders: TargetLoa
     if teacher is None:
         return []
     method.teacher = teacher
-    return [TeacherPredictions(teacher, loaders)]
+    teacher.open_loaders(loaders)
+    return [teacher]
 
 
 def _fitted_rate(step: AdaptationStep, step_change: float | None) -> list[Callback]:

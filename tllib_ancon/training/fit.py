@@ -13,12 +13,12 @@ from tllib_ancon.runs.directory import MemoryRun
 from tllib_ancon.runtime.errors import NotFinite
 from tllib_ancon.training.adaptation import compose
 from tllib_ancon.training.callbacks.callback import Callback
+from tllib_ancon.training.callbacks.teacher import Teacher
 from tllib_ancon.training.learning import refuse_training_settings
 from tllib_ancon.training.not_finite import explained
 from tllib_ancon.training.probing import require_gradient
 from tllib_ancon.training.result import AdaptationResult, Origin
 from tllib_ancon.training.run_record import record_of
-from tllib_ancon.training.teacher import Teacher
 
 
 def fit(

@@ -15,7 +15,7 @@ from tllib_ancon.models.recipes import recipe_of
 from tllib_ancon.opening.open import Opened
 from tllib_ancon.runs.files import sha256
 from tllib_ancon.runtime.types import Record
-from tllib_ancon.training.teacher import Teacher
+from tllib_ancon.training.callbacks.teacher import Teacher
 
 
 def record_of(opened: Opened[AdaptConfig], teacher: Teacher | None = None) -> Record:
@@ -29,7 +29,7 @@ def record_of(opened: Opened[AdaptConfig], teacher: Teacher | None = None) -> Re
     elif Path(str(opened.settings.checkpoint)).is_file():
         inputs["checkpoint_sha256"] = sha256(Path(str(opened.settings.checkpoint)))
     if teacher is not None:
-        inputs["teacher_sha256"] = teacher.opened.sha256
+        inputs["teacher_sha256"] = teacher.sha256
     record: Record = {"inputs": inputs}
     if source.recorded_settings.get("bottleneck_dropout"):
         record["bottleneck_dropout"] = source.recorded_settings["bottleneck_dropout"]
