@@ -151,27 +151,27 @@ def cifar10_source(data, name):
         return Labelled(file["x"], file["y"].astype(np.int64))
 
 
-def office31(data, domain):
-    """All images of a domain at 96 pixels."""
+def office31(data, domain, side):
+    """All images of a domain."""
     images = []
     labels = []
     for line in (data / "office31" / "image_list" / f"{DOMAINS[domain]}.txt").read_text().splitlines():
         name, _, label = line.rpartition(" ")
         with Image.open(data / "office31" / name) as image:
-            images.append(np.asarray(image.convert("RGB").resize((96, 96))))
+            images.append(np.asarray(image.convert("RGB").resize((side, side))))
         labels.append(int(label))
     return Labelled(np.stack(images), np.array(labels, np.int64))
 
 
-def office31_source(data, name):
-    return split(office31(data, name), is_target=False)
+def office31_source(data, name, side):
+    return split(office31(data, name, side), is_target=False)
 
 
-def office31_target(data, source, target):
-    return split(office31(data, source), is_target=True) if target == NO_SHIFT else office31(data, target)
+def office31_target(data, source, target, side):
+    return split(office31(data, source, side), is_target=True) if target == NO_SHIFT else office31(data, target, side)
 
 
-def emoji(data, maker, is_target):
+def emoji(data, maker, is_target, side):
     """Pictures of the emoji that all makers have, on white: half of them train source models, half are targets."""
     folder = data / "emoji"
     names = json.loads((folder / MAKERS[0] / "emoji.json").read_text(encoding="utf-8"))
@@ -189,13 +189,17 @@ def emoji(data, maker, is_target):
             picture = Image.open(folder / maker / "img" / maker / "64" / entry["image"]).convert("RGBA")
             on_white = Image.new("RGBA", picture.size, "white")
             on_white.alpha_composite(picture)
-            images.append(np.asarray(on_white.convert("RGB").resize((96, 96))))
+            images.append(np.asarray(on_white.convert("RGB").resize((side, side))))
             labels.append(categories.index(entry["category"]))
     return Labelled(np.stack(images), np.array(labels, np.int64))
 
 
-def emoji_target(data, source, target):
-    return emoji(data, source if target == NO_SHIFT else target, is_target=True)
+def emoji_source(data, maker, side):
+    return emoji(data, maker, is_target=False, side=side)
+
+
+def emoji_target(data, source, target, side):
+    return emoji(data, source if target == NO_SHIFT else target, is_target=True, side=side)
 
 
 def fonts(data, domain, part, side):
@@ -227,16 +231,22 @@ def _shares(kind, order):
     return np.ones(classes)
 
 
+def _pretrained(classes, side, source, target, mirror=True, steps=200):
+    """A family of the MobileNetV2."""
+    at_side = (partial(source, side=side), partial(target, side=side))
+    return Family(classes, side, "mobilenetv2", *at_side, mirror, steps, 1e-3)
+
+
 FAMILIES = {
     "digits": Family(10, 28, "pooled", digits_source, digits_target),
     "demo": Family(10, 32, "pooled", demo_source, demo_target),
     "cifar10-c": Family(10, 32, "resnet20", cifar10_source, cifar10_target, mirror=True, steps=1500),
-    "office31": Family(31, 96, "mobilenetv2", office31_source, office31_target, True, 200, 1e-3),
-    "emoji": Family(7, 96, "mobilenetv2", partial(emoji, is_target=False), emoji_target, True, 150, 1e-3),
+    "office31": _pretrained(31, 96, office31_source, office31_target),
+    "office31-64": _pretrained(31, 64, office31_source, office31_target),
+    "emoji": _pretrained(7, 96, emoji_source, emoji_target, steps=150),
+    "emoji-64": _pretrained(7, 64, emoji_source, emoji_target, steps=150),
     "fonts": Family(26, 32, "pooled", partial(fonts_source, side=32), partial(fonts_target, side=32), steps=800),
-    "fonts-96": Family(
-        26, 96, "mobilenetv2", partial(fonts_source, side=96), partial(fonts_target, side=96), False, 200, 1e-3
-    ),
+    "fonts-96": _pretrained(26, 96, fonts_source, fonts_target, mirror=False),
 }
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+import benchmarks.parts  # noqa: F401  registers methods that studies name
 from benchmarks import networks, tomllib
 from benchmarks.families import FAMILIES, KINDS, Cell
 from tllib_ancon import adapt, expected_calibration_error, predict
