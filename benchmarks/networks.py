@@ -59,7 +59,7 @@ def mobilenet(classes, weights):
     network = timm.create_model("mobilenetv2_100", pad_type="same")
     network.load_state_dict(load_file(weights))
     network.reset_classifier(classes)
-    return network
+    return network.to(memory_format=torch.channels_last)  # steps take two thirds of the time
 
 
 SMALL = {
