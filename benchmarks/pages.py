@@ -4,12 +4,14 @@ A page has them between ``<!-- rows: STUDY TABLE [VIEWS [EPOCHS]] -->`` and ``<!
 """
 
 import re
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
 
 from benchmarks import statistics, tomllib
 from benchmarks.families import NO_SHIFT
+from benchmarks.race import __main__ as race
 from benchmarks.speed import cost
 from benchmarks.streams import __main__ as streams
 from benchmarks.study import read
@@ -29,6 +31,8 @@ ROWS_OF_OTHERS = {
     "toolkit": BENCHMARKS / "toolkit" / "runs.csv",
     "streams": BENCHMARKS / "streams" / "runs.csv",
     "orders": BENCHMARKS / "streams" / "runs.csv",
+    "race_cifar10_c": BENCHMARKS / "race" / "race.csv",
+    "race_office31": BENCHMARKS / "race" / "race.csv",
 }
 CLAIMS_PAGE = ROOT / "docs" / "claims.md"
 
@@ -177,6 +181,14 @@ def matrix(rows):
     return markdown(["source → target", *means.index], lines, numbers=True)
 
 
+def relative_time(rows):
+    """Processor time of each method relative to self-training on the same cell: median and quartiles."""
+    seconds = rows.pivot_table("seconds", CELL, "method", sort=False)
+    quartiles = seconds.div(seconds["self-training"], axis=0).quantile([0.5, 0.25, 0.75]).T
+    lines = [[method, *(f"{value:.2f}" for value in values)] for method, values in quartiles.iterrows()]
+    return markdown(["", "median", "first quartile", "third quartile"], lines, numbers=True)
+
+
 TABLES = {
     "accuracy": by_family,
     "differences": differences,
@@ -184,12 +196,15 @@ TABLES = {
     "cells": by_cell,
     "seeds": over_seeds,
     "matrix": matrix,
+    "time": relative_time,
 }
 OTHERS = {
     "cost": cost.table,
     "toolkit": toolkit.table,
     "streams": streams.table,
     "orders": streams.table_of_orders,
+    "race_cifar10_c": partial(race.table, work="cifar10-c"),
+    "race_office31": partial(race.table, work="office31"),
 }
 """Tables of benchmarks that are no studies, each of the rows beside its page."""
 

@@ -4,14 +4,14 @@
 #   benchmarks/gpu/run.sh DATA OUT
 #
 # DATA holds office31/ in TLLib's layout and, to start from, weights.safetensors of the network (else its library's own).
-# OUT receives every run, a log a step, and summary.md. A step that ended is not made again, nor one that failed: remove
+# OUT receives every run and a log a step. A call ends with the status of each step. A step that ended is not made again, nor
+# one that failed: remove
 # OUT/ended/STEP to try it again. Status: 0 all is done, 1 all is done and a step failed, 75 call again.
 #
 # From the environment:
 #   MINUTES  of a call (9)
 #   NETWORK  flags of the model (-a resnet50)
 #   SHORT    flags of the short runs, which show that each way of training works (--epochs 2)
-#   SPEED    measurements of benchmarks.speed (step)
 #   PLAN     plan of "tllib-ancon benchmark" (a copy of office31, the paper's settings and three seeds, with WORKERS and
 #            DATA's weights)
 #   TABLE    its flags, such as --pairs
@@ -19,7 +19,6 @@
 set -uo pipefail
 DATA=$1 OUT=$2
 NETWORK=${NETWORK:--a resnet50} SHORT=${SHORT:---epochs 2} PLAN=${PLAN:-$OUT/office31.toml} TABLE=${TABLE:-}
-SPEED=${SPEED-step}
 WORKERS=${WORKERS:-$(($(OMP_NUM_THREADS= nproc) / 2))}
 WHOLE=$(awk "BEGIN {print int(60 * ${MINUTES:-9})}") GRACE=20 CALL_AGAIN=75
 WEIGHTS=
@@ -29,7 +28,7 @@ mkdir -p "$OUT/ended" "$OUT/logs"
   printf 'extends = "office31"\n[common]\nworkers = %s\n' "$WORKERS"
   if [ -n "$WEIGHTS" ]; then printf '[source.erm]\npretrained-weights = "%s"\n' "$DATA/weights.safetensors"; fi
 } > "$OUT/office31.toml"
-trap 'python -m benchmarks.gpu.summary "$OUT" > "$OUT/summary.md"' EXIT
+trap 'tail -v -n 1 "$OUT"/ended/*' EXIT
 
 # step NAME COMMAND...: make it in what is left of the time, unless it has ended
 step() {
@@ -56,9 +55,7 @@ short() {
     --log "$OUT/short/$name" -j "$WORKERS" --seed 0 $SHORT "$@"
 }
 
-for NAME in $SPEED; do
-  step "speed-$NAME" python -m benchmarks.speed --only "$NAME" --out "$OUT/speed/$NAME"
-done
+step speed-step python -m benchmarks.speed --out "$OUT/speed"
 step start tllib-ancon pretrain "$DATA/office31" -d Office31 -s W $NETWORK $WEIGHTS --log "$OUT/short/start" -j "$WORKERS" --seed 0 $SHORT
 short first
 short again

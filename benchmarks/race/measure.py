@@ -1,14 +1,12 @@
-"""One script in a process of its own: ``python -m benchmarks.race.measure SCRIPT TASK OUT STARTED KILL``.
+"""One script in a process of its own: ``python -m benchmarks.race.measure SCRIPT TASK OUT STARTED``.
 
 ``TASK`` is JSON, ``OUT`` receives the probabilities (.npy) and the numbers (.json), ``STARTED`` is when the process was
-asked for, ``KILL`` the training step after which it is killed, 0 for none.
+asked for.
 """
 
 import importlib
 import json
-import os
 import re
-import signal
 import sys
 import time
 from functools import cached_property
@@ -23,8 +21,8 @@ from benchmarks.cifar10_c.networks import batches, load
 
 
 class Task(SimpleNamespace):
-    """What a script is given: ``epochs``, ``batch_size``, ``seed``, ``method`` of the package and its ``options``, the
-    folder ``code``, the run's own folder ``log``, and network and images; ``accuracies`` (of epochs) are recorded."""
+    """What a script is given: ``epochs``, ``batch_size``, ``seed``, ``method`` of the package, the folder ``code``, the
+    run's own folder ``log``, and network and images; ``accuracies`` (of epochs) are recorded."""
 
     @cached_property
     def network(self):
@@ -46,15 +44,9 @@ def clocks():
     return np.array([time.time(), time.process_time()])
 
 
-def main(script, settings, out, started, kill):
+def main(script, settings, out, started):
     ends = []
-
-    def step(*_):
-        ends.append(clocks())
-        if len(ends) == int(kill):
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    register_optimizer_step_post_hook(step)
+    register_optimizer_step_post_hook(lambda *_: ends.append(clocks()))
     torch.set_num_threads(1)
     task = Task(accuracies=[], **json.loads(settings))
     torch.manual_seed(task.seed)
@@ -66,8 +58,9 @@ def main(script, settings, out, started, kill):
     first_step = ends[0] if steps else np.full(2, np.nan)
     seconds = ended - (first_step if steps else called)
     start = first_step - [float(started), 0]
-    batch = task.batch_size / task.options.get("num_steps", 1)
-    images = min(steps * batch, task.epochs * task.num_images) - batch if steps else task.epochs * task.num_images
+    images = task.epochs * task.num_images
+    if steps:
+        images = min(steps * task.batch_size, images) - task.batch_size
     peak = re.findall(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())  # getrusage's has the parent's in it
     names = ("seconds", "processor_s", "first_step_s", "first_step_processor_s")
     numbers = dict(zip(names, [*seconds, *start], strict=True)) | {"steps": steps, "images": images}

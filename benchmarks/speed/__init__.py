@@ -1,1 +1,1 @@
-"""What ``python -m benchmarks.speed`` measures: one file a measurement, each with ``measure(...) -> list[Row]``."""
+"""A training step, by ``python -m benchmarks.speed``, and whole adaptations, by ``python -m benchmarks.speed.cost``."""

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 RESAMPLES = 1000
-HEADER = f"{'':<72}{'median':>10} {'':<9}{'quartiles':>19} {'95 % of the median':>19}  wanted"
+HEADER = f"{'':<72}{'median':>10} {'':<9}{'quartiles':>19} {'95 % of the median':>19}"
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,6 @@ class Row:
         value: the median
         low, high: first and third quartile
         unit: of these three; "x" for a ratio
-        at_most: what the project asks for, where it asks
         interval: 95 % bootstrap interval of the median
     """
 
@@ -29,22 +28,12 @@ class Row:
     low: float
     high: float
     unit: str
-    at_most: float | None
     interval: tuple[float, float]
 
     def __str__(self):
-        """A line of the table below :data:`HEADER`, with the verdict of the interval on what the project asks for."""
-        low, high = self.interval
-        verdict = ""
-        if self.at_most is not None:
-            verdict = f"≤ {self.at_most:g}  undecided"
-            if high <= self.at_most:
-                verdict = f"≤ {self.at_most:g}  met"
-            if low > self.at_most:
-                verdict = f"≤ {self.at_most:g}  NOT MET"
+        """A line of the table below :data:`HEADER`."""
         quartiles, interval = (f"{low:.4g} – {high:.4g}" for low, high in ((self.low, self.high), self.interval))
-        columns = f"{self.name:<72}{self.value:>10.5g} {self.unit:<9}{quartiles:>19} {interval:>19}"
-        return f"{columns}  {verdict}".rstrip()
+        return f"{self.name:<72}{self.value:>10.5g} {self.unit:<9}{quartiles:>19} {interval:>19}"
 
 
 def wall_clock():
@@ -68,15 +57,10 @@ def in_turn(candidates, rounds, warmup=1, clock=time.thread_time):
     return {name: values[warmup:] for name, values in seconds.items()}
 
 
-def row(name, values, unit, at_most=None):
+def row(name, values, unit):
     """The median of at least two ``values``, their quartiles and the median's interval."""
     low, median, high = np.quantile(values, (0.25, 0.5, 0.75)).tolist()
-    return Row(name, median, low, high, unit, at_most, median_interval(values))
-
-
-def ratio(name, numerators, denominators, at_most=None):
-    """The same of the ratios within a round."""
-    return row(name, np.divide(numerators, denominators), "x", at_most)
+    return Row(name, median, low, high, unit, median_interval(values))
 
 
 def median_interval(values):

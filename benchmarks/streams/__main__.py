@@ -1,6 +1,5 @@
 """Accuracy of models that adapt to the stream of CIFAR-10-C, corruption after corruption, and the time they take."""
 
-import random
 import time
 from collections import namedtuple
 from itertools import product
@@ -9,33 +8,17 @@ from pathlib import Path
 import numpy as np
 import pandas
 import torch
-from torchvision.transforms import v2
 
 from benchmarks import parser, run
 from benchmarks.cifar10_c.corruptions import CORRUPTIONS, corrupted
-from benchmarks.cifar10_c.networks import CENTRE, SCALE, batches, load
+from benchmarks.cifar10_c.networks import batches, load
 from benchmarks.tables import markdown, record, recorded, with_error
 from tllib_ancon.training.online import Online, online
 
 BATCH = 200
 SEVERITY = 5
-METHODS = ("source", "adabn", "tent", "eta", "roid", "roid, stack", "stream-auto")
+METHODS = ("source", "adabn", "tent", "eta", "roid", "stream-auto")
 MIXING = ("adabn", "tent", "eta", "roid", "stream-auto")
-STACK = v2.Compose(
-    [
-        v2.ColorJitter((0.6, 1.4), (0.7, 1.3), (0.5, 1.5), 0.06),
-        v2.Lambda(lambda batch: batch ** random.uniform(0.7, 1.3)),
-        v2.Pad(16, padding_mode="edge"),
-        v2.RandomAffine(15, (1 / 16, 1 / 16), (0.9, 1.1), interpolation=v2.InterpolationMode.BILINEAR),
-        v2.GaussianBlur(5, (0.001, 0.5)),
-        v2.CenterCrop(32),
-        v2.RandomHorizontalFlip(),
-        v2.GaussianNoise(0, 0.005),
-    ]
-)
-"""The augmentations of CoTTA without its last clipping: one draw for each batch of pixels in [0, 1]."""
-VARIANTS = {"": {}, "stack": {"augment": lambda batch: stack(batch)}, "target": {"batch_norm": "target"}}
-"""What follows a method's name after a comma, as settings of ``online``."""
 MODES = ("continual", "episodic")
 ORDERS = ("iid", "sorted")
 """Of the images of a corruption: that of the file, which is random, or by class."""
@@ -84,11 +67,11 @@ def measure(args, stream, source, images, labels):
     name, _, variant = stream.method.partition(", ")
     model = source
     if name != "source":
-        model = online(source, name, **VARIANTS[variant])
+        settings = {"batch_norm": "target"} if variant else {}
+        model = online(source, name, **settings)
     positions = torch.arange(len(labels))
     if stream.order == "sorted":
         positions = labels.argsort(stable=True)
-    random.seed(0)
     torch.manual_seed(0)
     rows = []
     for corruption in args.corruptions:
@@ -115,10 +98,6 @@ def shifted(args, images, corruption):
 
 def normalised(images, batch_size=BATCH):
     return [batch.contiguous(memory_format=torch.channels_last) for batch in batches(images, batch_size)]
-
-
-def stack(batch):
-    return (STACK((batch * SCALE + CENTRE).clamp(0, 1)) - CENTRE) / SCALE
 
 
 def table(rows):

@@ -1,12 +1,11 @@
-"""Digits: the script keeps SHOT's protocol, and lists name parts of the images."""
+"""Digits: the script keeps SHOT's protocol, and images are written in TLLib's layout."""
 
-from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.tables.digits import lists, to_tllib
+from benchmarks.tables.digits import to_tllib
 from tests.benchmarks import recorded
 from tllib_ancon.cli.main import parse
 from tllib_ancon.data.open import open_domain
@@ -103,15 +102,11 @@ def arrays(number, side):
     return {"train_x": values[0], "train_y": labels, "test_x": values[1], "test_y": labels}
 
 
-def test_lists_of_parts_open_and_name_the_images_where_they_lie(tmp_path, monkeypatch):
-    monkeypatch.setitem(lists.PARTS, "target", ("train", 5))
+def test_images_are_written_in_the_layout_of_tllib(tmp_path):
     np.savez(tmp_path / "digits.npz", **arrays(20, 4))
-    source, digits = (str(tmp_path / name) for name in ("digits.npz", "digits"))
-    to_tllib.main([digits, "--mnist", source, "--usps", source])
-    lists.main([digits])
-    sizes = {"source": 20, "target": 5, "test": 20}
-    for domain, (part, size) in product(("mnist", "usps"), sizes.items()):
-        found = open_domain(digits, "ImageList", [f"{domain}_{part}"])
-        assert len(found) == size
-        assert found.num_classes == 10
-        assert all(path.startswith(digits) for path in found.paths)
+    source = str(tmp_path / "digits.npz")
+    to_tllib.main([str(tmp_path), "--mnist", source, "--usps", source, "--resplit-usps", "10"])
+    for name, size in (("mnist_train", 20), ("mnist_test", 20), ("usps_train", 30), ("usps_test", 10)):
+        domain = open_domain(str(tmp_path / name.partition("_")[0].upper()), "ImageList", [name])
+        assert len(domain) == size
+        assert domain.num_classes == 10

@@ -125,4 +125,3 @@ def test_differences_of_streams_that_its_page_states():
     assert f"{difference('stream-auto', 'tent')} beside `tent`" in text
     assert f"{difference('stream-auto', 'eta', 2000)} beside `eta`" in text
     assert f"{difference('stream-auto', 'roid', network='resnet56')} beside `roid`" in text
-    assert f"It changes ROID by {difference('roid, stack', 'roid', 2000).lstrip('+')} points" in text

@@ -1,2 +1,1 @@
-"""MNIST ↔ USPS beside SHOT: ``to_tllib.py`` writes the images, ``mnist_usps.sh`` makes the runs, ``table.py`` the
-table."""
+"""MNIST ↔ USPS beside SHOT: ``to_tllib.py`` writes the images, ``mnist_usps.sh`` makes the runs."""

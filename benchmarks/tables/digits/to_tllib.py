@@ -22,7 +22,6 @@ from benchmarks import parser, run
 from tllib_ancon.runtime.errors import UserError
 
 SPLITS = ("train", "test")
-MNIST_SIDE = 28
 
 
 def main(words=None):
@@ -33,19 +32,10 @@ def main(words=None):
     arguments.add_argument(
         "--resplit-usps", type=int, metavar="N", help="mix USPS's splits, test on N; SHOT's copy: 1860 of 9298"
     )
-    arguments.add_argument(
-        "--usps-side",
-        type=int,
-        choices=range(1, MNIST_SIDE + 1),
-        metavar="PX",
-        help="USPS digits of this side in the middle of 28², as MNIST's 20 are",
-    )
     args = arguments.parse_args(words)
     usps = _read(args.usps)
     if args.resplit_usps is not None:
         usps = _resplit(usps, args.resplit_usps)
-    if args.usps_side is not None:
-        usps = _in_the_middle(usps, args.usps_side)
     for name, splits in (("mnist", _read(args.mnist)), ("usps", usps)):
         folder = args.out / name.upper()
         for split in SPLITS:
@@ -77,18 +67,6 @@ def _resplit(splits, test):
     if not 0 < test < len(labels):
         raise UserError(f"--resplit-usps {test}: expected 1 to {len(labels) - 1}, USPS has {len(labels)} images")
     return {"train": (pictures[test:], labels[test:]), "test": (pictures[:test], labels[:test])}
-
-
-def _in_the_middle(splits, side):
-    """Pictures resized to ``side``² (bicubic), each in the middle of a black square of 28²."""
-    before = (MNIST_SIDE - side) // 2
-    margin = (before, MNIST_SIDE - side - before)
-
-    def place(picture):
-        resized = Image.fromarray(picture).resize((side, side), Image.Resampling.BICUBIC)
-        return np.pad(np.asarray(resized), (margin, margin))
-
-    return {split: (np.stack([*map(place, pictures)]), labels) for split, (pictures, labels) in splits.items()}
 
 
 def _write(folder, name, pictures, labels):
