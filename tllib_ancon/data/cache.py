@@ -19,7 +19,7 @@ from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.readers import Bytes
 from tllib_ancon.data.transforms import Resizing
 from tllib_ancon.runtime.errors import BadImages, named
-from tllib_ancon.runtime.types import Show
+from tllib_ancon.runtime.notes import Note
 
 FORMAT = 4
 
@@ -105,17 +105,13 @@ def _reserve(file: Path, size: int) -> None:
     os.truncate(file, size)
 
 
-def cached_in_memory(domain: ImageSource, resizings: Iterable[Resizing], room: int, say: Show) -> ImageSource:
+def cached_in_memory(domain: ImageSource, resizings: Iterable[Resizing], room: int, notes: list[Note]) -> ImageSource:
     """The same domain with its resized images cached in memory, if they fit into ``room`` bytes."""
     sizes = {resizing: len(domain) * _row(resizing).itemsize for resizing in resizings}
     size = sum(sizes.values())
-    if not sizes or domain.reader.is_in_memory:
-        return domain
     if size > room:
-        say(
-            f"decoded images take {size / 1e9:.1f} GB, more than {room / 1e9:.1f} GB; {named('cache')} keeps them "
-            f"on disk"
-        )
+        text = f"decoded images take {size / 1e9:.1f} GB, more than {room / 1e9:.1f} GB"
+        notes.append(Note("cache", text, "cache", f"{named('cache')} keeps them on disk"))
         return domain
     stores = {resizing: BufferWrapper(sizes[resizing]) for resizing in sizes}
     for resizing, store in stores.items():  # which may hold the bytes of an earlier one

@@ -1,11 +1,10 @@
 """Image lists: files of ``path label`` lines, and the domains of the images in them."""
 
-import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,47 +25,11 @@ class ListedImages(NamedTuple):
 
 
 def read_class_names(file: Path) -> list[str]:
-    """The names in a file: one on each line, with or without its number before it, or a list or a dict of JSON."""
-    if file.suffix.lower() == ".json":
-        with reading(file, "JSON"):
-            names = names_in(json.loads(file.read_bytes())) or []
-    else:
-        names = _without_numbers([line for _, line in _lines_of(file)])
+    """The names in a file with one on each line, in the order of the labels."""
+    names = [line for _, line in _lines_of(file)]
     if len(set(names)) != len(names) or not names:
         raise BadImages(f"{file}: expected a distinct name for each class, in the order of the labels")
     return names
-
-
-def _without_numbers(lines: Sequence[str]) -> list[str]:
-    """Lines such as ``0 cat``, ``0: cat`` or ``0,cat``, numbered from 0 or from 1, without their numbers; others
-    unchanged."""
-    parts = [re.fullmatch(r"(\d+)[\s:,]+(\S.*)", line) for line in lines]
-    numbers = [int(part[1]) for part in parts if part is not None]
-    names = [part[2] for part in parts if part is not None]
-    is_numbered = any(numbers == [*range(first, first + len(lines))] for first in (0, 1))
-    if is_numbered and len(set(names)) == len(names):
-        return names
-    return list(lines)
-
-
-def names_in(names: Any) -> list[str] | None:
-    """Names of classes in the order of the labels, from a list, from label -> name or from name -> label; None for
-    anything else."""
-    if isinstance(names, Mapping):
-        by_label = {}  # of label -> name, or of name -> label
-        for key, value in names.items():
-            if isinstance(value, str):
-                by_label[str(key)] = value
-            else:
-                by_label[str(value)] = key
-        listed = [by_label.get(str(label)) for label in range(len(names))]
-    elif isinstance(names, list | tuple):
-        listed = [*names]
-    else:
-        return None
-    if not listed or not all(isinstance(name, str) for name in listed):
-        return None
-    return [str(name) for name in listed]
 
 
 def read_image_list(list_file: Path, root: Path, num_classes: int | None = None, first_label: int = 0) -> ListedImages:

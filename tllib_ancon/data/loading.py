@@ -58,13 +58,14 @@ def hold_out(num_samples: int, fraction: float, seed: int) -> tuple[Tensor, Tens
     return order[held:].sort().values, order[:held].sort().values
 
 
-class _DomainImages(Dataset[Any]):
-    """Dataset of a domain's images. The seed and the key of an item determine it.
+class UnlabelledImages(Dataset[tuple[int, Any]]):
+    """Items (index, image): what adaptation may see. The seed and the key of an item determine it.
 
     A key is ``epoch * N + index``, as :class:`EpochSampler` gives them.
 
     The transform's random numbers come from (seed, key), so that an epoch has the same tensors for any number of
-    workers. A domain that :attr:`~tllib_ancon.data.image_source.ImageSource.is_raw` skips an :class:`ImageTransform`.
+    workers. Images that are raw (:attr:`~tllib_ancon.data.image_source.ImageSource.is_raw`) skip an
+    :class:`ImageTransform`.
     """
 
     def __init__(self, domain: ImageSource, transform: Transform, seed: int = 0):
@@ -75,71 +76,55 @@ class _DomainImages(Dataset[Any]):
     def __len__(self) -> int:
         return len(self.domain)
 
-    def image(self, key: int) -> Any:
-        """The image of a key; of an :class:`ImageTransform` its pixels (H, W, C) uint8, which :meth:`finish` takes."""
+    def __getitem__(self, key: int) -> tuple[int, Any]:
+        """The index of a key, and its image; of an :class:`ImageTransform` its pixels (H, W, C) uint8."""
+        index = key % len(self)
         if not isinstance(self.transform, ImageTransform):
-            return self.transformed(self.domain.image(key % len(self)), key)
-        image = self.domain.image(key % len(self), self.transform.resizing)
+            return index, self.transformed(self.domain.image(index), key)
+        image = self.domain.image(index, self.transform.resizing)
         if self.domain.is_raw:
-            return image
-        return self.transformed(image, key)
+            return index, image
+        return index, self.transformed(image, key)
 
     def transformed(self, image: Any, key: int) -> Any:
         with _seeded(_item_seed(self.seed, key)):
             if isinstance(self.transform, ImageTransform):
                 return torch.from_numpy(self.transform.pixels(image))
-            where = f"domain {self.domain.name}, item {key % len(self)}"
+            where = f"domain {self.domain.name}, item {key % len(self)}: the transform"
             try:
                 item = self.transform(image)
             except Exception as error:  # of the user's own transform
-                raise BadImages(
-                    f"{where}: the transform raises {type(error).__name__} ({one_line(error)})", "repair it"
-                ) from error
+                raise BadImages(f"{where} raises {type(error).__name__} ({one_line(error)})", "repair it") from error
             return _as_input(item, where)
 
-    def batch(self, keys: Sequence[int]) -> Any:
-        """The items of these keys as one batch."""
-        items = [self[key] for key in keys]
-        try:
-            return default_collate(items)
-        except RuntimeError as error:  # of what the user's own transform returns
-            raise BadImages(
-                f"domain {self.domain.name}: the transform must return tensors (C, H, W) of one size, such as by "
-                f"Resize((224, 224)) and ToTensor() ({one_line(error)})"
-            ) from error
-
-    def finish(self, images: Tensor, device: torch.device) -> Any:
-        """Images of a batch on the device, normalised there where workers give pixels."""
-        moved = images.to(device, non_blocking=True)
-        if isinstance(self.transform, ImageTransform) and moved.dtype == torch.uint8:
-            return self.transform.normalized(moved)
-        return moved
-
-
-class UnlabelledImages(_DomainImages):
-    """Items (index, image): what adaptation may see."""
-
-    def __getitem__(self, key: int) -> tuple[int, Any]:
-        return key % len(self), self.image(key)
-
     def batch(self, keys: Sequence[int]) -> list[Any]:
-        """Rows of arrays that no transform changes are read at once."""
+        """The items of these keys as one batch. Rows of arrays that no transform changes are read at once."""
         if isinstance(self.transform, nn.Identity):
             indices = torch.as_tensor(keys) % len(self)
             rows = self.domain.reader.batch(self.domain.positions[indices.numpy()])
             if rows is not None:
                 return [indices, rows]
-        collated: list[Any] = super().batch(keys)
-        return collated
+        items = [self[key] for key in keys]
+        try:
+            batch: list[Any] = default_collate(items)
+        except RuntimeError as error:  # of what the user's own transform returns
+            raise BadImages(
+                f"domain {self.domain.name}: the transform must return tensors (C, H, W) of one size, such as by "
+                f"Resize((224, 224)) and ToTensor() ({one_line(error)})"
+            ) from error
+        return batch
 
-    def on_device(self, batch: Sequence[Any], device: torch.device) -> tuple[Tensor, Any]:
-        """Indices on the CPU and images on the device."""
+    def on_device(self, batch: Sequence[Any], device: torch.device) -> tuple[Any, Any]:
+        """Indices on the CPU, and images on the device, normalised there where workers give pixels."""
         indices, images = batch
-        return indices, self.finish(images, device)
+        moved = images.to(device, non_blocking=True)
+        if isinstance(self.transform, ImageTransform) and moved.dtype == torch.uint8:
+            return indices, self.transform.normalized(moved)
+        return indices, moved
 
 
-class LabelledImages(_DomainImages):
-    """Items (image, label): a source domain, or a target domain under evaluation."""
+class LabelledImages(UnlabelledImages):
+    """Batches (images, labels): a source domain."""
 
     def __init__(self, domain: ImageSource, transform: Transform, seed: int):
         if domain.labels is None:
@@ -148,22 +133,19 @@ class LabelledImages(_DomainImages):
                 f"name another as {named('source')}",
             )
         super().__init__(domain, transform, seed)
-        self.labels = domain.labels
+        self.labels = torch.from_numpy(domain.labels)
 
-    def __getitem__(self, key: int) -> tuple[Any, int]:
-        return self.image(key), int(self.labels[key % len(self)])
-
-    def on_device(self, batch: Sequence[Any], device: torch.device) -> tuple[Any, Tensor]:
+    def on_device(self, batch: Sequence[Any], device: torch.device) -> tuple[Any, Any]:
         """Images on the device and labels on the CPU."""
-        images, labels = batch
-        return self.finish(images, device), labels
+        indices, images = super().on_device(batch, device)
+        return images, self.labels[indices]
 
 
 def _as_input(item: Any, where: str) -> Tensor:
     """What a transform returns, floats as float32; a network's own type follows later."""
-    tensor = torch.from_numpy(np.array(item)) if isinstance(item, np.ndarray) else item
+    tensor = torch.from_numpy(item) if isinstance(item, np.ndarray) else item
     if not isinstance(tensor, Tensor):
-        raise BadImages(f"{where}: the transform returns a {type(item).__name__}", "it must return a tensor (C, H, W)")
+        raise BadImages(f"{where} returns {type(item).__name__}", "it must return a tensor (C, H, W)")
     return tensor.float() if tensor.is_floating_point() else tensor
 
 
@@ -198,8 +180,7 @@ class _Batches(Dataset[Any]):
 
 
 class ImageLoader:
-    """Batches of :class:`UnlabelledImages` or :class:`LabelledImages`, with the images on the ``device``,
-    by default the GPU where there is one.
+    """Batches of images on the ``device``, by default the GPU where there is one.
 
     A data loader of torch reads them. Its processes outlive a pass, and end with this object. In a worker of
     :class:`multiprocessing.Pool`, which may start none, this process reads. Nothing is drawn from the global random
@@ -208,7 +189,7 @@ class ImageLoader:
 
     def __init__(
         self,
-        dataset: UnlabelledImages | LabelledImages,
+        dataset: UnlabelledImages,
         batch_size: int,
         workers: int,
         sampler: Sequence[int] | EpochSampler | None = None,
@@ -256,7 +237,7 @@ def _leave_signals_to_the_parent(worker: int) -> None:
 
 
 def training_loader(
-    images: UnlabelledImages | LabelledImages,
+    images: UnlabelledImages,
     batch_size: int,
     workers: int,
     batches: int | None = None,

@@ -9,8 +9,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from tllib_ancon.data.lists import names_in
-
 NAMES = ("class_names", "classes", "class_to_idx", "idx_to_class", "id2label", "label_names", "categories")
 """Attributes of models and entries of checkpoints that hold the names of classes: a list, or a dict with the labels."""
 
@@ -60,7 +58,27 @@ def _first_names(candidates: Iterable[Any], num_classes: int) -> list[str] | Non
     """The first of some values that are K names, but for those that transformers makes up."""
     made_up = [f"LABEL_{label}" for label in range(num_classes)]
     for candidate in candidates:
-        names = names_in(candidate)
+        names = _names_in(candidate)
         if names not in (None, made_up) and len(names) == num_classes:
             return names
     return None
+
+
+def _names_in(names: Any) -> list[str] | None:
+    """Names of classes in the order of the labels, from a list, from label -> name or from name -> label; None for
+    anything else."""
+    if isinstance(names, Mapping):
+        by_label = {}  # of label -> name, or of name -> label
+        for key, value in names.items():
+            if isinstance(value, str):
+                by_label[str(key)] = value
+            else:
+                by_label[str(value)] = key
+        listed = [by_label.get(str(label)) for label in range(len(names))]
+    elif isinstance(names, list | tuple):
+        listed = [*names]
+    else:
+        return None
+    if not listed or not all(isinstance(name, str) for name in listed):
+        return None
+    return [str(name) for name in listed]

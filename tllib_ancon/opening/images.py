@@ -81,9 +81,9 @@ def chosen_loader(config: StageConfig | CertifyConfig, loader: Loader | None) ->
     chosen: Any = loader
     if chosen is None and config.loader is not None:
         chosen = function_named("loader", config.loader)
-    if chosen is not None and not callable(chosen):
-        raise BadSetting(f"{named('loader')} is {chosen!r:.80}", "pass a function of a path", setting="loader")
-    return cast("Loader | None", chosen)
+    if chosen is None or callable(chosen):
+        return cast("Loader | None", chosen)
+    raise BadSetting(f"{named('loader')} is {chosen!r:.80}", "pass a function of a path", setting="loader")
 
 
 def require_loader_of(recorded_settings: Options, images: ImageSource) -> None:
@@ -105,59 +105,45 @@ def find_target(
     user_transforms: TransformRule,
     loader: Loader | None = None,
 ) -> ImageSource:
-    """The images that the caller passes or that the settings name, checked against the model's run."""
-    target = find_images(config, images, labels, source.classes, loader)
+    """The images that the caller passes or that the settings name, checked against the model's run. ``labels`` False
+    reads none."""
+    if images is None and labels is not None and not isinstance(labels, bool):
+        raise BadSetting(f"{named('labels')} belong to {named('images')}", "pass both, or neither", setting="labels")
+    target = open_by_settings(config, config.target, images, labels, source.classes, loader)
     require_loader_of(source.recorded_settings, target)
     user_transforms.refuse_unread_settings(config, target)
     return target
 
 
-def find_images(
-    config: AdaptConfig | PredictConfig,
-    images: Any,
-    labels: Any,
-    classes: Sequence[str] | None,
-    loader: Loader | None = None,
-) -> ImageSource:
-    """The images that the caller passes, or that the settings name. ``labels`` False reads none."""
-    if images is None and labels is not None and not isinstance(labels, bool):
-        raise BadSetting(f"{named('labels')} belong to {named('images')}", "pass both, or neither", setting="labels")
-    if images is None or isinstance(images, str | os.PathLike):
-        if images is None:
-            naming = config
-        else:
-            naming = config.replace(root=str(images))
-        split = "train" if isinstance(config, AdaptConfig) else "test"
-        opened = open_by_settings(naming, config.target, split, classes, labels, loader)
-    else:
-        opened = as_domain(images, labels=labels, classes=classes, loader=chosen_loader(config, loader))
-    if labels is False:
-        return opened.without_labels()
-    return opened
-
-
 def open_by_settings(
     config: StageConfig,
     codes: Sequence[str],
-    split: str = "train",
-    classes: Sequence[str] | None = None,
+    images: Any = None,
     labels: Any = None,
+    classes: Sequence[str] | None = None,
     loader: Loader | None = None,
 ) -> ImageSource:
-    """The domain of these codes, or without codes what ``root`` names. ``classes``: names of the model's classes."""
-    if config.root is None:
+    """The images that the caller passes, or the domains of these codes, or without codes what ``root`` names.
+
+    Args:
+        classes: names of the model's classes
+    """
+    place = config.root if images is None else images
+    if place is None:
         raise BadSetting(f"{named('root')} is needed", "pass the folder of the dataset", setting="root")
-    if config.data is None and codes:
-        raise missing_dataset(config.root)
     how: Options = {
         "classes": classes,
         "skip_corrupt": config.skip_corrupt,
         "workers": config.workers,
         "loader": chosen_loader(config, loader),
     }
-    if config.data is None:
-        return as_domain(config.root, labels=labels, **how)
-    return open_domain(config.root, config.data, codes, split, allow_download=config.allow_download, **how)
+    is_path = isinstance(place, str | os.PathLike)
+    if is_path and config.data is not None:
+        split = "test" if isinstance(config, PredictConfig) else "train"
+        return open_domain(place, config.data, codes, split, allow_download=config.allow_download, **how)
+    if is_path and codes:
+        raise missing_dataset(place)
+    return as_domain(place, labels=labels, **how)
 
 
 def notes_of(images: ImageSource) -> list[Note]:
@@ -173,15 +159,12 @@ def notes_of(images: ImageSource) -> list[Note]:
 
 def with_cache(config: StageConfig, images: ImageSource, transforms: Transforms, notes: list[Note]) -> ImageSource:
     """The images, of which what training or prediction reads again is cached."""
-
-    def show(text: str) -> None:
-        notes.append(Note("cache", text, "cache"))
-
     pair = transforms.train, transforms.evaluation
     resizings = [transform.resizing for transform in pair if isinstance(transform, ImageTransform)]
+    if images.reader.is_in_memory or not resizings:
+        return images
     if config.cache is not None:
         return cache.cached(images, config.cache, resizings)
     if isinstance(config, PredictConfig):
         return images
-    room = devices.free_memory() // 4
-    return cache.cached_in_memory(images, resizings, room, show)
+    return cache.cached_in_memory(images, resizings, devices.free_memory() // 4, notes)

@@ -216,8 +216,8 @@ def source_checkpoint(run: RunDirectory) -> str | None:
 def probe_of(images: UnlabelledImages) -> Any:
     """A few images from the whole target as a network gets them."""
     positions = [number * len(images) // ENOUGH for number in range(ENOUGH)]
-    _, batch = images.batch(positions)
-    return images.finish(batch, torch.device("cpu"))
+    _, inputs = images.on_device(images.batch(positions), torch.device("cpu"))
+    return inputs
 
 
 def _ready_to_adapt(opened: Opened[AdaptConfig]) -> Opened[AdaptConfig]:

@@ -175,13 +175,12 @@ def _errors_about_datasets() -> Iterator[None]:
 
 
 def _unknown_dataset(name: str, choices: set[str]) -> UserError:
-    from tllib_ancon.scripts.own_images import OWN_IMAGES, dataset_names
+    from tllib_ancon.scripts.own_images import OWN_IMAGES
 
-    own = choices.intersection(OWN_IMAGES)
-    theirs = sorted(dataset_names(choices) - own)
     return UserError(
         f"the script has no dataset {name!r}",
-        f"for your own images pass -d with one of {', '.join(sorted(own))}. Datasets of TLLib: {', '.join(theirs)}",
+        f"for your own images pass -d with one of {', '.join(sorted(choices.intersection(OWN_IMAGES)))}; --help lists "
+        "the datasets of TLLib",
     )
 
 

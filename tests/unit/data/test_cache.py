@@ -30,7 +30,7 @@ SQUARE = Resizing(24)
 def store(request, tmp_path):
     if request.param == "file":
         return lambda domain, resizing: cached(domain, tmp_path / "cache", [resizing])
-    return lambda domain, resizing: cached_in_memory(domain, [resizing], 10**6, print)
+    return lambda domain, resizing: cached_in_memory(domain, [resizing], 10**6, [])
 
 
 def of_file(folder, domain, resizing=SQUARE):
