@@ -136,17 +136,17 @@ def in_their_order(loader, a_step, length=None):
 def outcome(adaptation):
     """δ after each step; what the method keeps of each sample and of all, the parameters and the metrics in the end."""
     thresholds = []
+    method = adaptation.objective.method
     step = adaptation.trainer._learn
 
     def recorded(*args):
         result = step(*args)
-        thresholds.append(adaptation.method.diagnostics().get("threshold", torch.tensor(0.0)).clone())
+        thresholds.append(method.diagnostics().get("threshold", torch.tensor(0.0)).clone())
         return result
 
     adaptation.trainer._learn = recorded
     adaptation.fit({})
-    positions = torch.tensor(adaptation.loaders.shard.positions)
-    method = adaptation.method
+    positions = torch.tensor(method.shard.positions)
     state = method.state_dict()
     return {
         "thresholds": torch.stack(thresholds),

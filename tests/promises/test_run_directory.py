@@ -35,13 +35,12 @@ def train(path, config=CONFIG, epochs=EPOCHS + 1, **options):
         run.begin({**config, **options}, **options)
         if run.finished:
             return
-        stored = run.resume()
-        done = 0
-        if stored is not None:
-            done = len(stored[1])
-            assert stored[0]["parts"]["model"]["weight"][0] == done - 1
+        snapshot, stored = run.resume()
+        done = len(stored)
+        if done:
+            assert snapshot["parts"]["model"]["weight"][0] == done - 1
             assert load(path, LATEST)["weight"][0] == done - 1
-            assert read_json_lines(path / "metrics.jsonl") == stored[1]
+            assert read_json_lines(path / "metrics.jsonl") == stored
         for epoch in range(done, epochs):
             metrics = [{"epoch": number} for number in range(epoch + 1)]
             run.save_epoch({"parts": {"model": weights(epoch)}}, metrics, epoch in SELECTED)
@@ -133,10 +132,13 @@ def test_overwrite_starts_anew_leaves_other_files_alone_and_resumes_when_cut(tmp
     assert_whole(tmp_path)
 
 
-@pytest.mark.parametrize("config", ['{"a": 1}', '{"schema": 0, "lr": 0.01}'])
-def test_settings_of_another_program_or_version_are_one_line_and_stay(tmp_path, config):
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [('{"a": 1}', "is no run directory of tllib_ancon"), ('{"schema": 0, "lr": 0.01}', "its schema is 0, here 1")],
+)
+def test_settings_of_another_program_or_version_are_one_line_and_stay(tmp_path, config, message):
     (tmp_path / "config.json").write_text(config)
-    with one_line("its schema is .*choose another `log`"):
+    with one_line(f"{message}.* choose another"):
         train(tmp_path)
     assert (tmp_path / "config.json").read_text() == config
 

@@ -140,7 +140,7 @@ def test_a_folder_of_another_program_keeps_its_configuration(tmp_path):
     record = tmp_path / "config.json"
     record.write_text('{"model_type": "vit"}')
     settings = {"method": "adabn", **PREPROCESSING, **QUICK}
-    with one_line(r"config.json is no record of a run of this version: .*choose another `log`"):
+    with one_line(r"no run directory of tllib_ancon: it has no config.json with a schema; choose another folder"):
         adapt(Net(), PIXELS, log=tmp_path, **settings)
     assert record.read_text() == '{"model_type": "vit"}'
     adapt(Net(), PIXELS, log=tmp_path / "run", **settings)

@@ -24,8 +24,7 @@ from tllib_ancon.models.output import Output
 from tllib_ancon.opening.open import open_images, open_model, source_checkpoint
 from tllib_ancon.opening.transforms import TransformRule
 from tllib_ancon.runs.directory import BEST, CERTIFICATE, CERTIFIED, CONFIG, RunDirectory
-from tllib_ancon.runs.files import sha256
-from tllib_ancon.runs.state import read_arrays, write_arrays, write_weights
+from tllib_ancon.runs.files import read_arrays, sha256, write_arrays
 from tllib_ancon.runtime.errors import BadFile, BadImages, UserError, named
 from tllib_ancon.runtime.types import Options
 from tllib_ancon.training.not_finite import require_predictions
@@ -120,9 +119,8 @@ class ModelPair:
     def conclude(self, session: Session) -> Certificate:
         certificate = session.certificate
         certificate["words"] = in_words(certificate)
-        path = self.directory.checkpoints / CERTIFIED
-        write_weights(path, self.opened[certificate["returned"]].classifier.state_dict())
-        certificate["checkpoint"] = str(path)
+        self.directory.write_weights(CERTIFIED, self.opened[certificate["returned"]].classifier.state_dict())
+        certificate["checkpoint"] = str(self.directory.checkpoints / CERTIFIED)
         self.directory.write_json(CERTIFICATE, certificate)
         return certificate
 
@@ -132,8 +130,8 @@ class ModelPair:
         origin = self._origin_of_classes()
         cached: dict[str, npt.NDArray[Any]] = {}
         if path.is_file():
-            cached = read_arrays(path, ("origin", "start", "adapted"))
-        if len(cached) < 3 or not np.array_equal(cached["origin"], origin):
+            cached = read_arrays(path)
+        if not {"origin", "start", "adapted"} <= {*cached} or not np.array_equal(cached["origin"], origin):
             start = self._predicted_classes("start", "source model")
             adapted = self._predicted_classes("adapted", "adapted model")
             cached = {"origin": origin, "start": start, "adapted": adapted}

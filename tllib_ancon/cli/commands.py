@@ -117,7 +117,7 @@ def _adapt(config: AdaptConfig) -> None:
     if not config.quiet and sys.stderr.isatty():
         say("loading PyTorch, the model and the images", file=sys.stderr)
     from tllib_ancon import adapt
-    from tllib_ancon.training.progress import result_summary
+    from tllib_ancon.training.result import result_summary
 
     result = adapt(config=config)
     if not processes.is_main():

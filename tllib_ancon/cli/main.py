@@ -101,10 +101,21 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _ended(message: str, status: int) -> int:
-    """Show why the command ends, once for all processes unless the input is bad; returns the exit status."""
-    if status == 2 or not _one_of_many() or os.environ["RANK"] == "0":
+    """Show why the command ends, once for all processes; returns the exit status."""
+    if _tells(status):
         say(f"tllib-ancon: {message}", file=sys.stderr)
     return status
+
+
+def _tells(status: int) -> bool:
+    """Whether this process speaks for all: the first with bad input, else the main one."""
+    if not _one_of_many():
+        return True
+    if status != 2:
+        return os.environ["RANK"] == "0"
+    from tllib_ancon.runtime import processes
+
+    return processes.tells()
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

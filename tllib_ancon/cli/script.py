@@ -178,7 +178,7 @@ def second_stage_parser() -> Parser:
 def _adapt(settings: Options, start: str, script: Options) -> None:
     """Adapt from the checkpoint in the script's log directory, into its folder ``adapt``."""
     from tllib_ancon.training.adapt import adapt
-    from tllib_ancon.training.progress import result_summary
+    from tllib_ancon.training.result import result_summary
 
     missing = [f"--{name}" for name in NEEDED if script.get(name) is None]
     if missing:

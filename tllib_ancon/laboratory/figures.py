@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 from matplotlib.axes import Axes
@@ -17,7 +16,8 @@ from tllib_ancon.laboratory.curves import COLOURS, DPI, MARKERS, WIDTH, WITH_LAB
 from tllib_ancon.laboratory.finished_runs import ROW, compared_everywhere, label
 from tllib_ancon.laboratory.tables import ACCURACY, measured
 from tllib_ancon.measures import evaluation
-from tllib_ancon.runs.predictions import read_predictions
+from tllib_ancon.runs.directory import PREDICTIONS
+from tllib_ancon.runs.files import read_arrays
 from tllib_ancon.runtime.errors import UserError
 from tllib_ancon.runtime.text import showable
 
@@ -102,14 +102,16 @@ def _predictions(runs: pd.DataFrame) -> tuple[list[tuple[str, Tensor, Tensor]], 
     predictions: dict[str, tuple[str, Tensor, Tensor]] = {}
     notes = []
     for run in runs.itertuples():
+        if not (run.path / PREDICTIONS).is_file():
+            continue
         try:
-            stored = read_predictions(run.path)
+            stored = read_arrays(run.path / PREDICTIONS)
         except UserError as error:
             notes.append(f"left out of the figures: {error}")
             continue
-        if stored is not None and stored.labels is not None:
-            probabilities = torch.from_numpy(stored.logits.astype(np.float32)).softmax(1)
-            labels = torch.from_numpy(stored.labels.astype(np.int64))
+        if "labels" in stored:
+            probabilities = torch.from_numpy(stored["logits"]).softmax(1)
+            labels = torch.from_numpy(stored["labels"])
             title = f"{_name(run)}, {_plain(run.pair)}, seed {run.seed}"
             predictions.setdefault(_name(run), (title, probabilities, labels))
     return list(predictions.values()), notes

@@ -1,101 +1,44 @@
-"""A run in memory or in a directory: which files it writes, in which order, and what it needs to resume."""
+"""A run directory: which files it holds, in which order they are written, and what it needs to resume."""
 
 import contextlib
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import torch
 
 from tllib_ancon.runs import files
-from tllib_ancon.runs.predictions import PREDICTIONS, SavedPredictions, write_predictions
-from tllib_ancon.runs.record import SCHEMA, differences, refuse_other_settings, versions
-from tllib_ancon.runs.state import copy_to_cpu, other_version, read_state, start_again, write_state, write_weights
+from tllib_ancon.runs.record import CONFIG as CONFIG
+from tllib_ancon.runs.record import (
+    SCHEMA,
+    differences,
+    notes_on_threads,
+    read_record,
+    refuse_other_settings,
+    versions,
+)
+from tllib_ancon.runs.state import on_cpu, other_version, read_state, start_again, write_state
 from tllib_ancon.runtime import processes
-from tllib_ancon.runtime.errors import CONTINUES, BadFile, BadSetting, UserError, named, reading
+from tllib_ancon.runtime.errors import BadFile, BadSetting, UserError, named, reading
+from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.processes import on_main
 from tllib_ancon.runtime.types import Metrics, Record, State
 
-CONFIG, METRICS, RESULT = "config.json", "metrics.jsonl", "result.json"
+METRICS, RESULT, PREDICTIONS, CERTIFICATE = "metrics.jsonl", "result.json", "predictions.npz", "certificate.json"
 CHECKPOINTS = "checkpoints"
-LATEST, BEST, SOURCE, STATE = "latest.pth", "best.pth", "source.pth", f"{CHECKPOINTS}/state.pth"
-CERTIFICATE, CERTIFIED = "certificate.json", "certified.pth"
-OF_A_RUN = (RESULT, CERTIFICATE, f"{CHECKPOINTS}/{CERTIFIED}", METRICS, PREDICTIONS)
-OF_ITS_MODELS = (f"{CHECKPOINTS}/{LATEST}", f"{CHECKPOINTS}/{BEST}", f"{CHECKPOINTS}/{SOURCE}")
-"""Files of a run beside its settings and its state."""
+LATEST, BEST, SOURCE, CERTIFIED = "latest.pth", "best.pth", "source.pth", "certified.pth"
+STATE = f"{CHECKPOINTS}/state.pth"
+_MODELS = [f"{CHECKPOINTS}/{name}" for name in (LATEST, BEST, SOURCE, CERTIFIED)]
+OF_A_RUN = (RESULT, CERTIFICATE, METRICS, PREDICTIONS, CONFIG, *_MODELS, STATE)
+"""Files of a run, in the order in which they are removed: without the state the others are no run."""
 
 
-class MemoryRun:
-    """A run that stores nothing but the best model, in memory."""
-
-    finished = False
-    """Whether the run was finished before this call."""
-
-    def __init__(self) -> None:
-        self._best: State = {}
-
-    def __str__(self) -> str:
-        return "memory"
-
-    @property
-    def after_a_stop(self) -> str:
-        """What to do after a signal."""
-        return f"the run was in memory alone, and begins again; with {named('log')} the same call would continue it"
-
-    def recorded_settings(self) -> Record:
-        """The settings of the run that continues; empty for a new one."""
-        return {}
-
-    def refuse_own_checkpoint(self, checkpoint: str) -> None:
-        """Raise an error for a source model that this run would overwrite."""
-
-    def refuse_images(self, root: str, paths: Iterable[str]) -> None:
-        """Raise an error for images in this folder, which a later call takes for a part of the run."""
-
-    def begin(self, config: Record, overwrite: bool = False) -> list[str]:
-        """Start or resume the run of these settings. Returns warnings."""
-        return []
-
-    def metrics(self) -> list[Metrics]:
-        """The metrics of all complete epochs."""
-        return []
-
-    def resume(self) -> tuple[State, list[Metrics]] | None:
-        """Snapshot and metrics of the last complete epoch; None for a new run."""
-        return None
-
-    def save_epoch(self, snapshot: State, metrics: Sequence[Metrics], selected: bool) -> None:
-        """Store an epoch, whose model is the best one if it is ``selected``."""
-        if selected:
-            self._best = copy_to_cpu(snapshot["parts"]["model"])
-
-    def save_source(self, weights: State) -> None:
-        """Store the weights of the source model."""
-
-    def save_predictions(self, predictions: SavedPredictions) -> None:
-        """Store predictions of the best model on the target."""
-
-    def best(self) -> State:
-        """The weights of the best epoch."""
-        return self._best
-
-    def last_good(self, epoch: int) -> str:
-        """Where the model of this epoch lies, for an error message; empty if it is not stored."""
-        return ""
-
-    def finish(self, result: Record) -> None:
-        """Store the result; the run is finished."""
-
-    def close(self) -> None:
-        """End writing, whatever happened."""
-
-
-class RunDirectory(MemoryRun):
+class RunDirectory:
     """A run in a folder; the same settings resume it after a cut.
 
-    A trainer calls :meth:`begin`, :meth:`resume`, :meth:`save_epoch` after each epoch, :meth:`finish` at the end and
+    A training calls :meth:`begin`, :meth:`resume`, :meth:`save_epoch` after each epoch, :meth:`finish` at the end and
     :meth:`close` whatever happened.
 
     One file, ``checkpoints/state.pth``, holds all that a resume needs, with the state of every process. Each file is
@@ -106,127 +49,88 @@ class RunDirectory(MemoryRun):
     """
 
     def __init__(self, path: str | Path):
-        super().__init__()
         self.path = Path(path)
         self.checkpoints = self.path / CHECKPOINTS
         self._lock: TextIO | None = None
 
-    def __str__(self) -> str:
-        return str(self.path)
-
-    @property
-    def after_a_stop(self) -> str:
-        return CONTINUES
-
     @property
     @on_main
-    def finished(self) -> bool:  # type: ignore[override]
+    def finished(self) -> bool:
         return self._has(RESULT)
 
     def config(self) -> Record:
-        """The recorded settings, for another stage that reads this run."""
-        if not self._has(CONFIG):
-            raise BadFile(f"{self.path} is not a run directory: it has no {CONFIG}", "give another folder")
-        advice = f"restore it from a copy, or remove it and pass the settings of the model, such as {named('arch')}"
-        recorded = files.read_json(self.path / CONFIG, advice=advice)
-        if recorded.get("schema") != SCHEMA:
-            raise BadFile(
-                f"{self.path / CONFIG} is no record of a run of this version: its schema is "
-                f"{recorded.get('schema', 'missing')}, here {SCHEMA}",
-                f"use the version that wrote it, or choose another {named('log')}",
-            )
-        return recorded
-
-    def recorded_settings(self) -> Record:
-        if not self._has(CONFIG):
-            return {}
-        return self.config()
+        """The recorded settings."""
+        return read_record(self.path)
 
     @on_main
     def metrics(self) -> list[Metrics]:
+        """The metrics of all complete epochs."""
         path = self.path / METRICS
-        if not path.is_file():
-            return []
         return [files.read_json(path, line, start_again()) for line in path.read_bytes().splitlines()]
 
     @on_main
     def result(self) -> Record:
         return files.read_json(self.path / RESULT, advice=start_again())
 
-    def refuse_own_checkpoint(self, checkpoint: str) -> None:
-        if os.path.realpath(self.checkpoints) == os.path.realpath(Path(checkpoint).parent):
-            raise BadFile(
-                f"checkpoint {checkpoint} lies where this run writes its own", f"choose another {named('log')}"
-            )
-
-    def refuse_images(self, root: str, paths: Iterable[str]) -> None:
-        folders = {os.path.dirname(path) for path in paths}
-        if root and _lies_in(self.path, root):
-            inside = [folder for folder in folders if _lies_in(folder, self.path)]
-        else:
-            inside = [folder for folder in folders if os.path.realpath(folder) == os.path.realpath(self.path)]
-        if inside:
-            raise BadSetting(
-                f"{named('log', self.path)} holds images (in {sorted(inside)[0]}), and a run directory is no part of a "
-                "dataset",
-                f"choose another {named('log')}, such as a new folder",
-                setting="log",
-            )
-
-    def claim(self) -> None:
-        self._lock = self._lock or files.lock_folder(self.path)
+    @on_main
+    def best(self) -> State:
+        """The weights of the best epoch."""
+        path = self.checkpoints / BEST
+        with reading(
+            path, "a model of this run", f"is this a partial copy of a run? Copy all of it, or {start_again()}"
+        ):
+            return read_state(path)
 
     @on_main
-    def begin(self, config: Record, overwrite: bool = False) -> list[str]:
-        """Claim the directory for a run with these settings: a new, an interrupted or a finished one. Returns warnings.
+    def begin(self, config: Record, overwrite: bool = False) -> list[Note]:
+        """Claim the directory for a run with these settings: a new, an interrupted or a finished one.
 
         Other settings are an error once an epoch is complete. ``overwrite`` starts anew, but resumes a run that the
         same settings began with ``overwrite``."""
-        computing = {"threads": torch.get_num_threads()}
-        if processes.world_size() > 1:
-            computing["processes"] = processes.world_size()
+        computing = {"threads": torch.get_num_threads(), "processes": processes.world_size()}
         requested = json.loads(json.dumps({"schema": SCHEMA, **config, **computing}))
-        starts_anew = overwrite and not self._overwrites_already(requested)
-        if self._has(RESULT) and not starts_anew:
+        if self._has(RESULT) and not overwrite:
             refuse_other_settings(self.path, self.config(), requested)
-            with contextlib.suppress(OSError):  # of a copy that may only be read
-                self.discard_state()
             return []
         self._claim_folders()
-        if starts_anew:
+        if overwrite and not self._overwrites_already(requested):
             self.clear()
-        if not self._has(STATE):
-            self._refuse_other_files()
-            self.write_json(CONFIG, {**requested, "versions": versions()})
-            return []
-        recorded = self.config()
-        refuse_other_settings(self.path, recorded, requested)
-        return _warnings_about_threads(recorded, requested)
+        if self._has(STATE):
+            refuse_other_settings(self.path, self.config(), requested)
+            return notes_on_threads(self.config(), requested)
+        if self._has(METRICS):
+            raise BadFile(
+                f"run directory {self.path} holds {METRICS} but no {STATE}: it is a partial copy of a run",
+                f"copy all of it, choose another {named('log')}, or {start_again()}",
+            )
+        if self._has(CONFIG):
+            self.config()  # an error for the settings of another program
+        self.write_json(CONFIG, {**requested, "versions": versions()})
+        return []
 
     def _claim_folders(self) -> None:
         """Make the folders of the run, keep other processes out, and remove files that were not completely written."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        for folder in (self.checkpoints, self.path / "visualize"):
+            folder.mkdir(parents=True, exist_ok=True)
         self.claim()
-        self.checkpoints.mkdir(exist_ok=True)
-        (self.path / "visualize").mkdir(exist_ok=True)
         for unfinished in (*self.path.glob("*" + files.PARTIAL), *self.path.glob("*/*" + files.PARTIAL)):
             unfinished.unlink()
 
-    def _refuse_other_files(self) -> None:
-        """Raise an error for files that a new run would replace and that are no part of an interrupted one."""
-        if self._has(METRICS):
-            raise BadFile(
-                f"run directory {self.path} holds {METRICS} but no {STATE}: it is a partial copy of a run, or no run "
-                "of this program",
-                f"copy all of it, choose another {named('log')}, or {start_again()}",
-            )
-        self.recorded_settings()  # an error for the settings of another program
+    def _overwrites_already(self, requested: Record) -> bool:
+        """Whether a run with these settings overwrote another one here, and was interrupted."""
+        if not self._has(STATE) or self._has(RESULT):
+            return False
+        with contextlib.suppress(UserError), reading(self.path, "a run"):
+            read_state(self.path / STATE)
+            recorded = self.config()
+            return bool(recorded["overwrite"]) and not differences(recorded, requested)
+        return False
 
     @on_main
-    def resume(self) -> tuple[State, list[Metrics]] | None:
-        """Snapshot and metrics of the last epoch that :meth:`save_epoch` stored, or None."""
+    def resume(self) -> tuple[State, list[Metrics]]:
+        """Snapshot and metrics of the last complete epoch; both are empty for a new run."""
         if not self._has(STATE):
-            return None
+            return {}, []
         with reading(self.path / STATE, "the state of a run", other_version()):
             state = read_state(self.path / STATE)
             snapshot, metrics = state["snapshot"], state["metrics"]
@@ -235,44 +139,43 @@ class RunDirectory(MemoryRun):
 
     @on_main
     def save_epoch(self, snapshot: State, metrics: Sequence[Metrics], selected: bool) -> None:
+        """Store an epoch, whose model is the best one if it is ``selected``."""
         if selected:
-            write_weights(self.checkpoints / BEST, snapshot["parts"]["model"])
+            self.write_weights(BEST, snapshot["parts"]["model"])
         write_state(self.path / STATE, {"snapshot": snapshot, "metrics": [*metrics]})
         self._write_what_follows(snapshot, metrics)
 
     def _write_what_follows(self, snapshot: State, metrics: Sequence[Metrics]) -> None:
         """Write the files that the state determines."""
-        write_weights(self.checkpoints / LATEST, snapshot["parts"]["model"])
+        self.write_weights(LATEST, snapshot["parts"]["model"])
         lines = [json.dumps(epoch) + "\n" for epoch in metrics]
         files.write_bytes(self.path / METRICS, "".join(lines).encode())
 
+    def write_weights(self, name: str, weights: State) -> None:
+        write_state(self.checkpoints / name, on_cpu(weights))
+
     @on_main
     def save_source(self, weights: State) -> None:
-        write_weights(self.checkpoints / SOURCE, weights)
+        """Store the source model."""
+        self.write_weights(SOURCE, weights)
 
     @on_main
-    def save_predictions(self, predictions: SavedPredictions) -> None:
-        write_predictions(self.path, predictions)
-
-    def best(self) -> State:
-        return self.load(BEST)
-
-    def last_good(self, epoch: int) -> str:
-        return f"{self.checkpoints / LATEST} holds the last good model, of epoch {epoch}. "
-
-    @on_main
-    def load(self, name: str) -> State:
-        path = self.checkpoints / name
-        with reading(
-            path, "a model of this run", f"is this a partial copy of a run? Copy all of it, or {start_again()}"
-        ):
-            return read_state(path)
+    def save_predictions(self, arrays: Mapping[str, Any]) -> None:
+        """Store predictions of the best model on the target."""
+        files.write_arrays(self.path / PREDICTIONS, arrays)
 
     @on_main
     def finish(self, result: Record) -> None:
+        """Store the result; the run is finished."""
         self.write_json(RESULT, result)
         self.discard_state()
-        self.close()
+
+    def write_json(self, name: str, content: Record) -> None:
+        files.write_json(self.path / name, content)
+
+    def claim(self) -> None:
+        """Keep other processes out until :meth:`close`."""
+        self._lock = self._lock or files.lock_folder(self.path)
 
     def close(self) -> None:
         if self._lock is not None:
@@ -280,16 +183,11 @@ class RunDirectory(MemoryRun):
             self._lock = None
 
     def clear(self) -> None:
-        """Remove the files of an earlier run and no others; the state last, so that no other file can outlive it."""
-        if not self.path.is_dir():
-            return
-        self.claim()
-        for name in (*OF_A_RUN, *OF_ITS_MODELS, CONFIG):
-            (self.path / name).unlink(missing_ok=True)
-        self.discard_state()
-
-    def write_json(self, name: str, content: Record) -> None:
-        files.write_json(self.path / name, content)
+        """Remove the files of an earlier run and no others."""
+        if self.path.is_dir():
+            self.claim()
+            for name in OF_A_RUN:
+                (self.path / name).unlink(missing_ok=True)
 
     def discard_state(self) -> None:
         (self.path / STATE).unlink(missing_ok=True)
@@ -297,29 +195,30 @@ class RunDirectory(MemoryRun):
     def _has(self, name: str) -> bool:
         return (self.path / name).is_file()
 
-    def _overwrites_already(self, requested: Record) -> bool:
-        """Whether a run with these settings overwrote another one here, and was interrupted before all was finished."""
-        if not self._has(STATE) or self._has(RESULT):
-            return False
-        with contextlib.suppress(UserError), reading(self.path, "a run"):
-            recorded = self.config()
-            read_state(self.path / STATE)
-            same = recorded["versions"] == versions() and not differences(recorded, requested)
-            return bool(recorded["overwrite"]) and same
-        return False
+
+def recorded_settings(log: str | None, overwrite: bool) -> Record:
+    """The settings of the run that continues in this folder; empty for a new one."""
+    if log is None or overwrite or not Path(log, CONFIG).is_file():
+        return {}
+    return read_record(Path(log))
 
 
-def _lies_in(path: str | Path, folder: str | Path) -> bool:
-    """Whether a path is this folder or lies below it, all links followed."""
-    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+def refuse_own_checkpoint(log: str | None, checkpoint: str) -> None:
+    """Raise an error for a source model that the run in this folder would overwrite."""
+    if log is not None and os.path.realpath(Path(log, CHECKPOINTS)) == os.path.realpath(Path(checkpoint).parent):
+        raise BadFile(f"checkpoint {checkpoint} lies where this run writes its own", f"choose another {named('log')}")
 
 
-def _warnings_about_threads(recorded: Record, requested: Record) -> list[str]:
-    threads = requested["threads"]
-    recorded_threads = recorded.get("threads", threads)
-    if recorded_threads == threads:
-        return []
-    return [
-        f"warning: this run began with {recorded_threads} threads of PyTorch and continues with {threads}: its numbers "
-        "will differ from those of an uninterrupted run, soon by more than the last bits"
-    ]
+def refuse_images(log: str | None, root: str, paths: Iterable[str]) -> None:
+    """Raise an error for images in the folder of a run, which a later call takes for a part of the run."""
+    if log is None:
+        return
+    run = Path(log).resolve()
+    folders = {Path(path).parent.resolve() for path in paths}
+    lies_in_root = bool(root) and run.is_relative_to(Path(root).resolve())
+    if run in folders or (lies_in_root and any(folder.is_relative_to(run) for folder in folders)):
+        raise BadSetting(
+            f"{named('log', log)} holds images, and a run directory is no part of a dataset",
+            f"choose another {named('log')}, such as a new folder",
+            setting="log",
+        )

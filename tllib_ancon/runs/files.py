@@ -5,10 +5,12 @@ import hashlib
 import json
 import os
 import platform
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
+
+import numpy as np
+import numpy.typing as npt
 
 from tllib_ancon.runtime.errors import REPAIR, BadFile, BadSetting, named, one_line, reading
 from tllib_ancon.runtime.types import Record
@@ -23,6 +25,8 @@ LOCK = ".lock"
 
 PARTIAL = ".partial"
 """The ending of a file that is being written."""
+
+Array = npt.NDArray[Any]
 
 
 def new_file(out: str | Path, overwrite: bool = True, setting: str = "out") -> Path:
@@ -40,11 +44,15 @@ def new_file(out: str | Path, overwrite: bool = True, setting: str = "out") -> P
 def read_json(path: Path, line: bytes | None = None, advice: str = REPAIR) -> Record:
     """The object in a file of JSON, or in one ``line`` of the file."""
     with reading(path, "JSON", advice):
-        text = path.read_bytes() if line is None else line
-        content = json.loads(text)
+        content = json.loads(path.read_bytes() if line is None else line)
     if not isinstance(content, dict):
         raise BadFile(f"{path} must hold names with values, not {one_line(content)!r}", advice)
     return content
+
+
+def read_arrays(path: Path) -> dict[str, Array]:
+    with reading(path, "arrays"), np.load(path, allow_pickle=False) as arrays:
+        return dict(arrays)
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
@@ -56,27 +64,14 @@ def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-        _flush_folder(path.parent)
     except (OSError, RuntimeError) as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-        reason: BaseException = error
-        if isinstance(error.__context__, OSError):  # torch.save hides a full disk
-            reason = error.__context__
+        reason = error.__context__ or error  # torch.save hides a full disk
         raise BadFile(
             f"{path} could not be written ({reason})",
             "its content before stays. Make room or check the folder's permissions, then give the same command again",
         ) from error
-
-
-def _flush_folder(folder: Path) -> None:
-    if os.name != "posix":  # elsewhere no folder can be opened
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def write_bytes(path: Path, content: bytes | memoryview) -> None:
@@ -87,17 +82,20 @@ def write_json(path: Path, content: Record, **options: Any) -> None:
     write_bytes(path, (json.dumps(content, indent=2, **options) + "\n").encode())
 
 
+def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Write the arrays of these names; None is left out."""
+    defined: dict[str, Any] = {name: np.asarray(array) for name, array in arrays.items() if array is not None}
+    write_whole(path, lambda file: np.savez_compressed(file, **defined))
+
+
 def sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        for block in iter(lambda: file.read(2**20), b""):
-            digest.update(block)
-    return digest.hexdigest()
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def lock_folder(folder: Path) -> TextIO:
     """Keep other processes from writing in an existing folder, until the returned file is closed. Data-loader workers,
-    which may outlive a killed run, do not inherit a POSIX record lock, unlike filelock's."""
+    which may outlive a killed run, do not inherit a POSIX record lock, unlike filelock's. A file system without locks
+    keeps nobody out."""
     file = open(folder / LOCK, "a+")  # noqa: SIM115 (held until it is closed)
     try:
         if fcntl is not None:
@@ -109,8 +107,8 @@ def lock_folder(folder: Path) -> TextIO:
         raise BadFile(
             f"{folder} is in use: {holder} is writing there", "wait for it, end it, or choose another folder"
         ) from None
-    except OSError as error:
-        warnings.warn(f"{folder} cannot be locked ({error}): let no two processes write there", stacklevel=2)
+    except OSError:
+        pass
     file.truncate(0)
     file.write(f"process {os.getpid()} on {platform.node()}")
     file.flush()

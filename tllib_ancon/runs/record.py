@@ -1,7 +1,6 @@
-"""``config.json`` of a run: which entries decide what it computes, and how the settings of a call differ from them."""
+"""``config.json`` of a run: how it is read, and how the settings of a call differ from it."""
 
 import platform
-from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,14 @@ import torch
 from tllib_ancon._version import __version__
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.settings import flag_of, settings_of
+from tllib_ancon.runs.files import read_json
 from tllib_ancon.runs.state import start_again
-from tllib_ancon.runtime.errors import BadSetting, named
+from tllib_ancon.runtime.errors import BadFile, BadSetting, named
+from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.text import first_few
 from tllib_ancon.runtime.types import Record
+
+CONFIG = "config.json"
 
 SCHEMA = 1
 """Number of the form of a run directory. A run of another one cannot be read."""
@@ -40,28 +43,40 @@ def versions() -> dict[str, str]:
     }
 
 
+def read_record(run: Path) -> Record:
+    """The recorded settings of a run directory."""
+    path = run / CONFIG
+    recorded: Record = {}
+    if path.is_file():
+        advice = f"restore it from a copy, or remove it and pass the settings of the model, such as {named('arch')}"
+        recorded = read_json(path, advice=advice)
+    if "schema" not in recorded:
+        raise BadFile(
+            f"{run} is no run directory of tllib_ancon: it has no {CONFIG} with a schema",
+            f"choose another folder, as {named('log')} a new one",
+        )
+    if recorded["schema"] != SCHEMA:
+        raise BadFile(
+            f"{path} is of another version of tllib_ancon: its schema is {recorded['schema']}, here {SCHEMA}",
+            f"use the version that wrote it, or choose another {named('log')}",
+        )
+    return recorded
+
+
 def refuse_other_settings(path: Path, recorded: Record, requested: Record) -> None:
     """Raise an error for a call whose settings are not those of the run in this directory."""
     differing = differences(recorded, requested)
     if not differing:
         return
-    if any(name.startswith("inputs.images.") for name in differing):
-        counts = [_number_of_images(record) for record in (recorded, requested)]
-        raise BadSetting(
-            f"choose another {named('log')} for these images: the run in {path} has others ({counts[0]:,} there, "
-            f"{counts[1]:,} now)",
-            f"or {start_again()}",
-            setting="log",
-        )
-    texts = [f"{name}: {before!r} there, {value!r} now" for name, (before, value) in differing.items()]
     action = f"choose another {named('log')}, or {start_again()}"
-    if "epochs" in differing:
+    texts = [f"{name}: {before!r} there, {value!r} now" for name, (before, value) in differing.items()]
+    what = f"run directory {path} holds a run with other settings ({first_few(texts, MOST_DIFFERENCES, '; ')})"
+    if any(name.startswith("inputs.images.") for name in differing):
+        before, now = (_number_of_images(record) for record in (recorded, requested))
+        what = f"the run in {path} has other images ({before:,} there, {now:,} now)"
+    elif "epochs" in differing:
         action += "; a run cannot be made longer: the learning rate of each step depends on how many there will be"
-    raise BadSetting(
-        f"run directory {path} holds a run with other settings ({first_few(texts, MOST_DIFFERENCES, '; ')})",
-        action,
-        setting="log",
-    )
+    raise BadSetting(what, action, setting="log")
 
 
 def _number_of_images(record: Record) -> int:
@@ -69,33 +84,41 @@ def _number_of_images(record: Record) -> int:
     return sum(domain["number"] for domain in images.values())
 
 
+def notes_on_threads(recorded: Record, requested: Record) -> list[Note]:
+    if recorded["threads"] == requested["threads"]:
+        return []
+    text = (
+        f"this run began with {recorded['threads']} threads of PyTorch and continues with {requested['threads']}: its "
+        "numbers will differ from those of an uninterrupted run, soon by more than the last bits"
+    )
+    return [Note("other-threads", text, "threads", level="warning")]
+
+
 def differences(recorded: Record, requested: Record) -> dict[str, tuple[Any, Any]]:
     """Setting -> its two values, where they differ; every value by itself, such as ``inputs.classes[3]``."""
-    recorded_values = _values_of(recorded)
-    requested_values = _values_of(requested)
+    recorded_values = _leaves(_settings(recorded))
+    requested_values = _leaves(_settings(requested))
     differing = {}
-    for name in {**recorded_values, **requested_values}:
+    for name in recorded_values | requested_values:
         pair = (recorded_values.get(name), requested_values.get(name))
         if pair[0] != pair[1]:
             differing[name] = pair
     return differing
 
 
-def _values_of(config: Record) -> Record:
-    """Every value that decides what a run computes, by its place."""
-    values: Record = {}
-    for name, value in config.items():
-        if name not in NOT_SETTINGS:
-            values.update(_leaves(name, value))
-    return values
+def _settings(config: Record) -> Record:
+    return {name: value for name, value in config.items() if name not in NOT_SETTINGS}
 
 
-def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _leaves(value: Any, place: str = "") -> Record:
+    """Every value that is no mapping or list, by its place."""
     if isinstance(value, dict):
-        for key, part in value.items():
-            yield from _leaves(f"{name}.{key}", part)
+        parts = {f"{place}.{key}".removeprefix("."): part for key, part in value.items()}
     elif isinstance(value, list):
-        for number, part in enumerate(value):
-            yield from _leaves(f"{name}[{number}]", part)
+        parts = {f"{place}[{number}]": part for number, part in enumerate(value)}
     else:
-        yield name, value
+        return {place: value}
+    leaves: Record = {}
+    for name, part in parts.items():
+        leaves |= _leaves(part, name)
+    return leaves

@@ -1,15 +1,12 @@
 """What a run needs to resume, as pairs of functions that write and read. Reading runs no code."""
 
-import copy
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from tllib_ancon.runs.files import write_whole
 from tllib_ancon.runtime import processes
@@ -18,7 +15,6 @@ from tllib_ancon.runtime.types import State
 
 DIFFERING_PARTS = ("method",)
 """Parts that differ from process to process."""
-Array = npt.NDArray[Any]
 
 
 class Stateful(Protocol):
@@ -36,57 +32,38 @@ def other_version() -> str:
 
 
 def take_snapshot(parts: Mapping[str, Stateful]) -> State:
-    """The state of ``parts`` and of all random generators; the main process also gets the parts of the others."""
-    algorithm, keys, *numpy_state = cast(tuple[Any, ...], np.random.get_state())
-    cuda_states = []
-    if torch.cuda.is_available():
-        cuda_states.append(torch.cuda.get_rng_state())
-    snapshot: State = {
+    """The state of ``parts``, and of every process its random generators and the parts that differ."""
+    shared = {name: part.state_dict() for name, part in parts.items()}
+    differing = {name: on_cpu(shared.pop(name)) for name in DIFFERING_PARTS if name in shared}
+    algorithm, keys, *position = cast(tuple[Any, ...], np.random.get_state())
+    of_this_process: State = {
         "python": random.getstate(),
-        "numpy": [algorithm, keys.tolist(), *numpy_state],
+        "numpy": [algorithm, keys.tolist(), *position],
         "torch": torch.get_rng_state(),
-        "cuda": cuda_states,
-        "parts": {name: part.state_dict() for name, part in parts.items()},
+        "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
+        "parts": differing,
     }
-    if processes.world_size() == 1:
-        return snapshot
-    differing = {name: snapshot["parts"][name] for name in DIFFERING_PARTS if name in parts}
-    snapshots = processes.collect(copy_to_cpu({**snapshot, "parts": differing}))
-    return {**snapshot, "others": snapshots[1:]}
+    return {"parts": shared, "processes": processes.collect(of_this_process)}
 
 
 def restore_snapshot(parts: Mapping[str, Stateful], snapshot: State) -> None:
     """Put ``parts`` and the generators into the state of this process in the main process's snapshot."""
     with reading("the state of this run", "that of these settings", other_version()):
-        of_this_process = [snapshot, *snapshot.get("others", [])][processes.rank()]
+        of_this_process = snapshot["processes"][processes.rank()]
+        states = snapshot["parts"] | of_this_process["parts"]
         for name, part in parts.items():
-            state = snapshot["parts"][name]
-            if name in DIFFERING_PARTS:
-                state = {**state, **of_this_process["parts"][name]}
-            part.load_state_dict(state)
+            part.load_state_dict(states[name])
         random.setstate(of_this_process["python"])
         np.random.set_state(tuple(of_this_process["numpy"]))
         torch.set_rng_state(of_this_process["torch"])
-        if torch.cuda.is_available() and of_this_process["cuda"]:
-            torch.cuda.set_rng_state(of_this_process["cuda"][0])
+        if torch.cuda.is_available() and of_this_process["cuda"] is not None:
+            torch.cuda.set_rng_state(of_this_process["cuda"])
 
 
-def copy_to_cpu(value: Any, _copies: dict[tuple[Any, ...], Tensor] | None = None) -> Any:
-    """A copy that no later step changes, on the CPU. Tensors that share memory, as tied weights do, stay one."""
-    copies = {} if _copies is None else _copies
-    if isinstance(value, Tensor):
-        memory = (value.device, value.data_ptr(), value.dtype, value.shape, value.stride())
-        if memory not in copies:
-            copies[memory] = value.detach().to("cpu", copy=True)
-        return copies[memory]
-    if isinstance(value, list | tuple):
-        return type(value)(copy_to_cpu(entry, copies) for entry in value)
-    if isinstance(value, dict):
-        mapping = copy.copy(value)  # with the versions of modules that a state dict carries
-        for name, entry in value.items():
-            mapping[name] = copy_to_cpu(entry, copies)
-        return mapping
-    return value
+def on_cpu(state: State) -> State:
+    """A copy of a module's state that no later step changes, on the CPU."""
+    copied = {name: value.to("cpu", copy=True) for name, value in state.items() if isinstance(value, torch.Tensor)}
+    return state | copied
 
 
 def write_state(path: Path, state: State) -> None:
@@ -96,17 +73,3 @@ def write_state(path: Path, state: State) -> None:
 def read_state(path: Path) -> State:
     state: State = torch.load(path, map_location="cpu", weights_only=True)
     return state
-
-
-def write_weights(path: Path, weights: State) -> None:
-    write_state(path, dict(copy_to_cpu(weights)))
-
-
-def write_arrays(path: Path, arrays: Mapping[str, Array | None]) -> None:
-    defined: dict[str, Any] = {name: array for name, array in arrays.items() if array is not None}
-    write_whole(path, lambda file: np.savez_compressed(file, **defined))
-
-
-def read_arrays(path: Path, names: Iterable[str]) -> dict[str, Array]:
-    with reading(path, "arrays"), np.load(path, allow_pickle=False) as arrays:
-        return {name: arrays[name] for name in names if name in arrays.files}

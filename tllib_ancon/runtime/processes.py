@@ -26,6 +26,9 @@ from tllib_ancon.runtime.text import say
 PATIENCE = 5.0
 """Seconds after which a process says that it waits for the others."""
 
+_stores: list[Any] = []
+"""Where the processes that have joined meet; empty before."""
+
 Arguments = ParamSpec("Arguments")
 Outcome = TypeVar("Outcome")
 
@@ -68,8 +71,12 @@ def join() -> None:
 
 
 def _connect(backend: str, connection: Future[None]) -> None:
+    from torch.distributed.rendezvous import rendezvous  # which few runs need
+
     try:
-        distributed.init_process_group(backend)
+        store, rank, size = next(rendezvous("env://"))
+        distributed.init_process_group(backend, store=store, rank=rank, world_size=size)
+        _stores.append(store)
     except Exception as error:  # which the main thread raises
         connection.set_exception(error)
     else:
@@ -82,6 +89,16 @@ def _who_is_missing() -> str:
         f"process {os.environ['RANK']} of {launched()} still waits for the others at {address}; start them with the "
         "same MASTER_ADDR, MASTER_PORT and WORLD_SIZE. For a run in one process unset RANK"
     )
+
+
+def tells() -> bool:
+    """Whether this process tells its error: the first of a launch that asks. Others may have met the same one."""
+    if not _stores:  # before they join, all processes meet the same errors
+        return os.environ["RANK"] == "0"
+    try:
+        return bool(_stores[0].add("told", 1) == 1)
+    except RuntimeError:  # the main process has ended, with an error that it told
+        return False
 
 
 def leave() -> None:

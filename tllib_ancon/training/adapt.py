@@ -14,7 +14,7 @@ from tllib_ancon.models.output import Output
 from tllib_ancon.opening.open import open_images, open_model
 from tllib_ancon.opening.source import Model
 from tllib_ancon.opening.transforms import TransformRule
-from tllib_ancon.runs.directory import MemoryRun, RunDirectory
+from tllib_ancon.runs.directory import recorded_settings, refuse_images, refuse_own_checkpoint
 from tllib_ancon.runtime import devices, processes
 from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.types import Options
@@ -98,12 +98,11 @@ def adapt(  # noqa: PLR0913
     refuse_unread_teacher(config, teacher)
     user_transforms = TransformRule.of_call(train_transform, evaluation_transform, augment)
     processes.join()
-    run = MemoryRun() if config.log is None else RunDirectory(config.log)
     with devices.restoring_state(config.threads):
         devices.make_reproducible(config.seed)
         opened_model = open_model(model, config, head=head, output=output)
-        run.refuse_own_checkpoint(opened_model.source.checkpoint)
-        recorded = {} if config.overwrite else run.recorded_settings()
+        refuse_own_checkpoint(config.log, opened_model.source.checkpoint)
+        recorded = recorded_settings(config.log, config.overwrite)
         opened = open_images(
             images,
             opened_model,
@@ -113,14 +112,14 @@ def adapt(  # noqa: PLR0913
             loader=loader,
             recorded=recorded,
         )
-        run.refuse_images(opened.images.reader.root, opened.images.paths or ())
+        refuse_images(config.log, opened.images.reader.root, opened.images.paths or ())
         if not recorded:  # else the run has recorded what the first pass decides
             opened, _ = begin(opened)
         Progress(config.quiet).notes(opened.notes)
         second_opinion = open_teacher(opened, teacher)
         if second_opinion is not None:
-            run.refuse_own_checkpoint(second_opinion.opened.source.checkpoint)
-        return fit(opened, run, second_opinion, callbacks)
+            refuse_own_checkpoint(config.log, second_opinion.opened.source.checkpoint)
+        return fit(opened, second_opinion, callbacks)
 
 
 def _config_of(model: Any, images: Any, teacher: Any, config: AdaptConfig | None, settings: Options) -> AdaptConfig:

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.copies import in_the_form_of, without_graphs
 from tllib_ancon.opening.open import Opened
-from tllib_ancon.runs.directory import MemoryRun
+from tllib_ancon.runs.directory import RunDirectory
 from tllib_ancon.runtime.errors import NotFinite
 from tllib_ancon.training.adaptation import compose
 from tllib_ancon.training.callbacks.callback import Callback
@@ -22,7 +23,7 @@ from tllib_ancon.training.run_record import record_of
 
 
 def fit(
-    opened: Opened[AdaptConfig], run: MemoryRun, teacher: Teacher | None = None, callbacks: Sequence[Callback] = ()
+    opened: Opened[AdaptConfig], teacher: Teacher | None = None, callbacks: Sequence[Callback] = ()
 ) -> AdaptationResult:
     """Adapt an opened model to its images, or resume its run."""
     config = opened.settings
@@ -30,31 +31,35 @@ def fit(
     evaluation_transform = opened.transforms.evaluation
     model.preprocessing = opened.transforms.preprocessing
     record = record_of(opened, teacher)
-    adaptation = compose(opened, run, teacher, callbacks)
-    if not adaptation.method.trains:
+    trains = methods.method_class(config.method).trains
+    if not trains:
         refuse_training_settings(opened.requested)
+    run = None if config.log is None else RunDirectory(config.log)
+    training = compose(opened, run, teacher, callbacks)
+    trainer = training.trainer
+    if not trains:
         config = config.replace(optimizer=None, lr=None)  # the defaults of what it does not read
     elif opened.source.is_whole:
         require_gradient(model, opened.probe, config.adapted)
     try:
-        summary = adaptation.fit({"command": "adapt", **config.to_dict(), **record})
+        summary = training.fit({"command": "adapt", **config.to_dict(), **record})
     except NotFinite as error:
         raise explained(error, opened.source_model, opened.images, evaluation_transform, config.batch_size) from None
+    trainer.network.load_state_dict(trainer.best_weights if run is None else run.best())
     module = opened.source.callers_module
     return AdaptationResult(
-        _released(adaptation.trainer.network, run, module),
-        adaptation.trainer.metrics,
+        _released(trainer.network, module),
+        trainer.metrics,
         summary["selected_epoch"],
         summary,
         config,
-        (*opened.notes, *adaptation.trainer.notes),
+        (*opened.notes, *trainer.notes),
         _origin=Origin(module, opened.images, evaluation_transform, opened.source.output),
     )
 
 
-def _released(classifier: Classifier, run: MemoryRun, callers_module: nn.Module | None) -> nn.Module:
-    """The network with the weights of the best epoch, in the form in which the caller passed it."""
-    classifier.load_state_dict(run.best())
+def _released(classifier: Classifier, callers_module: nn.Module | None) -> nn.Module:
+    """The network in the form in which the caller passed it."""
     _restore_methods(classifier)
     network: nn.Module = classifier.release()
     without_graphs(network)

@@ -1,7 +1,5 @@
 """What learns in an adaptation, and settings that have no effect on it."""
 
-from typing import Any
-
 from torch import nn
 
 from tllib_ancon import methods
@@ -9,7 +7,10 @@ from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.models.batch_norm import has_statistics
 from tllib_ancon.models.classifier import BATCH_NORMS, Classifier, ParameterGroups, trainable
 from tllib_ancon.runtime.errors import BadModel, BadSetting, UserError, named
-from tllib_ancon.training.progress import Progress
+from tllib_ancon.runtime.notes import Note
+from tllib_ancon.training.target_loaders import TargetLoaders
+
+NORMS = (BATCH_NORMS, nn.GroupNorm, nn.LayerNorm)
 
 OF_TRAINING = (
     "optimizer",
@@ -25,22 +26,38 @@ OF_TRAINING = (
 """Settings that a method reads only if it trains."""
 
 
-def parameter_groups(config: AdaptConfig, model: Classifier, trains: bool, progress: Progress) -> ParameterGroups:
+def create_method(config: AdaptConfig, model: Classifier, loaders: TargetLoaders) -> methods.Method:
+    """The method that the settings name, for the images to adapt on."""
+    method = methods.create(
+        config.method,
+        num_samples=loaders.shard.num_samples,
+        num_classes=model.num_classes,
+        feature_dim=model.features_dim,
+        total_steps=config.epochs * len(loaders.training),
+        head=model.head,
+        shard=loaders.shard,
+        **config.options,
+    )
+    method.features_follow_target = config.batch_norm != "source" and has_statistics(model)
+    if method.ensemble is not None:
+        method.ensemble.has_checked_logits = True  # epoch 0 checks all logits
+    return method
+
+
+def parameter_groups(config: AdaptConfig, model: Classifier, trains: bool, notes: list[Note]) -> ParameterGroups:
     """The parameters that learn, with their rates; an empty group where only statistics change.
+
+    Args:
+        notes: get what was frozen, and whether no head was found
 
     Raises:
         UserError: settings that change nothing; no parameter that learns
     """
-    if not trains and config.batch_norm == "source":
-        raise _without_effect(config, "batch_norm")
-    if not trains and config.views == 2:
-        raise _without_effect(config, "views")
     if (not trains or config.batch_norm == "source") and not has_statistics(model):
         name = "batch_norm" if config.batch_norm == "source" else "method"
         raise BadSetting(
             f"{named(name, f'{getattr(config, name)}')} is about running statistics of batch-norm, and this network "
-            f"has no "
-            "batch-norm that keeps them",
+            "has no batch-norm that keeps them",
             "leave it out",
             setting=name,
         )
@@ -48,41 +65,36 @@ def parameter_groups(config: AdaptConfig, model: Classifier, trains: bool, progr
         return [{"params": []}]
     learned_before = [parameter.requires_grad for parameter in model.parameters()]
     num_thawed = choose_adapted_parameters(model, config.adapted)
-    progress.lines(_notes_on_parameters(model, config.adapted, learned_before, num_thawed))
+    if num_thawed:
+        frozen = learned_before.count(False)
+        text = f"{named('adapted', config.adapted)} thaws {num_thawed} of {frozen} frozen parameters"
+        notes.append(Note("thawed", text, "adapted"))
+    elif not all(learned_before):
+        text = f"what the model has frozen stays so: {len(trainable(model))} of {len(learned_before)} parameters learn"
+        notes.append(Note("frozen", text, "adapted"))
+    if config.adapted == "all-but-head" and model.head is None:
+        text = "the model ends in no Linear layer that could be its head; all of it learns"
+        notes.append(Note("no-head", text, "head"))
     return model.get_parameters(config.lr)
 
 
-def refuse_training_settings(config: AdaptConfig) -> None:
+def refuse_training_settings(requested: AdaptConfig) -> None:
     """Raise an error for a setting of the user's that a method that trains nothing does not read."""
     defaults = {name: AdaptConfig.model_fields[name].default for name in OF_TRAINING}
-    defaults |= methods.training_defaults(config.method)
-    for name in OF_TRAINING:
-        if getattr(config, name) not in (None, defaults[name]):
-            raise _without_effect(config, name)
-
-
-def _without_effect(config: AdaptConfig, name: str) -> UserError:
-    return BadSetting(
-        f"{named(name, f'{getattr(config, name)}')} has no effect with {named('method', config.method)}, which "
-        f"trains nothing",
-        "leave it out",
-        setting=name,
-    )
-
-
-def _notes_on_parameters(model: Classifier, adapted: Any, learned_before: list[bool], num_thawed: int) -> list[str]:
-    """Lines for the user: what was frozen, and whether a head was found."""
-    lines = []
-    if num_thawed:
-        lines.append(
-            f"{named('adapted', adapted)} thaws {num_thawed} of {learned_before.count(False)} frozen parameters"
+    defaults |= methods.training_defaults(requested.method)
+    unread = [name for name in OF_TRAINING if getattr(requested, name) not in (None, defaults[name])]
+    if requested.batch_norm == "source":
+        unread.append("batch_norm")
+    if requested.views == 2:
+        unread.append("views")
+    if unread:
+        name = unread[0]
+        raise BadSetting(
+            f"{named(name, f'{getattr(requested, name)}')} has no effect with {named('method', requested.method)}, "
+            "which trains nothing",
+            "leave it out",
+            setting=name,
         )
-    elif not all(learned_before):
-        learning = len(trainable(model))
-        lines.append(f"what the model has frozen stays so: {learning} of {len(learned_before)} parameters learn")
-    if adapted == "all-but-head" and model.head is None:
-        lines.append("the model ends in no Linear layer that could be its head; all of it learns")
-    return lines
 
 
 def choose_adapted_parameters(model: Classifier, which: str) -> int:
@@ -94,9 +106,8 @@ def choose_adapted_parameters(model: Classifier, which: str) -> int:
     if which == "all-but-head" and model.head is not None:
         model.head.requires_grad_(False)
     elif which == "norm-affine":
-        for module in model.modules():
-            if isinstance(module, BATCH_NORMS | nn.GroupNorm | nn.LayerNorm):
-                module.requires_grad_(True)
+        for norm in filter(lambda module: isinstance(module, NORMS), model.modules()):
+            norm.requires_grad_(True)
     if not trainable(model):
         raise _nothing_to_train(model, which)
     return sum(parameter.requires_grad for parameter in frozen)

@@ -30,7 +30,7 @@ from tllib_ancon.opening.images import PreparedImages, notes_of, open_by_setting
 from tllib_ancon.opening.open import probe_of
 from tllib_ancon.opening.source import Source, require_extras
 from tllib_ancon.opening.transforms import UNDECIDED
-from tllib_ancon.runs.directory import BEST, LATEST, RunDirectory
+from tllib_ancon.runs.directory import BEST, LATEST, RunDirectory, recorded_settings, refuse_images
 from tllib_ancon.runtime import devices, processes
 from tllib_ancon.runtime.errors import BadSetting, UserError, named
 from tllib_ancon.runtime.notes import Note
@@ -39,9 +39,9 @@ from tllib_ancon.runtime.types import Metrics, Record
 from tllib_ancon.self_training.pseudo_label import belief_matching_loss
 from tllib_ancon.toolkit.toolkit import AdversarialLoss, GradientReversal, Toolkit, find
 from tllib_ancon.training.callbacks.callback import Callback
+from tllib_ancon.training.callbacks.line import EpochLine
 from tllib_ancon.training.callbacks.scores import scores_by_labels
 from tllib_ancon.training.callbacks.storage import Storage
-from tllib_ancon.training.callbacks.table import Table
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run_record import images_record
 from tllib_ancon.training.trainer import Step, Trainer, Training
@@ -83,7 +83,7 @@ def pretrain(config: PretrainConfig, *, loader: Loader | None = None) -> Record:
             target = open_by_settings(config, config.target, classes=domains[0].classes, loader=loader)
             domains.append(ClassMap(domains[0].num_classes, domains[0].classes).label(target).domain)
         for domain in domains:
-            run.refuse_images(domain.reader.root, domain.paths or ())
+            refuse_images(config.log, domain.reader.root, domain.paths or ())
             Progress(config.quiet).notes(notes_of(domain))
         classes = domains[0].classes
         if classes and [*classes] == numbered(len(classes)):
@@ -94,7 +94,7 @@ def pretrain(config: PretrainConfig, *, loader: Loader | None = None) -> Record:
         options = parse_options(network.arch_option)
         backbone = create_backbone(str(network.arch), not config.scratch, config.pretrained_weights, options, toolkit)
         UNDECIDED.refuse_unread_settings(config, domains[0])
-        recorded = {} if config.overwrite else run.recorded_settings()
+        recorded = recorded_settings(config.log, config.overwrite)
         transform_rule = UNDECIDED.completed_by(backbone, config)
         prepared = prepare(config, Source(), backbone, domains[0], transform_rule, recorded)
         Progress(config.quiet).notes(prepared.notes)
@@ -144,13 +144,13 @@ def _source_only(model: Classifier, prepared: _Prepared, run: RunDirectory) -> T
     images = LabelledImages(source.subset(indices), transforms.train, options.seed)
     loader = training_loader(images, options.batch_size, options.workers, options.iters_per_epoch)
     held_out_loader = evaluation_loader(held_out, transforms.evaluation, options.batch_size, options.workers)
-    trainer = Trainer(model, [loader], model.get_parameters(options.lr), options, run, Progress(options.quiet))
+    trainer = Trainer(model, [loader], model.get_parameters(options.lr), options)
     callbacks = [
         _AccuracyOnSource(held_out_loader, torch.as_tensor(held_out.labels)),
         Storage(run, _has_highest_accuracy),
-        Table("source epoch"),
+        EpochLine("source epoch"),
     ]
-    return Training(trainer, _SourceLoss(trainer, options), callbacks, _result_of_source_only)
+    return Training(trainer, _SourceLoss(trainer, options), callbacks, _result_of_source_only, run)
 
 
 class _SourceLoss:
@@ -236,14 +236,12 @@ def _adversarial(
         loaders,
         [*model.get_parameters(options.lr), *adversary.get_parameters(options.lr)],
         options,
-        run,
-        Progress(options.quiet),
         parts={"loss": adversary, "reversal": reversal},
         steps_of_the_schedule=1,  # the rate of TLLib's scripts decays with the number of the step
     )
     objective = _AdversarialLoss(trainer, adversary, reversal, options.trade_off)
-    callbacks = [_ScoresOnTarget(target_loader, target), Storage(run, _no_epoch_is_best), Table("source epoch")]
-    return Training(trainer, objective, callbacks, partial(_result_of_adversarial, options.method))
+    callbacks = [_ScoresOnTarget(target_loader, target), Storage(run, _no_epoch_is_best), EpochLine("source epoch")]
+    return Training(trainer, objective, callbacks, partial(_result_of_adversarial, options.method), run)
 
 
 class _AdversarialLoss:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,16 +13,23 @@ from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.transforms import Transform
+from tllib_ancon.measures import selection
 from tllib_ancon.models.output import Output
 from tllib_ancon.opening.open import open_model
 from tllib_ancon.runtime import devices
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.text import Shown
 from tllib_ancon.runtime.types import Metrics, Options, Record
-from tllib_ancon.training.progress import result_summary
 
 if TYPE_CHECKING:
     from tllib_ancon.certificate.session import Session
+
+MEASURES = {
+    "accuracy": "accuracy {:.2f} %",
+    "accuracy_one_view": "{:.2f} % from one view",
+    "ece": "ECE (15 bins) {:.4f}",
+}
+"""Metrics by labels in the summary of a run."""
 
 
 class Origin(NamedTuple):
@@ -107,3 +115,61 @@ class AdaptationResult(Shown):
             session.answer_all(answers_of_labels(labels, session.comparison))
             pair.conclude(session)
         return session
+
+
+def selected_epoch(metrics: Sequence[Metrics], criterion: str) -> int:
+    """The epoch that a criterion selects without labels; epoch 0, the source model, is never selected."""
+    return 1 + selection.selected_epoch(metrics[1:], criterion)
+
+
+def result_of(config: AdaptConfig, num_held_out: int, metrics: Sequence[Metrics]) -> Record:
+    """What ``result.json`` holds, from the metrics of all epochs."""
+    epoch = selected_epoch(metrics, config.criterion)
+    return {
+        "method": config.method,
+        "criterion": config.criterion,
+        "held_out": num_held_out,
+        "start": metrics[0],
+        "selected_epoch": epoch,
+        "selected": metrics[epoch],
+        "better_than_start": selection.better_than_start(metrics[0], metrics[epoch], config.criterion),
+        "last": metrics[-1],
+    }
+
+
+def result_summary(result: Record) -> str:
+    """The lines that an adaptation ends with, from its ``result.json``."""
+    lines: list[str] = []
+    criterion = result["criterion"]
+    chosen = "last"
+    measures = MEASURES
+    if criterion in selection.CRITERIA:
+        chosen = f"selected by {criterion}"
+        measures = {criterion: criterion + " {:.4f}", **MEASURES}
+        images = "the target images"
+        if result["held_out"]:
+            images = f"the {result['held_out']} held-out images"
+        end = "higher" if selection.CRITERIA[criterion].sign > 0 else "lower"
+        lines.append(f"{criterion} of {images}: {end} is better")
+    selected = result["selected"]
+    last = result["last"]
+    lines.append(_measured("source model (epoch 0)", result["start"], measures))
+    lines.append(_measured(f"adapted model (epoch {selected['epoch']}, {chosen})", selected, measures))
+    if last != selected:
+        lines.append(_measured(f"last epoch ({last['epoch']})", last, measures))
+    if "changed" in selected:
+        lines.append(f"{100 * selected['changed']:.1f} % of the predicted classes changed")
+    if result["better_than_start"] is False:
+        lines.append(
+            f"no epoch has a better {criterion} than the source model, and adapting may have done harm: a smaller "
+            "learning rate often helps, and some labels tell which model is better (certify)"
+        )
+    return "\n".join(lines)
+
+
+def _measured(title: str, metrics: Metrics, measures: Mapping[str, str]) -> str:
+    """A line with the measures that an epoch has."""
+    values = [form.format(metrics[measure]) for measure, form in measures.items() if measure in metrics]
+    if not values:
+        return title
+    return f"{title}: {', '.join(values)}"

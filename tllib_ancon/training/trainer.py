@@ -17,10 +17,10 @@ from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.transforms import View
 from tllib_ancon.models.batch_norm import one_value_error
 from tllib_ancon.models.classifier import LogitsAndFeatures, ParameterGroups
-from tllib_ancon.runs.directory import MemoryRun
+from tllib_ancon.runs.directory import RunDirectory
 from tllib_ancon.runs.state import Stateful, restore_snapshot, take_snapshot
 from tllib_ancon.runtime import devices, processes
-from tllib_ancon.runtime.errors import NotFinite, named
+from tllib_ancon.runtime.errors import CONTINUES, NotFinite, named
 from tllib_ancon.runtime.interruption import Interruption
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.types import Metrics, Record, State
@@ -60,8 +60,6 @@ class Trainer:
         loaders: of a step
         groups: parameters that learn, with their rates
         options: settings of the optimiser, the schedule, the precision, the seed and the length
-        run: where the training is stored
-        progress: where bars and lines are shown
         parts: what else a run needs to resume, by name
         steps_of_the_schedule: over which the rate decays. Default: all
 
@@ -72,6 +70,7 @@ class Trainer:
         step: number of the current step in its epoch, from 1
         trains: whether some parameter learns; without any an epoch has no step
         last_epoch: number of the last epoch
+        best_weights: of a training that is stored nowhere, the weights of its best epoch
     """
 
     def __init__(
@@ -80,22 +79,19 @@ class Trainer:
         loaders: Sequence[ImageLoader],
         groups: ParameterGroups,
         options: AdaptConfig | PretrainConfig,
-        run: MemoryRun,
-        progress: Progress,
         parts: Mapping[str, Stateful] = MappingProxyType({}),
         steps_of_the_schedule: int | None = None,
     ):
         self.loaders = loaders
         self.options = options
-        self.run = run
-        self.progress = progress
+        self.progress = Progress(options.quiet)
         self.steps = min(map(len, loaders))
         self.images_a_step = sum(loader.batch_size for loader in loaders)
         self.step = 0
-        self.first_epoch = 1
         self.last_epoch = options.epochs
         self.metrics: list[Metrics] = []
         self.notes: list[Note] = []
+        self.best_weights: State = {}
         self.accelerator = devices.create_accelerator(options.mixed_precision)
         self.device: torch.device = self.accelerator.device
         use_fastest_layout(model)
@@ -104,19 +100,14 @@ class Trainer:
         # Of a prepared optimiser it sees no steps.
         self.schedule = power_decay(optimizer, options, steps_of_the_schedule or options.epochs * self.steps)
         self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
+        self.network: Any = self.accelerator.unwrap_model(self.model)
+        self.parts = {"model": self.network, "optimizer": self.optimizer, "schedule": self.schedule, **parts}
+        if self.accelerator.scaler is not None:
+            self.parts["scaler"] = self.accelerator.scaler
+        self.interruption = Interruption(_after_a_stop(options.log))
         if processes.world_size() > 1:
             # Each process keeps its own running statistics: training reads none, evaluation the main process's.
             self.model.broadcast_buffers = False
-        self.network: Any = self.accelerator.unwrap_model(self.model)
-        self.parts: dict[str, Stateful] = {
-            "model": self.network,
-            "optimizer": self.optimizer,
-            "schedule": self.schedule,
-            **parts,
-        }
-        if self.accelerator.scaler is not None:
-            self.parts["scaler"] = self.accelerator.scaler
-        self.interruption = Interruption(run.after_a_stop)
         if processes.rank() > 0:  # noise, such as dropout's, differs between processes
             torch.manual_seed(options.seed + processes.rank())
 
@@ -125,40 +116,32 @@ class Trainer:
         """Number of the current epoch."""
         return int(self.metrics[-1]["epoch"])
 
-    def fit(
-        self,
-        objective: Objective,
-        callbacks: Sequence[Callback],
-        settings: Record,
-        result_of: Callable[[list[Metrics]], Record],
-        first_epoch: int = 1,
-    ) -> Record:
-        """Begin or resume the run of these settings; a finished run is not trained again.
+    def fit(self, objective: Objective, callbacks: Sequence[Callback], first_epoch: int) -> None:
+        """Train, or continue after the epochs of :attr:`metrics`.
 
         Args:
             objective: the loss of a step
             callbacks: called at each event, in this order
-            settings: what ``config.json`` holds
-            result_of: metrics of all epochs -> what ``result.json`` holds
             first_epoch: 1, or 0 for an epoch without a step that scores the model before training
-
-        Returns: the result
         """
-        self.first_epoch = first_epoch
-        with closing(self.run):
-            self.progress.lines(self.run.begin(settings, self.options.overwrite))
-            if self.run.finished:
-                self.progress.line(f"{self.run} holds this run already, finished")
-                self.metrics = self.run.metrics()
-                return result_of(self.metrics)
-            self.parts |= {callback.name: callback for callback in callbacks if callback.name}
-            with self.interruption:
-                self._resume(callbacks)
-                self._run_epochs(objective, callbacks)
-            result = result_of(self.metrics)
-            self.run.finish(result)
-        self.progress.finish(result)
-        return result
+        with self.interruption:
+            for callback in callbacks:
+                callback.before_training(self)
+            epoch = first_epoch + len(self.metrics)
+            while epoch <= self.last_epoch:  # which a callback may bring forward
+                self.metrics.append({"epoch": epoch})
+                if epoch > 0:
+                    for callback in callbacks:
+                        callback.begin_epoch(self)
+                    self._train_epoch(objective, callbacks)
+                for callback in callbacks:
+                    callback.after_epoch(self)
+                epoch += 1
+
+    def restore(self, snapshot: State, metrics: list[Metrics]) -> None:
+        """Continue from the state after these epochs."""
+        restore_snapshot(self.parts, snapshot)
+        self.metrics = metrics
 
     def set_rate(self, rate: float) -> None:
         """Let all parameters learn at this rate, from which the schedule decays."""
@@ -167,10 +150,10 @@ class Trainer:
             group["initial_lr"] = rate
         self.schedule.base_lrs = [rate] * len(self.optimizer.param_groups)
 
-    def tell(self, note: Note) -> None:
-        """Show a note, and keep it for the result."""
-        self.notes.append(note)
-        self.progress.line(str(note))
+    def tell(self, *notes: Note) -> None:
+        """Show notes, and keep them for the result."""
+        self.notes += notes
+        self.progress.notes(notes)
 
     def stop_after_this_epoch(self) -> None:
         """Make the current epoch the last one."""
@@ -207,30 +190,6 @@ class Trainer:
         if not logits.isfinite().all():
             raise self._divergence(f"after epoch {self.epoch}")
 
-    def _resume(self, callbacks: Sequence[Callback]) -> None:
-        """Continue after the last complete epoch of the run, if it has one."""
-        resumed = self.run.resume()
-        if resumed is None:
-            self.progress.line(f"epochs: {self.last_epoch}, of {self.steps} steps with {self.images_a_step} images")
-        else:
-            snapshot, self.metrics = resumed
-            restore_snapshot(self.parts, snapshot)
-            self.progress.line(f"continuing {self.run} after epoch {self.epoch}")
-        for callback in callbacks:
-            callback.before_training(self)
-
-    def _run_epochs(self, objective: Objective, callbacks: Sequence[Callback]) -> None:
-        epoch = self.first_epoch + len(self.metrics)
-        while epoch <= self.last_epoch:  # which a callback may bring forward
-            self.metrics.append({"epoch": epoch})
-            if epoch > 0:
-                for callback in callbacks:
-                    callback.begin_epoch(self)
-                self._train_epoch(objective, callbacks)
-            for callback in callbacks:
-                callback.after_epoch(self)
-            epoch += 1
-
     def _train_epoch(self, objective: Objective, callbacks: Sequence[Callback]) -> None:
         if not self.trains:
             return
@@ -244,7 +203,7 @@ class Trainer:
                 meters.add(*self._learn(objective, batch))
                 bar.update()
                 if step % self.options.print_freq == 0 or step == self.steps:
-                    self.progress.step(bar, meters.read(self.images_a_step))
+                    bar.set_postfix(meters.read(self.images_a_step), refresh=False)
                     self._require_finite_steps(meters)
                 for callback in callbacks:
                     callback.after_step(self)
@@ -274,20 +233,21 @@ class Trainer:
                 "the source model's logits are not finite: its weights are damaged", "give another checkpoint"
             )
         last_good = ""
-        if self.epoch > self.first_epoch:
-            last_good = self.run.last_good(self.epoch - 1)
+        if self.options.log is not None and len(self.metrics) > 1:
+            last_good = f"{self.options.log} holds the last good model, of epoch {self.epoch - 1}. "
         return NotFinite(f"logits or loss are not finite {when}", f"{last_good}pass a smaller {named('lr')}", "lr")
 
 
 @dataclass(frozen=True)
 class Training:
-    """A trainer with its loss and its callbacks.
+    """A trainer with its loss and its callbacks, and the directory where it is stored.
 
     Attributes:
         trainer: which trains the model
         objective: the loss of a step
         callbacks: in the order in which they are called
         result_of: metrics of all epochs -> what ``result.json`` holds
+        run: the directory; None for a training in memory
         first_epoch: 1, or 0 for an epoch without a step that scores the model before training
     """
 
@@ -295,11 +255,37 @@ class Training:
     objective: Objective
     callbacks: Sequence[Callback]
     result_of: Callable[[list[Metrics]], Record]
+    run: RunDirectory | None = None
     first_epoch: int = 1
 
     def fit(self, settings: Record) -> Record:
-        """Begin or resume the run of these settings, as ``config.json`` holds them; returns the result."""
-        return self.trainer.fit(self.objective, self.callbacks, settings, self.result_of, self.first_epoch)
+        """Begin or resume the run of these settings, as ``config.json`` holds them; a finished run is not trained
+        again. Returns the result."""
+        trainer = self.trainer
+        trainer.parts |= {callback.name: callback for callback in self.callbacks if callback.name}
+        if self.run is None:
+            trainer.fit(self.objective, self.callbacks, self.first_epoch)
+            return self.result_of(trainer.metrics)
+        with closing(self.run) as run:
+            trainer.tell(*run.begin(settings, trainer.options.overwrite))
+            if run.finished:
+                trainer.tell(Note("finished", f"{run.path} holds this run already, finished"))
+                trainer.metrics = run.metrics()
+                return self.result_of(trainer.metrics)
+            snapshot, metrics = run.resume()
+            if snapshot:
+                trainer.restore(snapshot, metrics)
+                trainer.tell(Note("continues", f"continuing {run.path} after epoch {trainer.epoch}"))
+            trainer.fit(self.objective, self.callbacks, self.first_epoch)
+            result = self.result_of(trainer.metrics)
+            run.finish(result)
+        return result
+
+
+def _after_a_stop(log: str | None) -> str:
+    if log is not None:
+        return CONTINUES
+    return f"the run was in memory alone, and begins again; with {named('log')} the same call would continue it"
 
 
 def use_fastest_layout(model: nn.Module) -> None:

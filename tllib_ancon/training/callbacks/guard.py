@@ -1,15 +1,23 @@
 """The guard against collapse: it hands out the best model after one, and ends the training."""
 
 import math
+from collections.abc import Sequence
 
-from tllib_ancon.runs.state import copy_to_cpu
+from tllib_ancon.runs.state import on_cpu
 from tllib_ancon.runtime.errors import named
 from tllib_ancon.runtime.notes import Note
-from tllib_ancon.runtime.types import State
+from tllib_ancon.runtime.types import Metrics, State
 from tllib_ancon.training.callbacks.callback import Callback
 from tllib_ancon.training.callbacks.scores import Scores
-from tllib_ancon.training.collapse import Diversity, diversity_before_training, has_collapsed
 from tllib_ancon.training.trainer import Trainer
+
+REMAINING_CLASSES = 0.9
+"""Fraction of the effective number of classes below which it has fallen."""
+
+REMAINING_INFOMAX = 0.5
+"""Fraction of InfoMax below which it has fallen. Of ten classes that a source model predicts equally often and with
+certainty, four may be left: InfoMax then falls to log 4 / log 10 = 0.6 of its value without a collapse. See
+``benchmarks/tried.md``."""
 
 
 class CollapseGuard(Callback):
@@ -37,20 +45,20 @@ class CollapseGuard(Callback):
 
     def begin_epoch(self, trainer: Trainer) -> None:
         if trainer.epoch == 1:
-            self._remember(trainer, 0, diversity_before_training(trainer.metrics).infomax)
+            self._remember(trainer, 0, before_training(trainer.metrics)["infomax"])
 
     def after_epoch(self, trainer: Trainer) -> None:
         if trainer.epoch == 0:
             return
         metrics = trainer.metrics[-1]
-        after = Diversity(metrics["effective_classes"], metrics["infomax"])
-        if not has_collapsed(after, diversity_before_training(trainer.metrics)):
-            self._remember(trainer, trainer.epoch, after.infomax)
+        if not has_collapsed(metrics, before_training(trainer.metrics)):
+            self._remember(trainer, trainer.epoch, metrics["infomax"])
             return
         trainer.network.load_state_dict(self.best_weights)
         trainer.stop_after_this_epoch()
-        trainer.tell(self._note(after, trainer))
-        metrics |= {f"{name}_collapsed": value for name, value in after._asdict().items()}
+        trainer.tell(self._note(trainer.metrics))
+        for name in ("effective_classes", "infomax"):
+            metrics[f"{name}_collapsed"] = metrics[name]
         self.scores.score(trainer)
 
     def state_dict(self) -> State:
@@ -64,32 +72,48 @@ class CollapseGuard(Callback):
     def _remember(self, trainer: Trainer, epoch: int, infomax: float) -> None:
         """Keep the model after an epoch, or before the first one, if it is the best so far."""
         if infomax > self.best_infomax:
-            self.best_weights = copy_to_cpu(trainer.network.state_dict())
+            self.best_weights = on_cpu(trainer.network.state_dict())
             self.best_infomax = infomax
             self.best_epoch = epoch
 
-    def _note(self, after: Diversity, trainer: Trainer) -> Note:
-        """Describe the collapse of the current epoch."""
-        before = diversity_before_training(trainer.metrics)
+    def _note(self, epochs: Sequence[Metrics]) -> Note:
+        """Describe the collapse of the last epoch."""
+        before = before_training(epochs)
+        after = epochs[-1]
         model = f"of epoch {self.best_epoch}" if self.best_epoch else "before training"
-        mixing_weight = trainer.metrics[1].get("batch_norm_share", 0.0)
+        remedy = f"a smaller {named('lr')}"
+        mixing_weight = epochs[1].get("batch_norm_share", 0.0)
+        if self.padding:
+            remedy = f"images that training does not shift ({named('padding', 0)})"
+        elif mixing_weight > 0:
+            target = named("batch_norm", "target")
+            remedy = f"{target} in place of statistics mixed with weight {mixing_weight:.2f}, or {remedy},"
         return Note(
             "collapse",
-            f"epoch {trainer.epoch} collapsed: the effective number of predicted classes fell from "
-            f"{before.effective_classes:.1f} before training to {after.effective_classes:.1f}, InfoMax from "
-            f"{before.infomax:.2f} to {after.infomax:.2f}. Training ends with the model {model}, whose InfoMax of "
-            f"{self.best_infomax:.2f} is the highest",
+            f"epoch {after['epoch']} collapsed: the effective number of predicted classes fell from "
+            f"{before['effective_classes']:.1f} before training to {after['effective_classes']:.1f}, InfoMax from "
+            f"{before['infomax']:.2f} to {after['infomax']:.2f}. Training ends with the model {model}, whose InfoMax "
+            f"of {self.best_infomax:.2f} is the highest",
             setting="padding" if self.padding else "lr",
-            action=f"{_remedy(mixing_weight, self.padding)} may prevent it",
+            action=f"{remedy} may prevent it",
             level="warning",
         )
 
 
-def _remedy(mixing_weight: float, padding: int) -> str:
-    if padding:
-        return f"images that training does not shift ({named('padding', 0)})"
-    lower_rate = f"a smaller {named('lr')}"
-    if mixing_weight > 0:
-        target = named("batch_norm", "target")
-        return f"{target} in place of statistics mixed with weight {mixing_weight:.2f}, or {lower_rate},"
-    return lower_rate
+def before_training(epochs: Sequence[Metrics]) -> Metrics:
+    """Diversity of the model whose batch-norm statistics are mixed, or of the source model."""
+    first_epoch = epochs[1]
+    if "infomax_before" in first_epoch:
+        return {name: first_epoch[f"{name}_before"] for name in ("effective_classes", "infomax")}
+    return epochs[0]
+
+
+def has_collapsed(after: Metrics, before: Metrics) -> bool:
+    """Whether fewer classes are predicted than before training, and InfoMax is below half of its value.
+
+    Fewer classes alone are no collapse: where classes are missing in the target, adaptation predicts them less often.
+    A lower InfoMax alone is none either: predictions may only be less certain. The agreement of two views does not
+    serve, because a model that predicts one class agrees with itself.
+    """
+    predicts_fewer_classes = after["effective_classes"] < REMAINING_CLASSES * before["effective_classes"]
+    return bool(predicts_fewer_classes and after["infomax"] < REMAINING_INFOMAX * before["infomax"])

@@ -1,19 +1,42 @@
 """The learning rate, fitted before the first step."""
 
 import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor, nn
 
 from tllib_ancon.models.classifier import trainable
+from tllib_ancon.runtime import processes
 from tllib_ancon.training.callbacks.callback import Callback
-from tllib_ancon.training.rate import PAIRS, fitted_rate
 from tllib_ancon.training.step import AdaptationStep
 from tllib_ancon.training.trainer import Trainer
 
+TRIAL = 1e-3
+"""Rate of the trial steps. The change of predictions is linear in the rate up to about ten times this value."""
+
+PAIRS = 2
+"""Pairs of batches from which the rate is fitted."""
+
+ONE_VIEW = 0.4
+"""Difference between the views of an image, about that of a hard target, where there is no second view."""
+
 
 class FittedRate(Callback):
-    """Set the learning rate of all parameters to the fitted one, at most the setting ``lr``, before the first step.
+    r"""Fit the learning rate before the first step, so that a step changes predictions on another batch by τ of the
+    difference of two views; at most the setting ``lr``.
 
-    The trial steps leave network and method as they were.
+    .. math::
+        η = η_0 τ \, \frac{\hat E\, d(f(x'; θ), f(x''; θ))}{\hat E\, d(f(x'; θ - η_0 ∇L(x)), f(x'; θ))},
+        η_0 = 0.001,  d(p, q) = \tfrac12 \sum_k |p_k - q_k|
+
+    with x' and x'' two views of the batch after x, and means over pairs of batches. A step that memorises its own batch
+    hardly changes the predictions on others; a step that changes them much spreads the errors of its pseudo-labels.
+    Where views agree, predictions are mostly right, and change little at any rate. The trial steps leave network and
+    method as they were. Not in the paper; see ``benchmarks/default.md``.
 
     Args:
         step: loss of a step
@@ -32,16 +55,44 @@ class FittedRate(Callback):
         self.step.set_mode(network)
         state_of_network = copy.deepcopy(network.state_dict())
         state_of_method = copy.deepcopy(method.state_dict())
-        batches = zip(*trainer.loaders, strict=False)
-        fitted = fitted_rate(
-            method.step_multiple(self.step.num_views) * self.step_change,
-            [*islice(batches, PAIRS + 1)],
-            trainable(network),
-            lambda batch: self.step(*batch)[0],
-            lambda batch: self.step.probabilities(*batch),
-        )
+        (loader,) = trainer.loaders
+        fitted = self._fitted_rate([*islice(loader, PAIRS + 1)], trainable(network))
         network.load_state_dict(state_of_network)
         method.load_state_dict(state_of_method)
         rate = min(fitted, trainer.options.lr)
         trainer.set_rate(rate)
         trainer.metrics[-1]["lr"] = rate
+
+    def _fitted_rate(self, batches: Sequence[Any], parameters: Sequence[nn.Parameter]) -> float:
+        """η from pairs of batches; of one batch the change on itself counts. Infinity if no step changes anything."""
+        distances = []
+        for batch, next_batch in zip(batches, batches[1:] or batches, strict=False):
+            loss, _, _ = self.step(batch)
+            gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
+            with torch.no_grad():
+                before = self.step.probabilities(next_batch)
+                with _trial_step(parameters, gradients):
+                    after = self.step.probabilities(next_batch)
+                distances.append(torch.stack([_distance(after[0], before[0]), _distance(before[0], before[-1])]))
+        mean_distances = processes.mean(torch.stack(distances).mean(0))
+        change, between_views = map(float, mean_distances)
+        if change == 0:
+            return float("inf")
+        tau = self.step.method.step_multiple(self.step.num_views) * self.step_change
+        return TRIAL * tau * (between_views or ONE_VIEW) / change
+
+
+@contextmanager
+def _trial_step(parameters: Sequence[nn.Parameter], gradients: Sequence[Tensor]) -> Iterator[None]:
+    """In this context the parameters are those after a step of the trial rate."""
+    originals = [parameter.clone() for parameter in parameters]
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.sub_(gradient, alpha=TRIAL)
+    yield
+    for parameter, original in zip(parameters, originals, strict=True):
+        parameter.copy_(original)
+
+
+def _distance(probabilities: Tensor, reference: Tensor) -> Tensor:
+    """Mean total variation."""
+    return (probabilities - reference).abs().sum(-1).mean() / 2

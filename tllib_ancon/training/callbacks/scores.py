@@ -5,11 +5,11 @@ from torch import Tensor
 
 from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.measures import evaluation, selection
+from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.types import Metrics, State
 from tllib_ancon.self_training.checks import PROBABILITIES, are_probabilities
 from tllib_ancon.self_training.method import Method
 from tllib_ancon.training.callbacks.callback import Callback
-from tllib_ancon.training.collapse import Diversity
 from tllib_ancon.training.inference import Outputs
 from tllib_ancon.training.passes import Passes
 from tllib_ancon.training.trainer import Trainer
@@ -57,12 +57,11 @@ class Scores(Callback):
     def _without_labels(self, scored: Outputs, trainer: Trainer) -> Metrics:
         """Scores of predictions on the hold-out or the sample; those of epoch 0 are the source model's."""
         labels = scored.logits.argmax(1).cpu()
-        scores: Metrics = selection.score_all(scored.logits.softmax(1))
-        scores["effective_classes"] = Diversity.of(scored.logits).effective_classes
+        scores = selection.score_all(scored.logits.softmax(1)) | {"effective_classes": effective_classes(labels)}
         if trainer.epoch == 0:
             self.first_labels = labels
             if are_probabilities(scored.logits):
-                trainer.progress.line(PROBABILITIES)
+                trainer.tell(Note("probabilities", PROBABILITIES, level="warning"))
         scores["changed"] = float((labels != self.first_labels).float().mean())
         return scores
 
@@ -77,6 +76,12 @@ class Scores(Callback):
 
     def load_state_dict(self, state: State) -> None:
         self.first_labels = state["labels"]
+
+
+def effective_classes(labels: Tensor) -> float:
+    """exp H(h), h the frequencies of the predicted classes (N,): K if all are predicted equally often."""
+    frequencies = labels.bincount().double() / len(labels)
+    return float(torch.special.entr(frequencies).sum().exp())
 
 
 def scores_by_labels(predictions: Outputs, target: ImageSource) -> Metrics:

@@ -8,11 +8,10 @@ from torch import Tensor
 from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.measures import selection
 from tllib_ancon.models.batch_norm import BatchNormPolicy, estimated_statistics
-from tllib_ancon.runs.state import copy_to_cpu
+from tllib_ancon.runs.state import on_cpu
 from tllib_ancon.runtime import processes
 from tllib_ancon.training.callbacks.callback import Callback
-from tllib_ancon.training.callbacks.scores import Scores
-from tllib_ancon.training.collapse import Diversity
+from tllib_ancon.training.callbacks.scores import Scores, effective_classes
 from tllib_ancon.training.passes import Passes
 from tllib_ancon.training.step import AdaptationStep
 from tllib_ancon.training.trainer import Trainer
@@ -66,11 +65,11 @@ class MixedStatistics(Callback):
             return
         labels = None if self.passes.loaders.num_held_out else self.scores.first_labels
         numbers = self.policy.prepare(trainer.network, self._predict_sample, self._predict_first, labels)
-        before = Diversity.of(self.passes.scored().logits)
+        logits = self.passes.scored().logits
         trainer.metrics[-1] |= {
             **numbers,
-            "effective_classes_before": before.effective_classes,
-            "infomax_before": before.infomax,
+            "effective_classes_before": effective_classes(logits.argmax(1).cpu()),
+            "infomax_before": selection.infomax(logits.softmax(1)),
         }
 
     def _predict_sample(self) -> Tensor:
@@ -104,7 +103,7 @@ class RenewedStatistics(Callback):
     def after_epoch(self, trainer: Trainer) -> None:
         if trainer.epoch == 0 or not trainer.trains:
             return
-        moving = copy_to_cpu(trainer.network.state_dict())
+        moving = on_cpu(trainer.network.state_dict())
         infomax_of_moving = self._infomax()
         self._estimate(trainer)
         if infomax_of_moving >= LAGGING * self._infomax():

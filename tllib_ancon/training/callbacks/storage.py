@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from tllib_ancon.data.image_source import ImageSource
-from tllib_ancon.runs.directory import MemoryRun
-from tllib_ancon.runs.predictions import predictions_of
+from tllib_ancon.runs.directory import RunDirectory
+from tllib_ancon.runs.state import on_cpu
 from tllib_ancon.runtime.types import Metrics
 from tllib_ancon.self_training.method import Method
 from tllib_ancon.training.callbacks.callback import Callback
@@ -16,20 +16,24 @@ IsBest = Callable[[Sequence[Metrics]], bool]
 
 
 class Storage(Callback):
-    """Store the state of an epoch, and the model if it is the best one."""
+    """Store the state of an epoch, and the model if it is the best one; without a run the best model, in memory."""
 
-    def __init__(self, run: MemoryRun, is_best: IsBest):
+    def __init__(self, run: RunDirectory | None, is_best: IsBest):
         self.run = run
         self.is_best = is_best
 
     def after_epoch(self, trainer: Trainer) -> None:
-        self.run.save_epoch(trainer.snapshot(), trainer.metrics, self.is_best(trainer.metrics))
+        is_best = self.is_best(trainer.metrics)
+        if self.run is not None:
+            self.run.save_epoch(trainer.snapshot(), trainer.metrics, is_best)
+        elif is_best:
+            trainer.best_weights = on_cpu(trainer.network.state_dict())
 
 
 class SourceModel(Callback):
     """Store the source model after epoch 0, for a run whose source model lies nowhere else."""
 
-    def __init__(self, run: MemoryRun):
+    def __init__(self, run: RunDirectory):
         self.run = run
 
     def after_epoch(self, trainer: Trainer) -> None:
@@ -38,9 +42,13 @@ class SourceModel(Callback):
 
 
 class BestPredictions(Callback):
-    """Store the predictions of the best model on the target, and the votes of its images."""
+    """Store the predictions of the best model on the target, and the votes of its images.
 
-    def __init__(self, run: MemoryRun, is_best: IsBest, target: ImageSource, passes: Passes, method: Method):
+    Of the N images of the target: their positions in the list of the domain, logits (N, K), labels, features (N, D),
+    votes (N, K), where a row without any is of an image that was held out, and paths.
+    """
+
+    def __init__(self, run: RunDirectory, is_best: IsBest, target: ImageSource, passes: Passes, method: Method):
         self.run = run
         self.is_best = is_best
         self.target = target
@@ -48,11 +56,16 @@ class BestPredictions(Callback):
         self.method = method
 
     def after_epoch(self, trainer: Trainer) -> None:
-        if self.is_best(trainer.metrics):
-            outputs = self.passes.target()
-            trainer.require_finite(outputs.logits)
-            votes = self.passes.loaders.votes_of_the_target(self.method)
-            target = self.target
-            self.run.save_predictions(
-                predictions_of(target.positions, outputs.logits, outputs.features, target.labels, votes, target.paths)
-            )
+        if not self.is_best(trainer.metrics):
+            return
+        outputs = self.passes.target()
+        trainer.require_finite(outputs.logits)
+        arrays = {
+            "indices": self.target.positions,
+            "logits": outputs.logits.cpu(),
+            "labels": self.target.labels,
+            "features": outputs.features.cpu(),
+            "votes": self.passes.loaders.votes_of_the_target(self.method),
+            "paths": self.target.paths,
+        }
+        self.run.save_predictions(arrays)

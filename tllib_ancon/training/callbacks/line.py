@@ -1,11 +1,11 @@
-"""The table of epochs that users see."""
+"""The line of an epoch that users see."""
 
 from tllib_ancon.training.callbacks.callback import Callback
 from tllib_ancon.training.trainer import Trainer
 
 
-class Table(Callback):
-    """Show a row for each epoch."""
+class EpochLine(Callback):
+    """Show a line for each epoch."""
 
     def __init__(self, title: str = "epoch"):
         self.title = title

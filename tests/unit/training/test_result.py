@@ -1,6 +1,6 @@
 """A user is told of an adaptation what its result holds."""
 
-from tllib_ancon.training.progress import result_summary
+from tllib_ancon.training.result import result_summary
 
 
 def result(criterion, *scores, better=True, held_out=49, **labelled):
@@ -26,7 +26,8 @@ def test_start_selected_and_last_are_shown():
         "source model (epoch 0): corr_c 0.5000",
         "adapted model (epoch 1, selected by corr_c): corr_c 0.7500",
         "last epoch (2): corr_c 0.8000",
-        "no epoch has a better corr_c than the source model",
+        "no epoch has a better corr_c than the source model, and adapting may have done harm: a smaller learning rate "
+        "often helps, and some labels tell which model is better (certify)",
     ]
 
 
