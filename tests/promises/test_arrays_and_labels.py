@@ -71,16 +71,15 @@ def test_what_stands_around_a_network_says_what_to_pass():
 TENSORS_OF_FLOATS = torch.zeros(NUMBER, 3, 16, 16)
 
 
-@pytest.mark.parametrize("images", [[*TENSORS_OF_FLOATS], TENSORS_OF_FLOATS, TensorDataset(TENSORS_OF_FLOATS)])
 @pytest.mark.parametrize("name", [*SETTINGS, "padding"])
-def test_settings_without_effect_on_tensors_are_errors(name, images):
+def test_settings_without_effect_on_tensors_are_errors(name):
     settings = {name: {**SETTINGS, "padding": 4}[name]}
     calls = [tllib_ancon.adapt, tllib_ancon.check]
     if name != "padding":
         calls += [tllib_ancon.predict, lambda *inputs, **given: certify(*inputs, **given)]
     for call in calls:
         with one_line(f"`{name}` has no effect on tensors of floats"):
-            call(Net(), images, **settings)
+            call(Net(), TENSORS_OF_FLOATS, **settings)
 
 
 def certify(model, images, adapted=None, **settings):
@@ -172,24 +171,6 @@ def test_the_csv_of_an_image_without_finite_output(tmp_path):
     assert all(row["class"] for row in rows[:7])
 
 
-# Labels
-
-
-def test_labels_that_count_from_one_are_told(capfd):
-    line = "no label is 0: they range from 1 to 3, and the model has the classes 0 to 3; if the labels count from 1"
-    settings = {**QUICK, "quiet": False}
-    from_one = LABELS % 3 + 1
-    calls = (
-        ({"labels": from_one}, True),
-        ({"labels": LABELS}, False),
-    )
-    for given, is_told in calls:
-        tllib_ancon.adapt(Net(), PIXELS, **settings, **given)
-        assert (line in capfd.readouterr().err) == is_told
-    certify(Net(), PIXELS, labels=from_one, **HOW)
-    assert line in capfd.readouterr().err
-
-
 def broken(image):
     raise FileNotFoundError("mean.npy")
 
@@ -197,7 +178,7 @@ def broken(image):
 @pytest.mark.parametrize(
     ("transform", "message"),
     [
-        (Resize(16), r"item 0: the transform returns a Image; it must return a tensor \(C, H, W\)"),
+        (Resize(16), r"item 0: the transform returns Image; it must return a tensor \(C, H, W\)"),
         (Compose([Resize(16), ToTensor()]), r"must return tensors \(C, H, W\) of one size.*equal size"),
         (broken, r"item 0: the transform raises FileNotFoundError \(mean\.npy\); repair it"),
     ],

@@ -109,7 +109,6 @@ def test_a_folder_of_domains_has_the_interface_of_a_dataset(datasets, photos):
     assert source[0] == ((24, 24), 0)
     assert target.targets == [0] * 3 + [1] * 3 + [2] * 3
     assert [label for _, label in target.samples] == target.targets
-    assert datasets.ImageFolder.domains(str(photos)) == ["more", "part", "summer", "winter"]
     assert pickle.loads(pickle.dumps(source)).samples == source.samples  # a spawned loading process gets it
 
 
@@ -168,8 +167,6 @@ def test_domains_that_a_script_cannot_train_on(datasets, photos):
         opened(datasets.ImageFolder, photos, "autumn")
     with one_line(r"script names none \(it passes split='train'\)"):
         datasets.ImageFolder(root=str(photos), split="train", download=True, transform=None)
-    with one_line(r"call ImageFolder\.domains\(root\)"):
-        datasets.ImageFolder.domains()
     (photos / "image_list").mkdir()
     (photos / "image_list" / "plain.txt").write_text("summer/class_1/000.JPEG\n")
     (photos / "image_list" / "classes.txt").write_text("class_1\n")

@@ -9,9 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-from tllib_ancon.data.folders import ROOT, Tree
+from tllib_ancon.data.folders import Tree
 from tllib_ancon.data.image_source import ImageSource, joined
-from tllib_ancon.data.transforms import KEEP_RATIO
 
 SQUARE = "default"
 """TLLib's resizing to a square, whatever the aspect ratio."""
@@ -65,22 +64,6 @@ class Layout(ABC):
     @abstractmethod
     def open_domain(self, opening: Opening, code: str) -> ImageSource:
         """The images of one domain."""
-
-    def domains(self, tree: Tree) -> Sequence[str]:
-        """The domains in a root; one that is not there if there is none, so that its error tells what is missing."""
-        return [ROOT]
-
-
-class FolderLayout(Layout):
-    """Folders of images of any origin; without the name of a domain the root is one."""
-
-    resizing = KEEP_RATIO
-    default_codes: Sequence[str] = (ROOT,)
-
-    def domains(self, tree: Tree) -> Sequence[str]:
-        if tree.images(tree.root):
-            return [ROOT]
-        return tree.folders(tree.root) or [ROOT]
 
 
 LAYOUTS: dict[str, Layout] = {}

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -160,36 +159,33 @@ RECOGNISERS: tuple[Recogniser, ...] = (_opened, _paths, _folder, _file, _hugging
 
 
 def _checked(domain: ImageSource, skip_corrupt: bool, workers: int) -> ImageSource:
-    """The domain if all of its images are there, or with ``skip_corrupt`` its readable images."""
+    """The domain if all of its files are there, or with ``skip_corrupt`` its readable images."""
     if skip_corrupt:
-        loader = DataLoader(
-            _Reasons(domain), batch_size=16, num_workers=workers, collate_fn=list, generator=torch.Generator()
-        )
-        reasons = list(chain.from_iterable(loader))
-        skipped = [reason for reason in reasons if reason]
-        if len(skipped) == len(domain):
-            raise BadImages(
-                f"domain {domain.name}: not one of its {len(domain)} images can be decoded",
-                f"repair them or give others: {skipped[0]}",
-            )
-        readable = [index for index, reason in enumerate(reasons) if not reason]
-        return replace(domain.subset(readable), skipped=skipped)
-    return _require_files(domain)
-
-
-def _require_files(domain: ImageSource) -> ImageSource:
-    """This domain, if every image of it is a regular file; nothing is decoded."""
+        return _readable(domain, workers)
     missing = [path for path in domain.paths or () if not os.path.isfile(path)]
-    if not missing:
-        return domain
-    raise BadImages(
-        f"domain {domain.name} is incomplete: {len(missing)} of {len(domain)} images are missing, {missing[0]} first",
-        f"correct the paths, or pass {named('skip_corrupt', True)} to leave such images out",
-    )
+    if missing:
+        raise BadImages(
+            f"domain {domain.name} is incomplete: {len(missing)} of {len(domain)} images are missing, {missing[0]} "
+            "first",
+            f"correct the paths, or pass {named('skip_corrupt', True)} to leave such images out",
+        )
+    return domain
+
+
+def _readable(domain: ImageSource, workers: int) -> ImageSource:
+    reasons = list(DataLoader(_Reasons(domain), batch_size=None, num_workers=workers, generator=torch.Generator()))
+    skipped = [reason for reason in reasons if reason]
+    if len(skipped) == len(domain):
+        raise BadImages(
+            f"domain {domain.name}: not one of its {len(domain)} images can be decoded",
+            f"repair them or give others: {skipped[0]}",
+        )
+    readable = [index for index, reason in enumerate(reasons) if not reason]
+    return replace(domain.subset(readable), skipped=skipped)
 
 
 @dataclass(frozen=True, eq=False)
-class _Reasons(Dataset[Any]):
+class _Reasons(Dataset[str]):
     """Why an image cannot be read; empty text for one that can."""
 
     domain: ImageSource
@@ -199,7 +195,7 @@ class _Reasons(Dataset[Any]):
 
     def __getitem__(self, index: int) -> str:
         try:
-            self.domain.reader.read(int(self.domain.positions[index]))
+            self.domain.image(index)
         except UserError as error:
             return error.what
         return ""

@@ -11,8 +11,6 @@ from torchvision.datasets import VisionDataset
 from torchvision.datasets.folder import default_loader
 
 from tllib_ancon import self_training
-from tllib_ancon.data.folders import Tree
-from tllib_ancon.data.layouts import layout_of
 from tllib_ancon.data.layouts.image_folder import require_class_folders
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.runtime.errors import UserError
@@ -47,7 +45,6 @@ def extend_image_list(module: Any) -> None:
             _open(dataset, LIST, root, task, **options)
 
     list_class.__init__ = __init__
-    list_class.domains = classmethod(_domains)
 
 
 def add_folders(module: Any) -> None:
@@ -101,14 +98,6 @@ def _add_names(module: Any) -> None:
 
     for name in OWN_IMAGES:
         setattr(module, name, getattr(datasets, name))
-
-
-def _domains(dataset_class: type, root: str | None = None) -> list[str]:
-    """The domains in ``root``. TLLib's datasets have the same ones everywhere."""
-    name = dataset_class.__name__
-    if root is None:
-        raise UserError(f"the domains of {name} are those of a folder", f"call {name}.domains(root)")
-    return list(layout_of(name).domains(Tree(root)))
 
 
 def _open(dataset: Any, layout: str, root: str, task: str, transform: Any = None, target_transform: Any = None) -> None:

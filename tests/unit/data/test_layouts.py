@@ -8,7 +8,7 @@ from tests.support.layouts import write_picture
 from tests.support.refusals import one_line
 from tllib_ancon.cli.main import parser_of
 from tllib_ancon.data.image_source import ImageSource
-from tllib_ancon.data.layout import LAYOUTS, FolderLayout, layout
+from tllib_ancon.data.layout import LAYOUTS, Layout, layout
 from tllib_ancon.data.layouts import default_resizing, layout_names, missing_dataset
 from tllib_ancon.data.open import open_domain
 
@@ -16,11 +16,12 @@ from tllib_ancon.data.open import open_domain
 @pytest.fixture
 def suffixes():
     @layout
-    class Suffixes(FolderLayout):
+    class Suffixes(Layout):
         """The class of an image is its suffix."""
 
         name = "Suffixes"
         help = "images of any suffix"
+        resizing = "keep-ratio"
 
         def open_domain(self, opening, code):
             paths = opening.tree.images(opening.tree.domain(code))

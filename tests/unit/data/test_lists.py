@@ -144,24 +144,9 @@ def test_domains_are_joined_and_classes_named_or_counted(root):
     assert domain.labels.tolist() == [0, 2, 2, 1]
 
 
-@pytest.mark.parametrize(
-    ("classes", "message"),
-    [
-        (
-            b"bike\nbike\nmug\n",
-            "CLASSES: expected a distinct name for each class, in the order of the labels",
-        ),
-        (
-            b"bike\nb\xfcgel\nmug\n",
-            "CLASSES cannot be read as UTF-8 text ('utf-8' codec can't decode byte 0xfc in position 6: invalid start "
-            "byte); repair it, or give another file",
-        ),
-    ],
-)
-def test_class_names_that_do_not_fit(root, classes, message):
-    file = root / "image_list" / "classes.txt"
-    file.write_bytes(classes)
-    with refused(message, CLASSES=file):
+def test_class_names_that_do_not_fit(root):
+    (root / "image_list" / "classes.txt").write_text("bike\nbike\nmug\n")
+    with one_line("classes.txt: expected a distinct name for each class"):
         open_domain(root, "ImageList", ["art"])
 
 
@@ -174,19 +159,13 @@ def test_what_is_not_there_is_named(root, dataset, codes, message):
 
 
 def test_roots_that_hold_nothing_to_read(root):
-    with refused("dataset root ROOT/none is not a folder; give the folder that holds the dataset", ROOT=root):
+    with one_line("none is not a folder; give the folder that holds the dataset"):
         open_domain(root / "none", "ImageList", ["a"])
-    no_list = (
-        "ROOT/art: no image_list/*.txt here; for class folders "
-        "pass `data=ImageFolder`, for images without labels `data=Folder`"
-    )
-    with refused(no_list, ROOT=root):
+    with one_line(r"art: no image_list/\*\.txt here; for class folders pass `data=ImageFolder`"):
         open_domain(root / "art", "ImageList", ["a"])
-    no_image = (
-        "domain art: not one of its 3 images can be decoded; repair them or give others: image ROOT/art/a.png is no "
-        "JPEG, PNG, BMP, GIF, TIFF, WEBP, PPM, JPEG2000 that Pillow reads"
-    )
-    with refused(no_image, ROOT=root):
+    with one_line(
+        "domain art: not one of its 3 images can be decoded; repair them or give others: image .*a.png is no"
+    ):
         open_domain(root, "ImageList", ["art"], skip_corrupt=True)
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from pkgutil import iter_modules
 
 from tllib_ancon.data.layout import LAYOUTS, Layout
-from tllib_ancon.data.layout import FolderLayout as FolderLayout
 from tllib_ancon.data.transforms import KEEP_RATIO
 from tllib_ancon.runtime.errors import BadSetting, UserError, named, unknown_name
 

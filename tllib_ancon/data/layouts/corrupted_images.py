@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from tllib_ancon.data.folders import Tree
 from tllib_ancon.data.layout import SQUARE, Opening, layout
 from tllib_ancon.data.layouts.image_folder import ImageFolder
 from tllib_ancon.runtime.errors import BadImages, named
@@ -17,10 +16,6 @@ class CorruptedImages(ImageFolder):
     help = "corruption/severity/class/*"
     resizing = SQUARE
     default_codes: Sequence[str] = ()
-
-    def domains(self, tree: Tree) -> Sequence[str]:
-        folders = sorted(path for path in tree.root.glob("*/[1-5]") if path.is_dir())
-        return [path.relative_to(tree.root).as_posix() for path in folders] or ["corruption/severity"]
 
 
 @layout

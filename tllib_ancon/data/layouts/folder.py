@@ -1,14 +1,17 @@
 """Folder: any tree of images, without labels."""
 
-from tllib_ancon.data.folders import files_of_domain
+from tllib_ancon.data.folders import ROOT, files_of_domain
 from tllib_ancon.data.image_source import ImageSource
-from tllib_ancon.data.layout import FolderLayout, Opening, layout
+from tllib_ancon.data.layout import Layout, Opening, layout
+from tllib_ancon.data.transforms import KEEP_RATIO
 
 
 @layout
-class _Folder(FolderLayout):
+class _Folder(Layout):
     name = "Folder"
     help = "any tree of images"
+    resizing = KEEP_RATIO
+    default_codes = (ROOT,)
 
     def open_domain(self, opening: Opening, code: str) -> ImageSource:
         tree = opening.tree

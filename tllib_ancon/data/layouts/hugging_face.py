@@ -114,11 +114,10 @@ def _split_of(loaded: Any, split: str, name: str) -> Any:
     """One split of what was loaded; a dataset without splits is returned as it is."""
     if not hasattr(loaded, "keys"):
         return loaded
-    splits = list(loaded)
-    if split == ROOT and len(splits) == 1:
-        return loaded[splits[0]]
-    if split not in splits:
-        raise unknown_name(f"split of {name}:", split, splits)
+    if split == ROOT and len(loaded) == 1:
+        return next(iter(loaded.values()))
+    if split not in loaded:
+        raise unknown_name(f"split of {name}:", split, loaded)
     return loaded[split]
 
 
@@ -151,8 +150,6 @@ def _labels(dataset: Any, column: str) -> tuple[Sequence[str], Labels | None]:
     """Names of the classes, and the labels unless some are missing, which is -1 or None."""
     values = np.asarray(dataset.with_format("numpy")[column][:])
     names = getattr(dataset.features[column], "names", None) or []
-    if values.dtype.kind == "U":
-        names, values = np.unique(values, return_inverse=True)
     if values.dtype.kind not in "iu" or values.min() < 0:
         return names, None
     if not len(names):  # numbers alone: they count the classes

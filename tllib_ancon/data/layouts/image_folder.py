@@ -3,19 +3,22 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from tllib_ancon.data.folders import ROOT, Tree, files_of_domain
+from tllib_ancon.data.folders import ROOT, files_of_domain
 from tllib_ancon.data.image_source import ImageSource
-from tllib_ancon.data.layout import FolderLayout, Opening, layout
+from tllib_ancon.data.layout import Layout, Opening, layout
+from tllib_ancon.data.transforms import KEEP_RATIO
 from tllib_ancon.runtime.errors import MOST_SHOWN, BadImages, named
 from tllib_ancon.runtime.text import first_few, showable
 
 
 @layout
-class ImageFolder(FolderLayout):
+class ImageFolder(Layout):
     """All domains have the same folders; with the classes of a model, which some may lack, each has some."""
 
     name = "ImageFolder"
     help = "class folders in ROOT/DOMAIN"
+    resizing = KEEP_RATIO
+    default_codes: Sequence[str] = (ROOT,)
 
     def open_domain(self, opening: Opening, code: str) -> ImageSource:
         tree = opening.tree
@@ -45,11 +48,6 @@ class ImageFolder(FolderLayout):
                 require_class_folders(folder, tree.folders(folder), expected, str(folders[0]))
             names.update(tree.folders(folder))
         return sorted(names)
-
-    def domains(self, tree: Tree) -> Sequence[str]:
-        domains = super().domains(tree)
-        holds_images = any(tree.images(tree.root / name) for name in domains)
-        return [ROOT] if holds_images else domains  # then the folders are classes
 
 
 def require_class_folders(

@@ -1,8 +1,6 @@
 """ImageList: ``ROOT/image_list/<domain>.txt``, with class names in ``image_list/classes.txt``; TLLib's layout."""
 
-from collections.abc import Sequence
-
-from tllib_ancon.data.folders import ROOT, Tree
+from tllib_ancon.data.folders import Tree
 from tllib_ancon.data.image_source import ImageSource, require_same_order
 from tllib_ancon.data.layout import Layout, Opening, layout
 from tllib_ancon.data.lists import listed_images, read_class_names
@@ -35,9 +33,6 @@ class ImageList(Layout):
             order = {name: label for label, name in enumerate(classes)}
             require_same_order(domain.class_folders, order, code, str(class_file))
         return domain
-
-    def domains(self, tree: Tree) -> Sequence[str]:
-        return _lists_in(tree) or [ROOT]
 
 
 def _lists_in(tree: Tree) -> list[str]:
