@@ -166,8 +166,8 @@ def test_a_stream_with_other_arguments_is_one_line(arguments, settings, line):
         online(Net(), *arguments, **settings)
 
 
-def test_a_stream_takes_no_path():
-    with one_line("`model` must be a torch.nn.Module, not of type str; pass the network with its weights"):
+def test_a_stream_opens_a_model_as_predict_does():
+    with one_line("checkpoint runs/adapted is not a file"):
         online("runs/adapted")
 
 

@@ -40,16 +40,6 @@ def test_the_mode_that_a_program_sets_changes_no_prediction(method, size):
             assert torch.equal(adapting(batch), outputs)
 
 
-@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
-def test_a_program_that_records_no_gradients_gets_the_same_predictions(context):
-    stream = batches(80, 4)
-    expected = [*map(online(classifier()), stream)]
-    with context():
-        adapting = online(classifier())
-        for batch, outputs in zip(stream, expected, strict=True):
-            assert torch.equal(adapting(batch.clone()), outputs)
-
-
 def accuracy(brightness, **settings):
     """Of a shuffled stream of stripes, in percent."""
     images = normalised(stripes(640, brightness, 1)).split(64)

@@ -110,6 +110,8 @@ def find_target(
     if images is None and labels is not None and not isinstance(labels, bool):
         raise BadSetting(f"{named('labels')} belong to {named('images')}", "pass both, or neither", setting="labels")
     target = open_by_settings(config, config.target, images, labels, source.classes, loader)
+    if labels is False:
+        target = target.without_labels()
     require_loader_of(source.recorded_settings, target)
     user_transforms.refuse_unread_settings(config, target)
     return target

@@ -19,7 +19,7 @@ from tllib_ancon.data.loading import UnlabelledImages
 from tllib_ancon.data.readers import Loader
 from tllib_ancon.models.calling import called
 from tllib_ancon.models.classifier import Classifier, as_classifier
-from tllib_ancon.models.copies import unwrapped
+from tllib_ancon.models.copies import copy_of, unwrapped
 from tllib_ancon.models.loading import IMAGENET
 from tllib_ancon.models.output import Output
 from tllib_ancon.opening.classes import ClassMap
@@ -58,6 +58,12 @@ class OpenedModel:
     network: nn.Module
     head: str | None
     notes: tuple[Note, ...]
+
+    def copied(self) -> OpenedModel:
+        """The same, with a copy of the caller's module in its place."""
+        if self.source.callers_module is None:
+            return self
+        return replace(self, network=copy_of(self.network))
 
     def with_weights_of(self, checkpoint: str, settings: AdaptConfig | PredictConfig) -> OpenedModel:
         """Another model of the same network, such as the one that this model's run started from."""

@@ -1,28 +1,31 @@
 """A model that adapts to a stream: each batch is predicted, then learnt from, and not seen again."""
 
 import copy
-import inspect
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
+from inspect import signature
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, Adam, AdamW
+from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from tllib_ancon.config.arguments import validated
-from tllib_ancon.data.batches import form_of
+from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.models.batch_norm import HALF, mixing_weight
 from tllib_ancon.models.classifier import BATCH_NORMS
-from tllib_ancon.models.copies import copy_of, recording_gradients, require_true_copy, unwrapped
-from tllib_ancon.models.head import inspect as inspected
+from tllib_ancon.models.copies import recording_gradients, require_true_copy, unwrapped
+from tllib_ancon.models.head import inspect
 from tllib_ancon.models.moving_statistics import MovingStatistics
-from tllib_ancon.models.output import Output, OutputReader
-from tllib_ancon.models.requirements import require_network
+from tllib_ancon.models.output import Output
+from tllib_ancon.opening.open import OpenedModel, open_model
+from tllib_ancon.opening.source import Model
 from tllib_ancon.runtime.errors import BadSetting, UserError, named, unknown_name
-from tllib_ancon.runtime.types import Options, State
+from tllib_ancon.runtime.notes import Note
+from tllib_ancon.runtime.types import State
 from tllib_ancon.self_training.streams import (
     StreamBatch,
     are_far,
@@ -41,32 +44,11 @@ FAR_BATCHES = 5
 NORMS = (BATCH_NORMS, nn.LayerNorm, nn.GroupNorm)
 
 
-def _require_known(settings: Options, optimizer: str) -> None:
-    """Raise an error for a setting that neither :func:`online` nor the optimiser has."""
-    of_optimizer = inspect.signature(OPTIMIZERS[optimizer]).parameters
-    valid_names = {*of_optimizer, *inspect.signature(online).parameters} - {"params", "model", "settings"}
-    for name in settings:
-        if name not in valid_names:
-            raise unknown_name("setting", name, valid_names)
-
-
-def mirrored(batch: Any) -> Any:
+def mirrored(batch: Tensor) -> Tensor:
     """Images (B, C, H, W) with left and right swapped; other inputs unchanged."""
     if batch.ndim == 4:
         return mirror(batch)
     return batch
-
-
-def _recordable(tensor: Any) -> Tensor:
-    """The tensor, or a copy of one of inference mode, which autograd cannot record."""
-    if not isinstance(tensor, Tensor):
-        raise UserError(
-            f"a batch must be a tensor (B, C, H, W), not of type {type(tensor).__name__}",
-            "convert it as for the model's training",
-        )
-    if tensor.is_inference():
-        return tensor.clone()
-    return tensor
 
 
 def _finite(tensor: Tensor) -> Tensor:
@@ -79,40 +61,38 @@ class Online(nn.Module):
     """A model that adapts to every batch that it predicts; :func:`online` makes it.
 
     ``state_dict`` holds the model, the moving averages, the samples that wait for a step, and the optimiser. ``reset``
-    restores the source model.
+    restores the source model. ``notes`` has what it told, also as warnings.
     """
 
-    @recording_gradients()
     def __init__(
         self,
-        model: nn.Module,
+        opened: OpenedModel,
         method: str,
-        optimizer: str,
-        lr: float,
+        batch_norm: str,
         augment: Callable[[Any], Any],
-        settings: Options,
-        output: Output | None = None,
-        batch_norm: str = "mixed",
+        create_optimizer: Callable[[list[nn.Parameter]], Optimizer],
     ):
         super().__init__()
-        self.model = copy_of(require_network(model, learns=True)).eval().requires_grad_(False)
-        self.copied_from = [model]  # until the first batch, which must not reach it
-        self.method = method
+        self.model = opened.network.eval().requires_grad_(False)
+        self.unchecked: OpenedModel | None = opened  # until the first batch
+        self.reader = opened.source.reader
         self.stream = stream_method(method)
         self.augment = augment
-        self.reader = OutputReader.of(output)
         layers = [layer for layer in self.model.modules() if isinstance(layer, NORMS)]
         self.batch_norms = [layer for layer in layers if isinstance(layer, BATCH_NORMS)]
+        if not (layers if self.stream.trains else self.batch_norms):
+            kind = "normalisation" if self.stream.trains else "batch-norm"
+            raise BadSetting(
+                f"{named('method', method)} needs {kind} layers, and this model has none",
+                "pass a model with them",
+                setting="method",
+            )
         self.parameters_adapted = list(nn.ModuleList(layers).parameters())
-        self._require_layers()
-        self.batch_norm = batch_norm
         self.statistics = self._statistics_of(batch_norm)
-        if self.statistics is None:
-            self._normalise_by_batches()
         for parameter in self.parameters_adapted:
             parameter.requires_grad_(self.stream.trains)
-        _require_known(settings, optimizer)
-        self.optimizer = OPTIMIZERS[optimizer](self.parameters_adapted, lr=lr, **settings)
+        self.optimizer = create_optimizer(self.parameters_adapted)
+        self.notes: list[Note] = []
         self.far_batches_until_a_note = FAR_BATCHES
         self.average: Tensor | None = None  # of the predictions, (K,)
         self.class_frequencies: Tensor | None = None  # of the predicted classes, (K,)
@@ -125,68 +105,47 @@ class Online(nn.Module):
         self.training = mode
         return self
 
-    def _require_layers(self) -> None:
-        if self.stream.trains and not self.parameters_adapted:
-            kind = "normalisation"
-        elif not self.stream.trains and not self.batch_norms:
-            kind = "batch-norm"
-        else:
-            return
-        raise BadSetting(
-            f"{named('method', self.method)} needs {kind} layers, and this model has none",
-            "pass a model with them",
-            setting="method",
-        )
-
     def _statistics_of(self, batch_norm: str) -> MovingStatistics | None:
         """What mixes statistics, or None where each batch is normalised by its statistics alone."""
         have_statistics = all(layer.track_running_stats for layer in self.batch_norms)
-        if batch_norm == "target" or not self.batch_norms or not have_statistics:
-            return None
-        return MovingStatistics(self.batch_norms)
-
-    def _normalise_by_batches(self) -> None:
+        if batch_norm == "mixed" and self.batch_norms and have_statistics:
+            return MovingStatistics(self.batch_norms)
         for layer in self.batch_norms:
             layer.train()
+        return None
 
     def forward(self, batch: Tensor) -> Tensor:
         """Predict this batch, then learn from it."""
         with recording_gradients():
-            normal_batch = _recordable(batch)
-            if self.copied_from:
-                self._inspect(self.copied_from[0], normal_batch)
-                self.copied_from.clear()
+            samples = batch.clone() if batch.is_inference() else batch  # which autograd cannot record
+            if self.unchecked is not None:
+                self._check(self.unchecked, samples[:ENOUGH])
+                self.unchecked = None
             if self.statistics is not None:
-                if len(normal_batch) < ENOUGH_SAMPLES:
-                    return self._predict_and_collect(normal_batch)
-                return self._adapt_to_stream(normal_batch)
-            if len(normal_batch) < 2 and self.batch_norms:
-                advice = "collect at least two samples"
-                if self.batch_norm == "target":
-                    advice += f", or leave out {named('batch_norm', 'target')}"
-                raise UserError("a batch of one sample has no batch-norm statistics", advice)
-            return self._adapt_to(normal_batch)
+                if len(samples) < ENOUGH_SAMPLES:
+                    return self._predict_and_collect(samples, self.statistics)
+                return self._adapt_to_stream(samples, self.statistics)
+            if len(samples) < 2 and self.batch_norms:
+                raise UserError(
+                    "a batch of one sample has no batch-norm statistics",
+                    f"collect at least two samples, or pass {named('batch_norm', 'mixed')} for a model with running "
+                    "statistics",
+                )
+            return self._adapt_to(samples)
 
-    def _inspect(self, model: nn.Module, batch: Tensor) -> None:
-        """Check the logits of the model, and that the copy computes the same, with the first samples."""
-        samples = batch[:ENOUGH]
-        network = unwrapped(model)
-        num_classes = len(getattr(model, "classes", ()))
-        logits, _ = inspected(network, samples, self.reader, num_classes=num_classes)
-        with self.statistics.of_estimate(source_weight=1.0) if self.statistics else nullcontext():
-            require_true_copy(network, self.model, samples, self.reader, logits)
+    def _check(self, opened: OpenedModel, samples: Tensor) -> None:
+        """Check the logits of the model, and that a copy of the caller's computes the same."""
+        original = opened.source.callers_module
+        network = self.model if original is None else unwrapped(original)
+        logits, _ = inspect(network, samples, self.reader, num_classes=opened.source.num_classes)
+        if original is not None:
+            with self.statistics.of_estimate(source_weight=1.0) if self.statistics else nullcontext():
+                require_true_copy(network, self.model, samples, self.reader, logits)
 
-    def _adapt_to(self, batch: Tensor) -> Tensor:
-        """Predict a batch by the statistics by which the layers normalise, then learn from it."""
-        if self.stream.trains:
-            return self._learn_from(batch)
-        return self._predict(batch)
-
-    def _adapt_to_stream(self, batch: Tensor) -> Tensor:
-        """The same by the batch's statistics. A batch whose classes are far from the stream's is predicted by the
-        moving estimate, and not learnt from."""
-        assert self.statistics is not None
-        with self.statistics.judging():
+    def _adapt_to_stream(self, batch: Tensor, statistics: MovingStatistics) -> Tensor:
+        """Predict a batch and learn from it, by its statistics. A batch whose classes are far from the stream's is
+        predicted by the moving estimate, and not learnt from."""
+        with statistics.judging():
             logits = self._logits(batch)
         classes = logits.argmax(1)
         frequencies = uniform_frequencies(logits)
@@ -194,11 +153,11 @@ class Online(nn.Module):
             frequencies = self.class_frequencies.to(logits.device)
         if are_far(classes, frequencies):
             self._note_that_nothing_is_learnt()
-            with self.statistics.moving(len(batch), self._source_weight_for(batch)):
-                predictions = self._predict(batch)
+            with statistics.moving(len(batch), self._source_weight_for(batch, statistics)):
+                predictions = self._predictions(self._logits(batch))
         else:
             self.far_batches_until_a_note = 0
-            with self.statistics.of_batch():
+            with statistics.of_batch():
                 predictions = self._adapt_to(batch)
         self.class_frequencies = moved_frequencies(frequencies, classes)
         return predictions
@@ -207,29 +166,29 @@ class Online(nn.Module):
         """Warn once if the stream's first batches were all far, as of a sorted stream or a source model that fails."""
         self.far_batches_until_a_note -= 1
         if self.far_batches_until_a_note == 0:
-            warnings.warn(
+            text = (
                 f"nothing was learnt from the first {FAR_BATCHES} batches, which were predicted by mixed batch-norm "
-                "statistics: their predicted classes are far from equally frequent; unless the stream is sorted by "
-                f"class, pass {named('batch_norm', 'target')}",
-                stacklevel=6,
+                "statistics: their predicted classes are far from equally frequent"
             )
+            action = f"unless the stream is sorted by class, pass {named('batch_norm', 'target')}"
+            self.notes.append(Note("nothing-learnt", text, "batch_norm", action, "warning"))
+            warnings.warn(str(self.notes[-1]), stacklevel=6)
 
-    def _source_weight_for(self, batch: Tensor) -> float:
+    def _source_weight_for(self, batch: Tensor, statistics: MovingStatistics) -> float:
         """Weight of the source's statistics by which this batch is normalised, chosen as ``adapt`` chooses it."""
-        assert self.statistics is not None
-        with self.statistics.of_estimate(source_weight=1.0):
+        with statistics.of_estimate(source_weight=1.0):
             source_classes = self._logits(batch).argmax(1)
-        with self.statistics.of_estimate(HALF):
+        with statistics.of_estimate(HALF):
             logits = self._logits(batch)
         agreement = float((logits.argmax(1) == source_classes).float().mean())
         return mixing_weight(logits, agreement)
 
-    def _predict_and_collect(self, batch: Tensor) -> Tensor:
+    def _predict_and_collect(self, batch: Tensor, statistics: MovingStatistics) -> Tensor:
         """Predict a few samples by the moving estimate, and adapt to them once there are enough."""
-        if self.collected and form_of(batch) != form_of(self.collected[0]):
+        if self.collected and batch.shape[1:] != self.collected[0].shape[1:]:
             raise UserError(
-                f"a batch of shape {tuple(batch.shape)} comes after {tuple(self.collected[0].shape)}, and batches "
-                f"below {ENOUGH_SAMPLES} samples are learnt from together",
+                f"a batch {tuple(batch.shape)} comes after {tuple(self.collected[0].shape)}, and batches below "
+                f"{ENOUGH_SAMPLES} samples are learnt from together",
                 "convert images to one size",
             )
         logits = self._logits(batch)
@@ -237,7 +196,7 @@ class Online(nn.Module):
         if sum(map(len, self.collected)) >= ENOUGH_SAMPLES:
             samples = torch.cat(self.collected)
             self.collected = []
-            self._adapt_to_stream(samples)
+            self._adapt_to_stream(samples, statistics)
         return logits
 
     @torch.no_grad()
@@ -248,39 +207,31 @@ class Online(nn.Module):
         """Logits of a batch, with a graph where parameters learn."""
         return self.reader(self.model(batch), len(batch))
 
-    def _predict(self, batch: Tensor) -> Tensor:
-        logits = self._logits(batch)
-        if self.stream.trains:
-            return self._predictions_from(logits)
-        return logits
+    @torch.no_grad()
+    def _predictions(self, logits: Tensor) -> Tensor:
+        return _finite(self.stream.predictions(logits.detach()))
 
-    def _learn_from(self, batch: Tensor) -> Tensor:
+    def _adapt_to(self, batch: Tensor) -> Tensor:
+        """Predict a batch by the statistics by which the layers normalise, then learn from it."""
+        if not self.stream.trains:
+            return self._logits(batch)
         logits = self._read(batch)
-
-        def second_view() -> Tensor:
-            return self._read(self.augment(batch))
-
-        loss, average = self.stream.step(StreamBatch(logits, self.average, second_view))
+        loss, average = self.stream.step(StreamBatch(logits, self.average, lambda: self._read(self.augment(batch))))
         _finite(loss)
-        predictions = self._predictions_from(logits)
+        predictions = self._predictions(logits)
         self.average = average
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
-        self._move_to_source()
+        if self.stream.source_weight > 0:
+            self._move_to_source(self.stream.source_weight)
         return predictions
 
     @torch.no_grad()
-    def _predictions_from(self, logits: Tensor) -> Tensor:
-        return _finite(self.stream.predictions(logits).detach())
-
-    @torch.no_grad()
-    def _move_to_source(self) -> None:
-        """Move the parameters towards those of the source model, by the method's weight of these."""
-        if self.stream.source_weight == 0:
-            return
+    def _move_to_source(self, source_weight: float) -> None:
+        """Move the parameters towards those of the source model."""
         for parameter, anchor in zip(self.parameters_adapted, self.anchors, strict=True):
-            parameter.lerp_(anchor.to(parameter), self.stream.source_weight)
+            parameter.lerp_(anchor.to(parameter), source_weight)
 
     @recording_gradients()
     def reset(self) -> None:
@@ -296,7 +247,7 @@ class Online(nn.Module):
         }
 
     def set_extra_state(self, state: State) -> None:
-        self.copied_from.clear()  # a stream that continues has been checked, and has learnt
+        self.unchecked = None  # a stream that continues has been checked, and has learnt
         state = copy.deepcopy(state)
         self.average = state["average"]
         self.class_frequencies = state["class_frequencies"]
@@ -306,7 +257,7 @@ class Online(nn.Module):
 
 @validated
 def online(
-    model: nn.Module,
+    model: Model,
     method: str = "roid",
     optimizer: Literal["sgd", "adam", "adamw"] | None = None,
     lr: float | None = None,
@@ -318,7 +269,7 @@ def online(
     """Wrap a model so that it adapts to every batch that it predicts.
 
     Args:
-        model: any module from a batch to logits (B, K). A copy is adapted
+        model: any module from a batch to logits (B, K), of which a copy is adapted; a checkpoint or run directory
         method: ``tent``, ``adabn``, ``eta``, ``roid`` or ``stream-auto``: pseudo-labels of two views, weighted by
             class. A stream shows each sample once, so that no method has votes. Default: ``roid``
         optimizer: of scale and shift of the normalisation layers, which are trained. Default: ``adam``. ``adabn``
@@ -358,5 +309,12 @@ def online(
                 "leave it out",
                 setting=name,
             )
-    learning_rate = 1e-3 if lr is None else lr
-    return Online(model, method, optimizer or "adam", learning_rate, augment, settings, output, batch_norm)
+    optimizer_class = OPTIMIZERS[optimizer or "adam"]
+    valid_names = signature(optimizer_class).parameters.keys() - {"params"}
+    for name in settings:
+        if name not in valid_names:
+            raise unknown_name("setting", name, valid_names)
+    create_optimizer = partial(optimizer_class, lr=1e-3 if lr is None else lr, **settings)
+    with recording_gradients():
+        opened = open_model(model, PredictConfig().with_paths(checkpoint=model), output=output).copied()
+        return Online(opened, method, batch_norm, augment, create_optimizer)

@@ -7,9 +7,8 @@ from typing import Any
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
-from tllib_ancon.models.copies import copy_of
 from tllib_ancon.opening.classes import ClassMap
-from tllib_ancon.opening.open import Opened, OpenedModel, open_images, open_model
+from tllib_ancon.opening.open import Opened, open_images, open_model
 from tllib_ancon.opening.transforms import TransformRule
 from tllib_ancon.runtime.errors import BadModel, BadSetting, UserError, named
 from tllib_ancon.runtime.notes import Note
@@ -88,9 +87,8 @@ def _settings_of(teacher: Any, settings: AdaptConfig, classes: ClassMap) -> Pred
 def _open(teacher: Any, settings: PredictConfig, opened: Opened[AdaptConfig]) -> Opened[PredictConfig]:
     """A copy of the teacher with the target as it gets it: by its own preprocessing, or by the model's where its own
     is unknown."""
-    model: OpenedModel = open_model(teacher, settings)
-    if model.source.callers_module is not None:
-        model = replace(model, network=copy_of(model.network).float())
+    model = open_model(teacher, settings).copied()
+    model.network.float()
     try:
         return open_images(opened.images, model, settings, labels=False)
     except BadModel as error:
