@@ -111,7 +111,7 @@ def test_a_loss_that_is_not_finite_stops_with_its_step_and_the_state_before_it_i
     with monkeypatch.context() as patch:
         patch.setattr(Method, "forward", faulty)
         shown = refused(adapt("cut", *more))
-    assert "not finite at epoch 2, step 3" in shown
+    assert "not finite by epoch 2, step 3" in shown
     assert "of epoch 1" in shown
     assert all(tensor.isfinite().all() for tensor in weights(tmp_path / "cut").values())
     assert main(adapt("cut", *more)) == 0

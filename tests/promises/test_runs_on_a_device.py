@@ -11,10 +11,12 @@ import pytest
 import torch
 from torch import nn
 
+import tllib_ancon
 from tests.support.cutting import counting
 from tests.support.domains_on_disk import write_domain
 from tests.support.neighborhoods import few_neighbors
 from tests.support.stand_in import CPU, StandIn, device_of
+from tllib_ancon.training import optimizer
 from tllib_ancon.training.adapt import adapt
 
 pytestmark = pytest.mark.usefixtures("no_gpu")
@@ -23,6 +25,7 @@ CLASSES = 3
 SIDE = 8
 IMAGES = 14
 ROUNDING = 1e-4
+HALF = 0.05
 FIXED = {
     "data": "ImageList", "target": ("dark",), "image_size": SIDE, "resize_size": SIDE, "train_resizing": "res.",
     "val_resizing": "res.", "epochs": 1, "batch_size": 6, "workers": 0, "quiet": True,
@@ -75,11 +78,8 @@ def on_device(domains, **settings):
 
 NRC = {"method": "nrc+ancon"}
 RUNS = {
-    **{
-        method: {"method": method} for method in ("ancon", "ancon-auto", "nrc+elr", "shot+ancon", "eta", "gce", "adabn")
-    },
-    "dropout": {**NRC, "confidence": "mc-dropout"},
-    "norm-affine": {**NRC, "adapted": "norm-affine", "criterion": "corr_c"},
+    **{method: {"method": method} for method in ("ancon-auto", "nrc+elr", "shot+ancon", "eta", "adabn")},
+    "dropout": {**NRC, "confidence": "mc-dropout", "adapted": "norm-affine"},
     "corr_c": {**NRC, "criterion": "corr_c", "hold_out": 0.2, "adapted": "all"},
 }
 
@@ -87,6 +87,39 @@ RUNS = {
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_ends_where_that_on_the_cpu_ends(domains, name):
     same(run(domains, **RUNS[name]), on_device(domains, **RUNS[name]), ROUNDING)
+
+
+@pytest.mark.parametrize(("method", "precision"), [("gce+ancon", "fp16"), ("nrc+ancon-auto", "bf16")])
+def test_a_run_in_half_precision_ends_near_that_in_full(domains, method, precision):
+    found = state_on_cpu(on_device(domains, method=method, mixed_precision=precision))
+    expected = state_on_cpu(run(domains, method=method))
+    torch.testing.assert_close(found, expected, rtol=HALF, atol=HALF)
+    assert any(not torch.equal(found[name], expected[name]) for name in expected)
+
+
+class FirstGradientTooLarge(tllib_ancon.Callback):
+    """After each step: whether fp16 left it out, and how many steps the schedule has counted."""
+
+    def __init__(self):
+        self.steps = []
+
+    def begin_epoch(self, trainer):
+        if not self.steps:
+            trainer.accelerator.scaler._init_scale = 1e38
+
+    def after_step(self, trainer):
+        if not self.steps:
+            trainer.accelerator.scaler.update(1.0)
+        self.steps.append((trainer.accelerator.optimizer_step_was_skipped, trainer.schedule.last_epoch))
+
+
+@pytest.mark.parametrize("many_weights", [0, 10**6])
+def test_a_step_that_fp16_leaves_out_is_none_of_the_schedule(domains, many_weights, monkeypatch):
+    """With a fused optimiser as with another."""
+    monkeypatch.setattr(optimizer, "MANY_WEIGHTS", many_weights)
+    recorder = FirstGradientTooLarge()
+    on_device(domains, mixed_precision="fp16", epochs=2, callbacks=[recorder])
+    assert recorder.steps == [(True, 0), (False, 1), (False, 2), (False, 3)]
 
 
 DEVICES = {"cpu": contextlib.nullcontext, "device": StandIn}

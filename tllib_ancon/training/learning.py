@@ -119,8 +119,6 @@ def _nothing_to_train(model: nn.Module, which: str) -> UserError:
         return BadModel("the model has no parameter, so nothing in it can adapt", "pass a network that has weights")
     if any(hasattr(module, "peft_config") for module in model.modules()):
         return BadModel("the adapters of the model are frozen, as PEFT loads them", "load them with is_trainable=True")
-    if which == "as-given":
-        advice = f"let some require gradients, or pass {named('adapted', 'all-but-head')}"
-        return BadModel("all parameters of the model are frozen", advice)
-    advice = f"pass {named('adapted', 'all')}"
-    return BadModel(f"no parameter of the model learns with {named('adapted', which)}", advice)
+    return BadModel(
+        f"no parameter of the model learns with {named('adapted', which)}", f"pass {named('adapted', 'all')}"
+    )

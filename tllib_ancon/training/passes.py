@@ -25,54 +25,48 @@ class Passes:
     loaders: TargetLoaders
     predict: Predict
     mirrors: bool
-    _outputs_by_name: dict[str, Outputs] = field(default_factory=dict, init=False)
+    _outputs: dict[tuple[ImageLoader, View | None], Outputs] = field(default_factory=dict, init=False)
 
     def forget(self) -> None:
         """The model changes: predictions are made anew."""
-        self._outputs_by_name = {}
+        self._outputs = {}
 
     def target_by_one_view(self) -> Outputs:
-        return self._predicted_once("target by one view", self.loaders.target)
+        return self._predicted_once(self.loaders.target)
 
     def target(self) -> Outputs:
         """Predictions on the whole target, by the views of the run."""
-        return self._once("target", self._combined_views)
-
-    def _combined_views(self) -> Outputs:
         outputs = self.target_by_one_view()
         if not self.mirrors:
             return outputs
-        mirrored = self.predict(self.loaders.target, mirror)
+        mirrored = self._predicted_once(self.loaders.target, mirror)
         return outputs._replace(logits=mean_prediction(outputs.logits, mirrored.logits))
 
     def for_method(self, needs_all: bool) -> Outputs:
         """Predictions for a method, on all images to adapt on or on the sample. Without a hold-out those that score an
         epoch serve as well."""
         if self.loaders.num_held_out:
-            return self._predicted_once("adapted", self.loaders.adapted) if needs_all else self.sample()
+            return self._predicted_once(self.loaders.adapted) if needs_all else self.sample()
         return self.target() if needs_all else self.scored()
 
     def sample(self) -> Outputs:
         """Predictions on the sample. Their indices are positions among the images to adapt on, as those of a step."""
-        outputs = self._predicted_once("sample", self.loaders.sample)
+        outputs = self._predicted_once(self.loaders.sample)
         return outputs._replace(indices=self.loaders.sampled[outputs.indices])
 
     def first_of_sample(self) -> Outputs:
-        return self._predicted_once("first of the sample", self.loaders.first_of_sample)
+        return self._predicted_once(self.loaders.first_of_sample)
 
     def scored(self) -> Outputs:
         """Predictions that score an epoch, by one view: on the hold-out, or on the sample if nothing is held out."""
         if self.loaders.num_held_out:
-            return self._predicted_once("held out", self.loaders.held_out)
-        if "target by one view" not in self._outputs_by_name:
+            return self._predicted_once(self.loaders.held_out)
+        if (self.loaders.target, None) not in self._outputs:
             return self.sample()
         outputs = self.target_by_one_view()
         return Outputs(*(part[self.loaders.sampled.to(part.device)] for part in outputs))
 
-    def _predicted_once(self, name: str, loader: ImageLoader) -> Outputs:
-        return self._once(name, lambda: self.predict(loader, None))
-
-    def _once(self, name: str, make: Callable[[], Outputs]) -> Outputs:
-        if name not in self._outputs_by_name:
-            self._outputs_by_name[name] = make()
-        return self._outputs_by_name[name]
+    def _predicted_once(self, loader: ImageLoader, view: View | None = None) -> Outputs:
+        if (loader, view) not in self._outputs:
+            self._outputs[loader, view] = self.predict(loader, view)
+        return self._outputs[loader, view]

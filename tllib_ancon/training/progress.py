@@ -35,7 +35,7 @@ class Meters:
     def __init__(self, device: torch.device):
         self.sums = {"loss": torch.zeros((), device=device)}
         self.threshold: Tensor | None = None
-        self.bad_step = torch.zeros((), dtype=torch.long, device=device)
+        self.finite = torch.ones((), dtype=torch.bool, device=device)
         self.steps = 0
         self.started = time.perf_counter()
 
@@ -45,12 +45,11 @@ class Meters:
         for name, value in {"loss": loss.float(), **diagnostics}.items():
             if name != "threshold":
                 self.sums[name] = self.sums.get(name, 0) + value
-        finite = loss.isfinite() & logits.isfinite().all()
-        self.bad_step = torch.where((self.bad_step == 0) & ~finite, self.steps, self.bad_step)
+        self.finite &= loss.isfinite() & logits.isfinite().all()
 
-    def first_bad_step(self) -> int:
-        bad_steps = processes.gather(self.bad_step.view(1)).tolist()
-        return min(filter(None, bad_steps), default=0)
+    def are_finite(self) -> bool:
+        """Whether all losses and logits of all processes are."""
+        return bool(processes.gather(self.finite.view(1)).all())
 
     def read(self, batch_size: int) -> dict[str, float]:
         """Means of the loss and of the diagnostics, the latest δ, and images a second, of all processes."""

@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike
 from torch import nn
 
 from tllib_ancon.config.adapt import AdaptConfig
-from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.measures import selection
@@ -19,7 +18,7 @@ from tllib_ancon.opening.open import open_model
 from tllib_ancon.runtime import devices
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.text import Shown
-from tllib_ancon.runtime.types import Metrics, Options, Record
+from tllib_ancon.runtime.types import Metrics, Record
 
 if TYPE_CHECKING:
     from tllib_ancon.certificate.session import Session
@@ -76,16 +75,10 @@ class AdaptationResult(Shown):
 
         Args:
             labels: as for :func:`tllib_ancon.certify`
-            **settings: of :func:`tllib_ancon.certify`, or for a run directory of
-                :class:`~tllib_ancon.config.certify.CertifyConfig`. The directory then stores answers and certificate
+            **settings: of :func:`tllib_ancon.certify`, such as ``log``, the file that stores the answers
 
         Returns: a session, as :func:`tllib_ancon.certify` does
         """
-        if self.config.log is None:
-            return self._certify_in_memory(labels, settings)
-        return self._certify_in_its_run(labels, settings)
-
-    def _certify_in_memory(self, labels: ArrayLike | None, settings: Options) -> Session:
         from tllib_ancon.certificate.certify import certify  # which few who adapt need
 
         images = self._origin.target
@@ -99,22 +92,6 @@ class AdaptationResult(Shown):
             "views": 1 if self.config.no_hflip else self.config.views,
         }
         return certify(source_model, self.model, images, labels=labels, **{**usual, **settings})
-
-    def _certify_in_its_run(self, labels: ArrayLike | None, settings: Options) -> Session:
-        from tllib_ancon.certificate.certify import answers_of_labels
-        from tllib_ancon.certificate.model_pair import ModelPair
-
-        config = CertifyConfig(run=str(self.config.log), **settings)
-        adapted = None
-        if self._origin.module is not None:
-            adapted = self.model
-        with ModelPair(
-            config, adapted, self._origin.target, self._origin.evaluation_transform, self._origin.output
-        ) as pair:
-            session = pair.session()
-            session.answer_all(answers_of_labels(labels, session.comparison))
-            pair.conclude(session)
-        return session
 
 
 def selected_epoch(metrics: Sequence[Metrics], criterion: str) -> int:

@@ -202,30 +202,30 @@ class Trainer:
                 self.step = step
                 meters.add(*self._learn(objective, batch))
                 bar.update()
-                if step % self.options.print_freq == 0 or step == self.steps:
-                    bar.set_postfix(meters.read(self.images_a_step), refresh=False)
-                    self._require_finite_steps(meters)
+                if step % self.options.print_freq == 0:
+                    bar.set_postfix(self._read(meters), refresh=False)
                 for callback in callbacks:
                     callback.after_step(self)
-        self.metrics[-1] |= meters.read(self.images_a_step)
+        self.metrics[-1] |= self._read(meters)
+
+    def _read(self, meters: Meters) -> Metrics:
+        """The numbers of the epoch so far; an error if a loss or logits are not finite."""
+        if not meters.are_finite():
+            raise self._divergence(f"by epoch {self.epoch}, step {self.step}")
+        return meters.read(self.images_a_step)
 
     def _learn(self, objective: Objective, batch: tuple[Any, ...]) -> Step:
         """Make a step by the loss of a batch."""
         try:
             loss, logits, diagnostics = objective(*batch)
         except FloatingPointError:
-            raise self._divergence(f"at epoch {self.epoch}, step {self.step}") from None
+            raise self._divergence(f"by epoch {self.epoch}, step {self.step}") from None
         self.accelerator.backward(loss)
         self.optimizer.step()
         self.optimizer.zero_grad()
         if not self.accelerator.optimizer_step_was_skipped:  # by the gradient scaler of fp16
             self.schedule.step()
         return loss.detach(), logits.detach(), diagnostics
-
-    def _require_finite_steps(self, meters: Meters) -> None:
-        bad_step = meters.first_bad_step()
-        if bad_step:
-            raise self._divergence(f"at epoch {self.epoch}, step {bad_step}")
 
     def _divergence(self, when: str) -> NotFinite:
         if self.epoch == 0:
