@@ -126,8 +126,8 @@ def test_an_image_without_finite_output_has_no_class():
 @pytest.mark.parametrize(
     ("images", "message"),
     [
-        (WITH_A_BLACK_IMAGE, r"source model's logits are not finite on 1 of 24 images: image 7. Leave"),
-        (WITH_A_BLACK_IMAGE[7:], r"not finite on 1 of 17 images: image 0. Leave"),
+        (WITH_A_BLACK_IMAGE, r"source model's logits are not finite on 1 of 24 images: image 7; leave"),
+        (WITH_A_BLACK_IMAGE[7:], r"not finite on 1 of 17 images: image 0; leave"),
     ],
 )
 def test_the_error_of_an_adaptation_names_the_image(method, images, message):
@@ -153,7 +153,7 @@ def masking(value):
 
 def test_a_class_masked_by_infinity_is_an_error_whose_advice_leads_on():
     names = {"class_names": ["a", "b", "c", "d"]}
-    with one_line(r"not finite on any image: .* masks classes by infinity. .* mask by -1000"):
+    with one_line(r"not finite on any image: .* masks classes by infinity; .* mask by -1000"):
         tllib_ancon.adapt(masking(-torch.inf), PIXELS, **QUICK, **names)
     result = tllib_ancon.adapt(masking(-1000), PIXELS, **QUICK, **names)
     assert CLASSES - 1 not in tllib_ancon.predict(result.model, PIXELS, **HOW, **names).labels

@@ -22,9 +22,8 @@ from tllib_ancon.training.callbacks.statistics import (
     EstimatedStatistics,
     MixedStatistics,
     RenewedStatistics,
-    StatisticsOfBatches,
 )
-from tllib_ancon.training.callbacks.storage import BestPredictions, SourceModel, Storage
+from tllib_ancon.training.callbacks.storage import BestPredictions, Storage
 from tllib_ancon.training.callbacks.teacher import Teacher
 from tllib_ancon.training.learning import create_method, parameter_groups
 from tllib_ancon.training.passes import Passes
@@ -55,22 +54,25 @@ def compose(
         teacher: another model whose predictions enter the pseudo-labels
         callbacks: of the user; they are called when an epoch is scored, and before it is stored
     """
-    config = opened.settings
-    loaders = TargetLoaders(opened.images.without_labels(), config, opened.transforms)
+    settings = opened.settings
+    loaders = TargetLoaders(opened.images.without_labels(), settings, opened.transforms)
     model = opened.classifier
-    method = create_method(config, model, loaders)
+    method = create_method(settings, model, loaders)
     method.teacher = teacher
     notes: list[Note] = []
-    groups = parameter_groups(config, model, method.trains, notes)
+    groups = parameter_groups(settings, model, method.trains, notes)
     require_batch_statistics(model, loaders.training.batch_size)
-    trainer = Trainer(model, [loaders.training], groups, config, parts={"method": method})
+    policy = BatchNormPolicy(settings.batch_norm, num_images=len(Shard.of_this_process(len(loaders.sampled))))
+    lag = policy.note_on_lag(model, settings.epochs * len(loaders.training))
+    if lag is not None and method.trains:
+        notes.append(lag)
+    trainer = Trainer(model, [loaders.training], groups, settings, parts={"method": method})
     trainer.tell(*notes)
     method.to(trainer.device)
-    policy = BatchNormPolicy(config.batch_norm, num_images=len(Shard.of_this_process(len(loaders.sampled))))
-    step = AdaptationStep(method, trainer, opened.transforms, config, policy)
+    step = AdaptationStep(method, trainer, opened.transforms, settings, policy)
     passes = Passes(loaders, trainer.predict, mirrors=step.second_view is mirror)
     prepared = _preparing(opened, teacher, step, passes)
-    result = partial(result_of, config, loaders.num_held_out)
+    result = partial(result_of, settings, loaders.num_held_out)
     all_callbacks = [*prepared, *callbacks, *_storing(opened, run, passes, method), EpochLine()]
     return Training(trainer, step, all_callbacks, result, run, first_epoch=0)
 
@@ -79,21 +81,21 @@ def _preparing(
     opened: Opened[AdaptConfig], teacher: Teacher | None, step: AdaptationStep, passes: Passes
 ) -> list[Callback]:
     """What prepares an epoch, scores it, and guards it against a collapse."""
-    config = opened.settings
+    settings = opened.settings
     policy = step.policy
     method = step.method
     scores = Scores(opened.images, passes, method)
-    callbacks: list[Callback] = [StatisticsOfBatches(policy)]
+    callbacks: list[Callback] = []
     if step.mixes_statistics:
-        callbacks = [MixedStatistics(policy, passes, scores)]
+        callbacks.append(MixedStatistics(policy, passes, scores))
     elif not method.trains and policy.statistics == "target":
-        callbacks = [EstimatedStatistics(policy, passes)]
+        callbacks.append(EstimatedStatistics(policy, passes))
     if teacher is not None:
         teacher.open_loaders(passes.loaders)
         callbacks.append(teacher)
     callbacks.append(MethodPredictions(method, passes))
-    if config.step_change is not None and method.trains:
-        callbacks.append(FittedRate(step, config.step_change))
+    if settings.step_change is not None and method.trains:
+        callbacks.append(FittedRate(step, settings.step_change))
     if step.mixes_statistics and method.trains:
         callbacks.append(RenewedStatistics(passes, passes.loaders.training, step))
     callbacks.append(scores)
@@ -101,23 +103,20 @@ def _preparing(
     # reason alone.
     statistics_lag = policy.statistics == "target" and has_statistics(opened.classifier)
     if method.trains and not statistics_lag:
-        callbacks.append(CollapseGuard(scores, config.padding or 0))
+        callbacks.append(CollapseGuard(scores, settings.padding or 0))
     return callbacks
 
 
 def _storing(
     opened: Opened[AdaptConfig], run: RunDirectory | None, passes: Passes, method: methods.Method
 ) -> list[Callback]:
-    config = opened.settings
+    settings = opened.settings
 
     def is_best(metrics: Sequence[Metrics]) -> bool:
         epoch = len(metrics) - 1
-        return epoch > 0 and selected_epoch(metrics, config.criterion) == epoch
+        return epoch > 0 and selected_epoch(metrics, settings.criterion) == epoch
 
-    callbacks: list[Callback] = []
-    if run is not None and config.checkpoint is None:
-        callbacks.append(SourceModel(run))
-    if run is not None and config.save_predictions:
-        callbacks.append(BestPredictions(run, is_best, opened.images, passes, method))
-    callbacks.append(Storage(run, is_best))
-    return callbacks
+    storage = Storage(run, is_best, keeps_source=settings.checkpoint is None)
+    if run is None or not settings.save_predictions:
+        return [storage]
+    return [BestPredictions(run, is_best, opened.images, passes, method), storage]

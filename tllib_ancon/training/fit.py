@@ -16,7 +16,7 @@ from tllib_ancon.training.adaptation import compose
 from tllib_ancon.training.callbacks.callback import Callback
 from tllib_ancon.training.callbacks.teacher import Teacher
 from tllib_ancon.training.learning import refuse_training_settings
-from tllib_ancon.training.not_finite import explained
+from tllib_ancon.training.not_finite import require_finite_source
 from tllib_ancon.training.probing import require_gradient
 from tllib_ancon.training.result import AdaptationResult, Origin
 from tllib_ancon.training.run_record import record_of
@@ -28,7 +28,6 @@ def fit(
     """Adapt an opened model to its images, or resume its run."""
     config = opened.settings
     model = opened.classifier
-    evaluation_transform = opened.transforms.evaluation
     model.preprocessing = opened.transforms.preprocessing
     record = record_of(opened, teacher)
     trains = methods.method_class(config.method).trains
@@ -43,8 +42,9 @@ def fit(
         require_gradient(model, opened.probe, config.adapted)
     try:
         summary = training.fit({"command": "adapt", **config.to_dict(), **record})
-    except NotFinite as error:
-        raise explained(error, opened.source_model, opened.images, evaluation_transform, config.batch_size) from None
+    except NotFinite:
+        require_finite_source(opened)
+        raise
     trainer.network.load_state_dict(trainer.best_weights if run is None else run.best())
     module = opened.source.callers_module
     return AdaptationResult(
@@ -54,7 +54,7 @@ def fit(
         summary,
         config,
         (*opened.notes, *trainer.notes),
-        _origin=Origin(module, opened.images, evaluation_transform, opened.source.output),
+        _origin=Origin(module, opened.images, opened.transforms.evaluation, opened.source.output),
     )
 
 

@@ -26,25 +26,25 @@ OF_TRAINING = (
 """Settings that a method reads only if it trains."""
 
 
-def create_method(config: AdaptConfig, model: Classifier, loaders: TargetLoaders) -> methods.Method:
+def create_method(settings: AdaptConfig, model: Classifier, loaders: TargetLoaders) -> methods.Method:
     """The method that the settings name, for the images to adapt on."""
     method = methods.create(
-        config.method,
+        settings.method,
         num_samples=loaders.shard.num_samples,
         num_classes=model.num_classes,
         feature_dim=model.features_dim,
-        total_steps=config.epochs * len(loaders.training),
+        total_steps=settings.epochs * len(loaders.training),
         head=model.head,
         shard=loaders.shard,
-        **config.options,
+        **settings.options,
     )
-    method.features_follow_target = config.batch_norm != "source" and has_statistics(model)
+    method.features_follow_target = settings.batch_norm != "source" and has_statistics(model)
     if method.ensemble is not None:
         method.ensemble.has_checked_logits = True  # epoch 0 checks all logits
     return method
 
 
-def parameter_groups(config: AdaptConfig, model: Classifier, trains: bool, notes: list[Note]) -> ParameterGroups:
+def parameter_groups(settings: AdaptConfig, model: Classifier, trains: bool, notes: list[Note]) -> ParameterGroups:
     """The parameters that learn, with their rates; an empty group where only statistics change.
 
     Args:
@@ -53,10 +53,10 @@ def parameter_groups(config: AdaptConfig, model: Classifier, trains: bool, notes
     Raises:
         UserError: settings that change nothing; no parameter that learns
     """
-    if (not trains or config.batch_norm == "source") and not has_statistics(model):
-        name = "batch_norm" if config.batch_norm == "source" else "method"
+    if (not trains or settings.batch_norm == "source") and not has_statistics(model):
+        name = "batch_norm" if settings.batch_norm == "source" else "method"
         raise BadSetting(
-            f"{named(name, f'{getattr(config, name)}')} is about running statistics of batch-norm, and this network "
+            f"{named(name, f'{getattr(settings, name)}')} is about running statistics of batch-norm, and this network "
             "has no batch-norm that keeps them",
             "leave it out",
             setting=name,
@@ -64,18 +64,18 @@ def parameter_groups(config: AdaptConfig, model: Classifier, trains: bool, notes
     if not trains:
         return [{"params": []}]
     learned_before = [parameter.requires_grad for parameter in model.parameters()]
-    num_thawed = choose_adapted_parameters(model, config.adapted)
+    num_thawed = choose_adapted_parameters(model, settings.adapted)
     if num_thawed:
         frozen = learned_before.count(False)
-        text = f"{named('adapted', config.adapted)} thaws {num_thawed} of {frozen} frozen parameters"
+        text = f"{named('adapted', settings.adapted)} thaws {num_thawed} of {frozen} frozen parameters"
         notes.append(Note("thawed", text, "adapted"))
     elif not all(learned_before):
         text = f"what the model has frozen stays so: {len(trainable(model))} of {len(learned_before)} parameters learn"
         notes.append(Note("frozen", text, "adapted"))
-    if config.adapted == "all-but-head" and model.head is None:
+    if settings.adapted == "all-but-head" and model.head is None:
         text = "the model ends in no Linear layer that could be its head; all of it learns"
         notes.append(Note("no-head", text, "head"))
-    return model.get_parameters(config.lr)
+    return model.get_parameters(settings.lr)
 
 
 def refuse_training_settings(requested: AdaptConfig) -> None:

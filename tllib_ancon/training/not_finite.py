@@ -1,17 +1,16 @@
 """Errors that name the images for which a model has no finite output."""
 
-from collections.abc import Callable
-
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.labels import Labels
 from tllib_ancon.data.loading import evaluation_loader
-from tllib_ancon.data.transforms import Transform
-from tllib_ancon.models.classifier import Classifier
+from tllib_ancon.opening.open import Opened
 from tllib_ancon.runtime import devices, processes
-from tllib_ancon.runtime.errors import NotFinite, UserError
+from tllib_ancon.runtime.errors import NotFinite
 from tllib_ancon.runtime.text import first_few
 from tllib_ancon.training.inference import predict_domain
 
@@ -26,44 +25,29 @@ def predicted_classes(outputs: NDArray[np.float32]) -> Labels:
 
 
 def require_predictions(classes: Labels, images: ImageSource, model: str = "model") -> None:
-    """Raise the error of :func:`without_output` for classes of -1."""
+    """Raise the error for images whose class is -1: a model's logits are not finite there."""
     missing = np.flatnonzero(classes < 0)
-    if len(missing):
-        raise without_output(missing, images, model)
-
-
-def without_output(missing: Labels, images: ImageSource, model: str = "model") -> UserError:
-    """The error for images, by their positions in the domain, on which a model's logits are not finite."""
+    if len(missing) == 0:
+        return
+    names = [f"image {position}" for position in images.positions]
+    if images.paths is not None:
+        names = [*images.paths]
+    where = f"{len(missing):,} of {len(images):,} images: {first_few([names[i] for i in missing], MOST_NAMED)}"
+    action = "leave these images out, or mend the network where it divides by 0"
     if len(missing) == len(images):
-        return UserError(
-            f"the {model}'s logits are not finite on any image: its weights are damaged, a transform returns NaN, or "
-            "its forward masks classes by infinity. Give another checkpoint, repair the transform, or mask by -1000"
-        )
-    names = first_few([_name(images, position) for position in missing.tolist()], MOST_NAMED)
-    return UserError(
-        f"the {model}'s logits are not finite on {len(missing):,} of {len(images):,} images: {names}. Leave "
-        "these images out, or mend the network where it divides by 0"
-    )
+        where = "any image: its weights are damaged, a transform returns NaN, or its forward masks classes by infinity"
+        action = "give another checkpoint, repair the transform, or mask by -1000"
+    raise NotFinite(f"the {model}'s logits are not finite on {where}", action)
 
 
-def _name(images: ImageSource, position: int) -> str:
-    """Path of an image, or its number."""
-    if images.paths is None:
-        return f"image {images.positions[position]}"
-    return str(images.paths[position])
-
-
-def explained(
-    error: NotFinite, source_model: Callable[[], Classifier], images: ImageSource, transform: Transform, batch_size: int
-) -> UserError:
-    """The error that names the images on which the source model has no finite logits, where there are such images."""
+def require_finite_source(opened: Opened[AdaptConfig]) -> None:
+    """Raise the error that names the images on which the source model has no finite logits, if there are some."""
     if processes.world_size() > 1:
-        return error
-    loader = evaluation_loader(images, transform, batch_size, 0)
-    model = source_model().to(devices.device())
+        return
+    images = opened.images
+    loader = evaluation_loader(images, opened.transforms.evaluation, opened.settings.batch_size, 0)
+    model = opened.source_model().to(devices.device())
     _, features, logits = predict_domain(model, loader, devices.device(), len(images), len(images))
     is_finite = logits.isfinite().all(1) & features.isfinite().all(1)
-    missing = np.flatnonzero(~is_finite.cpu().numpy())
-    if not len(missing):
-        return error
-    return without_output(missing, images, "source model")
+    classes = torch.where(is_finite, logits.argmax(1), -1)
+    require_predictions(classes.cpu().numpy(), images, "source model")

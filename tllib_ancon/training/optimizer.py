@@ -13,7 +13,7 @@ MANY_WEIGHTS = 10**6
 """From this number of weights on a fused optimiser is faster."""
 
 
-def create_optimizer(groups: ParameterGroups, options: AdaptConfig | PretrainConfig, model: nn.Module) -> Optimizer:
+def create_optimizer(groups: ParameterGroups, settings: AdaptConfig | PretrainConfig, model: nn.Module) -> Optimizer:
     """SGD with Nesterov momentum, or AdamW, which applies no weight decay to parameters of one dimension. A step of a
     large network is one kernel where the device has it.
 
@@ -21,22 +21,22 @@ def create_optimizer(groups: ParameterGroups, options: AdaptConfig | PretrainCon
     """
     is_fused = sum(parameter.numel() for parameter in model.parameters()) >= MANY_WEIGHTS
     try:
-        optimizer = _optimizer(groups, options, is_fused)
+        optimizer = _optimizer(groups, settings, is_fused)
     except RuntimeError:
         if not is_fused:
             raise
-        optimizer = _optimizer(groups, options, is_fused=False)
+        optimizer = _optimizer(groups, settings, is_fused=False)
     # Else the gradient scaler of fp16 leaves a step with infinite gradients to the kernel. The schedule would count
     # this step, and SGD's kernel would leave the momentum of a first step uninitialised.
     optimizer._step_supports_amp_scaling = False  # type: ignore[attr-defined]
     return optimizer
 
 
-def _optimizer(groups: ParameterGroups, options: AdaptConfig | PretrainConfig, is_fused: bool) -> Optimizer:
-    momentum = options.momentum
-    shared: Options = {"lr": 0.0, "weight_decay": options.weight_decay, "fused": is_fused or None}
-    if options.optimizer == "adamw":
-        return AdamW(_decayed(groups, options.weight_decay), betas=(momentum, 0.999), **shared)
+def _optimizer(groups: ParameterGroups, settings: AdaptConfig | PretrainConfig, is_fused: bool) -> Optimizer:
+    momentum = settings.momentum
+    shared: Options = {"lr": 0.0, "weight_decay": settings.weight_decay, "fused": is_fused or None}
+    if settings.optimizer == "adamw":
+        return AdamW(_decayed(groups, settings.weight_decay), betas=(momentum, 0.999), **shared)
     return SGD(groups, momentum=momentum, nesterov=momentum > 0, **shared)
 
 
@@ -51,11 +51,11 @@ def _decayed(groups: ParameterGroups, weight_decay: float) -> ParameterGroups:
     return divided
 
 
-def power_decay(optimizer: Optimizer, options: AdaptConfig | PretrainConfig, total_steps: int) -> LambdaLR:
+def power_decay(optimizer: Optimizer, settings: AdaptConfig | PretrainConfig, total_steps: int) -> LambdaLR:
     """lr · (1 + gamma · step / total_steps)^-decay"""
 
     def factor(step: int) -> float:
-        decayed: float = (1 + options.lr_gamma * step / total_steps) ** -options.lr_decay
+        decayed: float = (1 + settings.lr_gamma * step / total_steps) ** -settings.lr_decay
         return decayed
 
     return LambdaLR(optimizer, factor)

@@ -99,17 +99,17 @@ def selected_epoch(metrics: Sequence[Metrics], criterion: str) -> int:
     return 1 + selection.selected_epoch(metrics[1:], criterion)
 
 
-def result_of(config: AdaptConfig, num_held_out: int, metrics: Sequence[Metrics]) -> Record:
+def result_of(settings: AdaptConfig, num_held_out: int, metrics: Sequence[Metrics]) -> Record:
     """What ``result.json`` holds, from the metrics of all epochs."""
-    epoch = selected_epoch(metrics, config.criterion)
+    epoch = selected_epoch(metrics, settings.criterion)
     return {
-        "method": config.method,
-        "criterion": config.criterion,
+        "method": settings.method,
+        "criterion": settings.criterion,
         "held_out": num_held_out,
         "start": metrics[0],
         "selected_epoch": epoch,
         "selected": metrics[epoch],
-        "better_than_start": selection.better_than_start(metrics[0], metrics[epoch], config.criterion),
+        "better_than_start": selection.better_than_start(metrics[0], metrics[epoch], settings.criterion),
         "last": metrics[-1],
     }
 

@@ -23,18 +23,18 @@ class AdaptationStep:
         method: from positions, logits (B, K) and features (B, D) of the first view, and of the second, to the loss
         trainer: whose model predicts with gradient
         transforms: augmentation on the device, and the second view
-        config: settings; the number of views and dropout count
+        settings: of which the number of views and dropout count
         policy: of batch-norm
     """
 
     def __init__(
-        self, method: Method, trainer: Trainer, transforms: Transforms, config: AdaptConfig, policy: BatchNormPolicy
+        self, method: Method, trainer: Trainer, transforms: Transforms, settings: AdaptConfig, policy: BatchNormPolicy
     ):
         self.method = method
         self.trainer = trainer
         self.augment = transforms.augment
-        self.second_view: View | None = transforms.second_view if config.views == 2 else None
-        self.dropout = config.dropout
+        self.second_view: View | None = transforms.second_view if settings.views == 2 else None
+        self.dropout = settings.dropout
         self.policy = policy
 
     @property

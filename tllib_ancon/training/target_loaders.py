@@ -34,20 +34,20 @@ class TargetLoaders:
         sample, first_of_sample: its images, and the first 256 of them
     """
 
-    def __init__(self, target: ImageSource, config: AdaptConfig, transforms: Transforms):
-        self.adapted_indices, held_out_indices = hold_out(len(target), config.held_out_share, config.seed)
+    def __init__(self, target: ImageSource, settings: AdaptConfig, transforms: Transforms):
+        self.adapted_indices, held_out_indices = hold_out(len(target), settings.held_out_share, settings.seed)
         self.num_held_out = len(held_out_indices)
         self.evaluation = transforms.evaluation
-        self.workers = config.workers
+        self.workers = settings.workers
         adapted = target.subset(self.adapted_indices)
         self.shard = Shard.of_this_process(len(adapted))
-        images = UnlabelledImages(adapted, transforms.train, config.seed)
-        self.training = training_loader(images, config.batch_size, self.workers)
-        self.adapted = self._evaluating(adapted, config.batch_size)
-        self.held_out = self._evaluating(target.subset(held_out_indices), config.batch_size)
-        self.target = self._evaluating(target, config.batch_size)
-        sample_suffices = methods.method_class(config.method).trains and self.num_held_out == 0
-        generator = torch.Generator().manual_seed(config.seed)
+        images = UnlabelledImages(adapted, transforms.train, settings.seed)
+        self.training = training_loader(images, settings.batch_size, self.workers)
+        self.adapted = self._evaluating(adapted, settings.batch_size)
+        self.held_out = self._evaluating(target.subset(held_out_indices), settings.batch_size)
+        self.target = self._evaluating(target, settings.batch_size)
+        sample_suffices = methods.method_class(settings.method).trains and self.num_held_out == 0
+        generator = torch.Generator().manual_seed(settings.seed)
         order = torch.randperm(len(adapted), generator=generator)
         self.sampled = order[:SAMPLE] if sample_suffices else order
         sample_batch = max(self.training.batch_size, USUAL_BATCH)

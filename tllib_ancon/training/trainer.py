@@ -59,7 +59,7 @@ class Trainer:
         model: network that learns, changed in place
         loaders: of a step
         groups: parameters that learn, with their rates
-        options: settings of the optimiser, the schedule, the precision, the seed and the length
+        settings: settings of the optimiser, the schedule, the precision, the seed and the length
         parts: what else a run needs to resume, by name
         steps_of_the_schedule: over which the rate decays. Default: all
 
@@ -78,38 +78,38 @@ class Trainer:
         model: nn.Module,
         loaders: Sequence[ImageLoader],
         groups: ParameterGroups,
-        options: AdaptConfig | PretrainConfig,
+        settings: AdaptConfig | PretrainConfig,
         parts: Mapping[str, Stateful] = MappingProxyType({}),
         steps_of_the_schedule: int | None = None,
     ):
         self.loaders = loaders
-        self.options = options
-        self.progress = Progress(options.quiet)
+        self.settings = settings
+        self.progress = Progress(settings.quiet)
         self.steps = min(map(len, loaders))
         self.images_a_step = sum(loader.batch_size for loader in loaders)
         self.step = 0
-        self.last_epoch = options.epochs
+        self.last_epoch = settings.epochs
         self.metrics: list[Metrics] = []
         self.notes: list[Note] = []
         self.best_weights: State = {}
-        self.accelerator = devices.create_accelerator(options.mixed_precision)
+        self.accelerator = devices.create_accelerator(settings.mixed_precision)
         self.device: torch.device = self.accelerator.device
         use_fastest_layout(model)
-        optimizer = create_optimizer(groups, options, model)
+        optimizer = create_optimizer(groups, settings, model)
         self.trains = any(group["params"] for group in optimizer.param_groups)
         # Of a prepared optimiser it sees no steps.
-        self.schedule = power_decay(optimizer, options, steps_of_the_schedule or options.epochs * self.steps)
+        self.schedule = power_decay(optimizer, settings, steps_of_the_schedule or settings.epochs * self.steps)
         self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
         self.network: Any = self.accelerator.unwrap_model(self.model)
         self.parts = {"model": self.network, "optimizer": self.optimizer, "schedule": self.schedule, **parts}
         if self.accelerator.scaler is not None:
             self.parts["scaler"] = self.accelerator.scaler
-        self.interruption = Interruption(_after_a_stop(options.log))
+        self.interruption = Interruption(_after_a_stop(settings.log))
         if processes.world_size() > 1:
             # Each process keeps its own running statistics: training reads none, evaluation the main process's.
             self.model.broadcast_buffers = False
         if processes.rank() > 0:  # noise, such as dropout's, differs between processes
-            torch.manual_seed(options.seed + processes.rank())
+            torch.manual_seed(settings.seed + processes.rank())
 
     @property
     def epoch(self) -> int:
@@ -130,12 +130,7 @@ class Trainer:
             epoch = first_epoch + len(self.metrics)
             while epoch <= self.last_epoch:  # which a callback may bring forward
                 self.metrics.append({"epoch": epoch})
-                if epoch > 0:
-                    for callback in callbacks:
-                        callback.begin_epoch(self)
-                    self._train_epoch(objective, callbacks)
-                for callback in callbacks:
-                    callback.after_epoch(self)
+                self._run_epoch(objective, callbacks)
                 epoch += 1
 
     def restore(self, snapshot: State, metrics: list[Metrics]) -> None:
@@ -190,6 +185,14 @@ class Trainer:
         if not logits.isfinite().all():
             raise self._divergence(f"after epoch {self.epoch}")
 
+    def _run_epoch(self, objective: Objective, callbacks: Sequence[Callback]) -> None:
+        if self.epoch > 0:
+            for callback in callbacks:
+                callback.begin_epoch(self)
+            self._train_epoch(objective, callbacks)
+        for callback in callbacks:
+            callback.after_epoch(self)
+
     def _train_epoch(self, objective: Objective, callbacks: Sequence[Callback]) -> None:
         if not self.trains:
             return
@@ -202,7 +205,7 @@ class Trainer:
                 self.step = step
                 meters.add(*self._learn(objective, batch))
                 bar.update()
-                if step % self.options.print_freq == 0:
+                if step % self.settings.print_freq == 0:
                     bar.set_postfix(self._read(meters), refresh=False)
                 for callback in callbacks:
                     callback.after_step(self)
@@ -233,8 +236,8 @@ class Trainer:
                 "the source model's logits are not finite: its weights are damaged", "give another checkpoint"
             )
         last_good = ""
-        if self.options.log is not None and len(self.metrics) > 1:
-            last_good = f"{self.options.log} holds the last good model, of epoch {self.epoch - 1}. "
+        if self.settings.log is not None and len(self.metrics) > 1:
+            last_good = f"{self.settings.log} holds the last good model, of epoch {self.epoch - 1}. "
         return NotFinite(f"logits or loss are not finite {when}", f"{last_good}pass a smaller {named('lr')}", "lr")
 
 
@@ -258,16 +261,16 @@ class Training:
     run: RunDirectory | None = None
     first_epoch: int = 1
 
-    def fit(self, settings: Record) -> Record:
-        """Begin or resume the run of these settings, as ``config.json`` holds them; a finished run is not trained
-        again. Returns the result."""
+    def fit(self, record: Record) -> Record:
+        """Begin or resume the run that ``config.json`` records so; a finished run is not trained again. Returns the
+        result."""
         trainer = self.trainer
         trainer.parts |= {callback.name: callback for callback in self.callbacks if callback.name}
         if self.run is None:
             trainer.fit(self.objective, self.callbacks, self.first_epoch)
             return self.result_of(trainer.metrics)
         with closing(self.run) as run:
-            trainer.tell(*run.begin(settings, trainer.options.overwrite))
+            trainer.tell(*run.begin(record, trainer.settings.overwrite))
             if run.finished:
                 trainer.tell(Note("finished", f"{run.path} holds this run already, finished"))
                 trainer.metrics = run.metrics()

@@ -59,7 +59,7 @@ class FittedRate(Callback):
         fitted = self._fitted_rate([*islice(loader, PAIRS + 1)], trainable(network))
         network.load_state_dict(state_of_network)
         method.load_state_dict(state_of_method)
-        rate = min(fitted, trainer.options.lr)
+        rate = min(fitted, trainer.settings.lr)
         trainer.set_rate(rate)
         trainer.metrics[-1]["lr"] = rate
 

@@ -39,18 +39,6 @@ class EstimatedStatistics(Callback):
         self.passes.forget()
 
 
-class StatisticsOfBatches(Callback):
-    """Warn where the running statistics of batch-norm lag behind a training by the statistics of batches."""
-
-    def __init__(self, policy: BatchNormPolicy):
-        self.policy = policy
-
-    def before_training(self, trainer: Trainer) -> None:
-        note = self.policy.note_on_lag(trainer.network, trainer.options.epochs * trainer.steps)
-        if note is not None:
-            trainer.tell(note)
-
-
 class MixedStatistics(Callback):
     """Mix the source model's statistics into scale and shift before the first step, with a weight from the sample."""
 

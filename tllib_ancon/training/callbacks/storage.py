@@ -16,29 +16,28 @@ IsBest = Callable[[Sequence[Metrics]], bool]
 
 
 class Storage(Callback):
-    """Store the state of an epoch, and the model if it is the best one; without a run the best model, in memory."""
+    """Store the state of an epoch, and the model if it is the best one; without a run the best model, in memory.
 
-    def __init__(self, run: RunDirectory | None, is_best: IsBest):
+    Args:
+        run: where; None for in memory
+        is_best: whether the last epoch has the best model
+        keeps_source: whether the model of epoch 0 is stored, because it lies nowhere else
+    """
+
+    def __init__(self, run: RunDirectory | None, is_best: IsBest, keeps_source: bool = False):
         self.run = run
         self.is_best = is_best
+        self.keeps_source = keeps_source
 
     def after_epoch(self, trainer: Trainer) -> None:
         is_best = self.is_best(trainer.metrics)
-        if self.run is not None:
-            self.run.save_epoch(trainer.snapshot(), trainer.metrics, is_best)
-        elif is_best:
-            trainer.best_weights = on_cpu(trainer.network.state_dict())
-
-
-class SourceModel(Callback):
-    """Store the source model after epoch 0, for a run whose source model lies nowhere else."""
-
-    def __init__(self, run: RunDirectory):
-        self.run = run
-
-    def after_epoch(self, trainer: Trainer) -> None:
-        if trainer.epoch == 0:
+        if self.run is None:
+            if is_best:
+                trainer.best_weights = on_cpu(trainer.network.state_dict())
+            return
+        if self.keeps_source and trainer.epoch == 0:
             self.run.save_source(trainer.network.state_dict())
+        self.run.save_epoch(trainer.snapshot(), trainer.metrics, is_best)
 
 
 class BestPredictions(Callback):

@@ -72,7 +72,7 @@ class Teacher(Callback):
     ):
         self.opened = opened
         self.columns = columns
-        self.config = adapted.settings
+        self.settings = adapted.settings
         self.mirrors = adapted.transforms.second_view is mirror
         self.sha256 = sha256
         self.notes = notes
@@ -95,9 +95,9 @@ class Teacher(Callback):
         self.sample_of_model = loaders.sample
 
     def _loader(self, positions: Tensor) -> ImageLoader:
-        batch_size = max(self.config.batch_size, USUAL_BATCH)
+        batch_size = max(self.settings.batch_size, USUAL_BATCH)
         images = self.opened.images.subset(positions)
-        return evaluation_loader(images, self.opened.transforms.evaluation, batch_size, self.config.workers)
+        return evaluation_loader(images, self.opened.transforms.evaluation, batch_size, self.settings.workers)
 
     def before_training(self, trainer: Trainer) -> None:
         for note in self.notes:
@@ -123,7 +123,7 @@ class Teacher(Callback):
         if trainer.epoch > 0:
             return
         model = self.opened.classifier.to(trainer.device)
-        if self.config.batch_norm != "source" and has_statistics(model):
+        if self.settings.batch_norm != "source" and has_statistics(model):
             num_images = len(Shard.of_this_process(len(self.sample.dataset)))
             BatchNormPolicy("mixed", num_images=num_images).prepare(
                 model,
