@@ -9,8 +9,8 @@ from benchmarks.tables.digits import to_tllib
 from tests.benchmarks import recorded
 from tllib_ancon.cli.main import parse
 from tllib_ancon.data.open import open_domain
+from tllib_ancon.models.references import ModelRef
 from tllib_ancon.opening.defaults import Facts, resolve
-from tllib_ancon.opening.source import Source
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def configurations(command, commands):
 
 def resolved(config):
     """With every default filled in."""
-    return resolve(config, Facts(Source())).settings
+    return resolve(config, Facts(ModelRef())).settings
 
 
 def settings(config, names):

@@ -16,7 +16,6 @@ from tests.support.networks import PIXELS
 from tests.support.refusals import one_line
 from tllib_ancon.cli.main import main
 from tllib_ancon.models.bottleneck import shot_classifier
-from tllib_ancon.models.loading import load
 from tllib_ancon.models.networks import create_backbone
 
 HALVES = ["--norm-mean", "0.5", "0.5", "0.5", "--norm-std", "0.5", "0.5", "0.5"]
@@ -46,7 +45,7 @@ def test_a_changed_head_names_a_way_that_works(tmp_path, monkeypatch):
     exec(MODULE, module)
     torch.save(module["build"]().state_dict(), "model.pth")
     with one_line(r"also holds fc\.1\.weight, .* pass the network itself"):
-        load(tmp_path / "model.pth", "torchvision/shufflenet_v2_x0_5")
+        tllib_ancon.predict("model.pth", IMAGES, arch="torchvision/shufflenet_v2_x0_5")
     (tmp_path / "changed_head.py").write_text(MODULE)
     Image.new("RGB", (32, 32)).save("a.png")
     words = ["predict", "a.png", "--model", "changed_head:build", "--checkpoint", "model.pth", "--image-size", "32"]
@@ -67,7 +66,7 @@ def test_a_network_of_one_channel_adapts_by_its_path(tmp_path, capfd):
     checkpoint = tmp_path / "grey.pth"
     torch.save(network(in_chans=1).state_dict(), checkpoint)
     with one_line(r"has shape \(\d+, 1, 3, 3\), the network \(\d+, 3, 3, 3\); .* give its `arch_option`"):
-        load(checkpoint, "timm/test_resnet")
+        tllib_ancon.predict(checkpoint, IMAGES, arch="timm/test_resnet")
     photos = tmp_path / "photos"
     photos.mkdir()
     for number in range(16):
@@ -76,12 +75,12 @@ def test_a_network_of_one_channel_adapts_by_its_path(tmp_path, capfd):
     start = ["-a", "timm/test_resnet", "--arch-option", "in_chans=1", "--checkpoint", str(checkpoint)]
     words = ["adapt", str(photos), *start, "--image-size", "32", "--epochs", "1", "--log", str(tmp_path / "run")]
     assert main(words) == 2
-    assert "preprocessing of this network is unknown; pass --image-size, --norm-mean and" in capfd.readouterr().err
+    assert "to have 1 channels, but got 3" in capfd.readouterr().err
     assert main([*words, "--norm-mean", "0.5", "--norm-std", "0.5"]) == 0
 
 
 def test_four_channels_are_one_line():
-    with one_line("takes images of 4 channels, and images here get 3"):
+    with one_line(r"cannot be called on images of shape \(8, 3, 32, 32\).*to have 4 channels, but got 3"):
         tllib_ancon.predict(network(in_chans=4), IMAGES, image_size=32)
 
 

@@ -17,11 +17,11 @@ from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data.loading import EpochSampler, ImageLoader, evaluation_loader
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.models.bottleneck import BottleneckClassifier
+from tllib_ancon.models.references import ModelRef
 from tllib_ancon.opening.classes import ClassMap
 from tllib_ancon.opening.defaults import Facts, resolve
 from tllib_ancon.opening.images import PreparedImages
 from tllib_ancon.opening.open import Opened, OpenedModel
-from tllib_ancon.opening.source import Source
 from tllib_ancon.opening.transforms import UNDECIDED, Transforms
 from tllib_ancon.runs.directory import RunDirectory
 from tllib_ancon.runtime import processes
@@ -98,12 +98,12 @@ def build(target, folder, batch_size, **options):
     few = few_neighbors(options.get("method", "ancon"), 3, 2)
     fixed = {"method": "ancon", "epochs": EPOCHS, "batch_size": batch_size, "lr": 0.1, "workers": 0, "quiet": True}
     given = AdaptConfig(**{**fixed, "adapted": "all", **few, **options})
-    settings, layers, _ = resolve(given, Facts(Source()))
+    settings, layers, _ = resolve(given, Facts(ModelRef()))
     opened = Opened(
         requested=given,
         settings=settings,
         layers=layers,
-        model=OpenedModel(Source(), model, None, ()),
+        model=OpenedModel(ModelRef(), model, None, ()),
         classifier=model,
         images=target,
         transform_rule=UNDECIDED,

@@ -1,9 +1,10 @@
-"""Small networks in the layouts of checkpoints of TLLib."""
+"""Small networks in the layouts of checkpoints of TLLib; networks by a checkpoint and settings."""
 
 import torch
 from torch import nn
 
 from tllib_ancon.models.bottleneck import BottleneckClassifier
+from tllib_ancon.models.references import Request, refer
 
 K = 7
 
@@ -47,3 +48,9 @@ def rebuilt(bottleneck, head, width):
 
 def cdan():
     return randomise(rebuilt(block(), nn.Linear(9, K), 9)).state_dict()
+
+
+def network_of(checkpoint, arch, **settings):
+    """The network of a checkpoint by these settings."""
+    usual = {"arch_option": (), "no_pool": False, "scratch": False}
+    return refer(Request(checkpoint=str(checkpoint))).network({"arch": arch, **usual, **settings})

@@ -8,8 +8,8 @@ from tests.support.json_files import read_json_lines
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.laboratory.finished_runs import read_runs, with_variants
+from tllib_ancon.models.references import ModelRef
 from tllib_ancon.opening.defaults import Facts, resolve
-from tllib_ancon.opening.source import Source
 
 VERSIONS = {"torch": "2.x", "device": "a machine"}
 
@@ -37,7 +37,7 @@ def write_run(
     settings = {"root": "ROOT", "source": (source,) if source else (), "target": (target,), "method": method}
     checkpoint = str(write_source(out, source or "clean", seed) / "checkpoints/best.pth")
     requested = AdaptConfig(**settings, seed=seed, checkpoint=checkpoint, log=str(run))
-    config = resolve(requested, Facts(Source())).settings
+    config = resolve(requested, Facts(ModelRef())).settings
     metrics = []
     for epoch, accuracy in enumerate(accuracies):
         scores = {"accuracy": accuracy, "ece": accuracy / 1000, "per_class_accuracy": [accuracy, accuracy + 2, None]}

@@ -25,9 +25,9 @@ from tllib_ancon.data.transforms import Transform
 from tllib_ancon.measures.disagreement import Side
 from tllib_ancon.models.class_names import class_names_of
 from tllib_ancon.models.output import Output
+from tllib_ancon.models.references import Model
 from tllib_ancon.opening.classes import note_on_first_label
 from tllib_ancon.opening.images import chosen_loader
-from tllib_ancon.opening.source import Model
 from tllib_ancon.runs.files import write_bytes
 from tllib_ancon.runtime.devices import restoring_state
 from tllib_ancon.runtime.errors import BadSetting, UserError, named

@@ -19,12 +19,11 @@ from tllib_ancon.config.settings import defined, settings_of
 from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.layouts.hugging_face import HUGGING_FACE
 from tllib_ancon.data.transforms import Transform
-from tllib_ancon.models.loading import IMAGENET
 from tllib_ancon.models.output import Output
 from tllib_ancon.opening.open import open_images, open_model, source_checkpoint
 from tllib_ancon.opening.transforms import TransformRule
 from tllib_ancon.runs.directory import BEST, CERTIFICATE, CERTIFIED, CONFIG, RunDirectory
-from tllib_ancon.runs.files import read_arrays, sha256, write_arrays
+from tllib_ancon.runs.files import read_arrays, write_arrays
 from tllib_ancon.runtime.errors import BadFile, BadImages, UserError, named
 from tllib_ancon.runtime.types import Options
 from tllib_ancon.training.not_finite import require_predictions
@@ -140,8 +139,7 @@ class ModelPair:
 
     def _origin_of_classes(self) -> npt.NDArray[np.str_]:
         """Checksums of the models' files and of the images' names."""
-        files = [opened.source.checkpoint for opened in self.opened.values()]
-        checksums = [file if file == IMAGENET else sha256(Path(file)) for file in files]
+        checksums = [opened.source.digest() for opened in self.opened.values()]
         names = "\n".join(self.names).encode(errors="surrogateescape")
         return np.array([*checksums, hashlib.sha256(names).hexdigest()])
 

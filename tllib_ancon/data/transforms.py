@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -69,6 +69,7 @@ class Preprocessing:
     rotation: float = 0.0
     horizontal_flip: bool = True
     processor: Any = None  # image processor of transformers, which does all of it
+    origin: str = field(default="", compare=False)  # what declares it, in words
 
     def __post_init__(self) -> None:
         if len(self.mean) != len(self.std):

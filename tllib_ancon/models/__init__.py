@@ -1,8 +1,5 @@
-"""Classifiers with features and a head: :func:`load` from a checkpoint, :func:`as_classifier` of any network."""
+"""The trained model of a stage: how it is passed, called and copied, its head, and its batch-norm statistics."""
 
-from tllib_ancon.models.checkpoints import export_state_dict
-from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.models.foundation import CosineHead
-from tllib_ancon.models.loading import load
 
-__all__ = ["Classifier", "CosineHead", "as_classifier", "export_state_dict", "load"]
+__all__ = ["CosineHead"]

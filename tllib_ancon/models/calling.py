@@ -21,8 +21,8 @@ def called(network: nn.Module, images: Tensor) -> Any:
         raise BadModel(
             f"the model cannot be called on images of shape {tuple(images.shape)}, {images.dtype} on {images.device} "
             f"({one_line(error)})",
-            "pass a model whose forward takes images alone, of this shape, type and device; "
-            f"{named('image_size')} sets the size of files and pixels",
+            f"pass a model whose forward takes images alone, of this shape, type and device; {named('image_size')} "
+            f"sets the size of files and pixels, and {named('norm_mean')} of one value makes them grey",
         ) from error
 
 

@@ -1,6 +1,7 @@
 """Read checkpoints of any program and load them into a network. No code of a file runs."""
 
 import argparse
+import hashlib
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -223,13 +224,10 @@ def _difference(name: str, tensor: Tensor, expected: Tensor) -> str:
     return ""
 
 
-def export_state_dict(classifier: nn.Module) -> dict[str, Tensor]:
-    """The weights in the layout of the checkpoint that the classifier came from, on the CPU.
-
-    Weights of a timm or torchvision network load strictly into it, with equal logits. Weights of TLLib's classifier
-    have the names ``backbone.``, ``bottleneck.`` and ``head.``.
-    """
-    state: dict[str, Tensor] = classifier.state_dict()  # of a type that knows the versions of the network's modules
+def sha256_of_tensors(state: Weights) -> str:
+    """A checksum of names, shapes, types and values."""
+    digest = hashlib.sha256()
     for name, tensor in state.items():
-        state[name] = tensor.detach().cpu().clone()
-    return state
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -14,10 +14,11 @@ from torch import Tensor, nn
 
 from tllib_ancon.data.batches import with_floats_as
 from tllib_ancon.data.transforms import Preprocessing
+from tllib_ancon.models.calling import called
 from tllib_ancon.models.copies import require_true_copy, unwrapped
 from tllib_ancon.models.head import inspect
 from tllib_ancon.models.output import OutputReader
-from tllib_ancon.models.preprocessing import preprocessing_of, probe_images
+from tllib_ancon.models.preprocessing import preprocessing_of
 from tllib_ancon.outputs import from_one_logit
 from tllib_ancon.runtime.errors import BadModel, named
 
@@ -205,15 +206,15 @@ def _on_vectors(head: nn.Module) -> nn.Module:
 
 def as_classifier(
     model: nn.Module,
+    probe: Tensor,
     head: str | None = None,
-    probe: Tensor | None = None,
     finetune: bool = True,
     reader: OutputReader = OutputReader(),  # noqa: B008
     *,
     num_classes: int = 0,
     original: nn.Module | None = None,
 ) -> Classifier:
-    """Any network that ends in logits as a :class:`Classifier`; a classifier is returned unchanged.
+    """Any network that ends in logits as a :class:`Classifier`; a classifier is called and returned unchanged.
 
     One forward pass in evaluation mode, without gradients, checks the logits and finds the head: the Linear,
     convolution or :class:`~tllib_ancon.models.foundation.CosineHead` that takes (B, D) or (B, D, 1, 1) and returns the
@@ -221,27 +222,24 @@ def as_classifier(
 
     Args:
         model: network
+        probe: a few images
         head: name of its head; of several heads whose mean are the logits, their names with commas between them.
             Default: found
-        probe: a few images. Default: black ones
         finetune: whether the network is pre-trained, and learns at a tenth of the rate of its head
         reader: what gives the logits in its output
         num_classes: K where it is known, else 0
         original: the caller's module if ``model`` is a copy of it. It is called first, and both must agree
     """
     if isinstance(model, Classifier):
+        called(model, probe)
         return model
-    preprocessing = preprocessing_of(model)
-    images = probe
-    if images is None:
-        images = probe_images(model, preprocessing)
     source_model = model
     if original is not None:
         source_model = unwrapped(original)
-    logits, widths = inspect(source_model, _for(source_model, images), reader, head, num_classes)
+    logits, widths = inspect(source_model, _for(source_model, probe), reader, head, num_classes)
     if original is not None:
-        require_true_copy(source_model, model, _for(model, images), reader, logits)
-    return NetworkClassifier(model, logits.shape[1], widths, finetune, reader, preprocessing)
+        require_true_copy(source_model, model, _for(model, probe), reader, logits)
+    return NetworkClassifier(model, logits.shape[1], widths, finetune, reader, preprocessing_of(model))
 
 
 def _for(network: nn.Module, images: Tensor) -> Tensor:

@@ -11,13 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from tllib_ancon.data.transforms import Preprocessing
-from tllib_ancon.models.calling import called
 from tllib_ancon.models.checkpoints import load_into, load_state_dict, without_prefix
-from tllib_ancon.models.output import structure_of
-from tllib_ancon.models.preprocessing import preprocessing_of, probe_images
+from tllib_ancon.models.preprocessing import preprocessing_of
 from tllib_ancon.runtime.errors import BadModel, BadSetting, named, one_line, unknown_name
 from tllib_ancon.runtime.types import Options
 
@@ -37,6 +35,10 @@ TIMM = "timm/"
 TORCHVISION = "torchvision/"
 """Prefixes that say which library a name is of. A bare name is torchvision's for its ResNets, as in TLLib, else timm's.
 """
+
+
+NOT_OF_A_NETWORK = ("num_classes", "features_only", "cache_dir", "checkpoint_path")
+"""Options of timm that do not say what a network computes, and that settings here do."""
 
 
 class _SmallCNN(nn.Sequential):
@@ -165,12 +167,6 @@ def library_of(name: str) -> tuple[str | None, str]:
     """The prefix of the library that has this network, None for one without a head, and its name there."""
     if name in HEADLESS:
         return None, name
-    if ":" in name:
-        raise BadSetting(
-            f"{named('arch')} {name} comes with its own weights and head",
-            "adapt, evaluate or predict with it alone",
-            setting="arch",
-        )
     folder, slash, bare_name = name.rpartition("/")
     if slash:
         library = folder + slash
@@ -231,7 +227,7 @@ def _checked_options(name: str, library: str | None, options: Options | None) ->
                 "leave it out",
                 setting="arch_option",
             )
-        if option.startswith("pretrained") or option in ("num_classes", "cache_dir", "checkpoint_path"):
+        if option.startswith("pretrained") or option in NOT_OF_A_NETWORK:
             raise BadSetting(
                 f"{named('arch_option')} {option} is not of the network {name}",
                 f"pass weights as {named('checkpoint')}, or to pretrain as {named('pretrained_weights')}",
@@ -304,11 +300,6 @@ def _timm_backbone(name: str, pretrained: bool, arguments: Options) -> Any:
 
     has_weights = pretrained and timm.is_model_pretrained(name)
     backbone = _from_zoo(TIMM, name, has_weights, {**arguments, "num_classes": 0})
-    description = f"{name} with {named('arch_option')} {dict(arguments)}"
-    images = probe_images(backbone, preprocessing_of(backbone))
-    features = called(backbone, images)
-    if not isinstance(features, Tensor) or features.ndim != 2:
-        raise BadModel(f"{description} gives {structure_of(features)} where one vector an image is expected")
-    backbone.out_features = features.shape[1]
+    backbone.out_features = backbone.head_hidden_size
     backbone.pretrained = has_weights
     return backbone

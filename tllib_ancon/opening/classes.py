@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from torch import nn
 
 from tllib_ancon.data.image_source import ImageSource, numbered, require_same_order
 from tllib_ancon.data.labels import Labels, checked_labels
-from tllib_ancon.models.class_names import class_names_of, imagenet_names, names_of_checkpoint
-from tllib_ancon.runtime.errors import BadImages, BadSetting, UserError, named
+from tllib_ancon.models.class_names import imagenet_names
+from tllib_ancon.runtime.errors import BadImages, UserError, named
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.text import counted, first_few, showable
 from tllib_ancon.runtime.types import Options
@@ -47,38 +46,8 @@ class ClassMap:
     vocabularies: Sequence[Sequence[str]] = ()
 
     @classmethod
-    def of(
-        cls,
-        network: nn.Module,
-        num_classes: int,
-        user_names: Sequence[str] | None = None,
-        recorded_names: Sequence[str] | None = None,
-        checkpoint: str = "",
-    ) -> ClassMap:
-        """The classes of a network: by the user, its run, itself or its checkpoint, in this order.
-
-        Args:
-            network: it may hold names, as models of transformers and timm do
-            num_classes: K
-            user_names: those of the user
-            recorded_names: those of the run that trained it
-            checkpoint: a file that may hold names beside the weights
-
-        Raises:
-            BadSetting: names of the user that are not K
-        """
-        if user_names is not None and len(user_names) != num_classes:
-            raise BadSetting(
-                f"{named('class_names')} has {counted(len(user_names), 'name')}, {user_names[0]!r} first, and the "
-                f"model has {num_classes} classes",
-                "name each class, in the order of the model's outputs",
-                setting="class_names",
-            )
-        names = user_names or recorded_names
-        if names is None or len(names) != num_classes:
-            names = class_names_of(network, num_classes)
-        if names is None and Path(checkpoint).is_file():
-            names = names_of_checkpoint(checkpoint, num_classes)
+    def of(cls, num_classes: int, names: Sequence[str] | None) -> ClassMap:
+        """K classes with these names, and with those of ImageNet where they are its classes."""
         return cls(num_classes, names, imagenet_names(num_classes, names))
 
     @property

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -27,15 +27,13 @@ from tllib_ancon.data.loading import hold_out
 from tllib_ancon.data.transforms import Preprocessing, second_view
 from tllib_ancon.models.classifier import BATCH_NORMS
 from tllib_ancon.models.preprocessing import USUAL_CROP, USUAL_SIDE
+from tllib_ancon.models.references import ModelRef
 from tllib_ancon.opening.transforms import UNDECIDED, StageConfig, TransformRule, preprocessing_by
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import BadModel, BadSetting, named
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.text import counted
 from tllib_ancon.runtime.types import Options
-
-if TYPE_CHECKING:
-    from tllib_ancon.opening.source import Source
 
 Config = TypeVar("Config", bound=StageConfig)
 
@@ -80,7 +78,7 @@ class Facts:
         recorded: ``config.json`` of the run that continues; empty for a new one
     """
 
-    source: Source
+    source: ModelRef
     network: nn.Module | None = None
     images: ImageSource | None = None
     transforms: TransformRule = UNDECIDED

@@ -19,8 +19,8 @@ from tllib_ancon.data.layouts import missing_dataset
 from tllib_ancon.data.open import as_domain, open_domain
 from tllib_ancon.data.readers import Loader
 from tllib_ancon.data.transforms import ImageTransform
+from tllib_ancon.models.references import ModelRef
 from tllib_ancon.opening.defaults import Facts, resolve
-from tllib_ancon.opening.source import Source
 from tllib_ancon.opening.transforms import StageConfig, TransformRule, Transforms
 from tllib_ancon.runtime import devices
 from tllib_ancon.runtime.errors import BadSetting, named
@@ -54,7 +54,7 @@ class PreparedImages(Generic[Config]):
 
 def prepare(
     requested: Config,
-    source: Source,
+    source: ModelRef,
     network: nn.Module,
     images: ImageSource,
     transform_rule: TransformRule,
@@ -99,7 +99,7 @@ def require_loader_of(recorded_settings: Options, images: ImageSource) -> None:
 
 def find_target(
     config: AdaptConfig | PredictConfig,
-    source: Source,
+    source: ModelRef,
     images: Any,
     labels: Any,
     user_transforms: TransformRule,

@@ -17,14 +17,15 @@ from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.loading import UnlabelledImages
 from tllib_ancon.data.readers import Loader
-from tllib_ancon.models.calling import called
 from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.models.copies import copy_of, unwrapped
-from tllib_ancon.models.loading import IMAGENET
 from tllib_ancon.models.output import Output
+from tllib_ancon.models.references import ModelRef, Request, refer
+from tllib_ancon.models.references.zoo import IMAGENET
 from tllib_ancon.opening.classes import ClassMap
-from tllib_ancon.opening.images import find_target, notes_of, prepare
-from tllib_ancon.opening.source import Source, open_checkpoint, open_source
+from tllib_ancon.opening.defaults import Facts, resolve
+from tllib_ancon.opening.images import PreparedImages, find_target, notes_of, prepare
+from tllib_ancon.opening.source import open_source
 from tllib_ancon.opening.transforms import UNDECIDED, TransformRule, Transforms
 from tllib_ancon.runs.directory import SOURCE, RunDirectory
 from tllib_ancon.runs.files import sha256
@@ -54,7 +55,7 @@ class OpenedModel:
         notes: what was decided
     """
 
-    source: Source
+    source: ModelRef
     network: nn.Module
     head: str | None
     notes: tuple[Note, ...]
@@ -67,23 +68,23 @@ class OpenedModel:
 
     def with_weights_of(self, checkpoint: str, settings: AdaptConfig | PredictConfig) -> OpenedModel:
         """Another model of the same network, such as the one that this model's run started from."""
-        file = open_checkpoint(checkpoint, self.source.module).checkpoint
-        source = replace(self.source, checkpoint=file)
-        return replace(self, source=source, network=source.load(settings), notes=())
+        reference = refer(Request(self.source.module, checkpoint))
+        network = reference.network(dict(resolve(settings, Facts(self.source)).settings))
+        return replace(self, source=replace(self.source, checkpoint=reference.checkpoint), network=network, notes=())
 
-    def as_classifier(self, probe: Tensor) -> Classifier:
-        """The network as a classifier, which was called on a few images."""
-        if not self.source.is_whole:
-            called(self.network, probe)
+    def as_classifier(self, probe: Tensor, finetune: bool = True) -> Classifier:
+        """The network as a classifier, which was called on a few images. With ``finetune`` it learns at a tenth of the
+        rate of its head."""
         original = self.source.callers_module
         if original is not None and unwrapped(original) is self.network:
             original = None
         return as_classifier(
             self.network,
-            self.head,
             probe,
+            self.head or self.source.network_record.get("head"),
+            finetune,
             reader=self.source.reader,
-            num_classes=self.source.num_classes,
+            num_classes=len(self.source.classes or ()),
             original=original,
         )
 
@@ -120,7 +121,7 @@ class Opened(Generic[Config_co]):
     notes: tuple[Note, ...] = ()
 
     @property
-    def source(self) -> Source:
+    def source(self) -> ModelRef:
         """Where the model comes from."""
         return self.model.source
 
@@ -130,10 +131,8 @@ class Opened(Generic[Config_co]):
 
     def source_model(self) -> Classifier:
         """Another copy of the model, as it was opened."""
-        network = self.source.load(self.requested)
-        reader = self.source.reader
-        num_classes = self.classifier.num_classes
-        return as_classifier(network, self.model.head, self.probe, reader=reader, num_classes=num_classes)
+        network = self.source.network(dict(self.settings))
+        return replace(self.model, network=network).as_classifier(self.probe)
 
 
 def open_model(
@@ -146,11 +145,12 @@ def open_model(
         settings: those of the user. To predict, the caller's module is not copied
     """
     source = open_source(settings, model, output)
-    notes = [*source.notes]
     if source.callers_module is not None and isinstance(settings, PredictConfig):
-        network = unwrapped(source.callers_module)
-    else:
-        network = source.load(settings, notes)
+        return OpenedModel(source, unwrapped(source.callers_module), head, source.notes)
+    notes = [*source.notes]
+    network = source.network(
+        dict(resolve(settings, Facts(source)).settings), lambda text: notes.append(Note("weights", text))
+    )
     return OpenedModel(source, network, head, tuple(notes))
 
 
@@ -181,10 +181,12 @@ def open_images(
     transform_rule = transforms.completed_by(model.network, settings)
     prepared = prepare(settings, source, model.network, target, transform_rule, recorded)
     probe: Tensor = probe_of(dataset_class(prepared.domain, prepared.transforms.evaluation))
-    classifier = model.as_classifier(probe)
-    classes = source.classes_of(model.network, classifier.num_classes)
+    classifier = model.as_classifier(probe, not prepared.config.scratch)
+    num_classes = classifier.num_classes
+    classes = ClassMap.of(num_classes, source.class_names(model.network, num_classes))
     labelled, notes_of_classes = classes.label(prepared.domain, source.recorded_folders)
-    notes = (*model.notes, *notes_of(target), *prepared.notes, *notes_of_classes)
+    assumed = _note_on_what_is_assumed(source, settings, prepared)
+    notes = (*model.notes, *notes_of(target), *assumed, *prepared.notes, *notes_of_classes)
     opened: Opened[Any] = Opened(
         settings,
         prepared.config,
@@ -203,6 +205,20 @@ def open_images(
     else:
         classifier.release()  # predictions need no features, and the caller's module has no hook afterwards
     return opened
+
+
+def _note_on_what_is_assumed(
+    source: ModelRef, requested: AdaptConfig | PredictConfig, prepared: PreparedImages[Any]
+) -> list[Note]:
+    """A note on the network and the size of images that nothing records of a file of weights."""
+    if source.is_whole or source.recorded_settings or source.checkpoint == IMAGENET:
+        return []
+    side = "resize_size" if prepared.config.val_resizing == "res." else "image_size"
+    settings = {name: getattr(prepared.config, name) for name in ("arch", side) if getattr(requested, name) is None}
+    assumed = ", ".join(f"{name} {value}" for name, value in settings.items() if value is not None)
+    if not assumed:
+        return []
+    return [Note("assumed", f"{source.describe()} lies in no run directory; assumed: {assumed}")]
 
 
 def source_checkpoint(run: RunDirectory) -> str | None:

@@ -22,16 +22,14 @@ from tllib_ancon.data.transforms import (
     second_view,
     train_transform,
 )
-from tllib_ancon.models.classifier import NetworkClassifier
 from tllib_ancon.models.output import structure_of
 from tllib_ancon.models.preprocessing import (
     ProcessorTransform,
-    channels_of,
     is_processor,
     preprocessing_of,
     preprocessing_of_processor,
 )
-from tllib_ancon.runtime.errors import BadModel, BadSetting, named, one_line
+from tllib_ancon.runtime.errors import BadSetting, named, one_line
 from tllib_ancon.runtime.types import Options
 
 StageConfig = AdaptConfig | PretrainConfig | PredictConfig
@@ -203,7 +201,6 @@ class TransformRule:
             return Transforms(whole, whole, preprocessing, augment=self.augment)
         if images.is_raw or preprocessing is None:
             return Transforms(nn.Identity(), nn.Identity(), preprocessing, augment=self.augment)
-        _require_channels(network, len(preprocessing.mean))
         evaluation = evaluation_transform(preprocessing)
         train = evaluation if isinstance(config, PredictConfig) else train_transform(preprocessing)
         return Transforms(train, evaluation, preprocessing, second_view(preprocessing), self.augment)
@@ -211,17 +208,3 @@ class TransformRule:
 
 UNDECIDED = TransformRule()
 """Where a caller passes nothing and no network is known yet."""
-
-
-def _require_channels(network: nn.Module, channels: int) -> None:
-    """Raise an error for a network whose number of channels differs from the images'."""
-    expected = channels_of(network.network if isinstance(network, NetworkClassifier) else network)
-    if expected in (None, channels):
-        return
-    if expected in (1, 3):
-        advice = (
-            f"pass {named('norm_mean')} and {named('norm_std')} of {expected} value{'s' if expected > 1 else ''} each"
-        )
-    else:
-        advice = f"pass {named('loader')}, which returns float tensors (C, H, W), or such tensors in Python"
-    raise BadModel(f"the network takes images of {expected} channels, and images here get {channels}", advice)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from tllib_ancon.data.image_source import numbered
 from tllib_ancon.data.transforms import KEEP_RATIO, Preprocessing
@@ -172,21 +171,8 @@ def _source_without_settings(case: Case) -> str:
     """Where the preprocessing comes from that no setting of the user decides."""
     if case.opened.source.run is not None:
         return f"the record of the run {case.opened.source.run}"
-    return _library_of(case.opened.model.network) or "the defaults of the settings"
-
-
-def _library_of(network: nn.Module) -> str:
-    """The library whose metadata describe the preprocessing of a network, or of a part of it."""
-    for part in network.modules():
-        if getattr(part, "pretrained_cfg", None):
-            return "timm's metadata"
-        if getattr(part, "preprocess_cfg", None):
-            return "open_clip's metadata"
-        if getattr(part, "main_input_name", None) == "pixel_values":
-            return "the image processor of transformers"
-        if type(part).__module__.startswith("torchvision.models."):
-            return "torchvision's ImageNet weights"
-    return ""
+    preprocessing = case.opened.transform_rule.preprocessing
+    return (preprocessing and preprocessing.origin) or "the defaults of the settings"
 
 
 def _first_names(names: Sequence[str]) -> str:

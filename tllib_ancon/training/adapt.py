@@ -11,8 +11,8 @@ from tllib_ancon.data.readers import Loader
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.models.output import Output
+from tllib_ancon.models.references import Model
 from tllib_ancon.opening.open import open_images, open_model
-from tllib_ancon.opening.source import Model
 from tllib_ancon.opening.transforms import TransformRule
 from tllib_ancon.runs.directory import recorded_settings, refuse_images, refuse_own_checkpoint
 from tllib_ancon.runtime import devices, processes

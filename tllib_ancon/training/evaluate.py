@@ -16,8 +16,8 @@ from tllib_ancon.data.transforms import Transform
 from tllib_ancon.measures import evaluation, selection
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.models.output import Output
+from tllib_ancon.models.references import Model
 from tllib_ancon.opening.open import Opened, open_images, open_model, source_checkpoint
-from tllib_ancon.opening.source import Model
 from tllib_ancon.opening.transforms import TransformRule
 from tllib_ancon.runs.directory import RunDirectory
 from tllib_ancon.runtime import devices

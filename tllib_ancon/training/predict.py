@@ -19,8 +19,8 @@ from tllib_ancon.data.transforms import Transform, mirror
 from tllib_ancon.models.calling import called, evaluating
 from tllib_ancon.models.classifier import LogitsAndFeatures
 from tllib_ancon.models.output import Output
+from tllib_ancon.models.references import Model
 from tllib_ancon.opening.open import Opened, open_images, open_model
-from tllib_ancon.opening.source import Model
 from tllib_ancon.opening.transforms import TransformRule
 from tllib_ancon.runtime import devices
 from tllib_ancon.runtime.errors import BadSetting, named

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data.image_source import ImageSource, numbered
+from tllib_ancon.data.layouts.hugging_face import require_datasets
 from tllib_ancon.data.loading import (
     ImageLoader,
     LabelledImages,
@@ -24,11 +25,11 @@ from tllib_ancon.models.bottleneck import create_pool_layer, shot_classifier
 from tllib_ancon.models.calling import called
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.networks import create_backbone, parse_options
+from tllib_ancon.models.references import ModelRef
 from tllib_ancon.opening.classes import MOST_LISTED, ClassMap
 from tllib_ancon.opening.defaults import Facts, resolve
 from tllib_ancon.opening.images import PreparedImages, notes_of, open_by_settings, prepare, with_cache
 from tllib_ancon.opening.open import probe_of
-from tllib_ancon.opening.source import Source, require_extras
 from tllib_ancon.opening.transforms import UNDECIDED
 from tllib_ancon.runs.directory import BEST, LATEST, RunDirectory, recorded_settings, refuse_images
 from tllib_ancon.runtime import devices, processes
@@ -72,7 +73,7 @@ def pretrain(config: PretrainConfig, *, loader: Loader | None = None) -> Record:
         )
     if not config.source:
         raise BadSetting(f"{named('source')} is needed", "pass the domain to train on", setting="source")
-    require_extras(config)
+    require_datasets(str(config.data))
     processes.join()
     with devices.restoring_state(config.threads):
         run = RunDirectory(config.log)
@@ -90,13 +91,13 @@ def pretrain(config: PretrainConfig, *, loader: Loader | None = None) -> Record:
             Progress(config.quiet).line(_number_of_classes(domains[0]))
         record: Record = {"inputs": images_record(*domains)}
         devices.make_reproducible(config.seed)
-        network = resolve(config, Facts(Source())).settings
+        network = resolve(config, Facts(ModelRef())).settings
         options = parse_options(network.arch_option)
         backbone = create_backbone(str(network.arch), not config.scratch, config.pretrained_weights, options, toolkit)
         UNDECIDED.refuse_unread_settings(config, domains[0])
         recorded = recorded_settings(config.log, config.overwrite)
         transform_rule = UNDECIDED.completed_by(backbone, config)
-        prepared = prepare(config, Source(), backbone, domains[0], transform_rule, recorded)
+        prepared = prepare(config, ModelRef(), backbone, domains[0], transform_rule, recorded)
         Progress(config.quiet).notes(prepared.notes)
         if toolkit is not None:
             record["toolkit"] = toolkit.name

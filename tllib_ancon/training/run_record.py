@@ -1,19 +1,13 @@
 """What ``config.json`` of a run records of its images and its network."""
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from tllib_ancon.config.adapt import AdaptConfig
-from tllib_ancon.data.batches import form_of
 from tllib_ancon.data.image_source import ImageSource, require_same_order
-from tllib_ancon.models.checkpoints import Weights
 from tllib_ancon.models.preprocessing import preprocessing_record
 from tllib_ancon.models.recipes import recipe_of
 from tllib_ancon.opening.open import Opened
-from tllib_ancon.runs.files import sha256
 from tllib_ancon.runtime.types import Record
 from tllib_ancon.training.callbacks.teacher import Teacher
 
@@ -23,11 +17,10 @@ def record_of(opened: Opened[AdaptConfig], teacher: Teacher | None = None) -> Re
     source = opened.source
     inputs = images_record(opened.images)
     if not source.checkpoint:
-        network = opened.model.network
-        inputs["model"] = type(network).__qualname__
-        inputs["weights_sha256"] = sha256_of_tensors(network.state_dict())
+        inputs["model"] = source.describe()
+        inputs["weights_sha256"] = source.digest()
     elif Path(str(opened.settings.checkpoint)).is_file():
-        inputs["checkpoint_sha256"] = sha256(Path(str(opened.settings.checkpoint)))
+        inputs["checkpoint_sha256"] = source.digest()
     if teacher is not None:
         inputs["teacher_sha256"] = teacher.sha256
     record: Record = {"inputs": inputs}
@@ -48,7 +41,6 @@ def _network_record(opened: Opened[AdaptConfig]) -> Record:
         **recipe_of(classifier.network, classifier.num_classes),
         "head": classifier.head_name,
         "output": classifier.reader.recorded,
-        "images": form_of(opened.probe),
         "preprocessing": preprocessing and preprocessing_record(preprocessing),
     }
 
@@ -70,11 +62,3 @@ def images_record(*domains: ImageSource) -> Record:
             for domain in domains
         },
     }
-
-
-def sha256_of_tensors(state: Weights) -> str:
-    digest = hashlib.sha256()
-    for name, tensor in state.items():
-        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()

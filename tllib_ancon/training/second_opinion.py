@@ -7,6 +7,8 @@ from typing import Any
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
+from tllib_ancon.models.checkpoints import sha256_of_tensors
+from tllib_ancon.models.references.hub import LIBRARIES
 from tllib_ancon.opening.classes import ClassMap
 from tllib_ancon.opening.open import Opened, open_images, open_model
 from tllib_ancon.opening.transforms import TransformRule
@@ -14,7 +16,6 @@ from tllib_ancon.runtime.errors import BadModel, BadSetting, UserError, named
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.text import first_few
 from tllib_ancon.training.callbacks.teacher import Teacher
-from tllib_ancon.training.run_record import sha256_of_tensors
 
 
 def refuse_unread_teacher(config: AdaptConfig, teacher: Any) -> None:
@@ -76,7 +77,7 @@ def _settings_of(teacher: Any, settings: AdaptConfig, classes: ClassMap) -> Pred
     if not isinstance(teacher, str):
         return PredictConfig()
     library = teacher.partition(":")[0]
-    if library not in ("hf", "open_clip"):
+    if library not in LIBRARIES:
         return PredictConfig(checkpoint=teacher)
     names = None
     if library == "open_clip" and classes.are_named:

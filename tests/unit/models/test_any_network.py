@@ -84,7 +84,7 @@ def test_shared_weights_learn_once():
 def test_a_head_by_name():
     network = small_network()
     classifier = as_classifier(network, head="8", probe=IMAGES)
-    assert as_classifier(classifier) is classifier
+    assert as_classifier(classifier, IMAGES) is classifier
     assert classifier.head is network[8]
     network[8].spare = nn.Linear(12, 3)
     assert as_classifier(network, probe=IMAGES).head is network[8]
@@ -175,10 +175,6 @@ def test_a_network_without_a_linear_head_has_logits_alone(build):
     assert [group["lr"] for group in classifier.get_parameters()] == [0.1]
 
 
-def test_without_a_probe_it_is_of_the_networks_type_and_of_the_size_of_timms_metadata_or_imagenets():
-    assert as_classifier(timm.create_model("test_vit")).num_classes == 1000  # of 160 pixels
-    assert as_classifier(no_linear(), num_classes=5).num_classes == 5
-    with one_line(r"images of shape \(2, 3, 224, 224\).*; pass a model whose forward takes .* of this shape"):
-        as_classifier(nn.Sequential(nn.Flatten(), nn.Linear(12, 3)))
-    assert as_classifier(small_network().double()).features_dim == 6
-    assert as_classifier(small_network().bfloat16()).features_dim == 6
+def test_images_are_converted_to_the_networks_type():
+    assert as_classifier(small_network().double(), IMAGES).features_dim == 6
+    assert as_classifier(small_network().bfloat16(), IMAGES).features_dim == 6

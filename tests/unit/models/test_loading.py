@@ -9,10 +9,12 @@ import timm
 import torch
 from torchvision import models
 
+from tests.support.checkpoints import network_of
+from tests.support.killable import differences
 from tests.support.refusals import one_line
 from tllib_ancon.models.bottleneck import BottleneckClassifier, shot_classifier
-from tllib_ancon.models.checkpoints import export_state_dict, load_into
-from tllib_ancon.models.loading import load
+from tllib_ancon.models.checkpoints import load_into
+from tllib_ancon.models.classifier import as_classifier
 from tllib_ancon.models.networks import _SmallCNN, create_backbone
 
 K = 5
@@ -58,13 +60,13 @@ def test_every_family_gives_its_own_features_and_logits_and_goes_back(name, tmp_
     network = randomised(create(family, num_classes=K, **options))
     side = 160 if family == "test_vit" else 64
     images = torch.randn(2, 3, side, side)
-    classifier = load(saved(network.state_dict(), tmp_path), name, K, arch_options=options).eval()
-    plain = create(family, num_classes=K, **options).eval()
-    plain.load_state_dict(export_state_dict(classifier))
+    words = [f"{key}={value!r}" for key, value in options.items()]
+    loaded = network_of(saved(network.state_dict(), tmp_path), name, arch_option=words)
+    classifier = as_classifier(loaded, images).eval()
     with torch.no_grad():
         logits, features = classifier.predict(images)
         torch.testing.assert_close(logits, network(images), rtol=0, atol=1e-6)
-        assert torch.equal(plain(images), logits)
+    assert differences(classifier.state_dict(), network.state_dict()) == []
     assert classifier.features_dim == features.shape[1]
     if library == "torchvision":
         assert classifier.head_name == HEADS[name]
@@ -134,28 +136,27 @@ PROGRAMS = {
 def test_checkpoints_of_training_programs_are_read(program, tmp_path):
     network = resnet()
     images = torch.randn(2, 3, 64, 64)
-    classifier = load(saved(PROGRAMS[program](network.state_dict()), tmp_path), "test_resnet", K).eval()
+    loaded = network_of(saved(PROGRAMS[program](network.state_dict()), tmp_path), "test_resnet").eval()
     with torch.no_grad():
-        assert torch.equal(classifier(images), network(images))
+        assert torch.equal(loaded(images), network(images))
 
 
 def test_several_networks_in_one_file_are_named(tmp_path):
     state = resnet().state_dict()
     path = saved({**under("student.", state), **under("teacher.", averages(state))}, tmp_path)
     with one_line(r"several networks, 'student\.', 'teacher\.'; save one alone"):
-        load(path, "test_resnet", K)
+        network_of(path, "test_resnet")
 
 
-def test_the_number_of_classes_is_that_of_the_checkpoint_if_none_is_given(tmp_path):
-    with one_line("has 7 classes, the dataset has 5"):
-        load(saved(resnet(7).state_dict(), tmp_path), "test_resnet", K)
+def test_the_number_of_classes_is_that_of_the_checkpoint(tmp_path):
     for name, network in (
         ("test_resnet", resnet(7)),
         ("torchvision/squeezenet1_1", models.squeezenet1_1(num_classes=7)),
     ):
-        assert load(saved(network.state_dict(), tmp_path), name).num_classes == 7
+        loaded = network_of(saved(network.state_dict(), tmp_path), name)
+        assert loaded.eval()(torch.zeros(2, 3, 64, 64)).shape == (2, 7)
     shot = shot_classifier(create_backbone("small_cnn"), 7)
-    classifier = load(saved(shot.state_dict(), tmp_path), "small_cnn")
+    classifier = network_of(saved(shot.state_dict(), tmp_path), "small_cnn")
     assert isinstance(classifier, BottleneckClassifier)
     assert classifier.num_classes == 7
     assert classifier.features_dim == 256
@@ -166,10 +167,10 @@ def test_what_does_not_fit_is_listed(tmp_path):
     path = saved(models.resnet18(num_classes=K).state_dict(), tmp_path)
     for arch, said in {
         "resnet34": r"taken for the weights of a resnet34.*layer1\.2\.conv1\.weight, .* of the network are missing",
-        "small_cnn": r"layout of the checkpoint .*model\.pth is unknown \(its tensors: conv1\.weight",
+        "small_cnn": r"layout of checkpoint .*model\.pth is unknown \(its tensors: conv1\.weight",
     }.items():
         with one_line(said):
-            load(path, arch, K)
+            network_of(path, arch)
     state = _SmallCNN().state_dict()
     changed = {name: state[name] for name in state if name != "layers.0.weight"}
     changed |= {"extra": torch.zeros(1), "layers.3.weight": torch.zeros(1)}
@@ -183,40 +184,27 @@ def test_weights_of_other_precision_are_converted_and_whole_numbers_refused(tmp_
     state = resnet().state_dict()
     for kind in (torch.float16, torch.bfloat16, torch.float64):
         cast = {name: tensor.to(kind) if tensor.is_floating_point() else tensor for name, tensor in state.items()}
-        classifier = load(saved(cast, tmp_path), "test_resnet", K)
-        assert {parameter.dtype for parameter in classifier.parameters()} == {torch.float32}
+        loaded = network_of(saved(cast, tmp_path), "test_resnet")
+        assert {parameter.dtype for parameter in loaded.parameters()} == {torch.float32}
     for kind in (torch.int64, torch.bool, torch.uint16):
         path = saved({**state, "fc.weight": state["fc.weight"].to(kind)}, tmp_path)
         with one_line(rf"fc\.weight has type {kind}, the network torch\.float32"):
-            load(path, "test_resnet", K)
+            network_of(path, "test_resnet")
 
 
 # The classifier that a network was pre-trained as on ImageNet
 
 
-def test_the_imagenet_start_is_the_whole_network():
-    model = load("imagenet", "resnet18", scratch=True)
-    network = models.resnet18()
-    network.load_state_dict(model.network.state_dict())
-    images = torch.rand(2, 3, 64, 64)
-    logits, features = model.eval().predict(images)
-    assert torch.equal(logits, network.eval()(images))
-    assert features.shape == (2, 512)
-    assert model.num_classes == 1000
-    assert model.features_dim == 512
-    assert {group["lr"] for group in model.get_parameters(0.001)} == {0.001}
-
-
-def test_what_cannot_be_an_imagenet_start():
-    for arch, given, said in (
-        ("resnt18", {"scratch": True}, "did you mean 'resnet18'"),
-        ("resnet18", {"scratch": True, "num_classes": 31}, "imagenet has 1000 classes, the dataset has 31"),
-        ("small_cnn", {"scratch": True}, "small_cnn has no ImageNet classifier"),
-    ):
-        with one_line(said):
-            load("imagenet", arch, **given)
+@pytest.mark.parametrize(
+    ("arch", "line"), [("resnt18", "did you mean 'resnet18'"), ("small_cnn", "small_cnn has no ImageNet classifier")]
+)
+def test_what_cannot_be_an_imagenet_start(arch, line):
+    with one_line(line):
+        network_of("imagenet", arch, scratch=True)
 
 
 def test_bare_names_of_resnets_are_those_of_torchvision():
     for name, module in (("resnet18", "torchvision.models.resnet"), ("timm/resnet18", "timm.models.resnet")):
-        assert type(load("imagenet", name, scratch=True).network).__module__ == module
+        network = network_of("imagenet", name, scratch=True)
+        assert type(network).__module__ == module
+        assert network.fc.out_features == 1000

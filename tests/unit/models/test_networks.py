@@ -7,15 +7,14 @@ from safetensors.torch import save_file
 from torch import nn
 from torchvision import models
 
+from tests.support.checkpoints import network_of
 from tests.support.refusals import REFUSED, one_line
-from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.bottleneck import shot_classifier
-from tllib_ancon.models.loading import load
 from tllib_ancon.models.networks import _SmallCNN, create_backbone, create_network, parse_options
 from tllib_ancon.models.preprocessing import preprocessing_of
 from tllib_ancon.models.recipes import OWN, build, recipe_of
-from tllib_ancon.opening.source import Source
+from tllib_ancon.models.references.run import Run
 
 IMAGES = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 DIGITS = torch.randn(8, 1, 28, 28, generator=torch.Generator().manual_seed(0))
@@ -56,12 +55,13 @@ def test_shots_lenet_gives_800_features_in_the_published_order(lenet):
 
 def test_a_checkpoint_is_loaded_with_its_dropout(lenet, tmp_path):
     torch.save(lenet.state_dict(), tmp_path / "model.pth")
-    recorded = {"arch": "shot_lenet", "bottleneck_dropout": 0.3}
-    loaded = Source(str(tmp_path / "model.pth"), recorded_settings=recorded).load(PredictConfig())
+    usual = {"arch_option": (), "no_pool": False, "scratch": False}
+    run = Run(str(tmp_path / "model.pth"), recorded_settings={"bottleneck_dropout": 0.3})
+    loaded = run.network({"arch": "shot_lenet", **usual})
     assert loaded.bottleneck[-1].p == 0.3
     assert set(loaded.state_dict()) == set(lenet.state_dict())
     assert torch.equal(loaded.eval()(DIGITS), lenet.eval()(DIGITS))
-    assert len(load(tmp_path / "model.pth", "shot_lenet").bottleneck) == 2
+    assert len(network_of(tmp_path / "model.pth", "shot_lenet").bottleneck) == 2
 
 
 # Networks by name

@@ -9,8 +9,8 @@ from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data.open import as_domain
 from tllib_ancon.data.transforms import Preprocessing
+from tllib_ancon.models.references import ModelRef
 from tllib_ancon.opening.defaults import Facts, resolve
-from tllib_ancon.opening.source import Source
 from tllib_ancon.opening.transforms import TransformRule
 from tllib_ancon.runtime.errors import UserError
 
@@ -47,7 +47,7 @@ def facts_about(network=BATCH_NORM_NETWORK, count=1000, side=None, preprocessing
     transforms = TransformRule(preprocessing)
     if fixed:
         transforms = TransformRule(preprocessing, np.asarray, np.asarray)
-    source = Source(module=network) if run is None else Source(**run)
+    source = ModelRef(module=network) if run is None else ModelRef(**run)
     return Facts(source, network, as_domain(pixels), transforms)
 
 

@@ -1,0 +1,163 @@
+"""``hf:NAME``, an image classifier of transformers, and ``open_clip:NAME``, a zero-shot classifier of open_clip."""
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+from unittest.mock import patch
+
+import torch
+from torch import nn
+
+from tllib_ancon.models.checkpoints import sha256_of_tensors
+from tllib_ancon.models.class_names import class_names_of
+from tllib_ancon.models.copies import copy_of
+from tllib_ancon.models.foundation import CosineHead, ZeroShotClassifier
+from tllib_ancon.models.preprocessing import preprocessing_of, preprocessing_of_processor
+from tllib_ancon.models.references.reference import ModelRef, Request
+from tllib_ancon.runtime.errors import BadModel, BadSetting, UserError, named, one_line, unknown_name
+from tllib_ancon.runtime.extras import require
+from tllib_ancon.runtime.types import Options, Show, silently
+
+LIBRARIES = {"hf": "transformers", "open_clip": "open_clip"}
+"""How the names of a library's models begin, with the library."""
+
+ZERO_SHOT_OPTIONS = ("embed_dim", "vision_cfg", "quick_gelu")
+"""Options of open_clip's configuration that determine the image side of a model."""
+
+PROMPT = "a photo of a {}."
+"""Text of a class of a zero-shot classifier."""
+
+
+class Hub(ModelRef):
+    """``LIBRARY:NAME`` with its weights. NAME is a folder, on the hub, or a model with a tag or file of weights."""
+
+    @classmethod
+    def recognise(cls, request: Request) -> ModelRef | None:
+        arch = str(request.arch)
+        library, _, name = arch.partition(":")
+        if request.module is not None or request.checkpoint is not None:
+            return None
+        if Path(arch).is_dir():
+            raise BadSetting(
+                f"{named('arch', arch)} is a folder",
+                f"pass {named('arch', f'hf:{arch}')} for a saved model of transformers",
+            )
+        if library not in LIBRARIES:
+            return None
+        require(named("arch", arch), LIBRARIES[library], extra="foundation")
+        try:
+            with _hub(request.allow_download):
+                network, names = _classifier(library, name, request.names)
+        except UserError:
+            raise
+        except Exception as error:  # of files, of the cache and of networks, of any kind
+            raise BadSetting(
+                f"{named('arch')} {arch} cannot be loaded from files or the hub's cache ({one_line(error)})",
+                f"load the model in Python and pass it, or {named('allow_download', True)} asks the hub for it",
+                setting="arch",
+            ) from error
+        return cls(arch, network, request.names or names)
+
+    def network(self, settings: Options, show: Show = silently) -> nn.Module:
+        assert self.module is not None
+        return copy_of(self.module).float()
+
+    def digest(self) -> str:
+        assert self.module is not None
+        return sha256_of_tensors(self.module.state_dict())
+
+
+@contextmanager
+def _hub(allow_download: bool) -> Iterator[None]:
+    """In this context nothing is downloaded unless it is allowed, and no code of a model's folder runs."""
+    from huggingface_hub import constants
+
+    offline = constants.HF_HUB_OFFLINE or not allow_download
+    level_before = logging.root.manager.disable
+    logging.disable()
+    try:
+        with (
+            patch.object(constants, "HF_HUB_OFFLINE", offline),
+            # 0: never ask the user; open_clip has no trust_remote_code
+            patch.multiple(
+                "transformers.dynamic_module_utils", TIME_OUT_REMOTE_CODE=0, get_cached_module_file=_no_code
+            ),
+        ):
+            yield
+    finally:
+        logging.disable(level_before)
+
+
+def _no_code(folder: str, file: str, **_: object) -> NoReturn:
+    raise BadModel(f"{file} of {folder} is code, which tllib-ancon does not run", "load the model in Python")
+
+
+def _classifier(library: str, name: str, texts: list[str] | None) -> tuple[nn.Module, list[str] | None]:
+    """The network and the names of its classes, if known."""
+    if library == "open_clip":
+        if texts is None:
+            raise BadSetting(
+                f"{named('arch')} open_clip:{name} needs the names of the classes",
+                f"pass a file of them as {named('class_names')}",
+                setting="class_names",
+            )
+        return _zero_shot(name, texts), texts
+    network = _image_classifier(name)
+    return network, class_names_of(network, network.config.num_labels)
+
+
+def _image_classifier(name: str) -> Any:
+    from transformers import AutoImageProcessor, AutoModelForImageClassification
+
+    model, loading = AutoModelForImageClassification.from_pretrained(
+        name, output_loading_info=True, dtype=torch.float32, trust_remote_code=False
+    )
+    if loading["missing_keys"]:
+        first_missing = min(loading["missing_keys"])
+        raise BadModel(
+            f"hf:{name} holds no image classifier: it has no {first_missing}", "name a model for image classification"
+        )
+    try:
+        processor = AutoImageProcessor.from_pretrained(name, trust_remote_code=False)
+        model.preprocessing = preprocessing_of_processor(processor)
+    except OSError:  # there is none
+        pass
+    return model
+
+
+def _zero_shot(name: str, classes: Sequence[str]) -> nn.Module:
+    import open_clip
+
+    model_name, weights = _open_clip_source(name)
+    device = "cuda" if torch.cuda.is_available() else "cpu"  # many texts take their time
+    model = open_clip.create_model(model_name, weights, device=device, require_pretrained=True).eval()
+    texts = [text.replace("_", " ") for text in classes]
+    tokenizer = open_clip.get_tokenizer(model_name)
+    embeddings = open_clip.build_zero_shot_classifier(model, tokenizer, texts, [PROMPT], device=device)
+    config = {"quick_gelu": False, **open_clip.get_model_config(model_name)}
+    options = {option: config[option] for option in ZERO_SHOT_OPTIONS}
+    network = ZeroShotClassifier(**options, num_classes=len(classes))
+    network.visual = model.visual
+    network.preprocessing = preprocessing_of(model.visual)
+    network.head = CosineHead(embeddings.T.contiguous(), float(model.logit_scale.detach().exp()))
+    return network.cpu()
+
+
+def _open_clip_source(name: str) -> tuple[str, str | None]:
+    """open_clip's names of a model and its weights: of a folder, ``MODEL/TAG``, ``MODEL/FILE`` or a name on the hub."""
+    import open_clip
+
+    if os.path.isdir(name):
+        return f"local-dir:{name}", None
+    model_name, _, weights = name.partition("/")
+    if model_name in open_clip.list_models():
+        tags = open_clip.list_pretrained_tags_by_model(model_name)
+        if weights not in tags and not os.path.isfile(weights):
+            raise unknown_name(f"file or tag of weights of {model_name}", weights, tags)
+        return model_name, weights
+    if not weights or os.path.isfile(weights):
+        raise unknown_name("model of open_clip", model_name, open_clip.list_models())
+    return f"hf-hub:{name}", None

@@ -1,0 +1,150 @@
+"""What a stage starts from: a reference to a trained model, of which each kind is a file of this folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from tllib_ancon.models.class_names import class_names_of
+from tllib_ancon.models.output import Output, OutputReader
+from tllib_ancon.runs.files import sha256
+from tllib_ancon.runtime.errors import BadModel, BadSetting, named
+from tllib_ancon.runtime.notes import Note
+from tllib_ancon.runtime.text import counted
+from tllib_ancon.runtime.types import Options, Record, Show, silently
+
+Model = nn.Module | str | Path
+"""What a caller passes as a model: a network, a checkpoint, a run directory or a name of the hub."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user says of a model.
+
+    Attributes:
+        module: the network that is passed, or that a function of the user returns
+        checkpoint: a file, a run directory or ``imagenet``
+        arch: name of a network
+        names: names of the classes, in the order of the labels
+        allow_download: whether a hub may be asked for ``arch``
+    """
+
+    module: nn.Module | None = None
+    checkpoint: str | None = None
+    arch: str | None = None
+    names: list[str] | None = None
+    allow_download: bool = False
+
+
+@dataclass(frozen=True)
+class ModelRef:
+    """A trained model by the way in which it is passed. The base class refers to none, as for a first stage.
+
+    Attributes:
+        checkpoint: the file, ``imagenet`` or the name of a library's model; empty for the caller's own module
+        module: network that takes the checkpoint's weights if nothing builds it, or the caller's own module
+        names: names of the classes that the user gives, in the order of the labels
+        output: what the user passes as ``output``
+        run: directory of the run that trained it, where there is one
+        recorded_settings: ``config.json`` of that run
+        notes: what was decided when it was found
+    """
+
+    checkpoint: str = ""
+    module: nn.Module | None = None
+    names: list[str] | None = None
+    output: Output | None = None
+    run: Path | None = None
+    recorded_settings: Record = field(default_factory=dict)
+    notes: tuple[Note, ...] = ()
+
+    # What a kind defines.
+
+    @classmethod
+    def recognise(cls, request: Request) -> ModelRef | None:
+        """The reference, if the request is of this kind."""
+        raise NotImplementedError
+
+    def network(self, settings: Options, show: Show = silently) -> nn.Module:
+        """The network with its weights, which the caller may change.
+
+        Args:
+            settings: ``arch``, ``arch_option``, ``no_pool`` and ``scratch``, of a network that settings build
+            show: gets lines about the weights
+        """
+        raise NotImplementedError
+
+    def class_names(self, network: nn.Module, num_classes: int) -> list[str] | None:
+        """Names of the K classes of its network: of the user, else what the model tells; None if unknown."""
+        if self.names is None:
+            return class_names_of(network, num_classes)
+        if len(self.names) != num_classes:
+            raise BadSetting(
+                f"{named('class_names')} has {counted(len(self.names), 'name')}, {self.names[0]!r} first, and the "
+                f"model has {num_classes} classes",
+                "name each class, in the order of the model's outputs",
+                setting="class_names",
+            )
+        return self.names
+
+    def digest(self) -> str:
+        """What differs between two models of this kind: of a file its SHA-256."""
+        return sha256(Path(self.checkpoint))
+
+    def describe(self) -> str:
+        """The model in a text for the user."""
+        return self.checkpoint
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its network is an object or recorded as a whole, so that no setting builds it."""
+        return self.module is not None
+
+    @property
+    def callers_module(self) -> nn.Module | None:
+        """The module that the caller passes to adapt or to predict with; None for weights of a file or a library."""
+        return None
+
+    # What follows from it.
+
+    @property
+    def network_record(self) -> Record:
+        """The record of a whole network in its run: recipe, head, output, preprocessing; else empty."""
+        return self.recorded_settings.get("network") or {}
+
+    @property
+    def reader(self) -> OutputReader:
+        """What gives the logits in the network's output: the user's, else that of the run."""
+        recorded = self.network_record.get("output")
+        if self.output is not None and not self.is_whole:
+            raise BadSetting(
+                f"{named('output')} has no effect on {self.describe()}, whose network returns logits",
+                "leave it out",
+                setting="output",
+            )
+        if self.output is None and isinstance(recorded, dict):
+            raise BadModel(
+                f"the model of {self.run} was adapted with a function of its output, {recorded['function']}",
+                f"pass it again as {named('output')}, in Python",
+                setting="output",
+            )
+        return OutputReader.of(recorded if self.output is None else self.output)
+
+    @property
+    def classes(self) -> list[str] | None:
+        """Names of the classes that the user or the run gives."""
+        return self.names or self._inputs.get("classes")
+
+    @property
+    def recorded_folders(self) -> dict[str, int]:
+        """Class folder -> label of the images of its run."""
+        folders: dict[str, int] = self._inputs.get("class_folders", {})
+        return folders
+
+    @property
+    def _inputs(self) -> dict[str, Any]:
+        inputs: dict[str, Any] = self.recorded_settings.get("inputs", {})
+        return inputs

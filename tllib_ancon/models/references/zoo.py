@@ -1,0 +1,26 @@
+"""A network of timm or torchvision with its ImageNet classifier: ``imagenet`` in place of a checkpoint."""
+
+from torch import nn
+
+from tllib_ancon.models.networks import create_network, parse_options
+from tllib_ancon.models.references.reference import ModelRef, Request
+from tllib_ancon.runtime.types import Options, Show, silently
+
+IMAGENET = "imagenet"
+"""The name that means an architecture with the ImageNet classifier of its model zoo."""
+
+
+class Zoo(ModelRef):
+    """The model zoo's weights of ``arch``; random ones with ``scratch``."""
+
+    @classmethod
+    def recognise(cls, request: Request) -> ModelRef | None:
+        if request.checkpoint != IMAGENET:
+            return None
+        return cls(IMAGENET, names=request.names)
+
+    def network(self, settings: Options, show: Show = silently) -> nn.Module:
+        return create_network(settings["arch"], None, not settings["scratch"], parse_options(settings["arch_option"]))
+
+    def digest(self) -> str:
+        return IMAGENET
