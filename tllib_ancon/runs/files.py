@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, TextIO
 import numpy as np
 import numpy.typing as npt
 
-from tllib_ancon.runtime.errors import REPAIR, BadFile, BadSetting, named, one_line, reading
+from tllib_ancon.runtime.errors import REPAIR, BadFile, BadSetting, named, reading
 from tllib_ancon.runtime.types import Record
 
 try:
@@ -44,10 +44,7 @@ def new_file(out: str | Path, overwrite: bool = True, setting: str = "out") -> P
 def read_json(path: Path, line: bytes | None = None, advice: str = REPAIR) -> Record:
     """The object in a file of JSON, or in one ``line`` of the file."""
     with reading(path, "JSON", advice):
-        content = json.loads(path.read_bytes() if line is None else line)
-    if not isinstance(content, dict):
-        raise BadFile(f"{path} must hold names with values, not {one_line(content)!r}", advice)
-    return content
+        return dict(json.loads(path.read_bytes() if line is None else line))
 
 
 def read_arrays(path: Path) -> dict[str, Array]:

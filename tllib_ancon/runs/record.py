@@ -50,17 +50,15 @@ def read_record(run: Path) -> Record:
     if path.is_file():
         advice = f"restore it from a copy, or remove it and pass the settings of the model, such as {named('arch')}"
         recorded = read_json(path, advice=advice)
-    if "schema" not in recorded:
-        raise BadFile(
-            f"{run} is no run directory of tllib_ancon: it has no {CONFIG} with a schema",
-            f"choose another folder, as {named('log')} a new one",
-        )
-    if recorded["schema"] != SCHEMA:
-        raise BadFile(
-            f"{path} is of another version of tllib_ancon: its schema is {recorded['schema']}, here {SCHEMA}",
-            f"use the version that wrote it, or choose another {named('log')}",
-        )
-    return recorded
+    schema = recorded.get("schema")
+    if schema == SCHEMA:
+        return recorded
+    problem = f"{path} is of another version of tllib_ancon: its schema is {schema}, here {SCHEMA}"
+    action = f"use the version that wrote it, or choose another {named('log')}"
+    if schema is None:
+        problem = f"{run} is no run directory of tllib_ancon: it has no {CONFIG} with a schema"
+        action = f"choose another folder, as {named('log')} a new one"
+    raise BadFile(problem, action)
 
 
 def refuse_other_settings(path: Path, recorded: Record, requested: Record) -> None:
@@ -70,13 +68,13 @@ def refuse_other_settings(path: Path, recorded: Record, requested: Record) -> No
         return
     action = f"choose another {named('log')}, or {start_again()}"
     texts = [f"{name}: {before!r} there, {value!r} now" for name, (before, value) in differing.items()]
-    what = f"run directory {path} holds a run with other settings ({first_few(texts, MOST_DIFFERENCES, '; ')})"
+    problem = f"run directory {path} holds a run with other settings ({first_few(texts, MOST_DIFFERENCES, '; ')})"
     if any(name.startswith("inputs.images.") for name in differing):
-        before, now = (_number_of_images(record) for record in (recorded, requested))
-        what = f"the run in {path} has other images ({before:,} there, {now:,} now)"
+        recorded_number, number = (_number_of_images(record) for record in (recorded, requested))
+        problem = f"the run in {path} has other images ({recorded_number:,} there, {number:,} now)"
     elif "epochs" in differing:
         action += "; a run cannot be made longer: the learning rate of each step depends on how many there will be"
-    raise BadSetting(what, action, setting="log")
+    raise BadSetting(problem, action, setting="log")
 
 
 def _number_of_images(record: Record) -> int:

@@ -15,7 +15,7 @@ from tllib_ancon.runtime.errors import NotFinite
 from tllib_ancon.training.adaptation import compose
 from tllib_ancon.training.callbacks.callback import Callback
 from tllib_ancon.training.callbacks.teacher import Teacher
-from tllib_ancon.training.learning import refuse_training_settings
+from tllib_ancon.training.learning import refuse_unread_settings
 from tllib_ancon.training.not_finite import require_finite_source
 from tllib_ancon.training.probing import require_gradient
 from tllib_ancon.training.result import AdaptationResult, Origin
@@ -31,8 +31,7 @@ def fit(
     model.preprocessing = opened.transforms.preprocessing
     record = record_of(opened, teacher)
     trains = methods.method_class(config.method).trains
-    if not trains:
-        refuse_training_settings(opened.requested)
+    refuse_unread_settings(opened.requested, config, model)
     run = None if config.log is None else RunDirectory(config.log)
     training = compose(opened, run, teacher, callbacks)
     trainer = training.trainer

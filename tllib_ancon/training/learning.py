@@ -51,16 +51,8 @@ def parameter_groups(settings: AdaptConfig, model: Classifier, trains: bool, not
         notes: get what was frozen, and whether no head was found
 
     Raises:
-        UserError: settings that change nothing; no parameter that learns
+        UserError: no parameter that learns
     """
-    if (not trains or settings.batch_norm == "source") and not has_statistics(model):
-        name = "batch_norm" if settings.batch_norm == "source" else "method"
-        raise BadSetting(
-            f"{named(name, f'{getattr(settings, name)}')} is about running statistics of batch-norm, and this network "
-            "has no batch-norm that keeps them",
-            "leave it out",
-            setting=name,
-        )
     if not trains:
         return [{"params": []}]
     learned_before = [parameter.requires_grad for parameter in model.parameters()]
@@ -78,23 +70,34 @@ def parameter_groups(settings: AdaptConfig, model: Classifier, trains: bool, not
     return model.get_parameters(settings.lr)
 
 
-def refuse_training_settings(requested: AdaptConfig) -> None:
-    """Raise an error for a setting of the user's that a method that trains nothing does not read."""
+def refuse_unread_settings(requested: AdaptConfig, settings: AdaptConfig, model: Classifier) -> None:
+    """Raise an error for a setting of the user's that changes nothing with this method and model."""
+    trains = methods.method_class(settings.method).trains
+    reasons: dict[str, str] = {}
+    if not trains:
+        reason = f"has no effect with {named('method', settings.method)}, which trains nothing"
+        reasons = dict.fromkeys(_settings_of_training(requested), reason)
+    if not has_statistics(model):
+        reason = "is about running statistics of batch-norm, which this network does not keep"
+        if settings.batch_norm == "source":
+            reasons["batch_norm"] = reason
+        elif not trains:
+            reasons["method"] = reason
+    if reasons:
+        name, reason = next(iter(reasons.items()))
+        raise BadSetting(f"{named(name, f'{getattr(settings, name)}')} {reason}", "leave it out", setting=name)
+
+
+def _settings_of_training(requested: AdaptConfig) -> list[str]:
+    """Settings that a user passes and that only a method that trains reads."""
     defaults = {name: AdaptConfig.model_fields[name].default for name in OF_TRAINING}
     defaults |= methods.training_defaults(requested.method)
-    unread = [name for name in OF_TRAINING if getattr(requested, name) not in (None, defaults[name])]
+    names = [name for name in OF_TRAINING if getattr(requested, name) not in (None, defaults[name])]
     if requested.batch_norm == "source":
-        unread.append("batch_norm")
+        names.append("batch_norm")
     if requested.views == 2:
-        unread.append("views")
-    if unread:
-        name = unread[0]
-        raise BadSetting(
-            f"{named(name, f'{getattr(requested, name)}')} has no effect with {named('method', requested.method)}, "
-            "which trains nothing",
-            "leave it out",
-            setting=name,
-        )
+        names.append("views")
+    return names
 
 
 def choose_adapted_parameters(model: Classifier, which: str) -> int:

@@ -271,10 +271,10 @@ class _AdversarialLoss:
             of_both_domains += torch.split(processes.gather_with_gradient(half), widths, 1)
         try:
             transfer_loss: Tensor = self.adversary(*of_both_domains)
-        except RuntimeError as error:  # binary cross-entropy takes finite numbers alone
+        except RuntimeError:  # binary cross-entropy takes finite numbers alone
             if logits.isfinite().all():
                 raise
-            raise FloatingPointError from error
+            transfer_loss = torch.full((), torch.nan, device=logits.device)
         self.reversal.step()
         diagnostics = {"transfer_loss": transfer_loss.detach()}
         if self.adversary.domain_accuracy is not None:

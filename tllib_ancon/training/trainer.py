@@ -45,7 +45,7 @@ class Objective(Protocol):
         """Put the model into the mode of a training step."""
 
     def __call__(self, *batch: Any) -> Step:
-        """The loss of a batch, with a part from each loader; FloatingPointError for one that is not finite."""
+        """The loss of a batch, with a part from each loader."""
         ...
 
 
@@ -182,8 +182,7 @@ class Trainer:
 
     def require_finite(self, logits: Tensor) -> None:
         """Raise an error for predictions of the current model that are not finite."""
-        if not logits.isfinite().all():
-            raise self._divergence(f"after epoch {self.epoch}")
+        self._require_finite(bool(logits.isfinite().all()), f"after epoch {self.epoch}")
 
     def _run_epoch(self, objective: Objective, callbacks: Sequence[Callback]) -> None:
         if self.epoch > 0:
@@ -213,16 +212,12 @@ class Trainer:
 
     def _read(self, meters: Meters) -> Metrics:
         """The numbers of the epoch so far; an error if a loss or logits are not finite."""
-        if not meters.are_finite():
-            raise self._divergence(f"by epoch {self.epoch}, step {self.step}")
+        self._require_finite(meters.are_finite(), f"by epoch {self.epoch}, step {self.step}")
         return meters.read(self.images_a_step)
 
     def _learn(self, objective: Objective, batch: tuple[Any, ...]) -> Step:
         """Make a step by the loss of a batch."""
-        try:
-            loss, logits, diagnostics = objective(*batch)
-        except FloatingPointError:
-            raise self._divergence(f"by epoch {self.epoch}, step {self.step}") from None
+        loss, logits, diagnostics = objective(*batch)
         self.accelerator.backward(loss)
         self.optimizer.step()
         self.optimizer.zero_grad()
@@ -230,15 +225,17 @@ class Trainer:
             self.schedule.step()
         return loss.detach(), logits.detach(), diagnostics
 
-    def _divergence(self, when: str) -> NotFinite:
+    def _require_finite(self, is_finite: bool, when: str) -> None:
+        if is_finite:
+            return
+        problem = f"logits or loss are not finite {when}"
+        action = f"pass a smaller {named('lr')}"
         if self.epoch == 0:
-            return NotFinite(
-                "the source model's logits are not finite: its weights are damaged", "give another checkpoint"
-            )
-        last_good = ""
-        if self.settings.log is not None and len(self.metrics) > 1:
-            last_good = f"{self.settings.log} holds the last good model, of epoch {self.epoch - 1}. "
-        return NotFinite(f"logits or loss are not finite {when}", f"{last_good}pass a smaller {named('lr')}", "lr")
+            problem = "the source model's logits are not finite: its weights are damaged"
+            action = "give another checkpoint"
+        elif self.settings.log is not None and len(self.metrics) > 1:
+            action = f"{self.settings.log} holds the last good model, of epoch {self.epoch - 1}. {action}"
+        raise NotFinite(problem, action, "lr")
 
 
 @dataclass(frozen=True)

@@ -48,8 +48,8 @@ PLAIN = nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.Linear(6, 3))
 ONE_LAYER = nn.Sequential(nn.Flatten(), nn.Linear(48, 3))
 REFUSED_OF_A_NETWORK = [
     *((None, *row) for row in REFUSED["stabilisation"]),
-    (LAYERS, {"batch_norm": "source"}, "`batch_norm=source` is about .* this network has no batch-norm"),
-    (LAYERS, {"method": "adabn", "epochs": 1}, "`method=adabn` is about .* this network has no batch-norm"),
+    (LAYERS, {"batch_norm": "source"}, "`batch_norm=source` is about .* this network does not keep"),
+    (LAYERS, {"method": "adabn", "epochs": 1}, "`method=adabn` is about .* this network does not keep"),
     (
         PLAIN,
         {"adapted": "norm-affine"},
