@@ -140,6 +140,8 @@ def open_by_settings(
         "loader": chosen_loader(config, loader),
     }
     is_path = isinstance(place, str | os.PathLike)
+    if is_path:
+        place = os.path.expanduser(place)
     if is_path and config.data is not None:
         split = "test" if isinstance(config, PredictConfig) else "train"
         return open_domain(place, config.data, codes, split, allow_download=config.allow_download, **how)
