@@ -204,7 +204,7 @@ def _answers_of(config: CertifyConfig, pair: ModelPair, comparison: Comparison) 
 def _answers_in_list(file: Path, pair: ModelPair, comparison: Comparison) -> dict[int, Answer]:
     """The labels of an image list as answers."""
     root = Path(str(pair.settings.root))
-    listed_paths, labels = read_image_list(file, root, len(comparison.classes), True)
+    listed_paths, labels = read_image_list(file, root, len(comparison.classes))
     paths = pair.images.paths
     if labels is None or paths is None:
         raise BadSetting(f"{named('labels')} {file}: expected a list with labels, and a run on files", setting="labels")

@@ -85,5 +85,5 @@ def _path_and_label(line: str) -> tuple[str, int | None]:
 
 def _require_in_range(label: int, where: str, num_classes: int | None) -> None:
     if label < 0 or (num_classes is not None and label >= num_classes):
-        classes = "" if num_classes is None else f" of {num_classes} classes"
-        raise BadImages(f"{where}: the label is none{classes}", "correct it")
+        classes = "a class" if num_classes is None else f"one of {num_classes} classes, 0 to {num_classes - 1}"
+        raise BadImages(f"{where}: label {label} is not {classes}", "correct it")
