@@ -84,7 +84,7 @@ class OpenedModel:
             self.head or self.source.network_record.get("head"),
             finetune,
             reader=self.source.reader,
-            num_classes=len(self.source.classes or ()),
+            num_classes=self.source.num_classes,
             original=original,
         )
 

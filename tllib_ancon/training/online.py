@@ -21,8 +21,8 @@ from tllib_ancon.models.copies import recording_gradients, require_true_copy, un
 from tllib_ancon.models.head import inspect
 from tllib_ancon.models.moving_statistics import MovingStatistics
 from tllib_ancon.models.output import Output
+from tllib_ancon.models.references import Model
 from tllib_ancon.opening.open import OpenedModel, open_model
-from tllib_ancon.opening.source import Model
 from tllib_ancon.runtime.errors import BadSetting, UserError, named, unknown_name
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.types import State

@@ -139,6 +139,11 @@ class ModelRef:
         return self.names or self._inputs.get("classes")
 
     @property
+    def num_classes(self) -> int:
+        """K where the user or the run tells it, else 0."""
+        return len(self.classes or ())
+
+    @property
     def recorded_folders(self) -> dict[str, int]:
         """Class folder -> label of the images of its run."""
         folders: dict[str, int] = self._inputs.get("class_folders", {})
