@@ -50,7 +50,7 @@ def training(
     network = _adversarial_network(toolkit, backbone, 3, options)
     run = RunDirectory(log)
     transforms = Transforms(train_transform(TRANSFORM), evaluation_transform(TRANSFORM))
-    prepared = PreparedImages(options.replace(quiet=True), {}, [], domains[0], UNDECIDED, transforms)
+    prepared = PreparedImages(options.replace(quiet=True), {}, [], domains[0], transforms)
     return _adversarial(*network, prepared, domains[1], run)
 
 

@@ -188,7 +188,7 @@ def adversarial(domains, log, batch_size, plain=True, **settings):
     if plain:
         without_batches_and_noise(network[0])
     run = RunDirectory(log)
-    prepared = PreparedImages(config, {}, [], domains[0], UNDECIDED, Transforms(contrasting, contrasting))
+    prepared = PreparedImages(config, {}, [], domains[0], Transforms(contrasting, contrasting))
     return _adversarial(*network, prepared, domains[1], run)
 
 

@@ -6,7 +6,6 @@ import os
 import shutil
 import zlib
 from collections.abc import Iterable, Mapping
-from copy import copy
 from dataclasses import astuple, replace
 from multiprocessing.heap import BufferWrapper
 from pathlib import Path
@@ -121,6 +120,5 @@ def cached_in_memory(domain: ImageSource, resizings: Iterable[Resizing], room: i
 
 def _with_stores(domain: ImageSource, stores: Mapping[Resizing, BufferWrapper | Path]) -> ImageSource:
     unique = replace(domain, positions=np.unique(domain.positions), labels=None)
-    reader = copy(domain.reader)
-    reader.cached = {resizing: _ResizedImages(unique, resizing, store) for resizing, store in stores.items()}
-    return replace(domain, reader=reader)
+    images = {resizing: _ResizedImages(unique, resizing, store) for resizing, store in stores.items()}
+    return replace(domain, cached=images)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -36,6 +36,7 @@ class ImageSource:
         positions: (N,) of each image for the reader. Default: all in order
         skipped: why images of the list were left out, one text each
         plain_folder: whether they are a folder whose subfolders may be the classes of a model
+        cached: resizing -> position -> bytes (H, W, 3) of a resized image
 
     Raises:
         UserError: labels that are not N whole numbers in [0, K)
@@ -48,6 +49,7 @@ class ImageSource:
     positions: Positions = None  # type: ignore[assignment]
     skipped: Sequence[str] = ()
     plain_folder: bool = False
+    cached: Mapping[Any, Callable[[int], Bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.positions is None:
@@ -84,8 +86,8 @@ class ImageSource:
         """One image: a PIL image in RGB, the cached bytes (H, W, 3) of this resizing, or of a domain that
         :attr:`is_raw` its tensor."""
         position = int(self.positions[index])
-        if resizing in self.reader.cached:
-            return self.reader.cached[resizing](position)
+        if resizing in self.cached:
+            return self.cached[resizing](position)
         return self.reader.read(position)
 
     def read_by(self, loader: Loader | None) -> ImageSource:

@@ -7,7 +7,7 @@ import inspect
 import os
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import Any
@@ -54,7 +54,6 @@ class Reader(ABC):
         is_in_memory: whether nothing is decoded
         root: folder of their files; empty without one
         loader: name of the user's function that reads their files; empty for Pillow
-        cached: resizing -> bytes (H, W, 3) of a resized image, if cached
     """
 
     side: int | None = None
@@ -62,7 +61,6 @@ class Reader(ABC):
     is_in_memory: bool = False
     root: str = ""
     loader: str = ""
-    cached: Mapping[Hashable, Callable[[int], Bytes]] = {}
 
     @abstractmethod
     def __len__(self) -> int: ...

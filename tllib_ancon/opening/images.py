@@ -40,7 +40,6 @@ class PreparedImages(Generic[Config]):
         layers: setting -> the layer that decided it
         notes: what was decided
         domain: the images, decoded and cached as the settings define
-        transform_rule: what decides how they become tensors
         transforms: how they become tensors
     """
 
@@ -48,7 +47,6 @@ class PreparedImages(Generic[Config]):
     layers: Mapping[str, str]
     notes: list[Note]
     domain: ImageSource
-    transform_rule: TransformRule
     transforms: Transforms
 
 
@@ -73,7 +71,7 @@ def prepare(
     config, layers, notes = resolve(requested, Facts(source, network, images, transform_rule, recorded_settings))
     transforms = transform_rule.transforms_of(config, network, images)
     domain = with_cache(config, images, transforms, notes)
-    return PreparedImages(config, layers, notes, domain, transform_rule, transforms)
+    return PreparedImages(config, layers, notes, domain, transforms)
 
 
 def chosen_loader(config: StageConfig | CertifyConfig, loader: Loader | None) -> Loader | None:
@@ -84,17 +82,6 @@ def chosen_loader(config: StageConfig | CertifyConfig, loader: Loader | None) ->
     if chosen is None or callable(chosen):
         return cast("Loader | None", chosen)
     raise BadSetting(f"{named('loader')} is {chosen!r:.80}", "pass a function of a path", setting="loader")
-
-
-def require_loader_of(recorded_settings: Options, images: ImageSource) -> None:
-    """Raise an error for files that Pillow reads and that the run of these settings read by a loader of the user."""
-    recorded = recorded_settings.get("inputs", {}).get("loader")
-    if recorded and images.paths is not None and not images.reader.loader:
-        raise BadSetting(
-            f"the model's run read its images by the function {recorded}, which no run calls by itself",
-            f"pass it as {named('loader')}",
-            setting="loader",
-        )
 
 
 def find_target(
@@ -112,7 +99,13 @@ def find_target(
     target = open_by_settings(config, config.target, images, labels, source.classes, loader)
     if labels is False:
         target = target.without_labels()
-    require_loader_of(source.recorded_settings, target)
+    recorded = source.recorded_settings.get("inputs", {}).get("loader")
+    if recorded and target.paths is not None and not target.reader.loader:
+        raise BadSetting(
+            f"the model's run read its images by the function {recorded}, which no run calls by itself",
+            f"pass it as {named('loader')}",
+            setting="loader",
+        )
     user_transforms.refuse_unread_settings(config, target)
     return target
 

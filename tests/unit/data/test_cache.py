@@ -34,7 +34,7 @@ def store(request, tmp_path):
 
 
 def of_file(folder, domain, resizing=SQUARE):
-    return cached(domain, folder, [resizing]).reader.cached[resizing]
+    return cached(domain, folder, [resizing]).cached[resizing]
 
 
 def tensors(domain, transform, workers):
