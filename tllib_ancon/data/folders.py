@@ -85,7 +85,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def files_of_domain(
-    tree: Tree, code: str, paths: Sequence[str], classes: Sequence[str], labels: Sequence[int] | None = None
+    tree: Tree, code: str, paths: Sequence[str], classes: Sequence[str] = (), labels: Sequence[int] | None = None
 ) -> ImageSource:
     """The images of a domain that is a folder."""
     if not paths:
@@ -93,4 +93,4 @@ def files_of_domain(
             f"{tree.root / code}: no image here", f"give a folder with files of these suffixes: {' '.join(SUFFIXES)}"
         )
     name = tree.root.resolve().name if code == ROOT else code
-    return ImageSource.of_files(name, paths, list(classes), labels, str(tree.root))
+    return ImageSource.of_files(name, paths, classes, labels, str(tree.root))

@@ -53,7 +53,7 @@ def open_domain(
         raise BadImages(
             f"no domain given for dataset {dataset}", f"name one as {named('target')}, or leave {named('data')} out"
         )
-    return _checked(layout.open(opening).read_by(loader), skip_corrupt, workers)
+    return _finished(layout.open(opening), opening.classes, loader, skip_corrupt, workers)
 
 
 def as_domain(
@@ -72,12 +72,10 @@ def as_domain(
     labels are named by numbers. A folder holds images without labels, at any depth, until a model is known whose
     classes have the names of its subfolders. ``labels`` True takes each subfolder as a class, False none.
     """
-    how: Options = {"skip_corrupt": skip_corrupt, "workers": workers, "loader": loader}
+    how: Options = {"classes": classes, "loader": loader, "skip_corrupt": skip_corrupt, "workers": workers}
     if labels is True and _is_folder(images):
-        return open_domain(images, "ImageFolder", classes=classes, **how)
-    source = _checked(recognised(images).read_by(loader), skip_corrupt, workers)
-    if classes and source.labels is None:
-        source = replace(source, classes=list(classes))
+        return open_domain(images, "ImageFolder", **how)
+    source = _finished(recognised(images), **how)
     if labels is False:
         source = source.without_labels()
     elif labels is not None and labels is not True:
@@ -158,8 +156,14 @@ Recogniser = Callable[[Any], ImageSource | None]
 RECOGNISERS: tuple[Recogniser, ...] = (_opened, _paths, _folder, _file, _hugging_face, _in_memory)
 
 
-def _checked(domain: ImageSource, skip_corrupt: bool, workers: int) -> ImageSource:
-    """The domain if all of its files are there, or with ``skip_corrupt`` its readable images."""
+def _finished(
+    source: ImageSource, classes: Sequence[str] | None, loader: Loader | None, skip_corrupt: bool, workers: int
+) -> ImageSource:
+    """The images as they are read, if all files are there; with ``skip_corrupt`` those that can be read. A model's
+    ``classes`` name those of images without labels."""
+    domain = source.read_by(loader)
+    if classes and domain.labels is None:
+        domain = replace(domain, classes=list(classes))
     if skip_corrupt:
         return _readable(domain, workers)
     missing = [path for path in domain.paths or () if not os.path.isfile(path)]

@@ -31,7 +31,7 @@ def test_any_tree_without_labels(root):
     domain = open_domain(root, "Folder", ["."])
     assert len(domain) == 8
     assert domain.labels is None
-    assert domain.classes == []
+    assert not domain.classes
     assert list(domain.paths) == sorted(domain.paths, key=lambda path: path.rsplit("/", 1))
     assert open_domain(root, "Folder", ["dslr"], classes=["a", "b"]).classes == ["a", "b"]
 

@@ -16,4 +16,4 @@ class _Folder(Layout):
     def open_domain(self, opening: Opening, code: str) -> ImageSource:
         tree = opening.tree
         paths = list(tree.images_below(tree.domain(code)))
-        return files_of_domain(tree, code, paths, opening.classes or ())
+        return files_of_domain(tree, code, paths)

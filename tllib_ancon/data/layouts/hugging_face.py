@@ -45,10 +45,7 @@ class _HuggingFace(Layout):
         if not os.path.isdir(place) and (opening.root / place).is_dir():
             place = str(opening.root / place)
         splits = _open_splits(place, opening.codes, opening.allow_download)
-        source = source_of_dataset(splits, f"{self.name}{place} {'+'.join(opening.codes)}")
-        if source.labels is None:
-            return replace(source, classes=list(opening.classes or source.classes))
-        return source
+        return source_of_dataset(splits, f"{self.name}{place} {'+'.join(opening.codes)}")
 
 
 class _Column(Reader):
