@@ -15,7 +15,7 @@ from tllib_ancon.data.transforms import Preprocessing, evaluation_transform, tra
 from tllib_ancon.models.checkpoints import load_state_dict
 from tllib_ancon.models.networks import create_backbone
 from tllib_ancon.opening.images import PreparedImages
-from tllib_ancon.opening.transforms import UNDECIDED, Transforms
+from tllib_ancon.opening.transforms import Transforms
 from tllib_ancon.runs.directory import RunDirectory
 from tllib_ancon.training.pretrain import _adversarial, _adversarial_network
 
