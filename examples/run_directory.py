@@ -20,7 +20,7 @@ digits = {"root": "digits", "data": "ImageList", "image_size": 28, "no_hflip": T
 machine = {"workers": 0, "threads": 1, "quiet": True}
 network = {"arch": "small_cnn", "scratch": True, "scale": (0.5, 1.0)}
 pretrain(PretrainConfig(**digits, **machine, **network, source=("rendered",), epochs=6, log="runs/source"))
-target = {"target": ("handwritten",), "epochs": 4, "save_predictions": True}
+target = {"target": ("handwritten",), "epochs": 4}
 adapt("runs/source", **digits, **machine, **target, log="runs/adapted")
 
 # %%
@@ -46,7 +46,7 @@ weights = torch.load(run / "checkpoints" / "best.pth", weights_only=True)
 print(f"{len(weights)} tensors, the last: {list(weights)[-1]}")
 
 # %%
-# ``predictions.npz`` has logits, features and votes of every image. ``save_predictions`` writes it.
+# ``predictions.npz`` has logits, features and votes of every image. A run on labelled images writes it.
 
 predictions = np.load(run / "predictions.npz")
 print({name: predictions[name].shape for name in predictions.files})

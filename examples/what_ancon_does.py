@@ -20,7 +20,7 @@ digits = {"root": "digits", "data": "ImageList", "image_size": 28, "no_hflip": T
 machine = {"workers": 0, "threads": 1, "quiet": True}
 network = {"arch": "small_cnn", "scratch": True, "scale": (0.5, 1.0)}
 pretrain(PretrainConfig(**digits, **machine, **network, source=("rendered",), epochs=6, log="runs/source"))
-target = {"target": ("handwritten",), "epochs": 4, "save_predictions": True}
+target = {"target": ("handwritten",), "epochs": 4}
 adapt("runs/source", method="ancon", **digits, **machine, **target, log="runs/ancon")
 
 # %%

@@ -37,8 +37,8 @@ def generate():
 def test_every_file_of_a_run_is_on_its_page(tmp_path):
     images = [torch.randn(3, 8, 8) for _ in range(20)]
     model = nn.Sequential(nn.Flatten(), nn.Linear(192, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
-    keep = {"save_predictions": True}
-    adapt(model, images, epochs=2, batch_size=4, workers=0, quiet=True, log=tmp_path / "run", **keep)
+    labels = [number % 3 for number in range(20)]
+    adapt(model, images, epochs=2, batch_size=4, workers=0, quiet=True, log=tmp_path / "run", labels=labels)
     paths = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
     files = [path.relative_to(tmp_path / "run").as_posix() for path in paths]
     assert {"config.json", "metrics.jsonl", "result.json", "predictions.npz", "checkpoints/best.pth"} <= {*files}

@@ -65,7 +65,7 @@ def test_every_command_shows_text(shown, tmp_path):
     run = tmp_path / "run"
     few = ["--epochs", "1", "-b", "8", "--skip-corrupt", "--log"]
     shown("pretrain", *data, "-s", DOMAIN, *NETWORK, *few, tmp_path / "source")
-    assert "are left out" in shown("adapt", *target, *source, "--save-predictions", *few, run)
+    assert "are left out" in shown("adapt", *target, *source, *few, run)
     scores = ["--json", tmp_path / "scores.json"]
     assert "are left out" in shown("evaluate", *target, *source, "--skip-corrupt", *scores)
     for out in ("-", tmp_path / "out.csv", tmp_path / "out.npz"):

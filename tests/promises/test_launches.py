@@ -29,7 +29,7 @@ def launched(words):
 
 
 def arguments(domains, checkpoint, log):
-    more = ("-b", "8", "--epochs", str(EPOCHS), "--save-predictions", "--method", "nrc+ancon")
+    more = ("-b", "8", "--epochs", str(EPOCHS), "--method", "nrc+ancon")
     return adapt_arguments(domains, checkpoint, log, *more)
 
 

@@ -146,7 +146,7 @@ CHOICES = (
     "ancon --confidence belief-matching",
     "gce+ancon-auto --prediction soft",
     "ancon --schedule full",
-    "ancon --prediction soft --convention paper --save-predictions",
+    "ancon --prediction soft --convention paper",
     "ancon --optimizer adamw --batch-norm source",
     "ancon --adapted norm-affine",
     "cdan",

@@ -12,7 +12,7 @@ from tllib_ancon.runs.files import read_arrays
 @pytest.mark.parametrize("method", ["self-training", "gce+ancon", "shot"])
 def test_the_file_holds_the_selected_model_on_the_whole_target(adapt, tmp_path, method):
     run = tmp_path / "run"
-    assert main(adapt("run", "--save-predictions", "--method", method)) == 0
+    assert main(adapt("run", "--method", method)) == 0
     saved = read_arrays(run / "predictions.npz")
     assert saved["indices"].tolist() == list(range(48))
     assert saved["labels"].tolist() == [number % 3 for number in range(48)]

@@ -19,7 +19,7 @@ from tllib_ancon.config.check import CheckConfig
 from tllib_ancon.config.predict import STANDARD_OUTPUT, PredictConfig, PredictionsConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.run import JsonConfig
-from tllib_ancon.config.settings import Flag, Settings, settings_of
+from tllib_ancon.config.settings import Flag, Settings, defined, settings_of
 from tllib_ancon.config.toml import read_file
 from tllib_ancon.runs.files import new_file, read_json, write_json, write_whole
 from tllib_ancon.runtime import processes
@@ -69,7 +69,7 @@ class Command:
         file: Options = {}
         if args.config is not None:
             file = read_file(args.config)
-        settings: Options = {"log": self.log, **file, **flags.settings_in(args)}  # None counts as not given
+        settings: Options = defined({"log": self.log, **file, **flags.settings_in(args)})
         if self.takes_runs and settings.get("checkpoint") is None:
             settings = _settings_of_run(settings)
         optional = {"data"}
@@ -241,7 +241,7 @@ def _show(evaluation: Any, config: EvaluateConfig) -> None:
 ROOT = ("root",)
 IMAGES = ("root", "data")
 UNCHECKED = (
-    *("log", "overwrite", "print_freq", "save_predictions"),
+    *("log", "overwrite", "print_freq"),
     *("cache", "teacher"),
 )
 """Settings of an adaptation that ``check`` cannot show the effect of."""

@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Literal
 
 from annotated_types import Interval
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict
 
 from tllib_ancon import methods
 from tllib_ancon.config.data import DataConfig
@@ -53,18 +53,11 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     adapted: Literal["all", "all-but-head", "norm-affine", "as-given"] = DECIDED_LATER
     """Parameters to train. as-given: those with requires_grad (default if some are frozen). Other values unfreeze.
     Default: by the method, all-but-head for most."""
-    step_change: Annotated[float | None, Flag(group="optimization")] = Field(None, gt=0, lt=1)
-    """Fit the learning rate so that one step changes the predictions on other images by this part of the difference
-    between two views, 0 to 1. `lr` limits the rate. Default: 0.05 for ancon-auto with SGD if `lr` is not given.
-    With two views of ancon-auto 1.34 times the value counts, because its loss then has another part; without
-    batch-norm a third."""
     dropout: bool = False
     """Keep the network's dropout active while pseudo-labels are made."""
     teacher: Annotated[str | None, Flag(metavar="MODEL", group="second opinion")] = None
     """Another model, whose predictions enter the pseudo-labels: a checkpoint, a run directory, hf:FOLDER or
     open_clip:NAME/WEIGHTS. Its classes are matched by name, else by their order."""
-    save_predictions: bool = False
-    """Store logits, features and votes of every image in predictions.npz."""
     batch_norm: Annotated[BatchNorm, Flag(group="stabilisation", metavar="target|source|mixed|X")] = "target"
     """Batch-norm statistics while adapting. target: of the batch. source: of the source model, fixed, with an `lr` of
     0.001 unless you pass one. mixed: of the batch, after the source's are mixed into scale and shift with a weight that

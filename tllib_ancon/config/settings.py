@@ -135,11 +135,12 @@ class Settings(BaseModel):
         return None
 
     def __init__(self, /, **settings: Any) -> None:
-        set_by_user = defined(settings)
+        fields = type(self).model_fields
+        set_by_user = {name: value for name, value in settings.items() if value is not None or name not in fields}
         try:
             super().__init__(**set_by_user)
         except ValidationError as error:
-            raise _user_error(type(self).model_fields, set_by_user, error) from None
+            raise _user_error(fields, set_by_user, error) from None
         self.check()
 
     def check(self) -> None:

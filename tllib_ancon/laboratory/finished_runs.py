@@ -34,7 +34,6 @@ _IDENTITY = (
     "seed",
     "checkpoint",
     "pretrained_weights",
-    "save_predictions",
     "inputs",
 )
 """What tells runs of one table apart, where their files lie, or what of them is kept."""

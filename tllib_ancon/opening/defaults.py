@@ -127,8 +127,8 @@ def resolve(config: Config, facts: Facts) -> Resolved[Config]:
             layers = dict.fromkeys(decided, layer) | layers
             settings = decided | settings
     _require_consistent(config, settings, facts)
-    fields = type(config).model_fields.keys() & config.to_dict().keys()  # those that the method reads
-    filled = {name: value for name, value in settings.items() if name in fields and value != getattr(config, name)}
+    names = config.to_dict().keys()  # those that the method reads
+    filled = {name: value for name, value in settings.items() if name in names and value != getattr(config, name)}
     return Resolved(cast(Config, config.replace(**filled)), layers, _notes(config, settings, facts))
 
 
@@ -357,9 +357,10 @@ def _require_consistent(config: StageConfig, settings: Options, facts: Facts) ->
             "leave it out, or let it mirror",
             setting="views",
         )
-    if config.step_change is not None and settings["optimizer"] != "sgd":
+    step_change: float | None = config.options.get("step_change")
+    if step_change is not None and settings["optimizer"] != "sgd":
         raise BadSetting(
-            f"{named('step_change', config.step_change)} fits the learning rate of SGD, and "
+            f"{named('step_change', step_change)} fits the learning rate of SGD, and "
             f"{named('optimizer', settings['optimizer'])} trains here",
             f"pass {named('optimizer', 'sgd')}, or leave {named('step_change')} out",
             setting="step_change",

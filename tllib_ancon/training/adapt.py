@@ -16,7 +16,6 @@ from tllib_ancon.opening.open import open_images, open_model
 from tllib_ancon.opening.transforms import TransformRule
 from tllib_ancon.runs.directory import recorded_settings, refuse_images, refuse_own_checkpoint
 from tllib_ancon.runtime import devices, processes
-from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.types import Options
 from tllib_ancon.training.callbacks.callback import Callback
 from tllib_ancon.training.first_pass import begin
@@ -130,7 +129,4 @@ def _config_of(model: Any, images: Any, teacher: Any, config: AdaptConfig | None
     requested = requested.with_paths(checkpoint=model, teacher=teacher)
     if requested.root is None:
         requested = requested.with_paths(root=images)
-    if requested.log is None and requested.save_predictions:
-        name = "save_predictions"
-        raise BadSetting(f"{named(name)} needs a run directory", f"pass {named('log')}", setting=name)
     return requested

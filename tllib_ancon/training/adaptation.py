@@ -94,8 +94,9 @@ def _preparing(
         teacher.open_loaders(passes.loaders)
         callbacks.append(teacher)
     callbacks.append(MethodPredictions(method, passes))
-    if settings.step_change is not None and method.trains:
-        callbacks.append(FittedRate(step, settings.step_change))
+    step_change = settings.options.get("step_change")
+    if step_change is not None:
+        callbacks.append(FittedRate(step, step_change))
     if step.mixes_statistics and method.trains:
         callbacks.append(RenewedStatistics(passes, passes.loaders.training, step))
     callbacks.append(scores)
@@ -117,6 +118,6 @@ def _storing(
         return epoch > 0 and selected_epoch(metrics, settings.criterion) == epoch
 
     storage = Storage(run, is_best, keeps_source=settings.checkpoint is None)
-    if run is None or not settings.save_predictions:
+    if run is None or opened.images.labels is None:  # no epoch predicts the whole target
         return [storage]
     return [BestPredictions(run, is_best, opened.images, passes, method), storage]

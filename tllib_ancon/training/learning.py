@@ -19,7 +19,6 @@ OF_TRAINING = (
     "lr_decay",
     "momentum",
     "weight_decay",
-    "step_change",
     "adapted",
     "dropout",
 )

@@ -35,7 +35,7 @@ def test_layout_and_kernel_change_the_rounding_alone(room, choice, monkeypatch):
 
 @pytest.mark.parametrize(("precision", "is_rounded"), [("bf16", True), ("no", False)])
 def test_a_run_in_bfloat16_has_weights_in_float32_and_evaluates_in_bfloat16(precision, is_rounded, tmp_path):
-    result = adapt(mixed_precision=precision, epochs=1, log=tmp_path, save_predictions=True)
+    result = adapt(mixed_precision=precision, epochs=1, log=tmp_path)
     assert not any(tensor.dtype == torch.bfloat16 for tensor in result.model.state_dict().values())
     logits = torch.from_numpy(np.load(tmp_path / "predictions.npz")["logits"])
     assert logits.dtype == torch.float32

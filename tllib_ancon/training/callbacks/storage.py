@@ -41,7 +41,7 @@ class Storage(Callback):
 
 
 class BestPredictions(Callback):
-    """Store the predictions of the best model on the target, and the votes of its images.
+    """Store the predictions of the best model on a labelled target, and the votes of its images.
 
     Of the N images of the target: their positions in the list of the domain, logits (N, K), labels, features (N, D),
     votes (N, K), where a row without any is of an image that was held out, and paths.
@@ -57,8 +57,7 @@ class BestPredictions(Callback):
     def after_epoch(self, trainer: Trainer) -> None:
         if not self.is_best(trainer.metrics):
             return
-        outputs = self.passes.target()
-        trainer.require_finite(outputs.logits)
+        outputs = self.passes.target()  # which were made to score the epoch
         arrays = {
             "indices": self.target.positions,
             "logits": outputs.logits.cpu(),
