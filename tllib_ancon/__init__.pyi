@@ -7,8 +7,6 @@ from tllib_ancon.measures.evaluation import expected_calibration_error as expect
 from tllib_ancon.measures.selection import corr_c as corr_c
 from tllib_ancon.measures.selection import infomax as infomax
 from tllib_ancon.measures.selection import mean_entropy as mean_entropy
-from tllib_ancon.preflight.check import CheckResult as CheckResult
-from tllib_ancon.preflight.check import check as check
 from tllib_ancon.runtime.errors import UserError as UserError
 from tllib_ancon.self_training import AdaptiveSmoothing as AdaptiveSmoothing
 from tllib_ancon.self_training import AnchoredConfidence as AnchoredConfidence
@@ -19,6 +17,8 @@ from tllib_ancon.self_training import generalized_cross_entropy as generalized_c
 from tllib_ancon.training.adapt import AdaptationResult as AdaptationResult
 from tllib_ancon.training.adapt import adapt as adapt
 from tllib_ancon.training.callbacks.callback import Callback as Callback
+from tllib_ancon.training.check import CheckResult as CheckResult
+from tllib_ancon.training.check import check as check
 from tllib_ancon.training.evaluate import Evaluation as Evaluation
 from tllib_ancon.training.evaluate import evaluate as evaluate
 from tllib_ancon.training.online import Online as Online

@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 
 from tllib_ancon import methods
 from tllib_ancon.cli.flags import Flags
-from tllib_ancon.cli.parser import Parser, spelled
+from tllib_ancon.cli.parser import Parser
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.config.check import CheckConfig
@@ -186,16 +186,13 @@ def _certify(config: CertifyConfig) -> None:
     certify_run(config)
 
 
-def _check(config: CheckConfig) -> int:
+def _check(config: CheckConfig) -> None:
     from tllib_ancon import check
 
     result = check(config=config)
-    settings = {*settings_of(CheckConfig)}
-    for line in result.lines(settings):
-        say(spelled(line))
+    say(*result.lines())
     if config.json_file:
         write_json(Path(config.json_file), result.to_dict())
-    return 1 if result.is_wrong else 0
 
 
 class EvaluateConfig(JsonConfig, PredictConfig):

@@ -58,8 +58,6 @@ EPILOGS = {
     "mdd's learning rate is lr (1 + gamma step)^-decay.",
     "adapt": "In many processes: torchrun --nproc-per-node N -m -- tllib_ancon adapt ... (the -- keeps torchrun from "
     "taking --log for one of its own), or accelerate launch --multi_gpu --num_processes N -m tllib_ancon adapt ...",
-    "check": "With a model, each line names the flags that change it. The exit status is 0 where all is there, and 1 "
-    "where something is missing or wrong.",
     "script": "The adaptation takes other settings from the script's arguments. tllib-ancon script PATH "
     "--method METHOD --help lists the flags of the adaptation that users set first, --help-all every one.",
     "benchmark": 'To change settings, write a plan: a TOML file with extends = "TABLE" and the tables [common], '

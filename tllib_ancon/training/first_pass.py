@@ -10,9 +10,8 @@ from torch import Tensor
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
-from tllib_ancon.data.transforms import Transform, mirror
+from tllib_ancon.data.transforms import mirror
 from tllib_ancon.models.calling import evaluating
-from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.opening.open import Opened
 from tllib_ancon.runtime import devices, processes
 from tllib_ancon.runtime.notes import Note
@@ -34,28 +33,14 @@ class FirstPass(NamedTuple):
     """What a source model predicts on M images of the target.
 
     Attributes:
+        sample: these images
         logits: (M, K), on the CPU
         mirrors: how often a mirror changes the predicted class; None if the inputs are no images
     """
 
+    sample: ImageSource
     logits: Tensor
     mirrors: MirrorDisagreement | None
-
-    def frequencies(self) -> list[tuple[int, float]]:
-        """Predicted classes and the share of images of each, from the most frequent on."""
-        shares = self.logits.argmax(1).bincount() / len(self.logits)
-        order = shares.argsort(descending=True, stable=True)
-        return [(int(label), float(shares[label])) for label in order if shares[label] > 0]
-
-    @property
-    def is_nearly_one_class(self) -> bool:
-        return note_on_one_class(self.logits.argmax(1)) is not None
-
-    def note(self, names: Sequence[str]) -> Note | None:
-        """The note on predictions of nearly one class; ``names`` are those of the classes."""
-        if not self.logits.isfinite().all():
-            return None
-        return note_on_one_class(self.logits.argmax(1), names, "the source model")
 
 
 def note_on_one_class(labels: Tensor, names: Sequence[str] | None = None, model: str = "the model") -> Note | None:
@@ -78,19 +63,48 @@ def note_on_one_class(labels: Tensor, names: Sequence[str] | None = None, model:
     return Note("one-class", text, action=NEARLY_ONE_CLASS, level="warning")
 
 
+@torch.no_grad()
 def begin(opened: Opened[AdaptConfig]) -> tuple[Opened[AdaptConfig], FirstPass]:
-    """Make the first pass. Where a mirror changes the class, training does not mirror by default."""
-    predicted = first_pass(opened.settings, opened.classifier, opened.images, opened.transforms.evaluation)
+    """Predict a sample of the target, and if they are images their mirrors. The model stays unchanged.
+
+    Where a mirror changes the class, training does not mirror by default. Of many processes all get the predictions of
+    the main one."""
+    config = opened.settings
+    model = opened.classifier.to(devices.device())
+    generator = torch.Generator().manual_seed(config.seed)
+    sample = opened.images.subset(torch.randperm(len(opened.images), generator=generator)[:SAMPLE])
+    images = UnlabelledImages(sample, opened.transforms.evaluation)
+    loader = ImageLoader(images, config.batch_size, config.workers)
+    batches = [batch.to(devices.device(), non_blocking=True) for _, batch in loader]
+
+    def predict(inputs: Sequence[Tensor]) -> Tensor:
+        with evaluating(model):
+            logits = torch.cat([model(batch).float() for batch in inputs])
+        processes.broadcast([logits])
+        return logits.cpu()
+
+    logits = predict(batches)
+    mirrors = None
+    if batches[0].ndim == 4:
+        mirrors = mirror_disagreement(model, predict, batches, config.batch_norm == "source")
+    predicted = FirstPass(sample, logits, mirrors)
+    return _with_conclusions(opened, predicted), predicted
+
+
+def _with_conclusions(opened: Opened[AdaptConfig], predicted: FirstPass) -> Opened[AdaptConfig]:
+    """The same with what the first pass decides, and its notes."""
     notes = []
     mirrors = predicted.mirrors
     mirrors_by_default = opened.transforms.second_view is mirror and opened.requested.no_hflip is None
     if mirrors is not None and mirrors.changes_class and mirrors_by_default:
         opened = _unmirrored(opened)
         notes.append(Note("no-mirrors", mirrors.line(), "no_hflip", level="warning"))
-    one_class = predicted.note(opened.images.classes)
+    labels = predicted.logits.argmax(1)
+    labels[~predicted.logits.isfinite().all(1)] = -1
+    one_class = note_on_one_class(labels, opened.images.classes, "the source model")
     if one_class is not None:
         notes.append(one_class)
-    return opened.with_notes(notes), predicted
+    return opened.with_notes(notes)
 
 
 def _unmirrored(opened: Opened[AdaptConfig]) -> Opened[AdaptConfig]:
@@ -99,33 +113,5 @@ def _unmirrored(opened: Opened[AdaptConfig]) -> Opened[AdaptConfig]:
     transforms = opened.transform_rule.transforms_of(settings, opened.classifier, opened.images)
     if transforms.second_view is None:
         settings = settings.replace(views=1)
-    return replace(opened, settings=settings, transforms=transforms)
-
-
-def sample_of(target: ImageSource, seed: int) -> ImageSource:
-    """At most 64 images, drawn by the seed."""
-    generator = torch.Generator().manual_seed(seed)
-    return target.subset(torch.randperm(len(target), generator=generator)[:SAMPLE])
-
-
-@torch.no_grad()
-def first_pass(config: AdaptConfig, model: Classifier, target: ImageSource, transform: Transform) -> FirstPass:
-    """Predict a sample of the target, and if they are images their mirrors. The model stays unchanged.
-
-    Of many processes all get the predictions of the main one."""
-    model.to(devices.device())
-    sample = sample_of(target, config.seed)
-    loader = ImageLoader(UnlabelledImages(sample, transform), config.batch_size or SAMPLE, config.workers)
-    batches = [images.to(devices.device(), non_blocking=True) for _, images in loader]
-
-    def predict(images: Sequence[Tensor]) -> Tensor:
-        with evaluating(model):
-            logits = torch.cat([model(batch).float() for batch in images])
-        processes.broadcast([logits])
-        return logits.cpu()
-
-    logits = predict(batches)
-    mirrors = None
-    if batches[0].ndim == 4:
-        mirrors = mirror_disagreement(model, predict, batches, config.batch_norm == "source")
-    return FirstPass(logits, mirrors)
+    layers = {**opened.layers, "no_hflip": "images", "views": "images"}
+    return replace(opened, settings=settings, transforms=transforms, layers=layers)

@@ -1,1 +1,0 @@
-"""What ``adapt`` would assume of a model and images, a line for each fact, before anything is adapted."""

@@ -1,0 +1,291 @@
+"""What ``adapt`` would do with a model and images: both are opened as it opens them, and it makes its first pass."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tllib_ancon import methods
+from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.config.check import CheckConfig
+from tllib_ancon.config.settings import settings_of, settings_of_call
+from tllib_ancon.data.readers import Loader
+from tllib_ancon.data.transforms import KEEP_RATIO, Preprocessing, Transform
+from tllib_ancon.models.batch_norm import require_batch_statistics
+from tllib_ancon.models.copies import recording_gradients
+from tllib_ancon.models.output import Output
+from tllib_ancon.opening.open import Opened, open_images, open_model
+from tllib_ancon.opening.source import Model
+from tllib_ancon.opening.transforms import TransformRule
+from tllib_ancon.runtime import devices
+from tllib_ancon.runtime.errors import named
+from tllib_ancon.runtime.notes import Note
+from tllib_ancon.runtime.text import Shown, counted, showable
+from tllib_ancon.runtime.types import Record
+from tllib_ancon.training.contact_sheet import require_drawable, write_contact_sheet
+from tllib_ancon.training.first_pass import FirstPass, begin
+from tllib_ancon.training.learning import parameter_groups
+from tllib_ancon.training.not_finite import without_output
+from tllib_ancon.training.probing import require_gradient
+from tllib_ancon.training.progress import Progress
+
+WIDTH = 15
+"""Characters of the names of facts."""
+
+FEW_NAMES = 4
+"""Names in a line; of more, the first, the last and the number are shown."""
+
+
+class DecidedSetting(NamedTuple):
+    """A setting, and the layer of :data:`~tllib_ancon.opening.defaults.LADDER` that decided it."""
+
+    value: Any
+    layer: str
+
+
+@dataclass(frozen=True, repr=False)
+class CheckResult(Shown):
+    """What :func:`tllib_ancon.adapt` would do with a model and images; ``print`` shows it in lines.
+
+    Attributes:
+        facts: name -> what is so, in words: of the images, the classes, the preprocessing, the network's input and
+            output, and the parameters that learn
+        settings: name -> value and layer, of each setting that you pass or that depends on model, images or method
+        notes: what was decided, and what may be wrong
+        first_pass: name -> what the model predicts for up to 64 images, in words: the frequencies of the predicted
+            classes, and the share of images whose predicted class a mirror changes
+        predicted: class of each of these images
+        picture: file of eight images as the network gets them; None without ``out``
+    """
+
+    facts: Mapping[str, str]
+    settings: Mapping[str, DecidedSetting]
+    notes: tuple[Note, ...]
+    first_pass: Mapping[str, str]
+    predicted: Sequence[str]
+    picture: Path | None = None
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines())
+
+    def lines(self) -> Iterator[str]:
+        """The lines that ``print`` shows."""
+        yield from _table(self.facts)
+        yield "settings, and what decides each:"
+        for name, (value, layer) in self.settings.items():
+            yield f"  {named(name):<19} {_short(value):<19} {layer}"
+        yield "notes:"
+        for note in self.notes:
+            yield f"  {'!' if note.level == 'warning' else ' '} {showable(str(note))}"
+        yield "first pass:"
+        yield from _table(self.first_pass)
+        if self.picture is not None:
+            yield f"images as the network gets them: {self.picture}"
+
+    def to_dict(self) -> Record:
+        """All of it, of types that JSON has."""
+        return {
+            "facts": {**self.facts},
+            "settings": {name: setting._asdict() for name, setting in self.settings.items()},
+            "notes": [dataclasses.asdict(note) for note in self.notes],
+            "first_pass": {**self.first_pass},
+            "predicted": [*self.predicted],
+            "picture": self.picture and str(self.picture),
+        }
+
+
+@recording_gradients()
+def check(  # noqa: PLR0913
+    model: Model | None = None,
+    images: Any = None,
+    *,
+    head: str | None = None,
+    output: Output | None = None,
+    train_transform: Transform | None = None,
+    evaluation_transform: Transform | None = None,
+    loader: Loader | None = None,
+    out: str | Path | None = None,
+    config: CheckConfig | None = None,
+    **settings: Any,
+) -> CheckResult:
+    """Check what :func:`tllib_ancon.adapt` would make of a model and images, before you adapt.
+
+    It opens both as ``adapt`` does, and predicts up to 64 images by a copy, as ``adapt`` does first. An error that
+    ends ``adapt`` before its first step also ends ``check``. The model is unchanged.
+
+    Args:
+        model, images, head, output, train_transform, evaluation_transform, loader: as for :func:`tllib_ancon.adapt`
+        out: folder for ``images.png``, a picture of eight images as the network gets them, with their predicted
+            classes
+        config: all settings at once
+        **settings: those of :func:`tllib_ancon.adapt`. See :class:`~tllib_ancon.config.check.CheckConfig`
+
+    Returns: facts about both, the settings, notes, and the first pass
+
+    Raises:
+        UserError: a setting, model or image that cannot be used (which, why, what to do)
+
+    Example::
+
+        >>> print(tllib_ancon.check(model, "photos/", out="looked_at"))
+    """
+    requested = settings_of_call(CheckConfig, config, settings).with_paths(checkpoint=model, out=out)
+    if requested.root is None:
+        requested = requested.with_paths(root=images)
+    user_transforms = TransformRule.of_call(train_transform, evaluation_transform)
+    with devices.restoring_state(requested.threads):
+        opened_model = open_model(model, requested, head=head, output=output)
+        opened: Opened[AdaptConfig] = open_images(
+            images, opened_model, requested, transforms=user_transforms, loader=loader
+        )
+        if requested.out is not None:
+            require_drawable(Path(requested.out), opened.probe)
+        opened, predicted = begin(opened)
+        _require_finite(predicted)
+        names = opened.images.classes
+        classes = [names[label] for label in predicted.logits.argmax(1).tolist()]
+        picture = None
+        if requested.out is not None:
+            picture = write_contact_sheet(Path(requested.out), predicted.sample, opened.transforms, classes)
+        return CheckResult(
+            {**_facts_of_images(opened), **_facts_of_the_model(opened)},
+            _decided_settings(opened),
+            opened.notes,
+            {"predictions": _predictions(classes, len(names)), "mirror": _mirror(predicted)},
+            classes,
+            picture,
+        )
+
+
+def _require_finite(predicted: FirstPass) -> None:
+    missing = np.flatnonzero(~predicted.logits.isfinite().all(1))
+    if len(missing):
+        raise without_output(missing, predicted.sample, "source model")
+
+
+def _facts_of_images(opened: Opened[AdaptConfig]) -> dict[str, str]:
+    images = opened.images
+    source = f"{counted(len(images), 'image')} of {images.name}"
+    if images.paths:
+        source += f"; the first is {images.paths[0]}"
+    if images.labels is not None:
+        source += "; their labels are used only to report the accuracy"
+    least = float(opened.probe.min())
+    most = float(opened.probe.max())
+    return {
+        "images": source,
+        "preprocessing": _preprocessing(opened),
+        "input": f"{tuple(opened.probe.shape[1:])}, values {least:.3g} to {most:.3g}",
+    }
+
+
+def _facts_of_the_model(opened: Opened[AdaptConfig]) -> dict[str, str]:
+    classifier = opened.classifier
+    number = classifier.num_classes
+    classes = f"{counted(number, 'class', 'classes')} in this order: {_ends(opened.images.classes)}"
+    if not opened.classes.are_named:
+        classes += "; the model has no names for them: compare the order with its training"
+    head = "no module with weights returns them: methods that need features cannot be used"
+    if classifier.head_name is not None:
+        head = f"head {classifier.head_name}, {classifier.features_dim} features"
+    return {"classes": classes, "output": f"logits (B, {number}); {head}", "learning": _learning(opened)}
+
+
+def _preprocessing(opened: Opened[AdaptConfig]) -> str:
+    """Resizing, crop and normalisation, and where they come from."""
+    preprocessing = opened.transforms.preprocessing
+    if opened.transform_rule.evaluation is not None:
+        return "your transform"
+    if opened.images.is_raw or preprocessing is None:
+        return "none: the model gets the tensors unchanged"
+    if preprocessing.processor is not None:
+        return f"the image processor {type(preprocessing.processor).__name__}"
+    mean = " ".join(f"{value:.3g}" for value in preprocessing.mean)
+    std = " ".join(f"{value:.3g}" for value in preprocessing.std)
+    layer = opened.layers.get("norm_mean", "model")
+    return f"{_resizing(preprocessing)}; mean {mean}, std {std}, by the {layer}"
+
+
+def _resizing(preprocessing: Preprocessing) -> str:
+    side = preprocessing.resizing(preprocessing.val_resizing).side
+    size = preprocessing.image_size
+    if preprocessing.val_resizing == "res.":
+        return f"resized to {side} × {side}"
+    if preprocessing.val_resizing == KEEP_RATIO:
+        return f"shorter side resized to {side}, crop {size} × {size}"
+    return f"resized to {side} × {side}, crop {size} × {size}"
+
+
+def _learning(opened: Opened[AdaptConfig]) -> str:
+    """Which parameters learn; what ends an adaptation before its first step raises its error."""
+    settings = opened.settings
+    classifier = opened.classifier
+    trains = methods.method_class(settings.method).trains
+    parameter_groups(settings, classifier, trains, Progress(quiet=True))
+    require_batch_statistics(classifier, settings.batch_size)
+    if not trains:
+        return f"none: {settings.method} trains nothing"
+    require_gradient(classifier, opened.probe, settings.adapted)
+    sizes = {name: parameter.numel() for name, parameter in classifier.named_parameters()}
+    learning = [name for name, parameter in classifier.named_parameters() if parameter.requires_grad]
+    share = sum(sizes[name] for name in learning) / sum(sizes.values())
+    percent = math.floor(1000 * share) / 10  # rounded down: only all parameters are 100 %
+    return f"{len(learning)} of {len(sizes)} parameters ({percent:g} % of the weights): {_ends(learning)}"
+
+
+def _decided_settings(opened: Opened[AdaptConfig]) -> dict[str, DecidedSetting]:
+    """The settings of the user, and those that the model, the images or the method decide."""
+    fields = settings_of(AdaptConfig)
+    values = dict(opened.settings)
+    decided = {}
+    for name in sorted(opened.layers.keys() & {*fields, *opened.settings.options}):
+        layer = opened.layers[name]
+        by_default = name not in fields or (layer == "field" and fields[name].default is not None)
+        if values.get(name) is not None and (layer == "user" or not by_default):
+            decided[name] = DecidedSetting(values[name], layer)
+    return decided
+
+
+def _predictions(predicted: Sequence[str], num_classes: int) -> str:
+    """The frequencies of the predicted classes."""
+    numbers = Counter(predicted)
+    shares = [f"{name} {100 * number / len(predicted):.0f} %" for name, number in numbers.most_common(FEW_NAMES)]
+    classes = counted(num_classes, "class", "classes")
+    return f"{', '.join(shares)}; {len(numbers)} of {classes} in {counted(len(predicted), 'image')}"
+
+
+def _mirror(predicted: FirstPass) -> str:
+    mirrors = predicted.mirrors
+    if mirrors is None:
+        return "not compared: the inputs are no images"
+    text = f"changes the predicted class of {100 * mirrors.mirror:.0f} % of {counted(mirrors.images, 'image')}"
+    if mirrors.shift is not None:
+        text += f", a small shift of {100 * mirrors.shift:.0f} %"
+    return text
+
+
+def _ends(names: Sequence[str]) -> str:
+    """The first names and the last."""
+    if len(names) <= FEW_NAMES:
+        return ", ".join(names)
+    return f"{', '.join(names[: FEW_NAMES - 1])}, ... {names[-1]}"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, tuple):
+        return " ".join(map(_short, value))
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return showable(str(value))
+
+
+def _table(facts: Mapping[str, str]) -> Iterator[str]:
+    for name, text in facts.items():
+        yield f"  {name:<{WIDTH}} {showable(text)}"
