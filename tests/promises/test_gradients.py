@@ -70,12 +70,12 @@ class NeverLearns(Net):
 @pytest.mark.parametrize(
     ("model", "settings", "advice"),
     [
-        (Probe(), {}, "Pass `adapted=all`"),
-        (Probe(), {"adapted": "norm-affine"}, "Pass `adapted=all`"),
-        (Probe(torch.inference_mode), {}, "Remove that context"),
-        (Probe(torch.inference_mode), {"adapted": "all"}, "Remove that context"),
-        (NeverLearns(), {}, "Remove that context"),
-        (NeverLearns(), {"adapted": "all"}, "Remove that context"),
+        (Probe(), {}, "pass `adapted=all`"),
+        (Probe(), {"adapted": "norm-affine"}, "pass `adapted=all`"),
+        (Probe(torch.inference_mode), {}, "remove that context"),
+        (Probe(torch.inference_mode), {"adapted": "all"}, "remove that context"),
+        (NeverLearns(), {}, "remove that context"),
+        (NeverLearns(), {"adapted": "all"}, "remove that context"),
     ],
 )
 def test_a_loss_without_a_gradient_gets_a_line_and_its_advice_leads_on(model, settings, advice, tmp_path):

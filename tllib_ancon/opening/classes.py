@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,6 @@ from tllib_ancon.models.class_names import imagenet_names
 from tllib_ancon.runtime.errors import BadImages, UserError, named
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.text import counted, first_few, showable
-from tllib_ancon.runtime.types import Options
 
 MOST_LISTED = 5
 """Names at most that a note lists."""
@@ -68,16 +68,16 @@ class ClassMap:
 
         Returns: one label for each name; None if a name is no class, or two are the same
         """
-        for labels in (self._labels_by_name(names), _labels_by_number(names, self.num_classes)):
+        by_name = {**self._labels_of_names(_same_name), **self._labels_of_names(showable)}
+        numbers = {str(label): label for label in range(self.num_classes)}
+        candidates = (
+            [by_name.get(showable(name), by_name.get(_same_name(name))) for name in names],
+            [numbers.get(name.lstrip("0") or name[:1]) for name in names],
+        )
+        for labels in candidates:
             if None not in labels and len({*labels}) == len(names):
                 return [label for label in labels if label is not None]
         return None
-
-    def _labels_by_name(self, names: Iterable[str]) -> list[int | None]:
-        """The label of each name as it is, else without regard to case, spaces, dashes and underscores."""
-        exact = self._labels_of_names(showable)
-        alike = self._labels_of_names(_same_name)
-        return [exact.get(showable(name), alike.get(_same_name(name))) for name in names]
 
     def _labels_of_names(self, form: Callable[[str], str]) -> dict[str, int]:
         """The label of each name, in this form, that one class alone has."""
@@ -89,13 +89,14 @@ class ClassMap:
             labels.update(dict.fromkeys(forms, label))
         return {name: label for name, label in labels.items() if counts[name] == 1}
 
-    def _aliases(self, label: int) -> list[str]:
+    def _aliases(self, label: int) -> Iterator[str]:
         """Every name of a class; a name with commas lists several, as those of transformers for ImageNet."""
-        names = [vocabulary[label] for vocabulary in (self.names, *self.vocabularies) if vocabulary]
-        parts = ",".join(name for name in names if "," in name).split(",")
-        return [*names, *(part.strip() for part in parts if part)]
+        for names in (self.names, *self.vocabularies):
+            if names:
+                yield names[label]
+                yield from (part.strip() for part in names[label].split(","))
 
-    def label(self, images: ImageSource, recorded_folders: Options | None = None) -> LabelledImages:
+    def label(self, images: ImageSource, recorded_folders: Mapping[str, int] = MappingProxyType({})) -> LabelledImages:
         """The images with labels in the order of these classes.
 
         Subfolders of a plain folder are labels if they :meth:`match`; else the images have none. Labels of a dataset
@@ -109,35 +110,30 @@ class ClassMap:
             BadImages: classes of a dataset that the model does not have, labels outside 0 to K - 1, another order
         """
         notes: list[Note] = []
-        ordered = images
-        if images.plain_folder:
-            ordered, notes = self._label_by_folders(images)
-        elif images.labels is not None:
-            ordered = self._relabel(images, images.labels)
-        if ordered.labels is None and (self.are_named or len(ordered.classes) != self.num_classes):
-            ordered = replace(ordered, classes=self.distinct_names)
-        require_same_order(ordered.class_folders, recorded_folders or {}, ordered.name, "the run of the model")
-        if ordered.labels is not None and not self.are_named:
-            notes += filter(None, [note_on_first_label(ordered.labels, self.num_classes)])
-        return LabelledImages(replace(ordered, plain_folder=False), notes)
+        labelled = _with_folders_as_classes(images) if images.plain_folder else images
+        if labelled.labels is not None:
+            labelled, notes = self._in_order(labelled, labelled.labels)
+        if labelled.labels is None and (self.are_named or len(labelled.classes) != self.num_classes):
+            labelled = replace(labelled, classes=self.distinct_names)
+        require_same_order(labelled.class_folders, recorded_folders, labelled.name, "the run of the model")
+        if labelled.labels is not None and not self.are_named:
+            notes += filter(None, [note_on_first_label(labelled.labels, self.num_classes)])
+        return LabelledImages(replace(labelled, plain_folder=False), notes)
 
-    def _label_by_folders(self, images: ImageSource) -> tuple[ImageSource, list[Note]]:
-        folders = _subfolders(images)
-        names = sorted({*folders})
-        if names in ([], [""]):
+    def _in_order(self, images: ImageSource, labels: Labels) -> tuple[ImageSource, list[Note]]:
+        names = [*images.classes]
+        if names == numbered(len(names)) and not images.plain_folder:
+            numbers = checked_labels(f"domain {images.name}: labels", labels, len(images), self.num_classes)
+            return replace(images, classes=self.distinct_names, labels=numbers), []
+        matched = self.match(names)
+        if matched is not None:
+            ordered = replace(images, classes=self._names_beside(names, matched), labels=np.array(matched)[labels])
+            return ordered, _notes_on_numbers(images)
+        if images.plain_folder:
+            return replace(images, classes=[], labels=None), [self._unlabelled_note(images)]
+        if not self.are_named and len(names) == self.num_classes:
             return images, []
-        labels = self.match(names)
-        if labels is None:
-            return images, [self._unlabelled_note(images, [name for name in names if name])]
-        label_of = dict(zip(names, labels, strict=True))
-        domain = replace(
-            images,
-            classes=self._names_beside(names, labels),
-            labels=np.array([label_of[folder] for folder in folders]),
-        )
-        if all(name.isdecimal() for name in names):
-            return domain, [_note_on_numbers(images, names)]
-        return domain, []
+        raise self._other_classes(images)
 
     def _names_beside(self, names: Sequence[str], labels: Sequence[int]) -> list[str]:
         """The names of the model; where it has none, those of the images."""
@@ -147,26 +143,13 @@ class ClassMap:
                 class_names[label] = name
         return class_names
 
-    def _unlabelled_note(self, images: ImageSource, names: Sequence[str]) -> Note:
-        shown = first_few(names, MOST_LISTED)
+    def _unlabelled_note(self, images: ImageSource) -> Note:
+        shown = first_few([name for name in images.classes if name], MOST_LISTED)
         text = f"{images.name}: images without labels, as not all lie in folders with names of classes ({shown})"
         action = f"the model's classes are {first_few(self.distinct_names, MOST_LISTED)}"
         if not self.are_named:
             action = f"for labels pass {named('class_names')}, the names in the order of the model's outputs"
         return Note("no-labels", text, "class_names", action)
-
-    def _relabel(self, images: ImageSource, labels: Labels) -> ImageSource:
-        """Images with their labels in the order of the model's classes."""
-        names = list(images.classes)
-        if names == numbered(len(names)):
-            numbers = checked_labels(f"domain {images.name}: labels", labels, len(images), self.num_classes)
-            return replace(images, classes=self.distinct_names, labels=numbers)
-        matched = self.match(names)
-        if matched is not None:
-            return replace(images, classes=self._names_beside(names, matched), labels=np.array(matched)[labels])
-        if not self.are_named and len(names) == self.num_classes:
-            return images
-        raise self._other_classes(images)
 
     def _other_classes(self, images: ImageSource) -> UserError:
         names = first_few(list(images.classes), MOST_LISTED)
@@ -185,27 +168,26 @@ def _same_name(name: str) -> str:
     return re.sub(r"[\s_-]+", " ", showable(composed)).strip().casefold()
 
 
-def _labels_by_number(names: Iterable[str], num_classes: int) -> list[int | None]:
-    """The number that each name is, from 0 to K - 1; None for any other name."""
-    numbers = {str(label): label for label in range(num_classes)}
-    return [numbers.get(name.lstrip("0") or name[:1]) for name in names]
-
-
-def _subfolders(images: ImageSource) -> list[str]:
-    """The first folder below the root of each of the N images; empty text for an image in the root itself."""
+def _with_folders_as_classes(images: ImageSource) -> ImageSource:
+    """The images of a folder with the first folder below it as the class of each, empty text for an image in the folder
+    itself. Without subfolders they have no labels."""
     root = Path(getattr(images.reader, "root", ""))
-    parts = (Path(path).relative_to(root).parts for path in images.paths or ())
-    return [showable(part[0]) if len(part) > 1 else "" for part in parts]
+    parts = [Path(path).relative_to(root).parts for path in images.paths or ()]
+    folders = [showable(part[0]) if len(part) > 1 else "" for part in parts]
+    names, labels = np.unique(np.array(folders, dtype=object), return_inverse=True)
+    if not any(names):
+        return images
+    return replace(images, classes=[*names], labels=labels)
 
 
-def _note_on_numbers(images: ImageSource, names: Sequence[str]) -> Note:
-    numbers = sorted(names, key=int)
-    return Note(
-        "labels-by-number",
-        f"{images.name}: folders {numbers[0]} to {numbers[-1]} give labels, the numbers of the model's outputs",
-        "data",
-        f"{named('data', 'Folder')} reads images without labels",
-    )
+def _notes_on_numbers(images: ImageSource) -> list[Note]:
+    """A note where the names of folders are numbers."""
+    if not images.plain_folder or not all(name.isdecimal() for name in images.classes):
+        return []
+    numbers = sorted(images.classes, key=int)
+    text = f"{images.name}: folders {numbers[0]} to {numbers[-1]} give labels, the numbers of the model's outputs"
+    action = f"{named('data', 'Folder')} reads images without labels"
+    return [Note("labels-by-number", text, "data", action)]
 
 
 def note_on_first_label(labels: Labels, num_classes: int) -> Note | None:

@@ -118,7 +118,8 @@ def resolve(config: Config, facts: Facts) -> Resolved[Config]:
     Raises:
         UserError: settings that contradict the source model's run; a network whose preprocessing nothing tells
     """
-    _require_those_of_the_source(config, facts)
+    differing = _differences_from_the_source(config, facts)
+    _require_the_network_of_the_source(config, facts, differing)
     settings = defined(dict(config))
     layers = _layers_before(config, settings)
     for layer, decide, stages in LADDER:
@@ -129,7 +130,7 @@ def resolve(config: Config, facts: Facts) -> Resolved[Config]:
     _require_consistent(config, settings, facts)
     names = config.to_dict().keys()  # those that the method reads
     filled = {name: value for name, value in settings.items() if name in names and value != getattr(config, name)}
-    return Resolved(cast(Config, config.replace(**filled)), layers, _notes(config, settings, facts))
+    return Resolved(cast(Config, config.replace(**filled)), layers, _notes(config, settings, facts, differing))
 
 
 def _layers_before(config: StageConfig, settings: Options) -> dict[str, str]:
@@ -194,11 +195,11 @@ def _images_of_a_source_model(settings: Options, facts: Facts) -> Options:
 
 def _size_of_the_images(settings: Options, facts: Facts) -> Options:
     """Where only the size of the images is known, they are resized to it, and shifted in training if they are small."""
-    if facts.images is None or facts.images_are_fixed or facts.preprocessing is not None or "crop_fraction" in settings:
+    if facts.images is None or facts.images_are_fixed or facts.preprocessing is not None:
         return {}
     image_size = settings.get("image_size") or facts.images.reader.side
-    if image_size is None:
-        raise _unknown_preprocessing()
+    if image_size is None or "crop_fraction" in settings:
+        return {"image_size": image_size}
     usual = {"image_size": image_size, "crop_fraction": 1.0, "val_resizing": "default"}
     if image_size >= SMALL:
         return {**usual, "train_resizing": "default", "padding": 0}
@@ -218,7 +219,10 @@ def _layout_of_the_data(settings: Options, facts: Facts) -> Options:
 def _usual_images(settings: Options, facts: Facts) -> Options:
     if facts.images_are_fixed:
         return {}
-    return {**USUAL_IMAGES, "padding": 0, "no_hflip": False}
+    usual = {**USUAL_IMAGES, "padding": 0, "no_hflip": False}
+    if facts.preprocessing is None:
+        usual["image_size"] = None  # no size suits every network
+    return usual
 
 
 def _optimizer_of_the_network(settings: Options, facts: Facts) -> Options:
@@ -304,33 +308,14 @@ LADDER = (
 # What does not fit together, and what the user is told.
 
 
-def _require_those_of_the_source(config: StageConfig, facts: Facts) -> None:
-    """Raise an error for settings that contradict the source model, or that a whole network does not read."""
-    checkpoint = facts.source.checkpoint
-    for name, setting in settings_of(ModelConfig).items():
-        if facts.source.is_whole and getattr(config, name) not in (setting.default, checkpoint):
-            raise BadSetting(
-                f"{named(name)} is for checkpoints; a model that is given is taken as it is",
-                "leave it out",
-                setting=name,
-            )
-    for name, (value, recorded_value) in _differences_from_the_source(config, facts).items():
-        if name in USUAL_NETWORK:
-            raise BadSetting(
-                f"{named(name, value)} contradicts the run that trained {checkpoint}: there it is {recorded_value}",
-                "leave it out",
-                setting=name,
-            )
-
-
-def _differences_from_the_source(config: StageConfig, facts: Facts) -> dict[str, tuple[str, str]]:
-    """Setting -> the user's value and that of the run that trained the model, in words, where they differ."""
+def _differences_from_the_source(config: StageConfig, facts: Facts) -> dict[str, str]:
+    """Setting of the user -> what it is, in words, in the run that trained the model, where they differ."""
     recorded = defined(_source_run({}, facts))
     differing = {}
     for name in INHERITED:
         value = getattr(config, name, None)
         if value is not None and value != recorded.get(name, value):
-            differing[name] = (_in_words(value), _in_words(recorded[name]))
+            differing[name] = _in_words(recorded[name])
     return differing
 
 
@@ -340,24 +325,36 @@ def _in_words(value: Any) -> str:
     return str(value)
 
 
+def _require_the_network_of_the_source(config: StageConfig, facts: Facts, differing: Mapping[str, str]) -> None:
+    """Raise an error for a setting that describes another network than that of the source model."""
+    source = facts.source
+    for name, setting in settings_of(ModelConfig).items():
+        if name in differing:
+            reason = f"contradicts the run that trained {source.checkpoint}: there it is {differing[name]}"
+        elif source.is_whole and getattr(config, name) not in (setting.default, source.checkpoint):
+            reason = "is for checkpoints; a model that is given is taken as it is"
+        else:
+            continue
+        raise BadSetting(f"{named(name)} {reason}", "leave it out", setting=name)
+
+
 def _require_consistent(config: StageConfig, settings: Options, facts: Facts) -> None:
-    if not facts.images_are_fixed and preprocessing_by(settings, facts.preprocessing) is None:
-        raise _unknown_preprocessing()
-    if isinstance(config, PredictConfig) and config.views == 2 and settings.get("no_hflip"):
+    is_known = preprocessing_by(settings, facts.preprocessing) is not None and "image_size" in settings
+    if not facts.images_are_fixed and not is_known:
+        raise BadModel(
+            "the preprocessing of this network is unknown",
+            f"pass {named('image_size')}, {named('norm_mean')} and {named('norm_std')}, of a model that normalises "
+            f"images itself 0 and 1, or 0 and {1 / 255:.6f} if it takes values from 0 to 255; or in Python "
+            "evaluation_transform, such as a library's processor, and if training augments otherwise train_transform",
+            setting="norm_mean",
+        )
+    if getattr(config, "views", 1) == 2 and not _has_second_view(config, settings, facts):
         raise BadSetting(
-            f"{named('views', '2')} mirrors the images, and this run was trained with {named('no_hflip')}",
-            "leave it out",
+            f"{named('views', '2')} needs an augmentation: images are not mirrored here",
+            "leave it out, or let them be mirrored",
             setting="views",
         )
-    if not isinstance(config, AdaptConfig):
-        return
-    if config.views == 2 and not _augments(settings, facts):
-        raise BadSetting(
-            f"{named('views', '2')} needs an augmentation: this training has none",
-            "leave it out, or let it mirror",
-            setting="views",
-        )
-    step_change: float | None = config.options.get("step_change")
+    step_change: float | None = getattr(config, "step_change", None)
     if step_change is not None and settings["optimizer"] != "sgd":
         raise BadSetting(
             f"{named('step_change', step_change)} fits the learning rate of SGD, and "
@@ -367,14 +364,10 @@ def _require_consistent(config: StageConfig, settings: Options, facts: Facts) ->
         )
 
 
-def _unknown_preprocessing() -> BadModel:
-    return BadModel(
-        "the preprocessing of this network is unknown",
-        f"pass {named('image_size')}, {named('norm_mean')} and {named('norm_std')}, of a model that normalises images "
-        f"itself 0 and 1, or 0 and {1 / 255:.6f} if it takes values from 0 to 255; or in Python evaluation_transform, "
-        "such as a library's processor, and if training augments otherwise train_transform",
-        setting="norm_mean",
-    )
+def _has_second_view(config: StageConfig, settings: Options, facts: Facts) -> bool:
+    if isinstance(config, PredictConfig):
+        return not settings.get("no_hflip")
+    return _augments(settings, facts)
 
 
 def _augments(settings: Options, facts: Facts) -> bool:
@@ -387,10 +380,11 @@ def _augments(settings: Options, facts: Facts) -> bool:
     return prepared is not None and second_view(prepared) is not None
 
 
-def _notes(config: StageConfig, settings: Options, facts: Facts) -> list[Note]:
+def _notes(config: StageConfig, settings: Options, facts: Facts, differing: Mapping[str, str]) -> list[Note]:
     notes = []
-    for name, (value, recorded_value) in _differences_from_the_source(config, facts).items():
-        text = f"{named(name, value)} is used; the run that trained {facts.source.checkpoint} had {recorded_value}"
+    for name, recorded_value in differing.items():
+        setting = named(name, _in_words(getattr(config, name)))
+        text = f"{setting} is used; the run that trained {facts.source.checkpoint} had {recorded_value}"
         notes.append(Note("other-than-source", text, name, level="warning"))
     padding = settings.get("padding")
     is_assumed = config.padding is None and not facts.recorded

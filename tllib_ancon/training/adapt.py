@@ -103,13 +103,7 @@ def adapt(  # noqa: PLR0913
         refuse_own_checkpoint(config.log, opened_model.source.checkpoint)
         recorded = recorded_settings(config.log, config.overwrite)
         opened = open_images(
-            images,
-            opened_model,
-            config,
-            labels=labels,
-            transforms=user_transforms,
-            loader=loader,
-            recorded=recorded,
+            images, opened_model, config, labels=labels, transforms=user_transforms, loader=loader, recorded=recorded
         )
         refuse_images(config.log, opened.images.reader.root, opened.images.paths or ())
         if not recorded:  # else the run has recorded what the first pass decides

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.check import CheckConfig
@@ -32,9 +30,8 @@ from tllib_ancon.runtime.types import Record
 from tllib_ancon.training.contact_sheet import require_drawable, write_contact_sheet
 from tllib_ancon.training.first_pass import FirstPass, begin
 from tllib_ancon.training.learning import parameter_groups
-from tllib_ancon.training.not_finite import without_output
+from tllib_ancon.training.not_finite import require_predictions
 from tllib_ancon.training.probing import require_gradient
-from tllib_ancon.training.progress import Progress
 
 WIDTH = 15
 """Characters of the names of facts."""
@@ -148,26 +145,21 @@ def check(  # noqa: PLR0913
         if requested.out is not None:
             require_drawable(Path(requested.out), opened.probe)
         opened, predicted = begin(opened)
-        _require_finite(predicted)
+        require_predictions(predicted.labels.numpy(), predicted.sample, "source model")
         names = opened.images.classes
-        classes = [names[label] for label in predicted.logits.argmax(1).tolist()]
+        classes = [names[label] for label in predicted.labels.tolist()]
         picture = None
         if requested.out is not None:
             picture = write_contact_sheet(Path(requested.out), predicted.sample, opened.transforms, classes)
+        notes = [*opened.notes]
         return CheckResult(
-            {**_facts_of_images(opened), **_facts_of_the_model(opened)},
+            {**_facts_of_images(opened), **_facts_of_the_model(opened, notes)},
             _decided_settings(opened),
-            opened.notes,
+            tuple(notes),
             {"predictions": _predictions(classes, len(names)), "mirror": _mirror(predicted)},
             classes,
             picture,
         )
-
-
-def _require_finite(predicted: FirstPass) -> None:
-    missing = np.flatnonzero(~predicted.logits.isfinite().all(1))
-    if len(missing):
-        raise without_output(missing, predicted.sample, "source model")
 
 
 def _facts_of_images(opened: Opened[AdaptConfig]) -> dict[str, str]:
@@ -186,7 +178,7 @@ def _facts_of_images(opened: Opened[AdaptConfig]) -> dict[str, str]:
     }
 
 
-def _facts_of_the_model(opened: Opened[AdaptConfig]) -> dict[str, str]:
+def _facts_of_the_model(opened: Opened[AdaptConfig], notes: list[Note]) -> dict[str, str]:
     classifier = opened.classifier
     number = classifier.num_classes
     classes = f"{counted(number, 'class', 'classes')} in this order: {_ends(opened.images.classes)}"
@@ -195,7 +187,7 @@ def _facts_of_the_model(opened: Opened[AdaptConfig]) -> dict[str, str]:
     head = "no module with weights returns them: methods that need features cannot be used"
     if classifier.head_name is not None:
         head = f"head {classifier.head_name}, {classifier.features_dim} features"
-    return {"classes": classes, "output": f"logits (B, {number}); {head}", "learning": _learning(opened)}
+    return {"classes": classes, "output": f"logits (B, {number}); {head}", "learning": _learning(opened, notes)}
 
 
 def _preprocessing(opened: Opened[AdaptConfig]) -> str:
@@ -223,12 +215,12 @@ def _resizing(preprocessing: Preprocessing) -> str:
     return f"resized to {side} × {side}, crop {size} × {size}"
 
 
-def _learning(opened: Opened[AdaptConfig]) -> str:
-    """Which parameters learn; what ends an adaptation before its first step raises its error."""
+def _learning(opened: Opened[AdaptConfig], notes: list[Note]) -> str:
+    """Which parameters learn. What ends an adaptation before its first step raises its error."""
     settings = opened.settings
     classifier = opened.classifier
     trains = methods.method_class(settings.method).trains
-    parameter_groups(settings, classifier, trains, Progress(quiet=True))
+    parameter_groups(settings, classifier, trains, notes)
     require_batch_statistics(classifier, settings.batch_size)
     if not trains:
         return f"none: {settings.method} trains nothing"

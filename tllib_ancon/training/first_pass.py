@@ -34,12 +34,12 @@ class FirstPass(NamedTuple):
 
     Attributes:
         sample: these images
-        logits: (M, K), on the CPU
+        labels: (M,) predicted classes, -1 where the logits are not finite
         mirrors: how often a mirror changes the predicted class; None if the inputs are no images
     """
 
     sample: ImageSource
-    logits: Tensor
+    labels: Tensor
     mirrors: MirrorDisagreement | None
 
 
@@ -87,7 +87,8 @@ def begin(opened: Opened[AdaptConfig]) -> tuple[Opened[AdaptConfig], FirstPass]:
     mirrors = None
     if batches[0].ndim == 4:
         mirrors = mirror_disagreement(model, predict, batches, config.batch_norm == "source")
-    predicted = FirstPass(sample, logits, mirrors)
+    labels = logits.argmax(1).masked_fill(~logits.isfinite().all(1), -1)
+    predicted = FirstPass(sample, labels, mirrors)
     return _with_conclusions(opened, predicted), predicted
 
 
@@ -99,9 +100,7 @@ def _with_conclusions(opened: Opened[AdaptConfig], predicted: FirstPass) -> Open
     if mirrors is not None and mirrors.changes_class and mirrors_by_default:
         opened = _unmirrored(opened)
         notes.append(Note("no-mirrors", mirrors.line(), "no_hflip", level="warning"))
-    labels = predicted.logits.argmax(1)
-    labels[~predicted.logits.isfinite().all(1)] = -1
-    one_class = note_on_one_class(labels, opened.images.classes, "the source model")
+    one_class = note_on_one_class(predicted.labels, opened.images.classes, "the source model")
     if one_class is not None:
         notes.append(one_class)
     return opened.with_notes(notes)

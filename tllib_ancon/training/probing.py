@@ -6,24 +6,20 @@ from tllib_ancon.data.batches import with_floats_as
 from tllib_ancon.models.calling import evaluating
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.copies import recording_gradients
-from tllib_ancon.runtime.errors import UserError, named
+from tllib_ancon.runtime.errors import BadModel, named
 
 
 def require_gradient(model: Classifier, images: Tensor, adapted: str | None) -> None:
     """Raise an error if no parameter that learns has a gradient: a forward that computes it under ``no_grad``."""
     if _has_gradient(model, images):
         return
-    reason = (
-        f"no parameter that learns with {named('adapted', adapted)} reaches the loss: the model's forward computes "
-        f"it under "
-        "torch.no_grad(), torch.inference_mode() or an operation without a gradient, such as argmax"
-    )
+    action = "remove that context or operation from the forward: adapt needs none and predict sets its own"
     if adapted != "all" and _would_have_gradient(model, images):
-        raise UserError(
-            f"{reason}. Pass {named('adapted', 'all')}, which also trains the parameters outside that context"
-        )
-    raise UserError(
-        f"{reason}. Remove that context or operation from the forward: adapt needs none and predict sets its own"
+        action = f"pass {named('adapted', 'all')}, which also trains the parameters outside that context"
+    raise BadModel(
+        f"no parameter that learns with {named('adapted', adapted)} reaches the loss: the model's forward computes it "
+        "under torch.no_grad(), torch.inference_mode() or an operation without a gradient, such as argmax",
+        action,
     )
 
 

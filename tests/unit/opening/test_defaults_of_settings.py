@@ -154,7 +154,7 @@ NO_MEAN = (
     "normalises images itself 0 and 1, or 0 and 0.003922 if it takes values from 0 to 255; or in Python "
     "evaluation_transform, such as a library's processor, and if training augments otherwise train_transform"
 )
-NO_VIEW = "`views=2` needs an augmentation: this training has none; leave it out, or let it mirror"
+NO_VIEW = "`views=2` needs an augmentation: images are not mirrored here; leave it out, or let them be mirrored"
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ NO_VIEW = "`views=2` needs an augmentation: this training has none; leave it out
         (
             {"arch": "resnet18"},
             SOURCE,
-            "`arch=resnet18` contradicts the run that trained best.pth: there it is resnet50; leave it out",
+            "`arch` contradicts the run that trained best.pth: there it is resnet50; leave it out",
         ),
     ],
 )
