@@ -19,8 +19,8 @@ from tllib_ancon.data.transforms import KEEP_RATIO, Preprocessing, Transform
 from tllib_ancon.models.batch_norm import require_batch_statistics
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.models.output import Output
+from tllib_ancon.models.references import Model
 from tllib_ancon.opening.open import Opened, open_images, open_model
-from tllib_ancon.opening.source import Model
 from tllib_ancon.opening.transforms import TransformRule
 from tllib_ancon.runtime import devices
 from tllib_ancon.runtime.errors import named
@@ -198,11 +198,11 @@ def _preprocessing(opened: Opened[AdaptConfig]) -> str:
     if opened.images.is_raw or preprocessing is None:
         return "none: the model gets the tensors unchanged"
     if preprocessing.processor is not None:
-        return f"the image processor {type(preprocessing.processor).__name__}"
+        return preprocessing.origin
     mean = " ".join(f"{value:.3g}" for value in preprocessing.mean)
     std = " ".join(f"{value:.3g}" for value in preprocessing.std)
-    layer = opened.layers.get("norm_mean", "model")
-    return f"{_resizing(preprocessing)}; mean {mean}, std {std}, by the {layer}"
+    origin = f"the {opened.layers['norm_mean']}" if "norm_mean" in opened.layers else preprocessing.origin
+    return f"{_resizing(preprocessing)}; mean {mean}, std {std}, by {origin or 'the model'}"
 
 
 def _resizing(preprocessing: Preprocessing) -> str:
