@@ -29,7 +29,7 @@ from tllib_ancon.runtime.text import Shown, counted, showable
 from tllib_ancon.runtime.types import Record
 from tllib_ancon.training.contact_sheet import require_drawable, write_contact_sheet
 from tllib_ancon.training.first_pass import FirstPass, begin
-from tllib_ancon.training.learning import parameter_groups
+from tllib_ancon.training.learning import parameter_groups, refuse_unread_settings
 from tllib_ancon.training.not_finite import require_predictions
 from tllib_ancon.training.probing import require_gradient
 
@@ -220,6 +220,7 @@ def _learning(opened: Opened[AdaptConfig], notes: list[Note]) -> str:
     settings = opened.settings
     classifier = opened.classifier
     trains = methods.method_class(settings.method).trains
+    refuse_unread_settings(opened.requested, settings, classifier)
     parameter_groups(settings, classifier, trains, notes)
     require_batch_statistics(classifier, settings.batch_size)
     if not trains:
