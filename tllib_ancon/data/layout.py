@@ -54,8 +54,6 @@ class Layout(ABC):
     """Default resizing of its images: :data:`SQUARE`, or ``keep-ratio`` for images of any origin."""
     default_codes: Sequence[str] = ()
     """The domains that are opened where none is named."""
-    classes: Sequence[str] = ()
-    """Classes in the order of the labels, if the layout is that of one dataset."""
 
     def open(self, opening: Opening) -> ImageSource:
         """The domains of these codes as one."""

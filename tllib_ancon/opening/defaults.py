@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import CRITERIA_OF_AN_EPOCH, AdaptConfig
@@ -405,12 +405,11 @@ def _trains(config: StageConfig) -> bool:
 
 def _notes_on_tensors(images: ImageSource) -> list[Note]:
     """A note where tensors are images (1 or 3, H, W) without a negative value, in a sample of them."""
-    sample: list[Any] = [images.image(index) for index in range(min(len(images), SAMPLED))]
-    are_images = all(isinstance(row, Tensor) and row.ndim == 3 and row.shape[0] in CHANNELS for row in sample)
-    if not are_images or min(row.min() for row in sample) < 0:
+    rows: list[Any] = [images.image(index) for index in range(min(len(images), SAMPLED))]
+    sample = torch.stack(rows)
+    least, most = map(float, sample.aminmax())
+    if sample.ndim != 4 or sample.shape[1] not in CHANNELS or least < 0:
         return []
-    least = min(float(row.min()) for row in sample)
-    most = max(float(row.max()) for row in sample)
     text = f"the images are tensors with values from {least:.3g} to {most:.3g}, which the model gets unchanged"
     action = "if it was trained on normalised images, normalise them, or pass them as bytes"
     return [Note("unchanged-tensors", text, action=action, level="warning")]

@@ -180,25 +180,23 @@ class TransformRule:
         Args:
             config: settings of the user, before any default is filled in
         """
-        if not self.are_fixed_for(images):
-            return
-        for name in set_by_user(config):
-            if images.is_raw:
-                reason = "on tensors of floats, which the model gets unchanged; leave it out, or pass images as bytes"
-            else:
-                reason = f"beside {named('evaluation_transform')}, which does all preprocessing; leave one of them out"
-            raise BadSetting(f"{named(name)} has no effect {reason}", setting=name)
+        unread = set_by_user(config) if self.are_fixed_for(images) else []
+        if unread and images.is_raw:
+            what = f"{named(unread[0])} has no effect on tensors of floats, which the model gets unchanged"
+            raise BadSetting(what, "leave it out, or pass images as bytes", setting=unread[0])
+        if unread:
+            beside = named("evaluation_transform")
+            what = f"{named(unread[0])} has no effect beside {beside}, which does all preprocessing"
+            raise BadSetting(what, "leave one of them out", setting=unread[0])
 
     def transforms_of(self, config: StageConfig, network: nn.Module, images: ImageSource) -> Transforms:
         """Transforms of images: the caller's, none for tensors, else by the preprocessing."""
         preprocessing = preprocessing_by(dict(config), self.preprocessing)
         whole = self._whole(images)
-        if whole is not None and self.train is not None:
-            return Transforms(self.train, whole, preprocessing, augment=self.augment)
         if whole is not None and self.mirrors(images) and not config.no_hflip:
             return Transforms(RandomlyMirrored(whole), whole, preprocessing, mirror, self.augment)
         if whole is not None:
-            return Transforms(whole, whole, preprocessing, augment=self.augment)
+            return Transforms(self.train or whole, whole, preprocessing, augment=self.augment)
         if images.is_raw or preprocessing is None:
             return Transforms(nn.Identity(), nn.Identity(), preprocessing, augment=self.augment)
         evaluation = evaluation_transform(preprocessing)
