@@ -14,10 +14,10 @@ from tllib_ancon.data.open import open_domain
 from tllib_ancon.data.transforms import Preprocessing, evaluation_transform, train_transform
 from tllib_ancon.models.checkpoints import load_state_dict
 from tllib_ancon.models.networks import create_backbone
-from tllib_ancon.opening.images import PreparedImages
+from tllib_ancon.opening.pretraining import Pretraining
 from tllib_ancon.opening.transforms import Transforms
 from tllib_ancon.runs.directory import RunDirectory
-from tllib_ancon.training.pretrain import _adversarial, _adversarial_network
+from tllib_ancon.training.pretrain import _adversarial
 
 TRANSFORM = Preprocessing(
     train_resizing="res.",
@@ -38,20 +38,13 @@ def both(domains):
     return [open_domain(domains, "ImageList", [name]) for name in ("bright", "dark")]
 
 
-def training(
-    toolkit,
-    options,
-    domains,
-    log,
-    backbone=None,
-):
+def training(toolkit, settings, domains, log):
     torch.manual_seed(0)
-    backbone = backbone or create_backbone("small_cnn")
-    network = _adversarial_network(toolkit, backbone, 3, options)
-    run = RunDirectory(log)
     transforms = Transforms(train_transform(TRANSFORM), evaluation_transform(TRANSFORM))
-    prepared = PreparedImages(options.replace(quiet=True), {}, [], domains[0], transforms)
-    return _adversarial(*network, prepared, domains[1], run)
+    source, target = domains
+    probe = torch.zeros(2, 3, 16, 16)
+    opened = Pretraining(settings.replace(quiet=True), create_backbone("small_cnn"), source, transforms, probe, target)
+    return _adversarial(opened, toolkit, RunDirectory(log))
 
 
 def latest(log):

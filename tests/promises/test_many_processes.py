@@ -20,8 +20,8 @@ from tllib_ancon.models.bottleneck import BottleneckClassifier
 from tllib_ancon.models.references import ModelRef
 from tllib_ancon.opening.classes import ClassMap
 from tllib_ancon.opening.defaults import Facts, resolve
-from tllib_ancon.opening.images import PreparedImages
 from tllib_ancon.opening.open import Opened, OpenedModel
+from tllib_ancon.opening.pretraining import Pretraining
 from tllib_ancon.opening.transforms import UNDECIDED, Transforms
 from tllib_ancon.runs.directory import RunDirectory
 from tllib_ancon.runtime import processes
@@ -29,7 +29,7 @@ from tllib_ancon.self_training.elr import _WithELR
 from tllib_ancon.toolkit.toolkit import find
 from tllib_ancon.training.adaptation import compose
 from tllib_ancon.training.inference import predict_domain
-from tllib_ancon.training.pretrain import _adversarial, _adversarial_network
+from tllib_ancon.training.pretrain import _adversarial
 
 pytestmark = pytest.mark.skipif(
     torch.cuda.is_available(), reason="compares CPUs; set CUDA_VISIBLE_DEVICES= to hide GPUs"
@@ -51,6 +51,7 @@ VARIANTS = {
     "ancon-auto, estimated prior": {"method": "ancon-auto", "class_prior": "estimate"},
     "quantile of soft votes": {"weighting": "quantile", "prediction": "soft", "convention": "paper"},
 }
+ADVERSARIAL = ("cdan", "mdd")
 STEPS = 5
 """Of CDAN and MDD, in an epoch."""
 
@@ -179,17 +180,29 @@ def statistics(target, folder):
     return list(adaptation.trainer.network.bottleneck[1].buffers())[:2]
 
 
-def adversarial(domains, log, batch_size, plain=True, **settings):
-    """A training; a plain network has no batch-norm and no dropout, so that an image's outputs are its own."""
+class PlainToolkit:
+    """TLLib with networks without batch-norm and dropout, so that an image's outputs are its own."""
+
+    def __init__(self):
+        self.toolkit = find()
+
+    def __getattr__(self, name):
+        return getattr(self.toolkit, name)
+
+    def classifier(self, *arguments):
+        model = self.toolkit.classifier(*arguments)
+        without_batches_and_noise(model)
+        return model
+
+
+def adversarial(domains, log, batch_size, toolkit, **settings):
     fixed = {"epochs": EPOCHS, "iters_per_epoch": STEPS, "bottleneck_dim": 5, "lr": 0.1, "lr_gamma": 0.1, "workers": 0}
     config = PretrainConfig(batch_size=batch_size, **{**fixed, **settings}, quiet=True)
     torch.manual_seed(0)
-    network = _adversarial_network(find(), Encoder(), 3, config)
-    if plain:
-        without_batches_and_noise(network[0])
-    run = RunDirectory(log)
-    prepared = PreparedImages(config, {}, [], domains[0], Transforms(contrasting, contrasting))
-    return _adversarial(*network, prepared, domains[1], run)
+    source, target = domains
+    transforms = Transforms(contrasting, contrasting)
+    opened = Pretraining(config, Encoder(), source, transforms, torch.zeros(2, 3, SIDE, SIDE), target)
+    return _adversarial(opened, toolkit, RunDirectory(log))
 
 
 def without_batches_and_noise(model):
@@ -215,7 +228,7 @@ def adversarial_state(training):
 def one_of_many(root, out):
     domains = [open_domain(root, "ImageList", [name]) for name in ("bright", "dark")]
     target = domains[1]
-    usual = adversarial_state(adversarial(domains, out / "usual", BATCH, plain=False, method="cdan"))
+    usual = adversarial_state(adversarial(domains, out / "usual", BATCH, find(), method="cdan"))
     variants = {}
     for name, variant in VARIANTS.items():
         variants[name] = outcome(build(target, out / name, BATCH, **variant))
@@ -224,6 +237,10 @@ def one_of_many(root, out):
         "statistics": statistics(target, out / "statistics"),
         "evaluated": evaluated(target, SIZES),
         "with batch-norm": usual,
+        "plain": {
+            method: adversarial_state(adversarial(domains, out / method, BATCH, PlainToolkit(), method=method))
+            for method in ADVERSARIAL
+        },
     }
 
 
@@ -294,3 +311,13 @@ def test_all_processes_end_with_one_model_and_one_discriminator_and_with_noise_o
     for part in ("model", "loss"):
         assert differences(first[part], second[part]) == []
     assert not torch.equal(first["noise"], second["noise"])
+
+
+@pytest.mark.parametrize("method", ADVERSARIAL)
+def test_cdan_and_mdd_in_two_processes_do_what_one_does_with_twice_the_batch(domains, many, method, tmp_path):
+    training = adversarial(domains, tmp_path, WORLD_SIZE * BATCH, PlainToolkit(), method=method)
+    training.trainer.loaders = [in_their_order(loader, BATCH, STEPS * BATCH) for loader in training.trainer.loaders]
+    expected = adversarial_state(training)
+    for process in many:
+        for part in ("model", "loss"):  # the discriminator's batch-norm magnifies rounding
+            torch.testing.assert_close(process["plain"][method][part], expected[part], rtol=1e-2, atol=1e-3)

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tllib_ancon.config.pretrain import PretrainConfig
-from tllib_ancon.data.image_source import ImageSource, numbered
-from tllib_ancon.data.layouts.hugging_face import require_datasets
+from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.loading import (
     ImageLoader,
     LabelledImages,
@@ -23,19 +22,10 @@ from tllib_ancon.measures import selection
 from tllib_ancon.models.batch_norm import require_batch_statistics
 from tllib_ancon.models.bottleneck import create_pool_layer, shot_classifier
 from tllib_ancon.models.calling import called
-from tllib_ancon.models.classifier import Classifier
-from tllib_ancon.models.networks import create_backbone, parse_options
-from tllib_ancon.models.references import ModelRef
-from tllib_ancon.opening.classes import MOST_LISTED, ClassMap
-from tllib_ancon.opening.defaults import Facts, resolve
-from tllib_ancon.opening.images import PreparedImages, notes_of, open_by_settings, prepare, with_cache
-from tllib_ancon.opening.open import probe_of
-from tllib_ancon.opening.transforms import UNDECIDED
+from tllib_ancon.opening.pretraining import Pretraining, open_pretraining
 from tllib_ancon.runs.directory import BEST, LATEST, RunDirectory, recorded_settings, refuse_images
 from tllib_ancon.runtime import devices, processes
-from tllib_ancon.runtime.errors import BadSetting, UserError, named
-from tllib_ancon.runtime.notes import Note
-from tllib_ancon.runtime.text import first_few
+from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.types import Metrics, Record
 from tllib_ancon.self_training.pseudo_label import belief_matching_loss
 from tllib_ancon.toolkit.toolkit import AdversarialLoss, GradientReversal, Toolkit, find
@@ -46,8 +36,6 @@ from tllib_ancon.training.callbacks.storage import Storage
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run_record import images_record
 from tllib_ancon.training.trainer import Step, Trainer, Training
-
-_Prepared = PreparedImages[PretrainConfig]
 
 
 def pretrain(config: PretrainConfig, *, loader: Loader | None = None) -> Record:
@@ -64,94 +52,61 @@ def pretrain(config: PretrainConfig, *, loader: Loader | None = None) -> Record:
         Interrupted: SIGTERM or SIGINT came; the same call continues
     """
     if config.log is None:
-        raise UserError("training a source model needs a run directory", f"pass {named('log')}")
-    if config.method != "erm" and not config.target:
-        raise BadSetting(
-            f"{named('method', config.method)} needs the target's unlabelled images",
-            f"pass {named('target')}",
-            setting="method",
-        )
-    if not config.source:
-        raise BadSetting(f"{named('source')} is needed", "pass the domain to train on", setting="source")
-    require_datasets(str(config.data))
+        raise BadSetting("training a source model needs a run directory", f"pass {named('log')}", setting="log")
+    toolkit = None
+    if config.method != "erm":
+        toolkit = find()
+        if not config.target:
+            raise BadSetting(
+                f"{named('method', config.method)} needs the target's unlabelled images",
+                f"pass {named('target')}",
+                setting="method",
+            )
     processes.join()
     with devices.restoring_state(config.threads):
-        run = RunDirectory(config.log)
-        domains = [open_by_settings(config, config.source, loader=loader)]
-        toolkit = None
-        if config.method != "erm":
-            toolkit = find()
-            target = open_by_settings(config, config.target, classes=domains[0].classes, loader=loader)
-            domains.append(ClassMap(domains[0].num_classes, domains[0].classes).label(target).domain)
-        for domain in domains:
-            refuse_images(config.log, domain.reader.root, domain.paths or ())
-            Progress(config.quiet).notes(notes_of(domain))
-        classes = domains[0].classes
-        if classes and [*classes] == numbered(len(classes)):
-            Progress(config.quiet).line(_number_of_classes(domains[0]))
-        record: Record = {"inputs": images_record(*domains)}
         devices.make_reproducible(config.seed)
-        network = resolve(config, Facts(ModelRef())).settings
-        options = parse_options(network.arch_option)
-        backbone = create_backbone(str(network.arch), not config.scratch, config.pretrained_weights, options, toolkit)
-        UNDECIDED.refuse_unread_settings(config, domains[0])
-        recorded = recorded_settings(config.log, config.overwrite)
-        transform_rule = UNDECIDED.completed_by(backbone, config)
-        prepared = prepare(config, ModelRef(), backbone, domains[0], transform_rule, recorded)
-        Progress(config.quiet).notes(prepared.notes)
-        if toolkit is not None:
-            record["toolkit"] = toolkit.name
-        training = _training(prepared, domains, backbone, toolkit, run)
-        return training.fit({"command": "pretrain", **prepared.config.to_dict(), **record})
+        run = RunDirectory(config.log)
+        opened = open_pretraining(config, toolkit, loader, recorded_settings(config.log, config.overwrite))
+        domains = [images for images in (opened.source, opened.target) if images is not None]
+        for images in domains:
+            refuse_images(config.log, images.reader.root, images.paths or ())
+        Progress(config.quiet).notes(opened.notes)
+        record: Record = {"command": "pretrain", **opened.settings.to_dict(), "inputs": images_record(*domains)}
+        if toolkit is None:
+            return _source_only(opened, run).fit(record)
+        return _adversarial(opened, toolkit, run).fit({**record, "toolkit": toolkit.name})
 
 
-def _number_of_classes(source: ImageSource) -> str:
-    """A line about the number of classes of labels without names, and about labels that no image has. One wrong label
-    adds many classes."""
-    line = f"{source.num_classes} classes: the largest label is {source.num_classes - 1}"
-    labels = {*map(str, source.labels if source.labels is not None else ())}
-    missing = [name for name in source.classes if name not in labels]
-    if missing:
-        line += f", and no image has label {first_few(missing, MOST_LISTED)}; correct the list if a label is wrong"
-    return line
-
-
-def _training(
-    prepared: _Prepared, domains: Sequence[ImageSource], backbone: Any, toolkit: Toolkit | None, run: RunDirectory
-) -> Training:
-    options = prepared.config
-    num_classes = prepared.domain.num_classes
-    pool = not options.no_pool
-    probe = probe_of(UnlabelledImages(prepared.domain, prepared.transforms.evaluation))
-    if toolkit is not None:
-        model, adversary = _adversarial_network(toolkit, backbone, num_classes, options)
-        called(model, probe)
-        return _adversarial(model, adversary, prepared, domains[1], run)
-    model = shot_classifier(
-        backbone, num_classes, options.bottleneck_dim, pool, backbone.pretrained, options.bottleneck_dropout
-    )
-    called(model, probe)
-    return _source_only(model, prepared, run)
-
-
-def _source_only(model: Classifier, prepared: _Prepared, run: RunDirectory) -> Training:
+def _source_only(opened: Pretraining, run: RunDirectory) -> Training:
     """Minimise the cross-entropy on the source (ERM); ``best.pth`` has the highest accuracy on its hold-out."""
-    options = prepared.config
-    source = prepared.domain
-    transforms = prepared.transforms
-    require_batch_statistics(model, options.batch_size)
-    indices, held_out_indices = hold_out(len(source), options.hold_out, options.seed)
+    settings = opened.settings
+    source = opened.source
+    model = shot_classifier(
+        opened.backbone,
+        source.num_classes,
+        settings.bottleneck_dim,
+        not settings.no_pool,
+        opened.backbone.pretrained,
+        settings.bottleneck_dropout,
+    )
+    called(model, opened.probe)
+    require_batch_statistics(model, settings.batch_size)
+    indices, held_out_indices = hold_out(len(source), settings.hold_out, settings.seed)
     held_out = source.subset(held_out_indices if len(held_out_indices) else indices)
-    images = LabelledImages(source.subset(indices), transforms.train, options.seed)
-    loader = training_loader(images, options.batch_size, options.workers, options.iters_per_epoch)
-    held_out_loader = evaluation_loader(held_out, transforms.evaluation, options.batch_size, options.workers)
-    trainer = Trainer(model, [loader], model.get_parameters(options.lr), options)
-    callbacks = [
-        _AccuracyOnSource(held_out_loader, torch.as_tensor(held_out.labels)),
-        Storage(run, _has_highest_accuracy),
-        EpochLine("source epoch"),
-    ]
-    return Training(trainer, _SourceLoss(trainer, options), callbacks, _result_of_source_only, run)
+    loader = _training_loader(LabelledImages(source.subset(indices), opened.transforms.train, settings.seed), settings)
+    trainer = Trainer(model, [loader], model.get_parameters(settings.lr), settings)
+    scores = _AccuracyOnSource(_evaluation_loader(held_out, opened), torch.as_tensor(held_out.labels))
+    callbacks = [scores, Storage(run, _has_highest_accuracy), EpochLine("source epoch")]
+    return Training(trainer, _SourceLoss(trainer, settings), callbacks, _result_of_source_only, run)
+
+
+def _training_loader(images: UnlabelledImages, settings: PretrainConfig) -> ImageLoader:
+    return training_loader(images, settings.batch_size, settings.workers, settings.iters_per_epoch)
+
+
+def _evaluation_loader(images: ImageSource, opened: Pretraining) -> ImageLoader:
+    settings = opened.settings
+    return evaluation_loader(images, opened.transforms.evaluation, settings.batch_size, settings.workers)
 
 
 class _SourceLoss:
@@ -199,50 +154,48 @@ def _result_of_source_only(metrics: Sequence[Metrics]) -> Record:
     }
 
 
-def _adversarial_network(
-    toolkit: Toolkit, backbone: Any, num_classes: int, options: PretrainConfig
-) -> tuple[Any, AdversarialLoss]:
-    """The classifier of TLLib's ``cdan.py`` or ``mdd.py``, and the adversarial loss that it is trained against.
+def _adversarial(opened: Pretraining, toolkit: Toolkit, run: RunDirectory) -> Training:
+    """Minimise the cross-entropy on the source plus ``trade_off`` times an adversarial loss between the domains, by the
+    classifier of TLLib's ``cdan.py`` or ``mdd.py``.
 
     Source: Long et al., "Conditional Adversarial Domain Adaptation", NeurIPS 2018; Zhang et al., "Bridging Theory and
     Algorithm for Domain Adaptation", ICML 2019.
     """
-    width = options.bottleneck_dim
-    pool_layer = create_pool_layer(not options.no_pool)
-    model = toolkit.classifier(options.method, backbone, num_classes, width, pool_layer, backbone.pretrained)
-    if options.method == "mdd":
-        return model, toolkit.mdd(options.margin)
-    return model, toolkit.cdan(num_classes, width, options.randomized, options.randomized_dim, options.entropy)
-
-
-def _adversarial(
-    model: Any, adversary: AdversarialLoss, prepared: _Prepared, opened_target: ImageSource, run: RunDirectory
-) -> Training:
-    """Minimise the cross-entropy on the source plus ``trade_off`` times an adversarial loss between the domains."""
-    options = prepared.config
-    transforms = prepared.transforms
-    notes: list[Note] = []
-    target = with_cache(options, opened_target, transforms, notes)
-    Progress(options.quiet).notes(notes)
-    unlabelled = target.without_labels()
-    sizes = (options.batch_size, options.workers, options.iters_per_epoch)
+    settings = opened.settings
+    transforms = opened.transforms
+    model, adversary = _adversarial_network(toolkit, opened.backbone, opened.source.num_classes, settings)
+    called(model, opened.probe)
+    assert opened.target is not None  # of these methods
+    unlabelled = opened.target.without_labels()
     loaders = [
-        training_loader(LabelledImages(prepared.domain, transforms.train, options.seed), *sizes),
-        training_loader(UnlabelledImages(unlabelled, transforms.train, options.seed + 1), *sizes),
+        _training_loader(LabelledImages(opened.source, transforms.train, settings.seed), settings),
+        _training_loader(UnlabelledImages(unlabelled, transforms.train, settings.seed + 1), settings),
     ]
-    target_loader = evaluation_loader(unlabelled, transforms.evaluation, options.batch_size, options.workers)
     reversal = GradientReversal(model, adversary)
     trainer = Trainer(
         model,
         loaders,
-        [*model.get_parameters(options.lr), *adversary.get_parameters(options.lr)],
-        options,
+        [*model.get_parameters(settings.lr), *adversary.get_parameters(settings.lr)],
+        settings,
         parts={"loss": adversary, "reversal": reversal},
         steps_of_the_schedule=1,  # the rate of TLLib's scripts decays with the number of the step
     )
-    objective = _AdversarialLoss(trainer, adversary, reversal, options.trade_off)
-    callbacks = [_ScoresOnTarget(target_loader, target), Storage(run, _no_epoch_is_best), EpochLine("source epoch")]
-    return Training(trainer, objective, callbacks, partial(_result_of_adversarial, options.method), run)
+    scores = _ScoresOnTarget(_evaluation_loader(unlabelled, opened), opened.target)
+    objective = _AdversarialLoss(trainer, adversary, reversal, settings.trade_off)
+    callbacks = [scores, Storage(run, _no_epoch_is_best), EpochLine("source epoch")]
+    return Training(trainer, objective, callbacks, partial(_result_of_adversarial, settings.method), run)
+
+
+def _adversarial_network(
+    toolkit: Toolkit, backbone: Any, num_classes: int, settings: PretrainConfig
+) -> tuple[Any, AdversarialLoss]:
+    """A classifier, and the adversarial loss that it is trained against."""
+    width = settings.bottleneck_dim
+    pool_layer = create_pool_layer(not settings.no_pool)
+    model = toolkit.classifier(settings.method, backbone, num_classes, width, pool_layer, backbone.pretrained)
+    if settings.method == "mdd":
+        return model, toolkit.mdd(settings.margin)
+    return model, toolkit.cdan(num_classes, width, settings.randomized, settings.randomized_dim, settings.entropy)
 
 
 class _AdversarialLoss:

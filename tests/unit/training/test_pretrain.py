@@ -46,5 +46,5 @@ def test_a_digit_network_has_its_size_by_default_and_another_is_one_line(domains
     assert read_json(tmp_path / "run" / "config.json")["image_size"] == 28
     error = refused([*words, "--image-size", "32", "--log", str(tmp_path / "other")])
     assert "the model cannot be called on images of shape (8, 1, 32, 32)" in error
-    assert error.endswith("--image-size sets that of files and pixels")
+    assert "--image-size sets the size of files and pixels" in error
     assert not (tmp_path / "other").exists()
