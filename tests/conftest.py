@@ -122,7 +122,7 @@ def steps():
 
 @pytest.fixture
 def session(tmp_path):
-    return Session(comparison(), log=tmp_path / "answers.jsonl")
+    return Session(comparison(), log=tmp_path / "answers.json")
 
 
 @pytest.fixture

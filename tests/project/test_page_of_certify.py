@@ -35,7 +35,7 @@ def test_the_examples_run(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(page, "serve", lambda session: real(session, port=0, say=finished_at_once))
     exec(in_a_session, names)
     assert capsys.readouterr().out.startswith("not certified: the adapted model's accuracy minus the source model's is")
-    assert (tmp_path / "run" / "answers.jsonl").is_file()
+    assert (tmp_path / "answers.json").is_file()
 
 
 def finished_at_once(address):

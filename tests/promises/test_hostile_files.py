@@ -21,7 +21,6 @@ OTHER_FLAGS = {
     ("adapt", "--class-prior"),  # numbers, a text
     ("certify", "--answers"),  # a text
     ("certify", "--checkpoint"),  # of the run that is certified, by the function that reads adapt's
-    ("certify", "--labels"),  # a text
     ("certify", "--questions"),  # written
     ("check", "--json"),  # written
     ("evaluate", "--confusion"),  # written

@@ -30,6 +30,13 @@ def header(response, name):
 # Who may see it
 
 
+def test_it_listens_on_this_machine_alone(page):
+    """A server that listened on every address would answer on 127.0.0.2, too."""
+    assert page.parts.hostname == "127.0.0.1"
+    with pytest.raises(OSError):  # noqa: PT011 (which one depends on the system)
+        socket.create_connection(("127.0.0.2", page.parts.port), timeout=5)
+
+
 def test_nothing_without_the_token(page, session):
     for path in ["/", "/state", "/image/0", "/page.js", "/wrong/", "/wrong/state", "//state", "/%00/"]:
         forbidden(page, "GET", path)
@@ -64,13 +71,10 @@ def test_it_serves_the_page_alone_and_forbids_other_sources(page):
             assert header(response, "content-security-policy").count(source) == 1
         named = [header(response, name) for name in ("x-content-type-options", "referrer-policy", "server")]
         assert named == ["nosniff", "no-referrer", ""]
-    files = ["server.py", "page.py", "page.html", "../session.py", "%2e%2e/session.py", "answers.jsonl", "answer"]
+    files = ["server.py", "page.py", "page.html", "../session.py", "%2e%2e/session.py", "answers.json", "answer"]
     images = ["..%2f..%2fetc%2fpasswd", "-1", "60", "99999999999999999999", "0.0", "", "amazon/000.jpg"]
     for path in [*files, *(f"image/{name}" for name in images)]:
         assert page.get(path)[0].status in (403, 404, 405), path
-
-
-# Images
 
 
 # Questions and answers
@@ -130,7 +134,7 @@ def label(log, said):
 
 @pytest.mark.parametrize(("ending", "status"), [(signal.SIGINT, 0), (signal.SIGKILL, -signal.SIGKILL)])
 def test_control_c_or_a_kill_keeps_every_answer_that_was_acknowledged(tmp_path, ending, status):
-    log = tmp_path / "answers.jsonl"
+    log = tmp_path / "answers.json"
     said, there = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("fork").Process(target=label, args=(log, there))
     process.start()

@@ -74,7 +74,7 @@ def errors(browser):
 
 
 def test_a_session_from_the_first_image_to_the_verdict(browser, tmp_path):  # noqa: PLR0915 (one visit, step after step)
-    log = tmp_path / "answers.jsonl"
+    log = tmp_path / "answers.json"
     models = comparison(classes=HOSTILE)
     session = Session(models, log=log)
     unreadable = session.asked(0).position

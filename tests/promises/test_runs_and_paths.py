@@ -11,7 +11,6 @@ from PIL import Image
 from tests.support.networks import CLASSES, PIXELS, PREPROCESSING, QUICK, Net
 from tests.support.refusals import one_line
 from tllib_ancon import adapt, predict
-from tllib_ancon.certificate.answers import read_answers
 from tllib_ancon.cli.main import main
 from tllib_ancon.runtime.errors import Interrupted
 
@@ -116,12 +115,6 @@ def test_what_is_given_without_a_flag_is_told(words, flag, usage, capfd):
 def test_the_folder_of_checkpoints_is_that_of_a_run(run):
     expected = predict(run / "run", run / "photos", workers=0).probabilities
     assert (predict(run / "run/checkpoints", run / "photos", workers=0).probabilities == expected).all()
-
-
-@pytest.mark.parametrize("form", ["path;class\n{};0\n", "path\tclass\n{}\t0\n", "{};0\n"])
-def test_answers_are_read_as_spreadsheets_write_them(form, tmp_path):
-    (tmp_path / "answers.csv").write_text(form.format("b.png"))
-    assert read_answers(tmp_path / "answers.csv", ["a.png", "b.png"], ["cat", "dog"], str(tmp_path)) == {1: 0}
 
 
 @pytest.mark.parametrize("log", [False, True])

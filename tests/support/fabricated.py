@@ -7,15 +7,15 @@ import numpy as np
 from tests.support.json_files import read_json_lines
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.pretrain import PretrainConfig
-from tllib_ancon.laboratory.finished_runs import read_runs, with_variants
+from tllib_ancon.laboratory.finished_runs import read_runs
 from tllib_ancon.models.references import ModelRef
 from tllib_ancon.opening.defaults import Facts, resolve
 
 VERSIONS = {"torch": "2.x", "device": "a machine"}
 
 
-def frame_of(folder, *varied):
-    return with_variants(read_runs([folder])[0], varied)
+def frame_of(folder):
+    return read_runs([folder])[0]
 
 
 def write_run(

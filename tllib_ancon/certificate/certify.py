@@ -18,7 +18,6 @@ from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.image_files import jpeg
 from tllib_ancon.data.image_source import ImageSource, numbered
 from tllib_ancon.data.labels import checked_labels
-from tllib_ancon.data.lists import read_image_list
 from tllib_ancon.data.open import as_domain
 from tllib_ancon.data.readers import Loader
 from tllib_ancon.data.transforms import Transform
@@ -42,14 +41,18 @@ from tllib_ancon.training.progress import Progress
 def certify_run(config: CertifyConfig) -> None:
     """Decide by a few labels whether the adapted model of a run is better than its source model, and keep the better.
 
-    Answers come from ``answers`` or ``labels`` and then from the page. ``RUN/answers.jsonl`` stores them, and the next
+    Answers come from ``answers`` and then from the page. ``RUN/answers.json`` stores them, and the next
     call resumes there. It writes ``RUN/certificate.json`` and ``RUN/checkpoints/certified.pth``.
     """
     if config.page:
         require(named("page"), "starlette", "uvicorn", extra="page")
     with restoring_state(config.threads), ModelPair(config) as pair:
         session = pair.session()
-        session.answer_all(_answers_of(config, pair, session.comparison))
+        if config.answers is not None:
+            compared = session.comparison
+            session.answer_all(
+                read_answers(Path(config.answers), compared.names, compared.classes, pair.settings.root or ".")
+            )
         if config.questions is not None:
             _write_questions(session, Path(config.questions))
         if config.page and session.question is not None:
@@ -69,17 +72,8 @@ def _write_questions(session: Session, file: Path) -> None:
     """Write the open questions as a table, and copies of their images beside it, whose names tell no class."""
     folder = file.with_name(f"{file.stem}-images")
     questions = {number: session.asked(number) for number in range(len(session.answers), len(session))}
-    names = {number: f"{number + 1:06}-{opaque(question.name)}" for number, question in questions.items()}
-    _write_table(file, [f"{folder.name}/{name}" for name in names.values()])
-    folder.mkdir(exist_ok=True)
-    for number, question in questions.items():
-        write_bytes(folder / names[number], jpeg(session.image(question.position)))
-
-
-def _write_table(file: Path, paths: Sequence[str]) -> None:
-    """Write the images to label as a table; a file of the same name that may hold labels is an error."""
-    rows = [COLUMNS, *([path, ""] for path in paths)]
-    content = csv_text(rows).encode()
+    copies = {number: folder / f"{number + 1:06}-{opaque(question.name)}" for number, question in questions.items()}
+    content = csv_text([COLUMNS, *([f"{folder.name}/{copy.name}", ""] for copy in copies.values())]).encode()
     if file.exists() and file.read_bytes() != content:
         raise BadSetting(
             f"{named('questions', file)} exists and may hold labels, which would be lost",
@@ -87,6 +81,9 @@ def _write_table(file: Path, paths: Sequence[str]) -> None:
             setting="questions",
         )
     write_bytes(file, content)
+    folder.mkdir(exist_ok=True)
+    for number, copy in copies.items():
+        write_bytes(copy, jpeg(session.image(questions[number].position)))
 
 
 def certify(  # noqa: PLR0913
@@ -189,25 +186,3 @@ def answers_of_labels(labels: npt.ArrayLike | None, comparison: Comparison) -> d
         return {}
     labels_or_none = checked_labels(named("labels"), labels, len(comparison), len(comparison.classes), unknown=True)
     return {position: label for position, label in enumerate(labels_or_none.tolist()) if label >= 0}
-
-
-def _answers_of(config: CertifyConfig, pair: ModelPair, comparison: Comparison) -> dict[int, Answer]:
-    """Position of an image -> its answer, by the files that the settings name."""
-    if config.labels is not None:
-        return _answers_in_list(Path(config.labels), pair, comparison)
-    if config.answers is None:
-        return {}
-    file = Path(config.answers)
-    return read_answers(file, comparison.names, comparison.classes, pair.settings.root, comparison.disagreements)
-
-
-def _answers_in_list(file: Path, pair: ModelPair, comparison: Comparison) -> dict[int, Answer]:
-    """The labels of an image list as answers."""
-    root = Path(str(pair.settings.root))
-    listed_paths, labels = read_image_list(file, root, len(comparison.classes))
-    paths = pair.images.paths
-    if labels is None or paths is None:
-        raise BadSetting(f"{named('labels')} {file}: expected a list with labels, and a run on files", setting="labels")
-    label_of = dict(zip(listed_paths, labels.tolist(), strict=True))
-    positions = comparison.disagreements.tolist()
-    return {position: label_of[paths[position]] for position in positions if paths[position] in label_of}

@@ -31,7 +31,7 @@ from tllib_ancon.training.predict import predict_images
 
 OVERRIDING = ("root", "model", "batch_size", "workers", "threads", "quiet", "loader")
 """Settings of this call that stand for those of the run, and its function that reads images, which no run calls."""
-ANSWERS = "answers.jsonl"
+ANSWERS = "answers.json"
 PREDICTED_CLASSES = "certify.npz"
 """The classes that both models predict, in the run directory: a later session need not compute them again."""
 

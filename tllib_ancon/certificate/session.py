@@ -15,17 +15,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tllib_ancon.certificate.answer_log import AnswerLog
 from tllib_ancon.certificate.answers import ANOTHER, CANNOT_TELL, Answer
 from tllib_ancon.data.image_files import load_image
 from tllib_ancon.data.labels import checked_labels
 from tllib_ancon.measures.disagreement import DisagreementTest, Side, Verdict
-from tllib_ancon.runtime.errors import UserError, named
+from tllib_ancon.runs.files import read_json, write_json
+from tllib_ancon.runtime.errors import UserError, named, reading
 from tllib_ancon.runtime.text import Shown, showable
 from tllib_ancon.runtime.types import Record
 
 Classes = npt.NDArray[np.int64]
 Certificate = dict[str, Any]
+RESTORE = "restore it from a copy, or move it away to start again"
 
 
 class Comparison:
@@ -89,44 +90,53 @@ class Session(Shown):
         self.margin = margin
         self.seed = seed
         self.side = side
-        self._generator = np.random.default_rng(seed)
-        self._order = self._generator.permutation(comparison.disagreements)
-        self._shuffles = self._generator.random(len(self._order))
+        generator = np.random.default_rng(seed)
+        self._order = generator.permutation(comparison.disagreements)
+        self._is_swapped = generator.random(len(self._order)) >= 0.5
         self.image: Callable[[int], Any] = lambda position: load_image(comparison.names[position])
         self.answers: list[Answer] = []
         self.undos = 0
         self.test = self._tested([])
-        self._log: AnswerLog | None = None
+        self._log: Path | None = None
         if log is not None:
-            header = {
-                "predictions": comparison.fingerprint,
-                "seed": seed,
-                "delta": delta,
-                "margin": margin,
-                "side": side,
-            }
-            answer_log = AnswerLog(Path(log), header)
-            self._replay(answer_log)
-            self._log = answer_log  # last: what is replayed is not written again
-
-    def _replay(self, log: AnswerLog) -> None:
-        """Give the answers of a log again."""
-        for line, entry in enumerate(log.entries, start=2):
-            question = self.question
-            if question is not None and self.answers and entry == self._undo_entry:
-                self.undo()
-            elif question is not None and entry.get("image") == question.name:
-                answer: Any = entry.get("answer")
-                self.answer(answer)
-            else:
-                raise UserError(
-                    f"{log.path}, line {line}: not the answer to the question at this place", "restore the file"
-                )
+            self._resume(Path(log))
 
     @property
-    def _undo_entry(self) -> Record:
-        """What a log holds of the last answer being taken back."""
-        return {"undo": self.asked(len(self.answers) - 1).name}
+    def _header(self) -> Record:
+        """What a file of answers belongs to."""
+        names = ("seed", "delta", "margin", "side")
+        return {"predictions": self.comparison.fingerprint, **{name: getattr(self, name) for name in names}}
+
+    def _resume(self, log: Path) -> None:
+        """Give the answers in the file again, or begin it."""
+        if log.exists():
+            recorded = read_json(log, advice=RESTORE)
+            for name, value in self._header.items():
+                if recorded.get(name) != value:
+                    raise UserError(
+                        f"{log} was begun with {named(name)} {recorded.get(name)}, not {value}: a session cannot "
+                        "change once labels are known",
+                        "give the same, or move the file away to start again",
+                    )
+            with reading(log, "answers", RESTORE):
+                for entry in recorded["answers"]:
+                    self._replay(entry)
+                self.undos = int(recorded["undos"])
+        self._log = log
+        self._store(self.answers, self.undos)
+
+    def _replay(self, entry: Record) -> None:
+        question = self.question
+        if question is None or entry["image"] != question.name:
+            raise ValueError(f"{entry['image']!r} is not the question at this place")
+        self.answer(entry["answer"])
+
+    def _store(self, answers: Sequence[Answer], undos: int) -> None:
+        """Write the whole session: it is on the disk when this returns, or the file is as before."""
+        if self._log is not None:
+            names = [self.asked(place).name for place in range(len(answers))]
+            entries = [{"image": name, "answer": answer} for name, answer in zip(names, answers, strict=True)]
+            write_json(self._log, {**self._header, "undos": undos, "answers": entries})
 
     def __len__(self) -> int:
         return len(self._order)
@@ -142,7 +152,7 @@ class Session(Shown):
         """The question at this place of the order of all, from 0 to M - 1."""
         position = int(self._order[place])
         options = (int(self.comparison.adapted[position]), int(self.comparison.start[position]))
-        if self._shuffles[place] >= 0.5:
+        if self._is_swapped[place]:
             options = options[::-1]
         return _Question(position, self.comparison.names[position], options)
 
@@ -158,8 +168,7 @@ class Session(Shown):
             raise UserError(
                 f"an answer must be a class from 0 to {last}, {ANOTHER!r} or {CANNOT_TELL!r}, got {answer!r}"
             )
-        if self._log is not None:
-            self._log.append({"image": question.name, "answer": answer})
+        self._store([*self.answers, answer], self.undos)
         self.answers.append(answer)
         adapted_is_right = answer == self.comparison.adapted[question.position]
         start_is_right = answer == self.comparison.start[question.position]
@@ -170,7 +179,13 @@ class Session(Shown):
         an answer; returns how many were answered. An answer after that one is not used: who picks the images that are
         labelled can pick the verdict."""
         for place, answer in enumerate(self.answers):
-            self._require_same_answer(self.asked(place), answer, answers)
+            position, name, _ = self.asked(place)
+            new_answer = answers.get(position, answer)
+            if new_answer != answer:
+                raise UserError(
+                    f"two answers for {name!r}: {self.described(answer)!r} before, now {self.described(new_answer)!r}",
+                    "leave one of them out",
+                )
         answered_before = len(self.answers)
         question = self.question
         while question is not None and question.position in answers:
@@ -178,28 +193,16 @@ class Session(Shown):
             question = self.question
         return len(self.answers) - answered_before
 
-    def _require_same_answer(self, question: _Question, answer: Answer, answers: Mapping[int, Answer]) -> None:
-        new_answer = answers.get(question.position, answer)
-        if new_answer != answer:
-            raise UserError(
-                f"two answers for {question.name!r}: {self.described(answer)!r} before, now "
-                f"{self.described(new_answer)!r}",
-                "leave one of them out",
-            )
-
     def undo(self) -> None:
-        """Take the last answer back; its question is asked again, its classes in a new random order. Once there is
-        a verdict it stands."""
+        """Take the last answer back; its question is asked again. Once there is a verdict it stands."""
         if self.question is None or not self.answers:
             raise UserError(
                 f"no answer can be taken back: there are {len(self.answers)}, and the verdict is {self.test.verdict!r}",
                 f"a session with another {named('log')} begins again",
             )
-        if self._log is not None:
-            self._log.append(self._undo_entry)
+        self._store(self.answers[:-1], self.undos + 1)
         self.answers.pop()
         self.undos += 1
-        self._shuffles[len(self.answers)] = self._generator.random()
         self.test = self._tested(self.test.outcomes[:-1])
 
     @property

@@ -8,7 +8,6 @@ from tllib_ancon.config.model import NetworkConfig
 from tllib_ancon.config.predict import InferenceConfig
 from tllib_ancon.config.settings import Flag
 from tllib_ancon.config.types import BelowOne, Probability, Seed
-from tllib_ancon.runtime.errors import BadSetting, named
 
 
 class CertifyConfig(InferenceConfig, NetworkConfig):
@@ -27,9 +26,7 @@ class CertifyConfig(InferenceConfig, NetworkConfig):
     port: Annotated[int, Flag(group="labels")] = Field(8765, ge=0, le=65_535)
     """port of the page; 0 chooses a free one"""
     answers: Annotated[str | None, Flag(metavar="FILE", group="labels", common=True)] = None
-    """CSV file with path,class on each line; in place of a class it may say another or cannot tell"""
-    labels: Annotated[str | None, Flag(metavar="FILE", group="labels")] = None
-    """image list whose labels answer every question, in place of a user"""
+    """CSV file with path,class on each line, or an image list; in place of a class it may say another or cannot tell"""
     questions: Annotated[str | None, Flag(metavar="FILE", group="labels", common=True)] = None
     """CSV file to write, with the images to label in their order; beside it, copies of them without telling names"""
     delta: Annotated[Probability, Flag(group="test", common=True)] = 0.05
@@ -41,9 +38,3 @@ class CertifyConfig(InferenceConfig, NetworkConfig):
     """difference of accuracy that does not matter, as a share of all images: 0.01 is one percentage point"""
     seed: Annotated[Seed, Flag(group="test")] = 0
     """seed of the order of the images"""
-
-    def check(self) -> None:
-        if self.answers is not None and self.labels is not None:
-            raise BadSetting(
-                f"{named('answers')} and {named('labels')} exclude each other", "pass one of them", setting="answers"
-            )

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any, BinaryIO
+
+import numpy as np
 
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.types import Metrics
@@ -17,7 +18,6 @@ WITHOUT_LABELS = {"infomax": "InfoMax (nats)", "votes": "share of images that vo
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 """Colours that colour-blind readers tell apart (Okabe and Ito, 2008)."""
-MARKERS = "osD^vPX*"
 WIDTH = 7.0
 """Inches. Letters of a figure of this width can be read if it is shown 600 pixels wide."""
 DPI = 150
@@ -38,29 +38,21 @@ def draw_curves(
     figure = Figure(figsize=(WIDTH, 3.3), layout="constrained")
     panels = figure.subplots(1, len(measures))
     for panel, (measure, title) in zip(panels, measures.items(), strict=True):
-        panel.set_prop_cycle(color=COLOURS, marker=[*MARKERS])
-        for method, of_method in runs_of_method.items():
-            _draw_curve(panel, method, _values_by_epoch(of_method, measure))
+        panel.set_prop_cycle(color=COLOURS)
         panel.set(xlabel="epoch", ylabel=title)
         panel.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         panel.grid(alpha=0.3)
+        for method, of_method in runs_of_method.items():
+            _draw_curve(panel, method, of_method, measure)
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     figure.savefig(path, dpi=DPI, format="png")
 
 
-def _values_by_epoch(runs: Sequence[Epochs], measure: str) -> dict[int, list[float]]:
-    """Epoch -> the value of each run, without epochs that a run lacks."""
-    values: dict[int, list[float]] = {}
-    for epochs in runs:
-        for numbers in epochs:
-            if numbers.get(measure) is not None:
-                values.setdefault(numbers["epoch"], []).append(numbers[measure])
-    return {epoch: of_runs for epoch, of_runs in sorted(values.items()) if len(of_runs) == len(runs)}
-
-
-def _draw_curve(panel: Any, method: str, values: Mapping[int, Sequence[float]]) -> None:
-    epochs = list(values)
-    (line,) = panel.plot(epochs, list(map(fmean, values.values())), markersize=3, label=method)
-    lowest = list(map(min, values.values()))
-    highest = list(map(max, values.values()))
-    panel.fill_between(epochs, lowest, highest, color=line.get_color(), alpha=0.15, linewidth=0)
+def _draw_curve(panel: Any, method: str, runs: Sequence[Epochs], measure: str) -> None:
+    """Of the epochs that every run has."""
+    epochs = [numbers["epoch"] for numbers in min(runs, key=len)]
+    values = np.full((len(runs), len(epochs)), np.nan)
+    for row, numbers_of_epochs in zip(values, runs, strict=True):
+        row[:] = [numbers.get(measure) for numbers in numbers_of_epochs[: len(epochs)]]
+    (line,) = panel.plot(epochs, values.mean(0), marker="o", markersize=3, label=method)
+    panel.fill_between(epochs, values.min(0), values.max(0), color=line.get_color(), alpha=0.15, linewidth=0)

@@ -1,21 +1,23 @@
-"""Tables of runs: mean and standard deviation over seeds, beside what the paper printed."""
+"""Tables of runs: means over seeds beside published numbers, paired differences, and the choice of the epoch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
+from scipy import stats
 
-from tllib_ancon.laboratory.finished_runs import PLACE, ROW, compared_everywhere, label
-from tllib_ancon.laboratory.published import Row
+from tllib_ancon.laboratory.finished_runs import PLACE, ROW, SOURCE_ONLY, compared_everywhere, label, with_sources
 from tllib_ancon.measures.evaluation import NUM_BINS
 from tllib_ancon.measures.selection import CRITERIA, best_epoch
 
-PAPER_SEEDS = 3
 AVERAGE = "average"
-SOURCE_ONLY = "source-only"
+REFINERS = ("elr", "ancon", "ancon-auto")
+"""What is added to a base method, and stands alone for self-training's."""
+DECIMALS = {"accuracy": 2, "standard error": 2, "pairs": 0, "p": 4, "worst run": 2, "ECE": 4}
+"""Column of the paired differences -> digits after the point."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +25,8 @@ class Table:
     """What a report shows."""
 
     title: str
-    cells: pd.DataFrame  # Markdown, by kind of row (measured, published, difference, other) and name; "" for no number
-    notes: Sequence[str] = ()  # how to read it, what deviates from the paper, and where others printed their rows
+    cells: pd.DataFrame  # texts by kind of row (measured, published, difference) and name
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -44,103 +46,71 @@ ACCURACY = Quantity("accuracy", "accuracy in %")
 ECE = Quantity("ece", f"ECE, {NUM_BINS} bins", -1, (_BINS,), decimals=4, printed_unit=0.01)
 CLASS_ACCURACY = Quantity("class_accuracy", "accuracy by class in %")
 
-RowKey = tuple[str, str, str]
-"""Start, method and variant."""
-Line = tuple[str, str, "pd.Series[str]"]
-"""A row of a table: its kind, its name and its texts by column."""
+
+def measured(runs: pd.DataFrame, quantity: Quantity) -> pd.DataFrame:
+    """The numbers of a table by :data:`ROW` and seed, a column for each pair, corruption or class; with those of the
+    source models."""
+    rows = with_sources(runs)
+    if quantity is not CLASS_ACCURACY:
+        return _spread_out(rows, quantity.name, "column")
+    names = pd.MultiIndex.from_frame(rows[[*ROW, "seed"]])
+    return pd.DataFrame(rows[quantity.name].tolist(), names).groupby(level=[*ROW, "seed"], sort=False).mean()
 
 
-def measured(runs: pd.DataFrame, quantity: Quantity, classes: Sequence[str] = ()) -> pd.Series[float]:
-    """The numbers of a table by :data:`ROW` and :data:`PLACE`; those of source models come first.
-
-    Args:
-        classes (sequence): names of the columns of accuracies by class
-    """
-    sources = runs.assign(value=runs[f"start_{quantity.name}"], method=SOURCE_ONLY, variant="")
-    numbers = pd.concat([sources, runs.assign(value=runs[quantity.name])])[[*ROW, *PLACE, "value"]]
-    if quantity is CLASS_ACCURACY:
-        names = numbers.value.map(lambda values: classes if len(classes) == len(values) else range(len(values)))
-        numbers = numbers.assign(column=names).explode(["column", "value"]).astype({"column": str})
-    numbers = numbers.dropna(subset="value").astype({"value": float}).sort_values("start", kind="stable")
-    return numbers.groupby([*ROW, *PLACE], sort=False).value.last()
+def _spread_out(rows: pd.DataFrame, name: str, columns: str | list[str]) -> pd.DataFrame:
+    """The numbers of this name, in the order of the runs."""
+    return rows.set_index([*ROW, *PLACE])[name].unstack(columns, sort=False)
 
 
-def table(quantity: Quantity, runs: pd.DataFrame, published: Sequence[Row] = (), others: Sequence[Row] = ()) -> Table:
-    """Rows are starts, methods and variants, each above the paper's and their difference, and below them all the rows
-    of others; columns are pairs, corruptions or classes. The best method of each start is bold."""
-    printed_columns: Sequence[str] = []
-    if published:
-        printed_columns = list(published[0].values)
-    values = _by_column(measured(runs, quantity, printed_columns), printed_columns)
-    is_whole = {*values} == {*printed_columns, AVERAGE}
-    printed = {row: _printed(row, values, is_whole, quantity) for row in (*published, *others)}
-    lines = list(_measured_lines(values, quantity, {row: printed[row] for row in published}))
-    lines += [("other", f"{row.name} (others)", as_text(printed[row], quantity.decimals)) for row in others]
-    names = pd.MultiIndex.from_tuples([(kind, name) for kind, name, _ in lines])
-    texts = pd.DataFrame([cells.tolist() for *_, cells in lines], names, values.columns)
-    names_of_others = pd.Series({row: row.name for row in others if printed[row].notna().any()}, dtype=str)
-    sources = names_of_others.groupby([row.source for row in names_of_others.index], sort=False).agg(", ".join)
-    source_notes = [f"{names} (others): {source}" for source, names in sources.items()]
-    notes = [*_reading_notes(values), *quantity.notes, *source_notes]
-    return Table(quantity.title, texts[(texts != "").any(axis=1)], notes)
-
-
-def _by_column(numbers: pd.Series[float], printed_columns: Sequence[str]) -> pd.DataFrame:
-    """Columns in the paper's order, then those that the paper lacks; with several, their average at the end."""
-    values = numbers.unstack("column", sort=False)
-    names = dict.fromkeys([*printed_columns, *values])
-    values = values[[name for name in names if name in values]]
-    if len(values.columns) > 1:
+def table(quantity: Quantity, runs: pd.DataFrame, published: pd.DataFrame | None = None) -> Table:
+    """Rows are starts, methods and variants, each above the paper's and the difference to it; columns are pairs,
+    corruptions or classes, and their average. The best method of each start is bold."""
+    values = measured(runs, quantity).dropna(axis="columns", how="all")
+    if published is None:
+        published = pd.DataFrame(columns=values.columns, index=pd.MultiIndex.from_arrays([[], []]))
+    columns = [*published.columns.intersection(values.columns), *values.columns.difference(published.columns)]
+    values = values[columns]
+    if len(columns) > 1:
         values[AVERAGE] = values.mean(axis=1, skipna=False)
-    return values
+    if [*published] != [*values]:  # of which the paper's averages are none
+        published = published.drop(columns=AVERAGE, errors="ignore")
+    lines = list(_lines(values, quantity, quantity.printed_unit * published))
+    texts = pd.DataFrame([of_line for _, of_line in lines]).fillna("")
+    texts.index = pd.MultiIndex.from_tuples([name for name, _ in lines])
+    notes = [
+        "mean ± sample standard deviation over seeds; the epoch is selected without labels; best method in bold",
+        "seeds: the fewest of a column",
+    ]
+    return Table(quantity.title, texts[(texts != "").any(axis=1)], [*notes, *quantity.notes])
 
 
-def _printed(row: Row, values: pd.DataFrame, is_whole: bool, quantity: Quantity) -> pd.Series[float]:
-    """A published row in the columns of a table; its average only where the table has exactly the paper's columns."""
-    numbers = pd.Series(row.values, dtype=float).reindex(values.columns)
-    if is_whole and row.average is not None:
-        numbers[AVERAGE] = row.average
-    return quantity.printed_unit * numbers
-
-
-def _measured_lines(
-    values: pd.DataFrame, quantity: Quantity, published: Mapping[Row, pd.Series[float]]
-) -> Iterator[Line]:
+def _lines(
+    values: pd.DataFrame, quantity: Quantity, published: pd.DataFrame
+) -> Iterator[tuple[tuple[str, str], pd.Series[str]]]:
     """The row of each method and variant; below it the paper's, and the difference."""
     means = values.groupby(level=ROW, sort=False).mean()
-    for key, texts in _measured_texts(values, quantity).iterrows():
+    for key, texts in _texts(values, means, quantity).iterrows():
         start, method, variant = key
         name = label(start, method, variant)
-        yield "measured", name, texts
-        for row, numbers in published.items():
-            if row.method == method and row.start in ("", start) and not variant:
-                difference = as_text(means.loc[key] - numbers, quantity.decimals, sign="+")
-                yield "published", f"{row.name} (paper)", as_text(numbers, quantity.decimals)
-                yield "difference", f"{name} (difference)", difference
+        yield ("measured", name), texts
+        for printed_start in ("", start):
+            if (method, printed_start) in published.index and not variant:
+                numbers = published.loc[(method, printed_start)].reindex(values.columns)
+                yield ("published", f"{name} (paper)"), as_text(numbers, quantity.decimals)
+                differences = as_text(means.loc[key] - numbers, quantity.decimals, sign="+")
+                yield ("difference", f"{name} (difference)"), differences
 
 
-def _measured_texts(values: pd.DataFrame, quantity: Quantity) -> pd.DataFrame:
-    """Mean and deviation over seeds; a number of seeds below the paper's; the best methods in bold."""
-    by_row = values.groupby(level=ROW, sort=False)
-    means = by_row.mean()
-    counts = by_row.count()
-    few = counts.where(counts.isin(range(1, PAPER_SEEDS)))
-    mean_texts = as_text(means, quantity.decimals)
-    deviation_texts = as_text(by_row.std(), quantity.decimals, " ± ")
-    texts = mean_texts + deviation_texts + as_text(few, 0, " †")
+def _texts(values: pd.DataFrame, means: pd.DataFrame, quantity: Quantity) -> pd.DataFrame:
+    """Mean and deviation over seeds, and the number of seeds; the best methods in bold."""
+    deviations = values.groupby(level=ROW, sort=False).std()
+    texts = as_text(means, quantity.decimals) + as_text(deviations, quantity.decimals, " ± ")
     rivals = quantity.sign * means.drop(SOURCE_ONLY, level="method").round(quantity.decimals)
     by_start = rivals.groupby(level="start")
     best = rivals.eq(by_start.transform("max")) & (by_start.transform("count") > 1)
-    return texts.mask(best.reindex(means.index, fill_value=False), "**" + texts + "**")
-
-
-def _reading_notes(values: pd.DataFrame) -> Iterator[str]:
-    yield (
-        "mean ± sample standard deviation over seeds; the epoch is selected without labels; best of the methods in bold"
-    )
+    marked = texts.mask(best.reindex(means.index, fill_value=False), "**" + texts + "**")
     counts = values.groupby(level=ROW, sort=False).count()
-    if counts.isin(range(1, PAPER_SEEDS)).any(axis=None):
-        yield "†n: of n seeds"
+    return marked.assign(seeds=as_text(counts[counts > 0].min(axis=1), 0))
 
 
 def as_text(numbers: Any, decimals: int, prefix: str = "", sign: str = "") -> Any:
@@ -168,3 +138,63 @@ def _selected_accuracies(metrics: pd.DataFrame) -> dict[str, float]:
     if len(epochs) < 2 or epochs.isna().any(axis=None):
         return {}
     return {name: epochs.accuracy.iloc[best_epoch(epochs[name].tolist(), name)] for name in CRITERIA}
+
+
+def paired_table(runs: pd.DataFrame) -> Table | None:
+    """A row for each comparison, None if there is none: over runs with the same pair of domains, seed and start. The
+    pair is the unit of every error and test, since its seeds share images; of a single pair, the seed is."""
+    rows = with_sources(runs)
+    accuracy = _spread_out(rows, "accuracy", ROW)
+    ece = _spread_out(rows, "ece", ROW)
+    comparisons = {}
+    for start, method, variant in accuracy:
+        for reference in _references(method, variant):
+            pair = [(start, method, variant), (start, reference, "")]
+            if pair[1] in accuracy and len(accuracy[pair].dropna()) > 1:
+                name = label(start, method, variant)
+                comparisons[f"{name} − {reference}"] = _difference(accuracy[pair], ece[pair])
+    if not comparisons:
+        return None
+    numbers = pd.DataFrame.from_dict(comparisons, orient="index")
+    cells = pd.DataFrame({name: as_text(numbers[name], decimals) for name, decimals in DECIMALS.items()})
+    notes = [
+        "mean difference and its standard error over pairs or corruptions, after the mean over seeds. With one pair, "
+        "the standard error is over its seeds. Below two standard errors a difference is unclear",
+        "p: two-sided t-test over the same values; worst run: the smallest difference of a single run",
+    ]
+    return Table("differences between runs, accuracy in points", pd.concat({"measured": cells}), notes)
+
+
+def _references(method: str, variant: str) -> list[str]:
+    """The methods that a method is compared with: its start, its base, and the refiners before its own."""
+    if variant:
+        return [method]
+    if method == SOURCE_ONLY:
+        return []
+    base, plus, refiner = method.rpartition("+")
+    if refiner not in REFINERS:
+        return [SOURCE_ONLY]
+    earlier_refiners = REFINERS[: REFINERS.index(refiner)]
+    return [SOURCE_ONLY, base or "self-training", *[f"{base}{plus}{earlier}" for earlier in earlier_refiners]]
+
+
+def _difference(accuracy: pd.DataFrame, ece: pd.DataFrame) -> dict[str, float]:
+    r"""The first column minus the second, and the p-value of Student's t-test that the mean of n units is zero.
+
+    .. math::
+        p = 2 F_{n - 1}(-|t|),   t = \bar x \sqrt n / s
+    """
+    differences = (accuracy.iloc[:, 0] - accuracy.iloc[:, 1]).dropna()
+    units = differences.groupby(level="column").mean()
+    num_pairs = len(units)
+    if num_pairs == 1:
+        units = differences
+    statistic = abs(units.mean()) / max(units.sem(), 1e-9)  # points: rounding alone leaves less
+    return {
+        "accuracy": units.mean(),
+        "standard error": units.sem(),
+        "pairs": num_pairs,
+        "p": 2 * stats.t.sf(statistic, len(units) - 1),
+        "worst run": differences.min(),
+        "ECE": (ece.iloc[:, 0] - ece.iloc[:, 1]).groupby(level="column").mean().mean(),
+    }

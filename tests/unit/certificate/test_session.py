@@ -8,22 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.certificates import CLASSES, answer_as_adapted, answers, comparison, disk_is_full
-from tests.support.json_files import read_json
 from tests.support.refusals import REFUSED, one_line
-from tllib_ancon.certificate.answer_log import AnswerLog
 from tllib_ancon.certificate.answers import ANOTHER, CANNOT_TELL, opaque, read_answers
 from tllib_ancon.certificate.session import Comparison, Session, in_words
 from tllib_ancon.runtime.errors import UserError
 
-HEADER = {"predictions": "abc", "seed": 0, "delta": 0.05, "margin": 0.0, "side": "both"}
-ENTRY = {"image": "a.jpg", "answer": 3}
 NAMES = ["a.jpg", "b, 2.jpg", "c.jpg", "é.jpg", "c.jpg"]
 FIVE = Comparison([0, 1, 2, 3, 0], [0, 2, 3, 0, 1], NAMES, CLASSES)
 
 
 @pytest.fixture
 def path(tmp_path):
-    return tmp_path / "answers.jsonl"
+    return tmp_path / "answers.json"
 
 
 # Predictions of both models
@@ -41,7 +37,7 @@ def test_equal_predictions_leave_nothing_to_certify(images):
 def read(folder, text, models=FIVE, encoding="utf-8"):
     file = folder / "answers.csv"
     file.write_text(text, encoding=encoding)
-    return read_answers(file, models.names, models.classes, None, models.disagreements)
+    return read_answers(file, models.names, models.classes, ".")
 
 
 @pytest.mark.parametrize(
@@ -49,6 +45,7 @@ def read(folder, text, models=FIVE, encoding="utf-8"):
     [
         ('"b, 2.jpg",mug\n\né.jpg, cannot tell\r\n', FIVE, {1: 1, 3: CANNOT_TELL}),
         ("c.jpg,another\n", FIVE, {2: ANOTHER, 4: ANOTHER}),
+        ("a.jpg 3\nc.jpg 0\n", FIVE, {0: 3, 2: 0, 4: 0}),
         ('path,class\né.jpg,\nc.jpg, \n"b, 2.jpg",pen\n', FIVE, {1: 2}),
         ("\ufeffPath, Class\né.jpg, 3 \n", FIVE, {3: 3}),
         ("a,3\nb,another\n", Comparison([0, 0], [1, 1], ["a", "b"], ["3", "another"]), {0: 0, 1: 1}),
@@ -77,66 +74,58 @@ def test_bad_answers_name_their_line(tmp_path, text, message):
 # Answers on disk
 
 
-@pytest.mark.parametrize("cut", [2, 3, 20, 53])
-def test_a_line_that_was_cut_off_is_left_out_and_the_log_goes_on(path, cut):
-    AnswerLog(path, HEADER).append(ENTRY)
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-cut])
-    log = AnswerLog(path, HEADER)
-    assert log.entries == []
-    log.append(ENTRY)
-    assert path.read_bytes() == whole
-    path.write_bytes(b'{"predictions": "a')
-    AnswerLog(path, HEADER)
-    assert HEADER.items() < read_json(path).items()
-
-
-def test_no_flipped_bit_and_no_lost_newline_costs_an_answer(path):
-    header = {"predictions": "abc"}
-    entry = {"image": "a", "answer": 3}
-    AnswerLog(path, header).append(entry)
-    whole = path.read_bytes()
-    for bit in range(8 * len(whole)):
-        damaged = bytearray(whole)
-        damaged[bit // 8] ^= 1 << bit % 8
-        path.write_bytes(damaged)
-        with one_line(r"line [12], cannot be read"):
-            AnswerLog(path, header)
-        assert path.read_bytes() == damaged
-    path.write_bytes(whole[:-1])
-    assert AnswerLog(path, header).entries == [entry]
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_images": 99}, "begun with `predictions` "),
+        ({"delta": 0.1}, "begun with `delta` 0.05, not 0.1"),
+        ({"margin": 0.01}, "begun with `margin` 0.0, not 0.01"),
+        ({"side": "both"}, "begun with `side` better, not both"),
+        ({"seed": 1}, "begun with `seed` 0, not 1"),
+    ],
+)
+def test_a_file_of_another_session_is_refused_and_kept(path, changes, message):
+    Session(comparison(), log=path)
+    content = path.read_bytes()
+    models = comparison(changes.pop("num_images", 100))
+    with one_line(message):
+        Session(models, log=path, **changes)
+    assert path.read_bytes() == content
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "message"),
+    ("before", "after", "message"),
     [
-        ("predictions", "xyz", "begun with `predictions` abc"),
-        ("delta", 0.1, "begun with `delta` 0.05, not 0.1"),
-        ("margin", 0.01, "begun with `margin` 0.0, not 0.01"),
-        ("side", "better", "begun with `side` both, not better"),
-        ("seed", 1, "begun with `seed` 0, not 1"),
+        ("]", "", "cannot be read as JSON"),
+        ('"undos"', '"redos"', "cannot be read as answers"),
+        ('"answer": 3', '"answer": 7', "an answer must be a class from 0 to 3"),
+        ("amazon", "dslr", "is not the question at this place"),
     ],
 )
-def test_a_file_of_another_session_is_refused_and_kept(path, name, value, message):
-    AnswerLog(path, HEADER)
+def test_a_damaged_file_is_one_line_and_stays(path, before, after, message):
+    session = Session(comparison(), log=path)
+    for answer in (3, ANOTHER):
+        session.answer(answer)
+    path.write_text(path.read_text().replace(before, after))
     content = path.read_bytes()
     with one_line(message):
-        AnswerLog(path, {**HEADER, name: value})
+        Session(comparison(), log=path)
     assert path.read_bytes() == content
 
 
 def test_a_full_disk_leaves_the_answers_before(path, monkeypatch):
-    log = AnswerLog(path, HEADER)
+    session = Session(comparison(), log=path)
     content = path.read_bytes()
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", disk_is_full)
         with one_line(r"No space left on device.*its content before stays"):
-            log.append({"image": "b.jpg", "answer": 1})
+            session.answer(1)
     assert path.read_bytes() == content
-    log.append(ENTRY)
-    assert AnswerLog(path, HEADER).entries == [ENTRY]
+    assert session.answers == []
+    session.answer(2)
+    assert Session(comparison(), log=path).answers == [2]
     with one_line("could not be written"):
-        AnswerLog(path.parent / "missing" / "answers.jsonl", HEADER)
+        Session(comparison(), log=path.parent / "missing" / "answers.json")
 
 
 # Questions
@@ -163,7 +152,7 @@ def test_every_disagreement_is_asked_once_in_an_order_of_the_seed():
 @given(st.lists(st.sampled_from([0, 1, 2, 3, ANOTHER, CANNOT_TELL, "undo"]), max_size=15), st.integers(0, 10))
 def test_a_session_that_is_restarted_after_every_answer_is_the_same(tmp_path_factory, actions, seed):
     """Against a list on which "undo" pops."""
-    log = tmp_path_factory.mktemp("session") / "answers.jsonl"
+    log = tmp_path_factory.mktemp("session") / "answers.json"
     models = comparison(400, 300)
     given_answers = []
     for action in actions:
@@ -204,33 +193,6 @@ def test_answers_after_a_gap_are_not_used(path):
         session.answer_all({**labels, position: ANOTHER})
     assert session.answer_all(labels) > 4
     assert session.test.verdict == "better"
-
-
-def test_a_log_that_this_session_did_not_write_is_refused(path):
-    models = comparison()
-    session = Session(models, log=path)
-    names = [session.asked(number).name for number in range(60)]
-    header = read_json(path)
-    del header["crc32"]
-    answer_as_adapted(session)
-    right = [{"image": name, "answer": ANOTHER} for name in names]
-    certain = [{"image": name, "answer": answer} for name, answer in zip(names, session.answers, strict=False)]
-    for entries, message in [
-        ([{**right[0], "image": "x"}], "line 2: not the answer"),
-        ([right[1]], "line 2: not the answer"),
-        ([{"undo": names[0]}], "line 2: not the answer"),
-        ([right[0], {"undo": "x"}], "line 3: not the answer"),
-        ([right[0], right[1], {"undo": names[0]}], "line 4: not the answer"),
-        ([*right, right[0]], "line 62: not the answer"),
-        ([*certain, right[len(certain)]], f"line {len(certain) + 2}: not the answer"),
-        ([{**right[0], "answer": "mug"}], "an answer must be a class"),
-    ]:
-        path.unlink()
-        log = AnswerLog(path, header)
-        for entry in entries:
-            log.append(entry)
-        with one_line(message):
-            Session(models, log=path)
 
 
 # The certificate

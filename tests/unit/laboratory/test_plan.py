@@ -55,11 +55,9 @@ def test_published_columns_are_the_columns_of_the_runs(table):
     for quantity, name in loaded.published.items():
         for severity in (1, 5):
             table = name.format(severity=severity)
-            rows = [*numbers.published(table), *numbers.other(table)]
             columns = {pair.split("/")[0] for pair in loaded.pairs}
-            printed = {column for row in rows for column in row.values}
             if quantity != "class_accuracy":
-                assert columns <= printed
+                assert columns <= {*numbers.published(table)}
 
 
 @requires_checkout
