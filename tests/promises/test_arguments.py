@@ -60,7 +60,7 @@ def test_another_config_is_one_line(config):
 
 @pytest.mark.parametrize("function", DOORS)
 def test_arguments_in_the_other_order(function):
-    with one_line("not of type ndarray; pass the network first and the images second"):
+    with one_line("not of type ndarray; pass the network itself, with its weights, and after it the images"):
         function(PIXELS, Net())
 
 

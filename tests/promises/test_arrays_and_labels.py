@@ -60,8 +60,8 @@ def test_what_stands_around_a_network_says_what_to_pass():
     result = tllib_ancon.adapt(Net(), PIXELS, **QUICK)
     for model, advice in [
         (result, "not of type AdaptationResult; pass the network itself"),
-        (Net().state_dict(), "pass the network that has loaded these weights"),
-        (Net, "of a function or a class the network that it makes"),
+        (Net().state_dict(), "pass the network itself, with its weights"),
+        (Net, "pass the network itself"),
     ]:
         for function in (tllib_ancon.adapt, tllib_ancon.predict):
             with one_line(advice):

@@ -2,7 +2,6 @@
 
 import argparse
 import hashlib
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -54,15 +53,7 @@ def load_state_dict(path: str | Path, show: Show = silently) -> Weights:
             f"checkpoint {file} has weights in {', '.join(states)}, and {first} is used; to use the others of a file "
             f"that you trust, save them alone: torch.save(torch.load(FILE, weights_only=False){others[0]}, NEW_FILE)"
         )
-    state = dict(states[first])
-    for name, tensor in state.items():
-        if not _is_plain(tensor):
-            raise BadModel(
-                f"checkpoint {file}: its tensor {one_line(name)} {tuple(tensor.shape)} is sparse, quantised, "
-                "complex or without all its numbers",
-                f"save plain tensors, {SAVE}",
-            )
-    return state
+    return states[first]
 
 
 def _content_of(file: Path) -> Any:
@@ -73,31 +64,7 @@ def _content_of(file: Path) -> Any:
     ):
         if file.suffix == ".safetensors":
             return load_file(file)
-        _refuse_program(file)
         return torch.load(file, map_location="cpu", weights_only=True)
-
-
-def _refuse_program(file: Path) -> None:
-    program = _program_in(file)
-    if program is not None:
-        raise BadModel(
-            f"{file} is {program}", f"to adapt, give the weights of the module that it was made from: {SAVE}"
-        )
-
-
-def _program_in(file: Path) -> str | None:
-    """What a file is that holds a program rather than weights, and how Python runs it; None for other files."""
-    if file.suffix.lower() == ".onnx":
-        return "an ONNX program, which onnxruntime runs"
-    if not zipfile.is_zipfile(file):
-        return None
-    with zipfile.ZipFile(file) as archive:
-        parts = {name.partition("/")[2] for name in archive.namelist()}
-    if "constants.pkl" in parts:
-        return "a TorchScript program; to predict in Python, pass torch.jit.load(FILE)"
-    if "archive_format" in parts:
-        return "a program of torch.export; to predict in Python, pass torch.export.load(FILE).module()"
-    return None
 
 
 def _numpy_numbers() -> list[Any]:
@@ -148,13 +115,6 @@ def _description(content: Any) -> str:
     return f"a {type(content).__name__}"
 
 
-def _is_plain(tensor: Tensor) -> bool:
-    """Whether a tensor holds all its numbers, one by one."""
-    if tensor.is_meta or tensor.is_quantized or tensor.is_complex() or tensor.layout != torch.strided:
-        return False
-    return tensor.untyped_storage().nbytes() >= tensor.numel() * tensor.element_size()
-
-
 def without_prefix(state: Weights, network: nn.Module, show: Show = silently) -> Weights:
     """The tensors of a network without the prefix of a program. Others stay if some of the network are missing; else
     ``show`` gets a line about them."""
@@ -163,52 +123,43 @@ def without_prefix(state: Weights, network: nn.Module, show: Show = silently) ->
     most = max(matches.values(), default=0)
     if most < max(1, len(names) / 2):  # of another network, a few of whose tensors may have such names
         return state
-    prefixes = sorted(prefix for prefix, number in matches.items() if number == most)
-    if len(prefixes) > 1:
-        networks = ", ".join(map(repr, prefixes))
-        raise BadModel(f"the checkpoint holds several networks, {networks}", f"save one alone: {SAVE}")
-    prefix = prefixes[0]
-    if most < len(names):
-        return {name.removeprefix(prefix): tensor for name, tensor in state.items()}
-    others = [name for name in state if not name.startswith(prefix)]
+    prefix, *others = sorted(prefix for prefix, number in matches.items() if number == most)
     if others:
-        show(f"the checkpoint also holds {_few(others)}, which the network has no place for; they are not used")
-    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+        networks = ", ".join(map(repr, (prefix, *others)))
+        raise BadModel(f"the checkpoint holds several networks, {networks}", f"save one alone: {SAVE}")
+    unused = [name for name in state if not name.startswith(prefix)]
+    if unused and most == len(names):
+        show(f"the checkpoint also holds {_few(unused)}, which the network has no place for; they are not used")
+        return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name not in unused}
+    return {name.removeprefix(prefix): tensor for name, tensor in state.items()}
 
 
 def _matches_by_prefix(names: list[str], state: Weights) -> dict[str, int]:
     """What stands before the first of these names in a state dict -> the number of them that have it."""
-    first_name = "." + next(iter(names), "")
-    places = [name for name in state if f".{name}".endswith(first_name)]
-    prefixes = [place.removesuffix(first_name[1:]) for place in places]
+    first_name = next(iter(names), "")
+    prefixes = [name.removesuffix(first_name) for name in state if f".{name}".endswith(f".{first_name}")]
     return {prefix: sum(prefix + name in state for name in names) for prefix in prefixes}
 
 
-def load_into(
-    network: nn.Module,
-    state: Weights,
-    source: str,
-    ignore: tuple[str, ...] = (),
-    advice: str = "",
-) -> None:
-    """Load each tensor of the network from ``state``, or name those that are missing, of another shape, or left over.
+def load_into(network: nn.Module, state: Weights, source: str, ignore: tuple[str, ...] = (), advice: str = "") -> None:
+    """Load each tensor of the network from ``state``, or name those that are missing, of another kind, or left over.
     Counters may be missing or left over, as well as names that begin with one of ``ignore``."""
     expected = network.state_dict()  # of a type that knows the versions of the network's modules
+    present = {name: state[name] for name in expected if name in state}
     missing = [name for name in expected if name not in state and not name.endswith(COUNTERS)]
     left_over = [name for name in state if name not in expected and not name.startswith(ignore)]
     left_over = [name for name in left_over if not name.endswith(COUNTERS)]
-    differences = [_difference(name, state[name], tensor) for name, tensor in expected.items() if name in state]
-    problems = [text for text in differences if text]
+    problems = [_difference(name, tensor, expected[name]) for name, tensor in present.items()]
     if missing:
         problems.append(f"{_few(missing)} of the network are missing")
     if left_over:
         problems.append(f"the file also holds {_few(left_over)}")
-    if problems:
+    if any(problems):
         raise BadModel(
-            f"{source} does not fit the network: {one_line('; '.join(problems))}",
+            f"{source} does not fit the network: {one_line('; '.join(filter(None, problems)))}",
             advice or f"give the {named('arch')} that it was trained with",
         )
-    network.load_state_dict({**expected, **{name: state[name] for name in expected if name in state}})
+    network.load_state_dict({**expected, **present})
 
 
 def _few(names: list[str]) -> str:
@@ -221,6 +172,8 @@ def _difference(name: str, tensor: Tensor, expected: Tensor) -> str:
         return f"{name} has shape {tuple(tensor.shape)}, the network {tuple(expected.shape)}"
     if expected.is_floating_point() and not tensor.is_floating_point():
         return f"{name} has type {tensor.dtype}, the network {expected.dtype}"
+    if tensor.is_meta or tensor.layout != torch.strided:
+        return f"{name} is on the device {tensor.device} with layout {tensor.layout}, and no plain tensor"
     return ""
 
 

@@ -181,8 +181,6 @@ def library_of(name: str) -> tuple[str | None, str]:
         if slash:
             valid = [library + valid_name for valid_name in names_in(library)]
         raise unknown_name("architecture", name, valid)
-    if library == TIMM:
-        _require_weights_of_timm(bare_name)
     return library, bare_name
 
 
@@ -202,19 +200,6 @@ def _is_in(library: str, name: str) -> bool:
     import timm
 
     return bool(timm.is_model(name))
-
-
-def _require_weights_of_timm(name: str) -> None:
-    """Raise an error for a tag after the name, ``NAME.TAG``, by which timm has no weights."""
-    import timm
-
-    arch, dot, tag = name.partition(".")
-    if not dot:
-        return
-    tagged_names = timm.list_pretrained(f"{arch}.*")
-    if name not in tagged_names:
-        tags = [tagged_name.partition(".")[2] for tagged_name in tagged_names]
-        raise unknown_name(f"weights of {arch}", tag, tags)
 
 
 def _checked_options(name: str, library: str | None, options: Options | None) -> dict[str, Any]:

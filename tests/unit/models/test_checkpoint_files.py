@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tests.support.checkpoints import Backbone, cdan
 from tests.support.refusals import one_line
-from tllib_ancon.models.checkpoints import load_state_dict
+from tllib_ancon.models.checkpoints import load_into, load_state_dict
 from tllib_ancon.runtime.errors import UserError
 
 pytestmark = pytest.mark.posix
@@ -77,23 +77,19 @@ def test_a_damaged_file_is_an_error_or_a_state_dict(data, tmp_path_factory):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize(
     "tensor",
     [
         torch.eye(3).to_sparse(),
-        torch.eye(3).to_sparse_csr(),
-        torch.empty(3, device="meta"),
-        torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
-        torch.ones(3, dtype=torch.complex64),
-        torch.zeros(1).expand(10**6, 10**6),
+        torch.empty(3, 3, device="meta"),
+        torch.quantize_per_tensor(torch.ones(3, 3), 0.1, 0, torch.qint8),
+        torch.ones(3, 3, dtype=torch.complex64),
     ],
 )
-def test_peculiar_tensors_are_named(tensor, nested, tmp_path):
-    content = {"layers.weight": tensor}
-    path = write(tmp_path / "odd.pth", {"G": content, "F1": content, "F2": content} if nested else content)
-    with one_line(rf"odd\.pth: its tensor {'G.' if nested else ''}layers\.weight \(.*is sparse, quantised"):
-        load_state_dict(path)
+def test_peculiar_tensors_are_named(tensor, tmp_path):
+    state = load_state_dict(write(tmp_path / "odd.pth", {"weight": tensor, "bias": torch.zeros(3)}))
+    with one_line(r"does not fit the network: weight (has type|is on the device)"):
+        load_into(nn.Linear(3, 3), state, "odd.pth")
 
 
 def test_dicts_that_hold_each_other_or_themselves_are_refused_at_once(tmp_path):
@@ -105,16 +101,3 @@ def test_dicts_that_hold_each_other_or_themselves_are_refused_at_once(tmp_path):
     for content in (shared, itself):
         with one_line("is not a plain state dict but a dict with the entries"):
             load_state_dict(write(tmp_path / "nested.pth", content))
-
-
-def test_slices_are_read(tmp_path):
-    matrix = torch.arange(12.0).view(3, 4)
-    path = write(tmp_path / "slice.pth", {"weight": matrix[1:, ::2]})
-    assert load_state_dict(path)["weight"].tolist() == [[4, 6], [8, 10]]
-
-
-@pytest.mark.filterwarnings("ignore:.*torch.jit")
-def test_programs_and_modules_are_told_from_weights(tmp_path):
-    torch.jit.script(nn.Linear(2, 2)).save(str(tmp_path / "script.pt"))
-    with one_line(r"script\.pt is a TorchScript program.*give the weights of the module"):
-        load_state_dict(tmp_path / "script.pt")

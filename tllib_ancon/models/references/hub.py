@@ -17,7 +17,7 @@ from tllib_ancon.models.copies import copy_of
 from tllib_ancon.models.foundation import CosineHead, ZeroShotClassifier
 from tllib_ancon.models.preprocessing import preprocessing_of, preprocessing_of_processor
 from tllib_ancon.models.references.reference import ModelRef, Request
-from tllib_ancon.runtime.errors import BadModel, BadSetting, UserError, named, one_line, unknown_name
+from tllib_ancon.runtime.errors import BadModel, BadSetting, UserError, named, one_line
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.types import Options, Show, silently
 
@@ -154,10 +154,5 @@ def _open_clip_source(name: str) -> tuple[str, str | None]:
         return f"local-dir:{name}", None
     model_name, _, weights = name.partition("/")
     if model_name in open_clip.list_models():
-        tags = open_clip.list_pretrained_tags_by_model(model_name)
-        if weights not in tags and not os.path.isfile(weights):
-            raise unknown_name(f"file or tag of weights of {model_name}", weights, tags)
         return model_name, weights
-    if not weights or os.path.isfile(weights):
-        raise unknown_name("model of open_clip", model_name, open_clip.list_models())
     return f"hf-hub:{name}", None
