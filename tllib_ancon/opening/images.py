@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, Generic, TypeVar, cast
-
-from torch import nn
+from collections.abc import Sequence
+from typing import Any, cast
 
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.certify import CertifyConfig
@@ -20,58 +16,12 @@ from tllib_ancon.data.open import as_domain, open_domain
 from tllib_ancon.data.readers import Loader
 from tllib_ancon.data.transforms import ImageTransform
 from tllib_ancon.models.references import ModelRef
-from tllib_ancon.opening.defaults import Facts, resolve
 from tllib_ancon.opening.transforms import StageConfig, TransformRule, Transforms
 from tllib_ancon.runtime import devices
 from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.importing import function_named
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.types import Options
-
-Config = TypeVar("Config", bound=StageConfig)
-
-
-@dataclass(frozen=True)
-class PreparedImages(Generic[Config]):
-    """Images, and how they become what a network gets.
-
-    Attributes:
-        config: the settings, with every default filled in
-        layers: setting -> the layer that decided it
-        notes: what was decided
-        domain: the images, decoded and cached as the settings define
-        transforms: how they become tensors
-    """
-
-    config: Config
-    layers: Mapping[str, str]
-    notes: list[Note]
-    domain: ImageSource
-    transforms: Transforms
-
-
-def prepare(
-    requested: Config,
-    source: ModelRef,
-    network: nn.Module,
-    images: ImageSource,
-    transform_rule: TransformRule,
-    recorded_settings: Options = MappingProxyType({}),
-) -> PreparedImages[Config]:
-    """Fill in every setting, and prepare images for a network.
-
-    Args:
-        requested: settings of the user
-        source: the trained model
-        network: its network
-        images: as they were opened
-        transform_rule: what decides how they become tensors
-        recorded_settings: ``config.json`` of the run that continues
-    """
-    config, layers, notes = resolve(requested, Facts(source, network, images, transform_rule, recorded_settings))
-    transforms = transform_rule.transforms_of(config, network, images)
-    domain = with_cache(config, images, transforms, notes)
-    return PreparedImages(config, layers, notes, domain, transforms)
 
 
 def chosen_loader(config: StageConfig | CertifyConfig, loader: Loader | None) -> Loader | None:

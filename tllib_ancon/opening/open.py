@@ -24,7 +24,7 @@ from tllib_ancon.models.references import ModelRef, Request, refer
 from tllib_ancon.models.references.zoo import IMAGENET
 from tllib_ancon.opening.classes import ClassMap
 from tllib_ancon.opening.defaults import Facts, resolve
-from tllib_ancon.opening.images import PreparedImages, find_target, notes_of, prepare
+from tllib_ancon.opening.images import find_target, notes_of, with_cache
 from tllib_ancon.opening.source import open_source
 from tllib_ancon.opening.transforms import UNDECIDED, TransformRule, Transforms
 from tllib_ancon.runs.directory import SOURCE, RunDirectory
@@ -179,23 +179,25 @@ def open_images(
     source = model.source
     target = find_target(settings, source, images, labels, transforms, loader)
     transform_rule = transforms.completed_by(model.network, settings)
-    prepared = prepare(settings, source, model.network, target, transform_rule, recorded)
-    probe: Tensor = probe_of(dataset_class(prepared.domain, prepared.transforms.evaluation))
-    classifier = model.as_classifier(probe, not prepared.config.scratch)
+    resolved = resolve(settings, Facts(source, model.network, target, transform_rule, recorded))
+    prepared = transform_rule.transforms_of(resolved.settings, target)
+    cached = with_cache(resolved.settings, target, prepared, resolved.notes)
+    probe: Tensor = probe_of(dataset_class(cached, prepared.evaluation))
+    classifier = model.as_classifier(probe, not resolved.settings.scratch)
     num_classes = classifier.num_classes
     classes = ClassMap.of(num_classes, source.class_names(model.network, num_classes))
-    labelled, notes_of_classes = classes.label(prepared.domain, source.recorded_folders)
-    assumed = _note_on_what_is_assumed(source, settings, prepared)
-    notes = (*model.notes, *notes_of(target), *assumed, *prepared.notes, *notes_of_classes)
+    labelled, notes_of_classes = classes.label(cached, source.recorded_folders)
+    assumed = _note_on_what_is_assumed(source, settings, resolved.settings)
+    notes = (*model.notes, *notes_of(target), *assumed, *resolved.notes, *notes_of_classes)
     opened: Opened[Any] = Opened(
         settings,
-        prepared.config,
-        prepared.layers,
+        resolved.settings,
+        resolved.layers,
         model,
         classifier,
         labelled,
         transform_rule,
-        prepared.transforms,
+        prepared,
         classes,
         probe,
         notes,
@@ -208,13 +210,13 @@ def open_images(
 
 
 def _note_on_what_is_assumed(
-    source: ModelRef, requested: AdaptConfig | PredictConfig, prepared: PreparedImages[Any]
+    source: ModelRef, requested: AdaptConfig | PredictConfig, chosen: AdaptConfig | PredictConfig
 ) -> list[Note]:
     """A note on the network and the size of images that nothing records of a file of weights."""
     if source.is_whole or source.recorded_settings or source.checkpoint == IMAGENET:
         return []
-    side = "resize_size" if prepared.config.val_resizing == "res." else "image_size"
-    settings = {name: getattr(prepared.config, name) for name in ("arch", side) if getattr(requested, name) is None}
+    side = "resize_size" if chosen.val_resizing == "res." else "image_size"
+    settings = {name: getattr(chosen, name) for name in ("arch", side) if getattr(requested, name) is None}
     assumed = ", ".join(f"{name} {value}" for name, value in settings.items() if value is not None)
     if not assumed:
         return []

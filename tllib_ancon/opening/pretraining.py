@@ -16,7 +16,7 @@ from tllib_ancon.models.networks import create_backbone, parse_options
 from tllib_ancon.models.references import ModelRef
 from tllib_ancon.opening.classes import MOST_LISTED, ClassMap
 from tllib_ancon.opening.defaults import Facts, resolve
-from tllib_ancon.opening.images import notes_of, open_by_settings, prepare, with_cache
+from tllib_ancon.opening.images import notes_of, open_by_settings, with_cache
 from tllib_ancon.opening.open import probe_of
 from tllib_ancon.opening.transforms import UNDECIDED, Transforms
 from tllib_ancon.runtime.notes import Note
@@ -67,11 +67,12 @@ def open_pretraining(
     backbone = create_backbone(str(network.arch), not settings.scratch, settings.pretrained_weights, options, toolkit)
     UNDECIDED.refuse_unread_settings(settings, source)
     transform_rule = UNDECIDED.completed_by(backbone, settings)
-    prepared = prepare(settings, untrained, backbone, source, transform_rule, recorded)
-    transforms = prepared.transforms
-    probe = probe_of(UnlabelledImages(prepared.domain, transforms.evaluation))
-    notes = [*notes_of(source), *_notes_on_classes(source), *prepared.notes]
-    opened = Pretraining(prepared.config, backbone, prepared.domain, transforms, probe)
+    resolved = resolve(settings, Facts(untrained, backbone, source, transform_rule, recorded))
+    transforms = transform_rule.transforms_of(resolved.settings, source)
+    notes = [*notes_of(source), *_notes_on_classes(source), *resolved.notes]
+    cached = with_cache(resolved.settings, source, transforms, notes)
+    probe = probe_of(UnlabelledImages(cached, transforms.evaluation))
+    opened = Pretraining(resolved.settings, backbone, cached, transforms, probe)
     if toolkit is not None:
         target = open_by_settings(settings, settings.target, classes=source.classes, loader=loader)
         notes += notes_of(target)

@@ -189,7 +189,7 @@ class TransformRule:
             what = f"{named(unread[0])} has no effect beside {beside}, which does all preprocessing"
             raise BadSetting(what, "leave one of them out", setting=unread[0])
 
-    def transforms_of(self, config: StageConfig, network: nn.Module, images: ImageSource) -> Transforms:
+    def transforms_of(self, config: StageConfig, images: ImageSource) -> Transforms:
         """Transforms of images: the caller's, none for tensors, else by the preprocessing."""
         preprocessing = preprocessing_by(dict(config), self.preprocessing)
         whole = self._whole(images)

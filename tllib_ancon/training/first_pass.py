@@ -109,7 +109,7 @@ def _with_conclusions(opened: Opened[AdaptConfig], predicted: FirstPass) -> Open
 def _unmirrored(opened: Opened[AdaptConfig]) -> Opened[AdaptConfig]:
     """The same, as if the user had passed ``no_hflip``."""
     settings = opened.settings.replace(no_hflip=True)
-    transforms = opened.transform_rule.transforms_of(settings, opened.classifier, opened.images)
+    transforms = opened.transform_rule.transforms_of(settings, opened.images)
     if transforms.second_view is None:
         settings = settings.replace(views=1)
     layers = {**opened.layers, "no_hflip": "images", "views": "images"}
