@@ -9,22 +9,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from torch import nn
 
 from tllib_ancon.certificate.session import Certificate, Classes, Comparison, Session, in_words
 from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.config.data import DataConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.settings import defined, settings_of
-from tllib_ancon.data.image_source import ImageSource
-from tllib_ancon.data.layouts.hugging_face import HUGGING_FACE
-from tllib_ancon.data.transforms import Transform
-from tllib_ancon.models.output import Output
 from tllib_ancon.opening.open import open_images, open_model, source_checkpoint
-from tllib_ancon.opening.transforms import TransformRule
 from tllib_ancon.runs.directory import BEST, CERTIFICATE, CERTIFIED, CONFIG, RunDirectory
 from tllib_ancon.runs.files import read_arrays, write_arrays
-from tllib_ancon.runtime.errors import BadFile, BadImages, UserError, named
+from tllib_ancon.runtime.errors import BadFile, UserError, named
 from tllib_ancon.runtime.types import Options
 from tllib_ancon.training.not_finite import require_predictions
 from tllib_ancon.training.predict import predict_images
@@ -40,24 +34,14 @@ class ModelPair:
     """The source model and the adapted model of a finished adaptation, and its images; in a ``with`` statement its run
     directory is this process's alone."""
 
-    def __init__(
-        self,
-        config: CertifyConfig,
-        model: nn.Module | None = None,
-        images: ImageSource | None = None,
-        transform: Transform | None = None,
-        output: Output | None = None,
-    ):
+    def __init__(self, config: CertifyConfig):
         self.config = config
         self.directory = _adaptation_in(config.run)
         self.settings = self._settings_of_predictions()
-        if images is None:
-            self._require_images()
-        adapted_model = open_model(model, self.settings, output=output)
+        adapted_model = open_model(None, self.settings)
         source_model = adapted_model.with_weights_of(self._source_checkpoint(), self.settings)
-        transforms = TransformRule.of_call(None, transform)
-        adapted = open_images(images, adapted_model, self.settings, transforms=transforms)
-        source = open_images(adapted.images, source_model, self.settings, transforms=transforms)
+        adapted = open_images(None, adapted_model, self.settings)
+        source = open_images(adapted.images, source_model, self.settings)
         self.images = adapted.images
         self.opened = {"start": source, "adapted": adapted}
 
@@ -70,15 +54,6 @@ class ModelPair:
         overriding = {name: getattr(self.config, name) for name in OVERRIDING}
         checkpoint = str(self.directory.checkpoints / BEST)
         return PredictConfig(**{**settings, **defined(overriding), "checkpoint": checkpoint})
-
-    def _require_images(self) -> None:
-        root = self.settings.root
-        is_on_hub = str(self.settings.data).startswith(HUGGING_FACE)
-        if root is None or not (is_on_hub or Path(root).exists()):
-            raise BadImages(
-                f"the images of the run in {self.directory.path} are not at {root}, which it records",
-                f"give their folder as {named('root')}",
-            )
 
     def _source_checkpoint(self) -> str:
         """The checkpoint that this call names, else the very file that the run started from."""

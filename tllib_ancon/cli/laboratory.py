@@ -11,7 +11,6 @@ from pydantic import Field
 from tllib_ancon.cli.commands import Command
 from tllib_ancon.config.settings import Flag, Settings
 from tllib_ancon.config.types import Seed
-from tllib_ancon.laboratory import plan
 from tllib_ancon.laboratory.benchmark import BenchmarkConfig, benchmark
 from tllib_ancon.runs.files import write_json
 from tllib_ancon.runtime.extras import require
@@ -25,11 +24,6 @@ class ReportConfig(Settings):
 
     folders: Annotated[tuple[str, ...], Flag(metavar="DIR", group="positional arguments")]
     """run directories, or folders that hold them"""
-    paper: Annotated[str | None, Flag(metavar="TABLE")] = Field(
-        None,
-        description=f"table of the paper to set beside: {', '.join(plan.tables())}; by default that of the runs' "
-        "benchmark",
-    )
     out: Annotated[str, Flag(metavar="DIR")] = "report"
     """folder of report.html, report.md, runs.csv and *.png"""
 
@@ -38,7 +32,7 @@ def _report(config: ReportConfig) -> None:
     require("report", "pandas", "jinja2", "matplotlib", extra="report")
     from tllib_ancon.laboratory.report import write_report
 
-    print(write_report(config.folders, config.paper, config.out))
+    print(write_report(config.folders, config.out))
 
 
 class DemoConfig(Settings):
@@ -60,18 +54,17 @@ class DemoConfig(Settings):
 
 def _demo(config: DemoConfig) -> None:
     require("demo", "sklearn", "matplotlib", extra="demo")
-    from tllib_ancon.laboratory.demo import draw_epochs, make_demo, runs_of, summarize, table
+    from tllib_ancon.laboratory.demo import make_demo, runs_of, summarize, table
 
     started = time.perf_counter()
     out = Path(config.out)
     runs = runs_of(out, config.seeds, config.source_epochs, config.epochs)
     make_demo(out, runs, config.jobs, partial(say, file=sys.stderr))
     summary = summarize(out, runs)
-    draw_epochs(out, runs)
     print(table(summary))
     seconds = round(time.perf_counter() - started, 1)
     write_json(out / "summary.json", {**summary, "seconds": seconds})
-    say(f"{seconds:.0f} s; numbers in {out / 'summary.json'}, curves in {out / 'curves.png'}")
+    say(f"{seconds:.0f} s; numbers in {out / 'summary.json'}; figures: tllib-ancon report {out}")
     if len(config.seeds) < 5:
         print("so few seeds prove little; tllib-ancon demo --seeds 0 1 2 3 4 takes five")
 

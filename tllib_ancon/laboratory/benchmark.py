@@ -57,7 +57,10 @@ def benchmark(config: BenchmarkConfig) -> int:
     if config.print_commands:
         print(*[showable(shlex.join(["tllib-ancon", *run.words])) for run in runs], sep="\n")
         return 0
-    for domain in sorted(set().union(*[(*(run.source or ()), *(run.target or ())) for run in configs])):
+    domains: set[str] = set()
+    for run_config in configs:
+        domains.update(run_config.source or (), run_config.target or ())
+    for domain in sorted(domains):
         open_by_settings(configs[0], [domain])
     if config.dry_run:
         say(*_summary(plan, runs, out))

@@ -5,7 +5,6 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from tllib_ancon.laboratory import digits
-from tllib_ancon.laboratory.curves import draw_curves
 from tllib_ancon.laboratory.engine import EngineConfig, LocalEngine, make_all
 from tllib_ancon.laboratory.plan import BenchmarkPlan, PlannedRun
 from tllib_ancon.runs.directory import RunDirectory
@@ -91,10 +90,3 @@ def _spread(numbers: Metrics, name: str, decimals: int) -> str:
     if len(values) > 1:
         text += f" ± {stdev(values):.{decimals}f}"
     return text
-
-
-def draw_epochs(out: Path, runs: Sequence[PlannedRun]) -> None:
-    """Draw accuracy and ECE by epoch to ``curves.png``."""
-    adaptations = [run for run in runs if run.command == "adapt"]
-    curves = [(run.settings["method"], RunDirectory(out / run.name).metrics()) for run in adaptations]
-    draw_curves(curves, out / "curves.png")

@@ -129,15 +129,12 @@ class BenchmarkPlan(Settings):
     def _source_run(self, start: str, settings: Options, out: Path) -> PlannedRun:
         if "source" not in settings:
             raise UserError(f"plan {self.table}: {settings['target'][0]} has no source", "write SOURCE-TARGET")
-        domains = ["source", "target"]
+        of_start = {**settings, **self.source[start], "method": start}
         if start == "erm":  # which sees no target images, so that all pairs of one source share it
-            domains.remove("target")
-        trained_on = "-".join(settings[domain][0] for domain in domains)
-        name = f"source/{start}-{_folder(trained_on)}-seed{settings['seed']}"
-        of_start = {**settings, **self.source[start], "method": start, "log": str(out / name)}
-        if start == "erm":
             del of_start["target"]
-        return PlannedRun(name, "pretrain", of_start)
+        trained_on = "-".join(of_start[domain][0] for domain in ("source", "target") if domain in of_start)
+        name = f"source/{start}-{_folder(trained_on)}-seed{settings['seed']}"
+        return PlannedRun(name, "pretrain", {**of_start, "log": str(out / name)})
 
 
 def _domains(pair: str) -> dict[str, tuple[str, ...]]:

@@ -20,11 +20,11 @@ from tllib_ancon.runtime import text
 from tllib_ancon.runtime.types import Options, Record
 
 
-def write_report(folders: Sequence[str | Path], paper: str | None = None, out: str | Path = "report") -> str:
-    """Write tables, figures and the page of the finished runs in these folders, beside a table of the paper."""
+def write_report(folders: Sequence[str | Path], out: str | Path = "report") -> str:
+    """Write tables, figures and the page of the finished runs in these folders, beside the table of their benchmark."""
     paths = list(map(Path, folders))
     records = [read_json(path / RECORD) for path in paths if (path / RECORD).is_file()]
-    plan = _plan(paper, records)
+    plan = _plan(records)
     runs, left_out = read_runs(paths)
     pictures, unreadable = figures(runs)
     content = {
@@ -58,9 +58,9 @@ def _rendered(template: str, content: Options) -> str:
     return environment.get_template(template).render(content)
 
 
-def _plan(paper: str | None, records: Sequence[Record]) -> BenchmarkPlan | None:
-    """The plan of this table of the paper, or of the only table that benchmarks recorded."""
-    tables = {paper} if paper else {record["table"] for record in records}
+def _plan(records: Sequence[Record]) -> BenchmarkPlan | None:
+    """The plan of the only table that benchmarks recorded."""
+    tables = {record["table"] for record in records}
     if len(tables) != 1:
         return None
     return load(tables.pop())

@@ -8,9 +8,10 @@ import shutil
 
 import pytest
 
-from tests.support.fabricated import write_predictions, write_run, write_source
+from tests.support.fabricated import frame_of, write_predictions, write_run, write_source
 from tests.support.refusals import one_line
 from tllib_ancon.cli.main import main
+from tllib_ancon.laboratory.figures import figures
 from tllib_ancon.laboratory.finished_runs import read_runs
 from tllib_ancon.laboratory.report import write_report
 
@@ -108,9 +109,9 @@ def runs(tmp_path):
     return write_run(tmp_path / "runs", "ancon", "A-D"), write_run(tmp_path / "runs", "ancon", "D-A")
 
 
-def reported(tmp_path, *more):
+def reported(tmp_path):
     """The text of the report of these runs."""
-    assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "report"), *more]) == 0
+    assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "report")]) == 0
     return (tmp_path / "report/report.md").read_text()
 
 
@@ -142,7 +143,8 @@ def test_the_record_of_a_benchmark_names_the_table_and_what_failed(tmp_path):
     assert "- failed: erm/A-W: no disk" in text
     assert "- not run: " in text
     assert "### accuracy by class in %" in text
-    text = reported(tmp_path, "--paper", "imagenet-c")
+    (tmp_path / "runs/benchmark.json").write_text(json.dumps({**record, "table": "imagenet-c"}))
+    text = reported(tmp_path)
     assert "these runs are on VisDA2017, the plan is for ImageNetC: nothing is set beside them" in text
     assert "(paper)" not in text
 
@@ -181,3 +183,12 @@ def test_a_full_disk_is_one_line_that_names_the_file(runs, tmp_path, monkeypatch
     assert "No space left on device" in shown
     assert shown.count("\n") == 1
     assert list((tmp_path / "report").iterdir()) == []
+
+
+def test_predictions_that_cannot_be_read_are_noted_and_the_next_run_takes_their_place(tmp_path):
+    damaged = write_run(tmp_path, "ancon", seed=0)
+    (damaged / "predictions.npz").write_bytes(b"PK")
+    write_predictions(write_run(tmp_path, "ancon", seed=1))
+    drawn, (note,) = figures(frame_of(tmp_path))
+    assert drawn[-1].name == "calibration"
+    assert str(damaged / "predictions.npz") in note
