@@ -108,8 +108,8 @@ def test_each_line(text, model, settings):
     ("text", "model", "settings"),
     [
         ("logits are not finite on any image", lambda: Colours(bias=torch.nan), {}),
-        ("no parameter that learns with `adapted=all-but-head` reaches the loss", Detached, {}),
-        ("`batch_norm=source` is about running statistics of batch-norm", flat, {"batch_norm": "source"}),
+        ('no parameter that learns with `adapted="all-but-head"` reaches the loss', Detached, {}),
+        ('`batch_norm="source"` is about running statistics of batch-norm', flat, {"batch_norm": "source"}),
     ],
 )
 def test_what_ends_an_adaptation_ends_the_check(text, model, settings):

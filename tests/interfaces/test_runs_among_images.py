@@ -28,6 +28,6 @@ def test_a_run_directory_is_no_folder_of_the_images(log, door, tmp_path):
         Image.new("RGB", (8, 8)).save(photos / "top.png")
     before = sorted(photos.rglob("*"))
     images = door(photos) if log != "." or door(photos) == photos else [str(photos / "top.png")]
-    with one_line("`log=.*` holds images, .* choose another `log`, such as a new folder"):
+    with one_line('`log=".*"` holds images, .* choose another `log`, such as a new folder'):
         tllib_ancon.adapt(levels(3), images, log=photos / log, **HOW, **QUICK)
     assert sorted(photos.rglob("*")) == before

@@ -65,7 +65,7 @@ def test_statistics_that_lag_behind_the_training_get_a_line_whose_advice_helps(c
     settings = {**LOADED, "quiet": False, "method": "self-training", "epochs": 2, "seed": 0, "threads": 1}
     slow = tllib_ancon.adapt(slow_source_model(), target, labels=labels, **settings)
     (line,) = lines_about_statistics(capsys)
-    assert "`batch_norm=mixed`" in line
+    assert '`batch_norm="mixed"`' in line
     assert "statistics-lag" in {note.code for note in slow.notes}
     mixed = tllib_ancon.adapt(slow_source_model(), target, labels=labels, batch_norm="mixed", **settings)
     assert not lines_about_statistics(capsys)

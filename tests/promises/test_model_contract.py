@@ -52,11 +52,11 @@ BROKEN = {
     "the classes": (lambda features, logits: logits.argmax(1), r"returns int64 tensor \(8,\)"),
     "no class": (lambda features, logits: logits[:, :0], r"returns tensor \(8, 0\)"),
     "rows missing": (lambda features, logits: logits[1:], r"returns tensor \(7, 4\)"),
-    "a softmax": (lambda features, logits: logits.softmax(1), "returns probabilities.*`output=from_probabilities`"),
+    "a softmax": (lambda features, logits: logits.softmax(1), 'returns probabilities.*`output="from_probabilities"`'),
     "percent": (lambda features, logits: 100 * logits.softmax(1), "returns probabilities"),
     "sigmoids": (lambda features, logits: logits.sigmoid(), "returns probabilities"),
-    "a logit": (lambda features, logits: logits[:, :1], "of one number for an image `output=from_one_logit`"),
-    "numbers": (lambda features, logits: logits[:, 0], "of one number for an image `output=from_one_logit`"),
+    "a logit": (lambda features, logits: logits[:, :1], 'of one number for an image `output="from_one_logit"`'),
+    "numbers": (lambda features, logits: logits[:, 0], 'of one number for an image `output="from_one_logit"`'),
     "features": (lambda features, logits: features - 1, "8 columns, which may be features.*`class_names`"),
 }
 
@@ -151,11 +151,11 @@ def test_a_hook_that_raises_or_returns_something_else_is_named_with_what_it_got(
         return output["b"].argmax(1)
 
     got = r"\{'a': tensor \(8, 8\), 'b': tensor \(8, 4\)\}"
-    with one_line(rf"`output=.*broken` raises KeyError \('scores'\) for {got}"):
+    with one_line(rf"`output=\".*broken\"` raises KeyError \('scores'\) for {got}"):
         of_adapt(model, output=broken)
-    with one_line(rf"`output=.*wrong` gives int64 tensor \(8,\) of {got}"):
+    with one_line(rf"`output=\".*wrong\"` gives int64 tensor \(8,\) of {got}"):
         of_adapt(model, output=wrong)
-    with one_line(rf"`output=c` gives nothing of {got}"):
+    with one_line(rf"`output=\"c\"` gives nothing of {got}"):
         of_adapt(model, output="c")
     with one_line("`output=.1.` raises TypeError .'list' object is not callable"):
         of_adapt(model, output=[1])
@@ -225,7 +225,7 @@ class TwoHeads(Net):
 def test_heads_whose_mean_are_the_logits_are_named():
     with one_line("may be features.*`head`"):
         of_adapt(TwoHeads())
-    with one_line(r"what `head=head` returns for .* are not the model's logits"):
+    with one_line(r"what `head=\"head\"` returns for .* are not the model's logits"):
         of_adapt(TwoHeads(), head="head")
     result = adapt(TwoHeads(), PIXELS, method="nrc", head="head,second", **QUICK, **PREPROCESSING)
     assert torch.equal(result.model.second.weight, TwoHeads().second.weight)

@@ -98,20 +98,6 @@ def test_a_wrong_label_in_a_list_of_the_source_is_told(tmp_path, capfd):
     assert line in capfd.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("words", "flag", "usage"),
-    [
-        (["predict", "--root", "photos"], "--root", "predict IMAGES"),
-        (["adapt", "--images=photos"], "--images", "adapt ROOT"),
-        (["certify", "--log", "run"], "--log", "certify RUN"),
-    ],
-)
-def test_what_is_given_without_a_flag_is_told(words, flag, usage, capfd):
-    assert main(words) == 2
-    line = f"{flag} is no flag here: give what follows it alone, as in tllib-ancon {usage}"
-    assert line in capfd.readouterr().err
-
-
 def test_the_folder_of_checkpoints_is_that_of_a_run(run):
     expected = predict(run / "run", run / "photos", workers=0).probabilities
     assert (predict(run / "run/checkpoints", run / "photos", workers=0).probabilities == expected).all()

@@ -50,7 +50,7 @@ def accuracy(brightness, **settings):
 
 
 def test_a_source_model_that_fails_on_a_stream_gets_one_warning_whose_advice_helps():
-    with pytest.warns(UserWarning, match="nothing was learnt.*`batch_norm=target`") as caught:
+    with pytest.warns(UserWarning, match='nothing was learnt.*`batch_norm="target"`') as caught:
         by_default = accuracy(brightness=0.15)
     assert len(caught) == 1
     with warnings.catch_warnings():

@@ -37,11 +37,11 @@ class Command:
     act: Callable[[Any], int | None]  # takes the configuration; gives the exit status, None for 0
     positional: tuple[str, ...] = ()  # settings that are given without a flag
     required: tuple[str, ...] = ()  # these and others that must be given
+    usage: str = "%(prog)s [flags]"
     further: Callable[[], Mapping[str, FieldInfo]] = dict  # settings beside those of the class
     hidden: tuple[str, ...] = ()  # settings that have no flag
     log: str | None = None  # run directory where none is given
     takes_runs: bool = False  # whether a run directory alone stands for its model and its images
-    usage: str = ""  # in place of the usage line that ``required`` makes
 
     @property
     def flags(self) -> Flags:
@@ -55,7 +55,7 @@ class Command:
             "--config", metavar="FILE", help="TOML file of settings, named as the flags are; a flag overrides its entry"
         )
         self.flags.add(parser)
-        parser.usage = self.usage or parser.usage
+        parser.usage = self.usage
 
     def run(self, args: argparse.Namespace) -> int:
         config = self.configured(args)
@@ -72,10 +72,9 @@ class Command:
         settings: Options = defined({"log": self.log, **file, **flags.settings_in(args)})
         if self.takes_runs and settings.get("checkpoint") is None:
             settings = _settings_of_run(settings)
-        optional = {"data"}
-        if settings.get("arch"):  # hf:NAME is a model, too
-            optional.add("checkpoint")
-        missing = [flags.shown(name) for name in flags.required if name not in optional and not settings.get(name)]
+        missing = [flags.shown(name) for name in flags.required if not settings.get(name)]
+        if "arch" in settings and "checkpoint" in flags.required:  # hf:NAME is a model, too
+            missing = [name for name in missing if name != flags.shown("checkpoint")]
         if missing:
             required = f"the following arguments are required: {', '.join(missing)}"
             raise BadSetting(required, f"tllib-ancon {args.chosen} --help lists them")
@@ -236,24 +235,53 @@ def _show(evaluation: Any, config: EvaluateConfig) -> None:
 
 
 ROOT = ("root",)
-IMAGES = ("root", "data")
-UNCHECKED = (
-    *("log", "overwrite", "print_freq"),
-    *("cache", "teacher"),
-)
+OF_A_MODEL = "{--checkpoint FILE | -a hf:NAME} [flags]"
+UNCHECKED = ("log", "overwrite", "print_freq", "cache", "teacher")
 """Settings of an adaptation that ``check`` cannot show the effect of."""
 
 COMMANDS = {
-    "pretrain": Command(PretrainConfig, _pretrain, ROOT, (*IMAGES, "source"), log="runs/source"),
-    "adapt": Command(AdaptConfig, _adapt, ROOT, ("root", "checkpoint"), further=methods.settings, log="runs/adapted"),
-    "evaluate": Command(EvaluateConfig, _evaluate, ROOT, ("root", "checkpoint"), hidden=("source",), takes_runs=True),
-    "predict": Command(PredictionsConfig, _predict, ROOT, ("root", "checkpoint"), hidden=("source",), takes_runs=True),
-    "certify": Command(CertifyConfig, _certify, ("run",), ("run",)),
+    "pretrain": Command(
+        PretrainConfig,
+        _pretrain,
+        ROOT,
+        ("root", "source"),
+        "%(prog)s ROOT -d DATA -s SOURCE [flags]",
+        log="runs/source",
+    ),
+    "adapt": Command(
+        AdaptConfig,
+        _adapt,
+        ROOT,
+        ("root", "checkpoint"),
+        f"%(prog)s ROOT {OF_A_MODEL}",
+        further=methods.settings,
+        log="runs/adapted",
+    ),
+    "evaluate": Command(
+        EvaluateConfig,
+        _evaluate,
+        ROOT,
+        ("root", "checkpoint"),
+        f"%(prog)s ROOT {OF_A_MODEL}",
+        hidden=("source",),
+        takes_runs=True,
+    ),
+    "predict": Command(
+        PredictionsConfig,
+        _predict,
+        ROOT,
+        ("root", "checkpoint"),
+        f"%(prog)s IMAGES {OF_A_MODEL}",
+        hidden=("source",),
+        takes_runs=True,
+    ),
+    "certify": Command(CertifyConfig, _certify, ("run",), ("run",), "%(prog)s RUN [flags]"),
     "check": Command(
         CheckConfig,
         _check,
         ROOT,
         ("root", "checkpoint"),
+        f"%(prog)s ROOT {OF_A_MODEL}",
         further=methods.settings,
         hidden=UNCHECKED,
     ),

@@ -1,7 +1,6 @@
 """Flags of a command, derived from the classes of settings."""
 
 import argparse
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -10,9 +9,10 @@ from types import NoneType
 from typing import Any, get_args, get_origin
 
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 
 from tllib_ancon import methods
-from tllib_ancon.cli.parser import Parser, flag, spelled, switched_off
+from tllib_ancon.cli.parser import Parser, flag, switched_off
 from tllib_ancon.config.settings import choices_of, defaults_of, flag_of, members_of, parts_of, range_of
 from tllib_ancon.data.layouts import layouts_in_words
 from tllib_ancon.runtime.types import Options
@@ -24,13 +24,11 @@ class Flags:
 
     settings: Mapping[str, FieldInfo]
     positional: Sequence[str] = ()  # settings that are given without a flag
-    required: Sequence[str] = ()  # settings that must be given, here or in a file; the usage line shows them
+    required: Sequence[str] = ()  # settings that must be given, here or in a file; the short help text shows them
     defaults: Mapping[str, Options] = field(default_factory=dict)  # method -> setting -> default
 
     def add(self, parser: Parser) -> None:
-        """Add every flag to a parser, in groups; the usage line has the needed ones."""
-        if self.required:
-            parser.usage = f"%(prog)s {self._usage()} [flags]"
+        """Add every flag to a parser, in groups."""
         groups: dict[str, Any] = {str(group.title): group for group in parser._action_groups}
         for name, setting in self.settings.items():
             title = flag_of(setting).group or f"options of {', '.join(methods.methods_with(name))}"
@@ -39,14 +37,6 @@ class Flags:
             actions = [groups[title].add_argument(*words, **options) for words, options in self._arguments(name)]
             if not flag_of(setting).common and name not in self.required:
                 parser.further.update(actions)
-
-    def _usage(self) -> str:
-        usage = []
-        for name in self.required:
-            if name not in self.positional:
-                usage.append(self._words(name)[0])
-            usage.append(str(self._metavar(name)))
-        return " ".join(usage).replace("--checkpoint FILE", "{--checkpoint FILE | -a hf:NAME}")
 
     def settings_in(self, args: argparse.Namespace) -> Options:
         """The settings that the arguments hold."""
@@ -77,7 +67,7 @@ class Flags:
         setting = self.settings[name]
         kinds = [kind for kind in members_of(setting.annotation) if kind is not NoneType]
         defaults = defaults_of(name, self.defaults)
-        text = spelled(help_text(name, setting, defaults, name in self.required)).replace("%", "%%")
+        text = help_text(name, setting, defaults).replace("%", "%%")
         options = {"default": argparse.SUPPRESS, "help": text}
         if name in self.positional:
             number_of_words = "*" if _items(kinds) else "?"
@@ -129,37 +119,31 @@ def _items(kinds: Sequence[Any]) -> tuple[Any, ...]:
     return ()
 
 
-def help_text(name: str, setting: FieldInfo, defaults: Options, required: bool = False) -> str:
-    """What a setting sets, its range, and its default unless the description has it; settings in backticks.
+def help_text(name: str, setting: FieldInfo, defaults: Options) -> str:
+    """What a setting sets, its range, and its default where that is a value; else the description tells it.
 
     Args:
         name: of the setting; ``data`` is described by the registered layouts
         setting: to describe
         defaults: method -> the setting's default, where that depends on the method
-        required: whether it must be given
     """
     description = str(setting.description)
     if name == "data":
         description = f"{description} {layouts_in_words()}"
-    is_described = re.search(r"\b[Dd]efault\b|\b[Nn]ot needed\b", description) is not None
-    notes = [range_of(setting)]
-    if not is_described:
-        notes.append("needed" if required else _default(setting, defaults))
-    text = "; ".join(filter(None, notes))
+    text = "; ".join(filter(None, [range_of(setting), _default(setting, defaults)]))
     if not text:
         return description
     return f"{description} ({text})"
 
 
 def _default(setting: FieldInfo, defaults: Options) -> str:
-    if len(set(defaults.values())) > 1:
+    """The default, of each method where methods differ; empty where it is decided later or there is none."""
+    values = [*defaults.values()] or [setting.get_default()]
+    if None in values or () in values or PydanticUndefined in values or flag_of(setting).describes_default:
+        return ""
+    if len(set(values)) > 1:
         return f"default: {', '.join(f'{method} {_shown(value)}' for method, value in defaults.items())}"
-    if not defaults and setting.is_required():
-        return "needed"
-    default = next(iter(defaults.values()), setting.default)
-    if default is None or default == ():
-        return "default: none"
-    return f"default: {_shown(default)}"
+    return f"default: {_shown(values[0])}"
 
 
 def _shown(value: Any) -> str:

@@ -70,7 +70,9 @@ def _demo(config: DemoConfig) -> None:
 
 
 COMMANDS = {
-    "demo": Command(DemoConfig, _demo, usage="%(prog)s [flags]"),
-    "benchmark": Command(BenchmarkConfig, benchmark, ("table", "root"), ("table", "root")),
-    "report": Command(ReportConfig, _report, ("folders",), ("folders",), usage="%(prog)s DIR [DIR ...] [flags]"),
+    "demo": Command(DemoConfig, _demo),
+    "benchmark": Command(
+        BenchmarkConfig, benchmark, ("table", "root"), ("table", "root"), "%(prog)s TABLE ROOT [flags]"
+    ),
+    "report": Command(ReportConfig, _report, ("folders",), ("folders",), "%(prog)s DIR [DIR ...] [flags]"),
 }

@@ -1,17 +1,13 @@
 """``tllib-ancon list``: what there is of methods, networks, layouts and criteria."""
 
 import argparse
-import re
 from collections.abc import Callable, Iterator, Mapping
 from inspect import getdoc
 
 from tllib_ancon import methods
 from tllib_ancon.cli.flags import help_text
-from tllib_ancon.cli.parser import Parser, flag, spelled
+from tllib_ancon.cli.parser import Parser, flag
 from tllib_ancon.data.layout import LAYOUTS
-
-ROLE = re.compile(r":\w+:|`")
-"""Markup of a docstring."""
 
 
 def _methods() -> Iterator[str]:
@@ -21,11 +17,11 @@ def _methods() -> Iterator[str]:
             continue
         compositions = [other for other in methods.names() if other.startswith(f"{name}+")]
         summary = str(getdoc(methods.method_class(name))).splitlines()[0]
-        yield f"{name:<16} {ROLE.sub('', summary)}"
+        yield f"{name:<16} {summary}"
         if compositions:
             yield f"  also {', '.join(compositions)}"
         for option, field in methods.settings(name).items():
-            yield f"  {flag(option):<22} {spelled(help_text(option, field, {}))}"
+            yield f"  {flag(option):<22} {help_text(option, field, {})}"
 
 
 def _networks() -> Iterator[str]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from tllib_ancon import toolkit  # noqa: F401 - TLLib works in every command
 from tllib_ancon._version import __version__
-from tllib_ancon.cli.parser import Parser, as_flag, spelled
+from tllib_ancon.cli.parser import Parser, as_flag
 from tllib_ancon.runtime.errors import (
     BAD_INPUT,
     BadSetting,
@@ -83,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except BrokenPipeError:  # whoever reads has enough
             raise
         except BAD_INPUT as error:
-            return _ended(f"error: {spelled(' '.join(in_words(error).split()))}", 2)
+            return _ended(f"error: {' '.join(in_words(error).split())}", 2)
         except LostProcess as loss:
             return _ended(str(loss), 1)
         except Interrupted as stop:

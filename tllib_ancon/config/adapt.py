@@ -47,7 +47,7 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     method: Annotated[str, Flag(common=True)] = "ancon-auto"
     """how to adapt: self-training, gce, shot, shot-im, nrc, aad, tent, eta, adabn, a method of another package, or elr,
     ancon or ancon-auto, which also follow other methods after a plus, such as gce+ancon"""
-    criterion: Criterion = "infomax"
+    criterion: Annotated[Criterion, Flag(describes_default=True)] = "infomax"
     """Criterion that selects the epoch, without labels. last: the last epoch, and no image is held out.
     Default: last with ancon-auto, else infomax."""
     adapted: Literal["all", "all-but-head", "norm-affine", "as-given"] = DECIDED_LATER
@@ -58,11 +58,13 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     teacher: Annotated[str | None, Flag(metavar="MODEL", group="second opinion")] = None
     """Another model, whose predictions enter the pseudo-labels: a checkpoint, a run directory, hf:FOLDER or
     open_clip:NAME/WEIGHTS. Its classes are matched by name, else by their order."""
-    batch_norm: Annotated[BatchNorm, Flag(group="stabilisation", metavar="target|source|mixed|X")] = "target"
-    """Batch-norm statistics while adapting. target: of the batch. source: of the source model, fixed, with an `lr` of
-    0.001 unless you pass one. mixed: of the batch, after the source's are mixed into scale and shift with a weight that
-    class imbalance and agreement rate decide. A number, 0 to 1: mixed with this weight. Default: mixed with
-    ancon-auto, else target."""
+    batch_norm: Annotated[
+        BatchNorm, Flag(group="stabilisation", metavar="target|source|mixed|X", describes_default=True)
+    ] = "target"
+    """Batch-norm statistics while adapting. target: of the batch. source: of the source model, fixed, at a learning
+    rate of 0.001 unless you pass one. mixed: of the batch, after the source's are mixed into scale and shift with a
+    weight that class imbalance and agreement rate decide. A number, 0 to 1: mixed with this weight. Default: mixed
+    with ancon-auto, else target."""
 
     def __init__(self, /, **settings: Any) -> None:
         fields = type(self).model_fields

@@ -32,7 +32,7 @@ class CertifyConfig(InferenceConfig, NetworkConfig):
     delta: Annotated[Probability, Flag(group="test", common=True)] = 0.05
     """largest probability of a false verdict"""
     side: Annotated[Literal["better", "both"], Flag(group="test", common=True)] = "better"
-    """Wrong verdicts that `delta` limits. better: a false "better" and a false "worse", each at delta. both: the two
+    """Which wrong verdicts are limited. better: a false "better" and a false "worse", each at delta. both: the two
     together, which takes 9 to 18 % more labels"""
     margin: Annotated[BelowOne, Flag(group="test", common=True)] = 0.0
     """difference of accuracy that does not matter, as a share of all images: 0.01 is one percentage point"""

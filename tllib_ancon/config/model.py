@@ -40,7 +40,7 @@ class StartConfig(NetworkConfig):
 
     checkpoint: Annotated[str | None, Flag(metavar="FILE", common=True)] = None
     """Source model: a checkpoint, or the run directory that holds it. imagenet: the network with its own ImageNet
-    head. Not needed if `arch` names a model with weights, hf:NAME or open_clip:NAME/WEIGHTS."""
+    head. Not needed for a network with weights, hf:NAME or open_clip:NAME/WEIGHTS."""
     class_names: Annotated[str | tuple[str, ...] | None, Flag(metavar="NAME")] = None
     """Names of the model's classes in the order of its outputs: cat dog fox, cat,dog,fox, or a file with a name on each
     line or of JSON. Needed for open_clip:NAME. Default: from the model's run or hf:NAME."""
@@ -49,6 +49,6 @@ class StartConfig(NetworkConfig):
     in a tuple. from_one_logit and from_probabilities convert these. Default: as in the model's run, else the tensor
     that the model returns, or its logits."""
     views: Annotated[Literal[1, 2], Flag(group="images")] = DECIDED_LATER
-    """Views of an image whose predictions are averaged. 2: the image and its mirror; in training with `no_hflip`, the
+    """Views of an image whose predictions are averaged. 2: the image and its mirror; in training without mirrors, the
     image and a shift of it. Training learns from both. Default: as in the model's run; for an adaptation 2 with
     ancon-auto if training augments, else 1."""

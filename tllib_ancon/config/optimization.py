@@ -23,7 +23,7 @@ class OptimizationConfig(Settings):
     sgd"""
     lr: Annotated[Positive, Flag("--learning-rate", common=True)] = DECIDED_LATER
     """Learning rate of new layers; a pre-trained backbone has a tenth of it. Default: 0.01, 0.0002 with
-    `optimizer=adamw`, 0.001 with `batch_norm=source`"""
+    adamw, 0.001 with batch-norm statistics of the source"""
     lr_gamma: NotNegative = DECIDED_LATER
     """gamma of the learning rate lr (1 + gamma step/steps)^-decay, for cdan and mdd lr (1 + gamma step)^-decay"""
     lr_decay: NotNegative = 0.75

@@ -86,7 +86,7 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
     optimizer: Literal["sgd", "adamw"] = "sgd"
     """how the network is trained"""
     lr: Positive = DEFAULTS["erm"]["lr"]
-    """learning rate of new layers; a pre-trained backbone learns at a tenth of it; 0.0002 with `optimizer=adamw`"""
+    """learning rate of new layers; a pre-trained backbone learns at a tenth of it; 0.0002 with adamw"""
     scale: Area = (0.08, 1.0)
     loss: Annotated[Loss, Flag(group="source only (erm)")] = DECIDED_LATER
     """loss of the source model; belief-matching trains the last layer to give a Dirichlet distribution"""
@@ -116,9 +116,9 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
         for name in set_by_user:
             readers = _readers(name)
             if method in DEFAULTS and method not in readers:
-                listed = " and ".join(readers)
+                listed = " and ".join(named("method", reader) for reader in readers)
                 raise BadSetting(
-                    f"{named(name)} is an option of {named('method', listed)}, not of {method}",
+                    f"{named(name)} is an option of {listed}, not of {method}",
                     "leave it out",
                     setting=name,
                 )

@@ -45,6 +45,7 @@ class Flag:
         group: title under which the help text lists it
         common: one of the few settings that the short help text shows
         decides: whether it decides what a run computes; the others may change when a run is continued
+        describes_default: whether the description tells the default, which depends on other settings
     """
 
     also: str = ""
@@ -52,6 +53,7 @@ class Flag:
     group: str = ""
     common: bool = False
     decides: bool = True
+    describes_default: bool = False
 
 
 def _plain(value: Any) -> Any:

@@ -350,7 +350,7 @@ def _require_consistent(config: StageConfig, settings: Options, facts: Facts) ->
         )
     if getattr(config, "views", 1) == 2 and not _has_second_view(config, settings, facts):
         raise BadSetting(
-            f"{named('views', '2')} needs an augmentation: images are not mirrored here",
+            f"{named('views', 2)} needs an augmentation: images are not mirrored here",
             "leave it out, or let them be mirrored",
             setting="views",
         )
@@ -383,7 +383,7 @@ def _augments(settings: Options, facts: Facts) -> bool:
 def _notes(config: StageConfig, settings: Options, facts: Facts, differing: Mapping[str, str]) -> list[Note]:
     notes = []
     for name, recorded_value in differing.items():
-        setting = named(name, _in_words(getattr(config, name)))
+        setting = named(name, getattr(config, name))
         text = f"{setting} is used; the run that trained {facts.source.checkpoint} had {recorded_value}"
         notes.append(Note("other-than-source", text, name, level="warning"))
     padding = settings.get("padding")

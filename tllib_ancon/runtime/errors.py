@@ -5,6 +5,7 @@ import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from os import PathLike
 from pickle import UnpicklingError
 
 MOST_SHOWN = 60
@@ -124,6 +125,8 @@ def network_itself() -> str:
 def _in_python(name: str, value: object) -> str:
     if value is None:
         return f"`{name}`"
+    if isinstance(value, str | PathLike):
+        return f'`{name}="{value}"`'
     return f"`{name}={value}`"
 
 
@@ -191,11 +194,8 @@ def unknown_name(kind: str, name: str, valid: Iterable[str]) -> UserError:
 
 
 def one_line(error: object) -> str:
-    """The beginning of a library's message, or of anything else that is shown in one. Backticks name settings alone."""
-    text = " ".join(str(error).split())[:_MOST_CHARACTERS]
-    if isinstance(error, UserError):
-        return text
-    return text.replace("`", "'")
+    """The beginning of a library's message, or of anything else that is shown in one."""
+    return " ".join(str(error).split())[:_MOST_CHARACTERS]
 
 
 def _letters(name: str) -> str:

@@ -227,7 +227,9 @@ class _WithAnConAuto(WithVotes):
 
 @register("self-training+ancon-auto")
 class _AnConAuto(_WithAnConAuto, SelfTraining):
-    r"""Cross-entropy with the targets of :class:`AdaptiveSmoothing`, and with two views
+    r"""Cross-entropy with adaptively smoothed targets, and with two views information maximisation.
+
+    The targets are those of :class:`AdaptiveSmoothing`. With two views the loss is
 
     .. math::
         L = \frac{H(f(x), ỹ) + H(f(x'), ỹ)}{2} + c \, \mathrm{IM}(f(x), f(x'); π)

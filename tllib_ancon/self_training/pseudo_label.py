@@ -51,7 +51,7 @@ class SelfTraining(WithConfidence):
     belief_coefficient: float = option_of(
         belief_matching_loss,
         "coefficient",
-        help="weight of the divergence, for `confidence=belief-matching`",
+        help="weight of the divergence, for the confidence belief-matching",
         needs=("confidence", "belief-matching"),
     )
 

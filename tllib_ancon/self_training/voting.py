@@ -32,25 +32,25 @@ class WithVotes(WithConfidence):
     quantile: float = option_of(
         TemporalEnsemble,
         "quantile",
-        help="quantile of the batch's confidence, for `weighting=quantile`",
+        help="quantile of the batch's confidence, for the weighting quantile",
         needs=("weighting", "quantile"),
     )
     fixed_threshold: float = option_of(
         TemporalEnsemble,
         "fixed_threshold",
-        help="least confidence of a vote, for `weighting=fixed`",
+        help="least confidence of a vote, for the weighting fixed",
         needs=("weighting", "fixed"),
     )
     dropout_passes: int = option_of(
         mc_dropout_probabilities,
         "passes",
-        help="passes through the head, for `confidence=mc-dropout`",
+        help="passes through the head, for the confidence mc-dropout",
         needs=("confidence", "mc-dropout"),
     )
     dropout_probability: float = option_of(
         mc_dropout_probabilities,
         "p",
-        help="probability of dropping a feature, for `confidence=mc-dropout`; the paper's are 0.2 and 0.5",
+        help="probability of dropping a feature, for the confidence mc-dropout; the paper's are 0.2 and 0.5",
         needs=("confidence", "mc-dropout"),
     )
 

@@ -84,7 +84,7 @@ def refuse_unread_settings(requested: AdaptConfig, settings: AdaptConfig, model:
             reasons["method"] = reason
     if reasons:
         name, reason = next(iter(reasons.items()))
-        raise BadSetting(f"{named(name, f'{getattr(settings, name)}')} {reason}", "leave it out", setting=name)
+        raise BadSetting(f"{named(name, getattr(settings, name))} {reason}", "leave it out", setting=name)
 
 
 def _settings_of_training(requested: AdaptConfig) -> list[str]:

@@ -179,7 +179,7 @@ def _require_views(settings: PredictConfig, probe: Tensor) -> None:
     """Raise an error for two views of inputs that have no mirror."""
     if settings.views == 2 and probe.ndim != 4:
         raise BadSetting(
-            f"{named('views', '2')} mirrors images, and these inputs have shape {tuple(probe[0].shape)}",
+            f"{named('views', 2)} mirrors images, and these inputs have shape {tuple(probe[0].shape)}",
             "leave it out",
             setting="views",
         )

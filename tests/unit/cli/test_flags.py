@@ -43,6 +43,6 @@ def test_a_model_with_weights_needs_no_checkpoint_as_the_help_says(words):
     command, *more = words.split()
     help_text = " ".join(PARSERS[command].format_help().split())
     assert "{--checkpoint FILE | -a hf:NAME}" in help_text
-    assert "Not needed if --arch names a model with weights" in help_text
+    assert "Not needed for a network with weights" in help_text
     args = parse([command, *more, "-a", "hf:NAME"])
     assert args.command.configured(args).checkpoint is None

@@ -161,7 +161,7 @@ def test_what_is_not_there_is_named(root, dataset, codes, message):
 def test_roots_that_hold_nothing_to_read(root):
     with one_line("none is not a folder; give the folder that holds the dataset"):
         open_domain(root / "none", "ImageList", ["a"])
-    with one_line(r"art: no image_list/\*\.txt here; for class folders pass `data=ImageFolder`"):
+    with one_line(r"art: no image_list/\*\.txt here; for class folders pass `data=\"ImageFolder\"`"):
         open_domain(root / "art", "ImageList", ["a"])
     with one_line(
         "domain art: not one of its 3 images can be decoded; repair them or give others: image .*a.png is no"

@@ -168,8 +168,8 @@ NO_VIEW = "`views=2` needs an augmentation: images are not mirrored here; leave 
         (
             {"step_change": 0.2, "optimizer": "adamw"},
             {},
-            "`step_change=0.2` fits the learning rate of SGD, and `optimizer=adamw` trains here; pass `optimizer=sgd`, "
-            "or leave `step_change` out",
+            '`step_change=0.2` fits the learning rate of SGD, and `optimizer="adamw"` trains here; '
+            'pass `optimizer="sgd"`, or leave `step_change` out',
         ),
         (
             {"arch": "resnet50"},
@@ -192,4 +192,4 @@ def test_settings_that_do_not_fit_together_are_one_line(settings, facts, message
 def test_images_unlike_those_of_the_source_are_a_note():
     config, _, notes = resolve(AdaptConfig(norm_mean=(0.5, 0.25, 1.0)), facts_about(**SOURCE))
     assert config.norm_mean == (0.5, 0.25, 1.0)
-    assert "`norm_mean=0.5 0.25 1.0` is used; the run that trained best.pth had 0.1 0.2 0.3" in map(str, notes)
+    assert "`norm_mean=(0.5, 0.25, 1.0)` is used; the run that trained best.pth had 0.1 0.2 0.3" in map(str, notes)

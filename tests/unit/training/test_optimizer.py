@@ -48,17 +48,17 @@ PLAIN = nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.Linear(6, 3))
 ONE_LAYER = nn.Sequential(nn.Flatten(), nn.Linear(48, 3))
 REFUSED_OF_A_NETWORK = [
     *((None, *row) for row in REFUSED["stabilisation"]),
-    (LAYERS, {"batch_norm": "source"}, "`batch_norm=source` is about .* this network does not keep"),
-    (LAYERS, {"method": "adabn", "epochs": 1}, "`method=adabn` is about .* this network does not keep"),
+    (LAYERS, {"batch_norm": "source"}, '`batch_norm="source"` is about .* this network does not keep'),
+    (LAYERS, {"method": "adabn", "epochs": 1}, '`method="adabn"` is about .* this network does not keep'),
     (
         PLAIN,
         {"adapted": "norm-affine"},
-        "no parameter of the model learns with `adapted=norm-affine`; pass `adapted=all`",
+        'no parameter of the model learns with `adapted="norm-affine"`; pass `adapted="all"`',
     ),
     (
         ONE_LAYER,
         {"adapted": "all-but-head"},
-        "no parameter of the model learns with `adapted=all-but-head`; pass `adapted=all`",
+        'no parameter of the model learns with `adapted="all-but-head"`; pass `adapted="all"`',
     ),
 ]
 
