@@ -97,11 +97,6 @@ def test_a_stream_checks_the_logits_until_a_batch_has_passed():
             stream(torch.rand(8, 3, 32, 32))
 
 
-def test_the_shape_of_an_output_is_the_models():
-    with one_line(r"returns tensor \(8, 1, 4\) where logits \(8, K\) are expected; pass `output`"):
-        predict(Returns(lambda features, logits: logits[:, None]), PIXELS, **PREPROCESSING)
-
-
 class WithoutParameters(nn.Module):
     def forward(self, images):
         return images.mean((2, 3))

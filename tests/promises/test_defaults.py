@@ -86,7 +86,7 @@ def test_pretrain_then_adapt_then_evaluate(method, domains, tmp_path):
 
 def test_check(tmp_path):
     result = tllib_ancon.check(network(), PIXELS, out=tmp_path)
-    assert result.settings["batch_norm"] == ("mixed", "method")
+    assert result.settings["batch_norm"].layer == "method"
     assert (tmp_path / "images.png").is_file()
 
 

@@ -20,7 +20,6 @@ from tllib_ancon.config.optimization import RATES
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.settings import as_tuple, defined, settings_of
-from tllib_ancon.data.image_files import CHANNELS
 from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.layouts import default_resizing
 from tllib_ancon.data.loading import hold_out
@@ -45,8 +44,6 @@ LARGEST_SHIFT = 4
 show a character in the middle, are shifted by a sixteenth (``benchmarks/tried.md``)."""
 CAREFUL_RATE = 0.001
 """Of SGD for a network that normalises by statistics of other images: it diverges at the usual rate."""
-SAMPLED = 16
-"""Tensors whose values are looked at."""
 
 USUAL_NETWORK: Options = {
     "arch": "resnet18",
@@ -392,8 +389,6 @@ def _notes(config: StageConfig, settings: Options, facts: Facts, differing: Mapp
         shift = counted(padding, "pixel")
         text = f"training shifts images at random by up to {shift}; {named('padding', 0)} does not"
         notes.append(Note("shifted-images", text, "padding"))
-    if facts.images is not None and facts.images.is_raw and facts.transforms.evaluation is None:
-        notes += _notes_on_tensors(facts.images)
     return notes
 
 
@@ -401,15 +396,3 @@ def _trains(config: StageConfig) -> bool:
     if isinstance(config, AdaptConfig):
         return methods.method_class(config.method).trains
     return isinstance(config, PretrainConfig)
-
-
-def _notes_on_tensors(images: ImageSource) -> list[Note]:
-    """A note where tensors are images (1 or 3, H, W) without a negative value, in a sample of them."""
-    rows: list[Any] = [images.image(index) for index in range(min(len(images), SAMPLED))]
-    sample = torch.stack(rows)
-    least, most = map(float, sample.aminmax())
-    if sample.ndim != 4 or sample.shape[1] not in CHANNELS or least < 0:
-        return []
-    text = f"the images are tensors with values from {least:.3g} to {most:.3g}, which the model gets unchanged"
-    action = "if it was trained on normalised images, normalise them, or pass them as bytes"
-    return [Note("unchanged-tensors", text, action=action, level="warning")]

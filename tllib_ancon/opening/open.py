@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
+from tllib_ancon.data.image_files import CHANNELS
 from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.loading import UnlabelledImages
 from tllib_ancon.data.readers import Loader
@@ -189,6 +190,8 @@ def open_images(
     labelled, notes_of_classes = classes.label(cached, source.recorded_folders)
     assumed = _note_on_what_is_assumed(source, settings, resolved.settings)
     notes = (*model.notes, *notes_of(target), *assumed, *resolved.notes, *notes_of_classes)
+    if target.is_raw and transform_rule.evaluation is None:
+        notes += _notes_on_tensors(probe)
     opened: Opened[Any] = Opened(
         settings,
         resolved.settings,
@@ -221,6 +224,16 @@ def _note_on_what_is_assumed(
     if not assumed:
         return []
     return [Note("assumed", f"{source.describe()} lies in no run directory; assumed: {assumed}")]
+
+
+def _notes_on_tensors(probe: Tensor) -> tuple[Note, ...]:
+    """A note where tensors are images (1 or 3, H, W) without a negative value."""
+    if probe.ndim != 4 or probe.shape[1] not in CHANNELS or probe.min() < 0:
+        return ()
+    least, most = map(float, probe.aminmax())
+    text = f"the images are tensors with values from {least:.3g} to {most:.3g}, which the model gets unchanged"
+    action = "if it was trained on normalised images, normalise them, or pass them as bytes"
+    return (Note("unchanged-tensors", text, action=action, level="warning"),)
 
 
 def source_checkpoint(run: RunDirectory) -> str | None:

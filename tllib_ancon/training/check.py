@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.check import CheckConfig
 from tllib_ancon.config.settings import settings_of, settings_of_call
 from tllib_ancon.data.readers import Loader
-from tllib_ancon.data.transforms import KEEP_RATIO, Preprocessing, Transform
+from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.batch_norm import require_batch_statistics
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.models.output import Output
@@ -40,7 +39,8 @@ FEW_NAMES = 4
 """Names in a line; of more, the first, the last and the number are shown."""
 
 
-class DecidedSetting(NamedTuple):
+@dataclass(frozen=True)
+class DecidedSetting:
     """A setting, and the layer of :data:`~tllib_ancon.opening.defaults.LADDER` that decided it."""
 
     value: Any
@@ -76,8 +76,8 @@ class CheckResult(Shown):
         """The lines that ``print`` shows."""
         yield from _table(self.facts)
         yield "settings, and what decides each:"
-        for name, (value, layer) in self.settings.items():
-            yield f"  {named(name):<19} {_short(value):<19} {layer}"
+        for name, setting in self.settings.items():
+            yield f"  {named(name):<19} {_short(setting.value):<19} {setting.layer}"
         yield "notes:"
         for note in self.notes:
             yield f"  {'!' if note.level == 'warning' else ' '} {showable(str(note))}"
@@ -88,14 +88,7 @@ class CheckResult(Shown):
 
     def to_dict(self) -> Record:
         """All of it, of types that JSON has."""
-        return {
-            "facts": {**self.facts},
-            "settings": {name: setting._asdict() for name, setting in self.settings.items()},
-            "notes": [dataclasses.asdict(note) for note in self.notes],
-            "first_pass": {**self.first_pass},
-            "predicted": [*self.predicted],
-            "picture": self.picture and str(self.picture),
-        }
+        return {**dataclasses.asdict(self), "picture": self.picture and str(self.picture)}
 
 
 @recording_gradients()
@@ -191,7 +184,7 @@ def _facts_of_the_model(opened: Opened[AdaptConfig], notes: list[Note]) -> dict[
 
 
 def _preprocessing(opened: Opened[AdaptConfig]) -> str:
-    """Resizing, crop and normalisation, and where they come from."""
+    """Normalisation, and what declares it. The settings have sizes."""
     preprocessing = opened.transforms.preprocessing
     if opened.transform_rule.evaluation is not None:
         return "your transform"
@@ -202,17 +195,7 @@ def _preprocessing(opened: Opened[AdaptConfig]) -> str:
     mean = " ".join(f"{value:.3g}" for value in preprocessing.mean)
     std = " ".join(f"{value:.3g}" for value in preprocessing.std)
     origin = f"the {opened.layers['norm_mean']}" if "norm_mean" in opened.layers else preprocessing.origin
-    return f"{_resizing(preprocessing)}; mean {mean}, std {std}, by {origin or 'the model'}"
-
-
-def _resizing(preprocessing: Preprocessing) -> str:
-    side = preprocessing.resizing(preprocessing.val_resizing).side
-    size = preprocessing.image_size
-    if preprocessing.val_resizing == "res.":
-        return f"resized to {side} × {side}"
-    if preprocessing.val_resizing == KEEP_RATIO:
-        return f"shorter side resized to {side}, crop {size} × {size}"
-    return f"resized to {side} × {side}, crop {size} × {size}"
+    return f"mean {mean}, std {std}, by {origin or 'the model'}"
 
 
 def _learning(opened: Opened[AdaptConfig], notes: list[Note]) -> str:
@@ -226,11 +209,9 @@ def _learning(opened: Opened[AdaptConfig], notes: list[Note]) -> str:
     if not trains:
         return f"none: {settings.method} trains nothing"
     require_gradient(classifier, opened.probe, settings.adapted)
-    sizes = {name: parameter.numel() for name, parameter in classifier.named_parameters()}
-    learning = [name for name, parameter in classifier.named_parameters() if parameter.requires_grad]
-    share = sum(sizes[name] for name in learning) / sum(sizes.values())
-    percent = math.floor(1000 * share) / 10  # rounded down: only all parameters are 100 %
-    return f"{len(learning)} of {len(sizes)} parameters ({percent:g} % of the weights): {_ends(learning)}"
+    parameters = dict(classifier.named_parameters())
+    learning = [name for name, parameter in parameters.items() if parameter.requires_grad]
+    return f"{len(learning)} of {len(parameters)} parameters: {_ends(learning)}"
 
 
 def _decided_settings(opened: Opened[AdaptConfig]) -> dict[str, DecidedSetting]:

@@ -43,6 +43,8 @@ def require_drawable(folder: Path, inputs: Tensor) -> None:
         raise BadSetting(
             f"{named('out')} draws images (C, H, W), and these inputs have shape {shape}", "leave it out", setting="out"
         )
+    if folder.is_file():
+        raise BadSetting(f"{named('out', folder)} is a file", f"give a folder for {PICTURE}", setting="out")
     new_file(folder).mkdir(exist_ok=True)
 
 

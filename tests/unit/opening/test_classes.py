@@ -6,22 +6,11 @@ from torch import nn
 
 from tests.support.networks import transformer
 from tllib_ancon.models.class_names import class_names_of
-from tllib_ancon.opening.classes import ClassMap, note_on_first_label
+from tllib_ancon.opening.classes import ClassMap
 
 
 @pytest.mark.parametrize(
-    ("names", "labels"),
-    [
-        (["pig", "snowy owl"], [0, 1]),
-        (["Snowy_Owl", "PIG"], [1, 0]),
-        (["2", "0"], [2, 0]),
-        (["02", "0"], [2, 0]),
-        (["3"], None),
-        (["pig", "kitten"], None),
-        (["pig", "1"], None),
-        (["pig", "PIG"], None),
-        (["-1"], None),
-    ],
+    ("names", "labels"), [(["02", "0"], [2, 0]), (["3"], None), (["pig", "PIG"], None), (["-1"], None)]
 )
 def test_all_names_match_or_none_does(names, labels):
     assert ClassMap(3, ["pig", "snowy owl", "dog"]).match(names) == labels
@@ -52,12 +41,3 @@ def test_a_model_with_a_thousand_classes_has_the_names_of_imagenet():
     classes = ClassMap.of(1000, class_names_of(timm.create_model("test_resnet", num_classes=1000), 1000))
     assert classes.match(["n01440764", "goldfish", "great_white_shark", "n15075141"]) == [0, 1, 2, 999]
     assert classes.match(["crane"]) is None
-
-
-@pytest.mark.parametrize(
-    ("labels", "is_noted"), [([1, 2, 3], True), ([1, 2], True), ([0, 3], False), ([2], False), ([], False)]
-)
-def test_labels_that_may_count_from_one_are_noted(labels, is_noted):
-    import numpy as np
-
-    assert (note_on_first_label(np.array(labels, dtype=np.int64), 5) is not None) == is_noted
