@@ -1,10 +1,8 @@
 """A run whose data, model or numbers are at the edge or broken ends well, or in one line before anything is lost."""
 
-import random
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -12,7 +10,6 @@ from tests.support.json_files import read_json
 from tests.support.killable import differences, weights
 from tllib_ancon.cli.main import main
 from tllib_ancon.methods import Method
-from tllib_ancon.runtime.devices import make_reproducible
 
 
 def rewrite(path, change):
@@ -116,12 +113,3 @@ def test_a_loss_that_is_not_finite_stops_with_its_step_and_the_state_before_it_i
     assert all(tensor.isfinite().all() for tensor in weights(tmp_path / "cut").values())
     assert main(adapt("cut", *more)) == 0
     assert_equal(tmp_path, "whole", "cut")
-
-
-def test_the_seed_reaches_every_generator():
-    def draw(seed):
-        make_reproducible(seed)
-        return [random.random(), np.random.rand(), float(torch.rand(()))]
-
-    assert draw(5) == draw(5)
-    assert not set(draw(5)) & set(draw(6))

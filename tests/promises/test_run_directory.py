@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.support.bomb import Bomb
-from tests.support.json_files import read_json, read_json_lines
+from tests.support.json_files import read_json_lines
 from tests.support.refusals import one_line
 from tllib_ancon.runs.directory import BEST, LATEST, STATE, RunDirectory
 from tllib_ancon.runtime.errors import UserError
@@ -164,8 +164,3 @@ def test_a_state_that_is_damaged_or_would_run_code_is_one_line(tmp_path, content
     with one_line(r"state\.pth cannot be read as the state of a run .*overwrite=True"):
         train(tmp_path)
     assert not bomb.victim.exists()
-
-
-def test_the_schema_stands_in_the_settings(tmp_path):
-    train(tmp_path)
-    assert read_json(tmp_path / "config.json")["schema"] == 1

@@ -15,9 +15,6 @@ from tllib_ancon.training import optimizer, trainer
 IMAGES = torch.randn(20, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
 
-# Layout
-
-
 @pytest.mark.parametrize(("room", "choice"), [(trainer, "MANY_CONVOLUTIONS"), (optimizer, "MANY_WEIGHTS")])
 def test_layout_and_kernel_change_the_rounding_alone(room, choice, monkeypatch):
     expected = adapt(Net(3), IMAGES, epochs=1).model.state_dict()
@@ -25,9 +22,6 @@ def test_layout_and_kernel_change_the_rounding_alone(room, choice, monkeypatch):
     found = adapt(Net(3), IMAGES, epochs=1).model.state_dict()
     for name, tensor in expected.items():
         torch.testing.assert_close(found[name], tensor, rtol=1e-3, atol=1e-4)
-
-
-# Kernel
 
 
 # Precision
@@ -40,9 +34,6 @@ def test_a_run_in_bfloat16_has_weights_in_float32_and_evaluates_in_bfloat16(prec
     logits = torch.from_numpy(np.load(tmp_path / "predictions.npz")["logits"])
     assert logits.dtype == torch.float32
     assert torch.equal(logits, logits.bfloat16().float()) == is_rounded
-
-
-# Images
 
 
 def test_images_are_read_once_in_training(tmp_path, monkeypatch, capfd):
@@ -62,6 +53,3 @@ def test_images_are_read_once_in_training(tmp_path, monkeypatch, capfd):
     tllib_ancon.adapt(**call, **HALVES, image_size=32)
     assert len(read) > 2 * 12
     assert "`cache` keeps them on disk" in capfd.readouterr().err
-
-
-# Steps that wait for no number of the device
