@@ -18,7 +18,7 @@ from tllib_ancon.training.callbacks.teacher import Teacher
 from tllib_ancon.training.learning import refuse_unread_settings
 from tllib_ancon.training.not_finite import require_finite_source
 from tllib_ancon.training.probing import require_gradient
-from tllib_ancon.training.result import AdaptationResult, Origin
+from tllib_ancon.training.result import AdaptationResult
 from tllib_ancon.training.run_record import record_of
 
 
@@ -53,7 +53,7 @@ def fit(
         summary,
         config,
         (*opened.notes, *trainer.notes),
-        _origin=Origin(module, opened.images, opened.transforms.evaluation, opened.source.output),
+        _opened=opened,
     )
 
 

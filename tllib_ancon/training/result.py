@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
 from torch import nn
 
 from tllib_ancon.config.adapt import AdaptConfig
-from tllib_ancon.data.image_source import ImageSource
-from tllib_ancon.data.transforms import Transform
 from tllib_ancon.measures import selection
-from tllib_ancon.models.output import Output
-from tllib_ancon.opening.open import open_model
+from tllib_ancon.opening.open import Opened, open_model
 from tllib_ancon.runtime import devices
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.text import Shown
@@ -29,15 +26,6 @@ MEASURES = {
     "ece": "ECE (15 bins) {:.4f}",
 }
 """Metrics by labels in the summary of a run."""
-
-
-class Origin(NamedTuple):
-    """What an adaptation began with."""
-
-    module: nn.Module | None  # the caller's; None for a checkpoint
-    target: ImageSource
-    evaluation_transform: Transform
-    output: Output | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -62,7 +50,7 @@ class AdaptationResult(Shown):
     summary: Record
     config: AdaptConfig
     notes: tuple[Note, ...] = ()
-    _origin: Origin = field(kw_only=True)
+    _opened: Opened[AdaptConfig] = field(kw_only=True)
 
     def __repr__(self) -> str:
         lines = [f"{self.config.method}, {self.config.epochs} epochs", result_summary(self.summary)]
@@ -81,17 +69,17 @@ class AdaptationResult(Shown):
         """
         from tllib_ancon.certificate.certify import certify  # which few who adapt need
 
-        images = self._origin.target
-        source_model = self._origin.module
+        opened = self._opened
+        source_model = opened.source.callers_module
         if source_model is None:
             source_model = open_model(None, self.config).network.to(devices.device())
         usual = {
-            "output": self._origin.output,
-            "classes": images.classes,
-            "evaluation_transform": self._origin.evaluation_transform,
+            "output": opened.source.output,
+            "classes": opened.images.classes,
+            "evaluation_transform": opened.transforms.evaluation,
             "views": 1 if self.config.no_hflip else self.config.views,
         }
-        return certify(source_model, self.model, images, labels=labels, **{**usual, **settings})
+        return certify(source_model, self.model, opened.images, labels=labels, **{**usual, **settings})
 
 
 def selected_epoch(metrics: Sequence[Metrics], criterion: str) -> int:
