@@ -174,6 +174,21 @@ def evaluated(target, sizes):
     }
 
 
+class PlainToolkit:
+    """TLLib with networks without batch-norm and dropout, so that an image's outputs are its own."""
+
+    def __init__(self):
+        self.toolkit = find()
+
+    def __getattr__(self, name):
+        return getattr(self.toolkit, name)
+
+    def classifier(self, *arguments):
+        model = self.toolkit.classifier(*arguments)
+        without_batches_and_noise(model)
+        return model
+
+
 def adversarial(domains, log, batch_size, toolkit, **settings):
     fixed = {"epochs": EPOCHS, "iters_per_epoch": STEPS, "bottleneck_dim": 5, "lr": 0.1, "lr_gamma": 0.1, "workers": 0}
     config = PretrainConfig(batch_size=batch_size, **{**fixed, **settings}, quiet=True)
