@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from torch import nn
 
 from tllib_ancon.certificate.answers import COLUMNS, Answer, opaque, read_answers
 from tllib_ancon.certificate.model_pair import ModelPair
@@ -16,25 +15,22 @@ from tllib_ancon.certificate.session import Comparison, Session
 from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.image_files import jpeg
-from tllib_ancon.data.image_source import ImageSource, numbered
 from tllib_ancon.data.labels import checked_labels
-from tllib_ancon.data.open import as_domain
 from tllib_ancon.data.readers import Loader
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.measures.disagreement import Side
-from tllib_ancon.models.class_names import class_names_of
 from tllib_ancon.models.output import Output
 from tllib_ancon.models.references import Model
 from tllib_ancon.opening.classes import note_on_first_label
-from tllib_ancon.opening.images import chosen_loader
+from tllib_ancon.opening.open import Opened
 from tllib_ancon.runs.files import write_bytes
 from tllib_ancon.runtime.devices import restoring_state
-from tllib_ancon.runtime.errors import BadSetting, UserError, named
+from tllib_ancon.runtime.errors import BadModel, BadSetting, named
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import csv_text, say
 from tllib_ancon.runtime.types import Options
 from tllib_ancon.training.not_finite import require_predictions
-from tllib_ancon.training.predict import predict
+from tllib_ancon.training.predict import open_to_predict, predict_images
 from tllib_ancon.training.progress import Progress
 
 
@@ -132,52 +128,42 @@ def certify(  # noqa: PLR0913
         ...     session.answer(int(input(f"{question.name}, {question.options}: ")))
         >>> print(session)
     """
-    target = as_domain(images, labels=False, loader=chosen_loader(PredictConfig(**settings), loader))
-    prediction_settings = {"evaluation_transform": evaluation_transform, "output": output, **settings}
-    comparison = _comparison(source, adapted, target, classes, prediction_settings)
+    requested = PredictConfig(**settings)
+    hooks: Options = {"output": output, "evaluation_transform": evaluation_transform, "loader": loader}
+    with restoring_state(requested.threads):
+        start = open_to_predict(source, images, requested.with_paths(checkpoint=source), labels=False, **hooks)
+        target = start.images
+        end = open_to_predict(adapted, target, requested.with_paths(checkpoint=adapted), labels=False, **hooks)
+        comparison = _comparison(start, end, classes or start.classes.distinct_names)
     session = Session(comparison, delta, margin, seed, log, side)
     session.image = target.image
     answers = answers_of_labels(labels, comparison)
     note = note_on_first_label(np.array(list(answers.values())), len(comparison.classes))
     if note is not None:
-        Progress(bool(settings.get("quiet"))).line(str(note))
+        Progress(requested.quiet).notes([note])
     session.answer_all(answers)
     return session
 
 
-def _comparison(
-    source: Model, adapted: Model, target: ImageSource, classes: Sequence[str] | None, prediction_settings: Options
-) -> Comparison:
+def _comparison(start: Opened[PredictConfig], end: Opened[PredictConfig], classes: Sequence[str]) -> Comparison:
     """The classes that two models predict on the same images."""
-    start = predict(source, target, **prediction_settings)
-    require_predictions(start.labels, target, "source model")
-    end = predict(adapted, target, **prediction_settings)
-    require_predictions(end.labels, target, "adapted model")
-    num_classes = [predictions.probabilities.shape[1] for predictions in (start, end)]
-    if num_classes[0] != num_classes[1]:
-        raise UserError(
-            f"the source model has {num_classes[0]} classes and the adapted model {num_classes[1]}",
+    num_classes = start.classes.num_classes
+    if end.classes.num_classes != num_classes:
+        raise BadModel(
+            f"the source model has {num_classes} classes and the adapted model {end.classes.num_classes}",
             "pass two models of the same classes",
         )
-    if classes and len(set(classes)) != num_classes[0]:
+    if len(set(classes)) != num_classes:
         raise BadSetting(
-            f"{named('classes')} has {len(set(classes))} different names and the models have {num_classes[0]} classes",
+            f"{named('classes')} has {len(set(classes))} different names and the models have {num_classes} classes",
             "give a name for each class",
             setting="classes",
         )
-    names = [str(index) for index in start.indices]
-    if start.paths is not None:
-        names = list(start.paths)
-    class_names = classes or _class_names(source, num_classes[0])
-    return Comparison(start.labels, end.labels, names, class_names)
-
-
-def _class_names(model: Model, num_classes: int) -> Sequence[str]:
-    """The names that a model has for its classes, else numbers."""
-    names = None
-    if isinstance(model, nn.Module):
-        names = class_names_of(model, num_classes)
-    return names or numbered(num_classes)
+    first = predict_images(start)
+    require_predictions(first.labels, start.images, "source model")
+    second = predict_images(end)
+    require_predictions(second.labels, start.images, "adapted model")
+    return Comparison(first.labels, second.labels, list(map(str, first.paths or first.indices)), classes)
 
 
 def answers_of_labels(labels: npt.ArrayLike | None, comparison: Comparison) -> dict[int, Answer]:

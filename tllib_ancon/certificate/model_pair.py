@@ -15,9 +15,10 @@ from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.config.data import DataConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.settings import defined, settings_of
-from tllib_ancon.opening.open import open_images, open_model, source_checkpoint
-from tllib_ancon.runs.directory import BEST, CERTIFICATE, CERTIFIED, CONFIG, RunDirectory
-from tllib_ancon.runs.files import read_arrays, write_arrays
+from tllib_ancon.models.references.zoo import IMAGENET
+from tllib_ancon.opening.open import open_images, open_model
+from tllib_ancon.runs.directory import BEST, CERTIFICATE, CERTIFIED, CONFIG, SOURCE, RunDirectory
+from tllib_ancon.runs.files import read_arrays, sha256, write_arrays
 from tllib_ancon.runtime.errors import BadFile, UserError, named
 from tllib_ancon.runtime.types import Options
 from tllib_ancon.training.not_finite import require_predictions
@@ -57,11 +58,15 @@ class ModelPair:
 
     def _source_checkpoint(self) -> str:
         """The checkpoint that this call names, else the very file that the run started from."""
-        checkpoint = self.config.checkpoint or source_checkpoint(self.directory)
-        if checkpoint is None:
+        if self.config.checkpoint is not None:
+            return self.config.checkpoint
+        recorded = self.directory.config()
+        checkpoint = str(recorded.get("checkpoint") or self.directory.checkpoints / SOURCE)
+        path = Path(checkpoint)
+        is_the_file = path.is_file() and recorded["inputs"].get("checkpoint_sha256") in (None, sha256(path))
+        if not (is_the_file or path.is_dir() or checkpoint == IMAGENET):
             raise BadFile(
-                f"{self.directory.config()['checkpoint']} is missing or is not the file that {self.directory.path} "
-                "started from",
+                f"{checkpoint} is missing or is not the file that {self.directory.path} started from",
                 f"restore it, or say where it is by {named('checkpoint')}",
             )
         return checkpoint

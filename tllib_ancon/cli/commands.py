@@ -201,9 +201,6 @@ class EvaluateConfig(JsonConfig, PredictConfig):
 
     confusion: Annotated[str | None, Flag(metavar="FILE")] = None
     """file of the confusion matrix to write, as .csv or .png by its ending"""
-    also: Annotated[str | None, Flag(metavar="SOURCE")] = None
-    """labelled images of the source, whose accuracy is shown before and after adaptation: a folder of class folders, or
-    with --data the name of a domain"""
 
 
 def _evaluate(config: EvaluateConfig) -> None:
@@ -213,7 +210,7 @@ def _evaluate(config: EvaluateConfig) -> None:
     if config.confusion is not None:
         require_format(config.confusion)
         new_file(config.confusion, setting="confusion")
-    processes.on_main(_show)(evaluate(config=config, source=config.also), config)
+    processes.on_main(_show)(evaluate(config=config), config)
 
 
 def _show(evaluation: Any, config: EvaluateConfig) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
@@ -28,8 +27,6 @@ from tllib_ancon.opening.defaults import Facts, resolve
 from tllib_ancon.opening.images import find_target, notes_of, with_cache
 from tllib_ancon.opening.source import open_source
 from tllib_ancon.opening.transforms import UNDECIDED, TransformRule, Transforms
-from tllib_ancon.runs.directory import SOURCE, RunDirectory
-from tllib_ancon.runs.files import sha256
 from tllib_ancon.runtime.errors import named
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.types import Options
@@ -234,20 +231,6 @@ def _notes_on_tensors(probe: Tensor) -> tuple[Note, ...]:
     text = f"the images are tensors with values from {least:.3g} to {most:.3g}, which the model gets unchanged"
     action = "if it was trained on normalised images, normalise them, or pass them as bytes"
     return (Note("unchanged-tensors", text, action=action, level="warning"),)
-
-
-def source_checkpoint(run: RunDirectory) -> str | None:
-    """The checkpoint that an adaptation started from; None of another run, or where this very file is gone."""
-    recorded = run.config()
-    if recorded.get("command") != "adapt":
-        return None
-    checkpoint = str(recorded.get("checkpoint") or run.checkpoints / SOURCE)  # the latter of a model in Python
-    path = Path(checkpoint)
-    digest = recorded["inputs"].get("checkpoint_sha256")
-    is_the_file = path.is_file() and digest in (None, sha256(path))
-    if is_the_file or path.is_dir() or checkpoint == IMAGENET:
-        return checkpoint
-    return None
 
 
 def probe_of(images: UnlabelledImages) -> Any:

@@ -1,7 +1,7 @@
 """The accuracy and the label-free scores of a model on the images of a domain."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,24 +10,20 @@ from numpy.typing import ArrayLike
 
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.settings import settings_of_call
-from tllib_ancon.data.layouts.arrays import Arrays
 from tllib_ancon.data.readers import Loader
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.measures import evaluation, selection
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.models.output import Output
 from tllib_ancon.models.references import Model
-from tllib_ancon.opening.open import Opened, open_images, open_model, source_checkpoint
-from tllib_ancon.opening.transforms import TransformRule
-from tllib_ancon.runs.directory import RunDirectory
 from tllib_ancon.runtime import devices
-from tllib_ancon.runtime.errors import BadImages, named
+from tllib_ancon.runtime.errors import named
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.text import Shown
-from tllib_ancon.runtime.types import Metrics
+from tllib_ancon.runtime.types import Metrics, Options
 from tllib_ancon.training.confusion import Confusion, class_table
 from tllib_ancon.training.not_finite import require_predictions
-from tllib_ancon.training.predict import Predictions, predict_images
+from tllib_ancon.training.predict import open_to_predict, predict_images
 from tllib_ancon.training.progress import Progress
 
 
@@ -38,7 +34,6 @@ class Evaluation(Shown):
     Attributes:
         scores: by name: ``images`` (N), and without labels ``infomax``, ``corr_c`` and ``mean_entropy``. With labels
             also ``accuracy``, ``mean_class_accuracy`` and ``per_class_accuracy`` in percent, and ``ece`` in [0, 1].
-            With a source ``source_accuracy``
         classes: names of the K classes
         confusion: (K, K) numbers of images, a row for each true class and a column for each predicted one; None
             without labels
@@ -73,8 +68,6 @@ class Evaluation(Shown):
         yield f"scores without labels, over all {scores['images']:,} images:"
         for name in selection.CRITERIA:
             yield f"{name:<20} {scores[name]:.4f}"
-        if "source_accuracy" in scores:
-            yield _source_line(scores["source_accuracy"])
         if self.confusion is not None:
             yield from class_table(self.confusion, self.classes)
 
@@ -85,7 +78,6 @@ def evaluate(
     images: Any = None,
     *,
     labels: ArrayLike | bool | None = None,
-    source: Any = None,
     output: Output | None = None,
     evaluation_transform: Transform | None = None,
     loader: Loader | None = None,
@@ -101,8 +93,6 @@ def evaluate(
             settings name
         labels: (N,) classes in [0, K). Default: those of class folders or of a named dataset;
             those in the items of a dataset of torch are not read
-        source: labelled images of the source, or the name of such a folder or domain: the accuracy on them, for a run
-            also that of its source model. Default: none
         config: all settings at once
         **settings: of :class:`~tllib_ancon.config.predict.PredictConfig`, such as ``batch_size=64``
 
@@ -116,11 +106,11 @@ def evaluate(
         >>> tllib_ancon.evaluate(model, "photos/", labels=labels).accuracy
     """
     requested = settings_of_call(PredictConfig, config, settings).with_paths(checkpoint=model)
-    transforms = TransformRule.of_call(None, evaluation_transform)
     with devices.restoring_state(requested.threads):
-        opened_model = open_model(model, requested, output=output)
-        opened = open_images(images, opened_model, requested, labels=labels, transforms=transforms, loader=loader)
-        predictions = _finite_predictions(opened)
+        hooks: Options = {"output": output, "evaluation_transform": evaluation_transform, "loader": loader}
+        opened = open_to_predict(model, images, requested, labels=labels, **hooks)
+        predictions = predict_images(opened)
+        require_predictions(predictions.labels, opened.images)
         notes = [*predictions.notes]
         domain = opened.images
         logits = torch.from_numpy(predictions.logits)
@@ -135,47 +125,4 @@ def evaluate(
             text = "no accuracy, as labels in the items of a dataset are not read"
             notes.append(Note("no-labels", text, "labels", f"pass {named('labels')}, such as dataset.targets"))
             Progress(requested.quiet).notes(notes[-1:])
-        if source is not None:
-            scores["source_accuracy"] = _source_accuracy(opened, source, transforms, loader)
         return Evaluation(scores, domain.classes, confusion, tuple(notes))
-
-
-def _finite_predictions(opened: Opened[PredictConfig]) -> Predictions:
-    predictions = predict_images(opened)
-    require_predictions(predictions.labels, opened.images)
-    return predictions
-
-
-def _source_accuracy(
-    adapted: Opened[PredictConfig], source: Any, transforms: TransformRule, loader: Loader | None
-) -> dict[str, float]:
-    """Accuracy in % on labelled images of the source ``after`` adaptation and, of the run's source model, ``before``. A
-    path is a folder or a file as for ``images``; with ``data`` in the settings it is a domain of that dataset."""
-    model = adapted.model
-    settings = adapted.requested
-    images = source
-    if isinstance(source, str | os.PathLike) and settings.data not in (None, Arrays.name):
-        settings = settings.replace(target=(os.fspath(source),))
-        images = None
-    opened = open_images(images, model, settings, transforms=transforms, loader=loader)
-    if opened.images.labels is None:
-        raise BadImages(
-            f"the source {opened.images.name} has no labels, and its accuracy needs them",
-            "pass a folder of class folders; for arrays call evaluate with them and their labels",
-        )
-    accuracy = {"after": _percent_right(opened)}
-    checkpoint = None if model.source.run is None else source_checkpoint(RunDirectory(model.source.run))
-    if checkpoint is not None:
-        source_model = model.with_weights_of(checkpoint, settings)
-        accuracy["before"] = _percent_right(open_images(opened.images, source_model, settings, transforms=transforms))
-    return accuracy
-
-
-def _percent_right(opened: Opened[PredictConfig]) -> float:
-    return 100 * float((predict_images(opened).labels == opened.images.labels).mean())
-
-
-def _source_line(accuracy: Mapping[str, float]) -> str:
-    if "before" in accuracy:
-        return f"accuracy on the source: {accuracy['before']:.2f} % before adaptation, {accuracy['after']:.2f} % after"
-    return f"accuracy on the source: {accuracy['after']:.2f} %"

@@ -27,6 +27,7 @@ from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.runtime.text import Shown, counted
+from tllib_ancon.runtime.types import Options
 from tllib_ancon.self_training.method import mean_prediction
 from tllib_ancon.training.first_pass import note_on_one_class
 from tllib_ancon.training.inference import run_network
@@ -63,26 +64,18 @@ class Predictions(Shown):
     @property
     def class_prior(self) -> NDArray[np.float32]:
         """(K,) float32, estimated frequency of each class: its fraction of the predicted classes."""
-        predicted = self._predicted
-        frequencies = np.bincount(predicted, minlength=self.logits.shape[1]) / max(len(predicted), 1)
-        return np.asarray(frequencies, np.float32)
-
-    @property
-    def _predicted(self) -> NDArray[np.int64]:
-        """The predicted classes of the images that have one."""
-        return self.labels[self.labels >= 0]
+        counts = np.bincount(self.labels[self.labels >= 0], minlength=self.logits.shape[1])
+        return np.asarray(counts / max(counts.sum(), 1), np.float32)
 
     def __repr__(self) -> str:
         count, num_classes = self.logits.shape
-        predicted = self._predicted
-        missing = count - len(predicted)
+        predicted = self.labels[self.labels >= 0]
         parts = [f"{counted(count, 'image')}, {num_classes} classes"]
-        if missing:
-            parts.append(f"{missing:,} without a class: the model's output is not finite")
+        if len(predicted) < count:
+            parts.append(f"{count - len(predicted):,} without a class: the model's output is not finite")
         if len(predicted):
-            most_frequent = Counter(predicted.tolist()).most_common(5)
-            usual = ", ".join(f"{label} ({times:,})" for label, times in most_frequent)
-            confidence = self.probabilities[self.labels >= 0].max(1).mean()
+            usual = ", ".join(f"{label} ({times:,})" for label, times in Counter(predicted.tolist()).most_common(5))
+            confidence = np.nanmean(self.probabilities.max(1))
             parts += [f"most frequent: {usual}", f"mean confidence {confidence:.2f}"]
         return "; ".join(parts)
 
@@ -116,10 +109,24 @@ def predict(
     """
     requested = PredictConfig(**settings).with_paths(checkpoint=model)
     with devices.restoring_state(requested.threads):
-        opened_model = open_model(model, requested, output=output)
-        transforms = TransformRule.of_call(None, evaluation_transform)
-        opened = open_images(images, opened_model, requested, labels=False, transforms=transforms, loader=loader)
-        return predict_images(opened)
+        hooks: Options = {"output": output, "evaluation_transform": evaluation_transform, "loader": loader}
+        return predict_images(open_to_predict(model, images, requested, labels=False, **hooks))
+
+
+def open_to_predict(
+    model: Any,
+    images: Any,
+    settings: PredictConfig,
+    *,
+    labels: Any = None,
+    output: Output | None = None,
+    evaluation_transform: Transform | None = None,
+    loader: Loader | None = None,
+) -> Opened[PredictConfig]:
+    """Open a model and images; the arguments are those of :func:`predict` and :func:`tllib_ancon.evaluate`."""
+    opened_model = open_model(model, settings, output=output)
+    transforms = TransformRule.of_call(None, evaluation_transform)
+    return open_images(images, opened_model, settings, labels=labels, transforms=transforms, loader=loader)
 
 
 def predict_images(opened: Opened[PredictConfig], dataset: UnlabelledImages | None = None) -> Predictions:
