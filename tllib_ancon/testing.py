@@ -70,7 +70,7 @@ def _runs_the_head(method: methods.Method) -> bool:
     return getattr(method, "confidence", None) == "mc-dropout"
 
 
-def check_storage_order(create: Create) -> None:
+def _check_storage_order(create: Create) -> None:
     """The order in which samples are stored changes no loss."""
     shuffled = torch.randperm(SAMPLES, generator=torch.Generator().manual_seed(1))
     assert_close(losses(create(), shuffled), losses(create()))
@@ -118,7 +118,7 @@ def _check_no_device_wait(create: Create) -> None:
 
 
 CHECKS: tuple[Callable[[Create], None], ...] = (
-    check_storage_order,
+    _check_storage_order,
     _check_precision,
     _check_state,
     _check_no_device_wait,

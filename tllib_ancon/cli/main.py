@@ -2,7 +2,6 @@
 
 import argparse
 import atexit
-import ctypes
 import importlib
 import io
 import os
@@ -27,6 +26,7 @@ from tllib_ancon.runtime.errors import (
     unknown_name,
 )
 from tllib_ancon.runtime.interruption import sigterm_raises
+from tllib_ancon.runtime.memory import keep_freed_memory
 from tllib_ancon.runtime.text import say
 
 COMMANDS = {
@@ -232,25 +232,6 @@ def command() -> int:
     if _one_of_many():
         ended.append(status)
     return status
-
-
-MOST_MAPPED = -4
-RETURNED_FROM = -1
-"""Parameters of glibc's ``mallopt``: how many blocks are mapped one by one, and the free bytes at which the heap
-shrinks."""
-
-
-def keep_freed_memory() -> None:
-    """Let glibc keep freed memory for later tensors. Without this, an epoch of a ResNet-18 on 96 images of 224 pixels
-    took 80 seconds of a CPU in place of 69 (one run each). A process cannot undo it, so that only the command does it,
-    not a call from Python."""
-    library = None
-    if sys.platform == "linux":
-        library = ctypes.CDLL(None)
-    mallopt = getattr(library, "mallopt", None)  # other C libraries have none
-    if mallopt is not None:
-        mallopt(MOST_MAPPED, 0)
-        mallopt(RETURNED_FROM, 2**31 - 1)
 
 
 def _end_process(status: list[int]) -> None:

@@ -19,10 +19,6 @@ from tllib_ancon.runtime.types import Options
 Criterion = Literal["infomax", "corr_c", "mean_entropy", "last"]
 BatchNorm = Literal["target", "source", "mixed"] | Annotated[float, Interval(ge=0, le=1)]
 
-CRITERIA_OF_AN_EPOCH = ("infomax", "corr_c", "mean_entropy")
-"""The criteria that a run records for every epoch: the names of :data:`tllib_ancon.measures.selection.CRITERIA`."""
-
-
 _DECIDED_BY_FACTS = ("adapted", "views", "step_change")
 """Settings whose default depends on the network and the images as well as on the method: they are decided when these
 are open."""
@@ -87,6 +83,4 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, Model
     @property
     def held_out_share(self) -> float:
         """Fraction of the images that select the epoch and are not adapted on: none where no score selects it."""
-        if self.criterion in CRITERIA_OF_AN_EPOCH:
-            return self.hold_out
-        return 0.0
+        return 0.0 if self.criterion == "last" else self.hold_out

@@ -22,6 +22,7 @@ from tllib_ancon.laboratory.plan import PlannedRun
 from tllib_ancon.runs.directory import RunDirectory
 from tllib_ancon.runtime.errors import BadSetting, Interrupted, named, one_line
 from tllib_ancon.runtime.interruption import Interruption
+from tllib_ancon.runtime.memory import keep_freed_memory
 from tllib_ancon.runtime.types import Show
 
 LOG = "output.txt"
@@ -176,8 +177,6 @@ class LocalEngine:
 def _begin(gpu: str, threads: int, end_of_parent: Connection) -> None:
     """In the process of a run: take the GPU and the threads, and end with the parent."""
     import torch
-
-    from tllib_ancon.cli.main import keep_freed_memory
 
     os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     torch.set_num_threads(threads)

@@ -245,12 +245,12 @@ class DisagreementTest:
         """log e-values against "the total is at most ``bound``" after each of the outcomes (..., T)."""
         if self.disagreements is None:
             price = (1 + bound / self._scale) / 2
-            return log_wealth(_gains(outcomes, price))
+            return _log_wealth(_gains(outcomes, price))
         totals = outcomes.cumsum(axis=-1, dtype=np.int64)
         totals_before = totals - outcomes
         remaining = self.disagreements - np.arange(outcomes.shape[-1])  # before each label
         prices = 0.5 + (bound - totals_before) / (2 * remaining)
-        log_e_values = log_wealth(_gains(outcomes, prices.clip(0, 1)))
+        log_e_values = _log_wealth(_gains(outcomes, prices.clip(0, 1)))
         least_totals = totals - (remaining - 1)
         log_e_values[least_totals > bound] = math.inf
         return log_e_values
@@ -269,7 +269,7 @@ class DisagreementTest:
         return first
 
 
-def log_wealth(gains: Floats) -> Floats:
+def _log_wealth(gains: Floats) -> Floats:
     """log of the wealth of all bettors together after each label (..., T), from what a stake of 1 gains by it."""
     wealth = np.full(gains.shape, -math.inf)
     for stake, weight in zip(STAKES, WEIGHTS, strict=True):

@@ -59,11 +59,6 @@ def per_class_accuracy(predictions: Tensor, labels: Tensor, num_classes: int) ->
     return 100 * num_right / labels.bincount(minlength=num_classes)
 
 
-def mean_class_accuracy(predictions: Tensor, labels: Tensor, num_classes: int) -> float:
-    """Mean of :func:`per_class_accuracy` over the classes that the labels have: VisDA's metric, in percent."""
-    return float(per_class_accuracy(predictions, labels, num_classes).nanmean())
-
-
 @validated
 def expected_calibration_error(
     probabilities: ArrayLike | Tensor, labels: ArrayLike | Tensor, num_bins: Number = NUM_BINS
@@ -117,7 +112,7 @@ def reliability_diagram_data(probabilities: Tensor, labels: Tensor, num_bins: Nu
 def summarize(logits: Tensor, labels: Tensor, num_classes: int) -> dict[str, float | list[float | None]]:
     """What a run reports of one evaluation pass, ready for JSON.
 
-    Outputs: ``accuracy`` (percent), ``mean_class_accuracy`` (percent, over the classes present), ``ece``
+    Outputs: ``accuracy`` (percent), ``mean_class_accuracy`` (VisDA's: percent, over the classes present), ``ece``
     (15 bins, in [0, 1]), ``per_class_accuracy`` (K percents; None for a class that no label has).
 
     Shape: logits (N, K) float, finite, K being ``num_classes``; labels (N,) integer in [0, K). Memory beside them does

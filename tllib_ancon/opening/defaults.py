@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from tllib_ancon import methods
-from tllib_ancon.config.adapt import CRITERIA_OF_AN_EPOCH, AdaptConfig
+from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.model import ModelConfig
 from tllib_ancon.config.optimization import RATES
 from tllib_ancon.config.predict import PredictConfig
@@ -262,7 +262,7 @@ def _number_of_images(settings: Options, facts: Facts) -> Options:
     if facts.images is None:
         return {}
     share = 0.0
-    if settings["criterion"] in CRITERIA_OF_AN_EPOCH:
+    if settings["criterion"] != "last":
         share = settings["hold_out"]
     adapted, _ = hold_out(len(facts.images), share, settings["seed"])
     in_each_process = len(adapted) // processes.world_size()

@@ -33,7 +33,7 @@ _sources: WeakValueDictionary[tuple[str, str], Any] = WeakValueDictionary()
 """Layout and root -> the dataset that a script opened first. Its classes are those of the script's other domains."""
 
 
-def extend_image_list(module: Any) -> None:
+def _extend_image_list(module: Any) -> None:
     """Let TLLib's ``ImageList(root, classes, data_list_file)`` take ``root`` and ``task``, too, as its datasets do."""
     list_class = module.ImageList
     open_one_list = list_class.__init__
@@ -47,7 +47,7 @@ def extend_image_list(module: Any) -> None:
     list_class.__init__ = __init__
 
 
-def add_folders(module: Any) -> None:
+def _add_folders(module: Any) -> None:
     """Add the layouts of class folders to ``tllib.vision.datasets``."""
     for name in FOLDERS:
         setattr(module, name, _folder_class(module, name))
@@ -67,7 +67,7 @@ def _folder_class(module: Any, name: str) -> type:
     return type(name, (module.ImageList,), {"__init__": __init__, "__module__": module.__name__, "__doc__": text})
 
 
-def add_partial(module: Any) -> None:
+def _add_partial(module: Any) -> None:
     """Add the layouts to ``tllib.vision.datasets.partial``, where the target has some of the source's classes."""
     default_partial = module.default_partial
 
@@ -80,7 +80,7 @@ def add_partial(module: Any) -> None:
     _add_names(module)
 
 
-def add_open_set(module: Any) -> None:
+def _add_open_set(module: Any) -> None:
     """Add the layouts to ``tllib.vision.datasets.openset``, where classes of the target alone become one."""
     default_open_set = module.default_open_set
 
@@ -153,9 +153,9 @@ def _add_losses(module: Any) -> None:
 
 EXTENSIONS: dict[str, Callable[[Any], None]] = {
     "tllib.self_training": _add_losses,
-    "tllib.vision.datasets.imagelist": extend_image_list,
-    "tllib.vision.datasets": add_folders,
-    "tllib.vision.datasets.partial": add_partial,
-    "tllib.vision.datasets.openset": add_open_set,
+    "tllib.vision.datasets.imagelist": _extend_image_list,
+    "tllib.vision.datasets": _add_folders,
+    "tllib.vision.datasets.partial": _add_partial,
+    "tllib.vision.datasets.openset": _add_open_set,
 }
 """Module of TLLib -> what is added to it."""

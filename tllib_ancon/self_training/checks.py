@@ -43,7 +43,7 @@ def check_tensor(name: str, value: Any, shape: Sequence[int | str], integers: bo
     raise UserError(f"{name} {received}", f"expected a torch.Tensor of shape ({lengths_in_words}) and {kind}")
 
 
-def check_integers(name: str, value: Any, num_rows: int | str, bound: int, counted: str) -> None:
+def _check_integers(name: str, value: Any, num_rows: int | str, bound: int, counted: str) -> None:
     """Raise :class:`UserError` unless these are integers (B,) in [0, bound). The range is checked on the CPU alone: on
     a device that would stall every step."""
     check_tensor(name, value, (num_rows,), integers=True)
@@ -65,7 +65,7 @@ def check_visit(indices: Tensor, logits: Tensor, sizes: Sequence[int], features:
 
 
 def check_indices(indices: Tensor, num_rows: int | str, num_samples: int) -> None:
-    check_integers("indices", indices, num_rows, num_samples, "the size of the whole target set")
+    _check_integers("indices", indices, num_rows, num_samples, "the size of the whole target set")
 
 
 def require_steps(name: str, value: object, total_steps: int | None) -> None:
@@ -88,7 +88,7 @@ def as_weights(targets: Any, logits: Tensor) -> Tensor:
     batch, num_classes = logits.shape
     if isinstance(targets, Tensor) and targets.shape == logits.shape:
         return targets.detach().float()
-    check_integers("targets", targets, batch, num_classes, "the number of classes")
+    _check_integers("targets", targets, batch, num_classes, "the number of classes")
     return torch.nn.functional.one_hot(targets.long(), num_classes).float()
 
 

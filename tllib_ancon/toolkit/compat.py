@@ -46,10 +46,9 @@ def enable(extensions: Extensions = MappingProxyType({})) -> None:
     """
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
-        for name in _AROUND:
-            if name in sys.modules:
-                with _AROUND[name](sys.modules[name]):
-                    pass
+        for name in _AROUND.keys() & sys.modules.keys():
+            with _AROUND[name](sys.modules[name]):
+                pass
     for name, extend in extensions.items():
         if name not in _extensions and name in sys.modules:
             extend(sys.modules[name])

@@ -8,11 +8,9 @@ import pytest
 
 from tllib_ancon.cli import main as door
 from tllib_ancon.cli.main import COMMANDS
-from tllib_ancon.config.adapt import CRITERIA_OF_AN_EPOCH
 from tllib_ancon.config.images import ImageConfig
 from tllib_ancon.config.model import ModelConfig
 from tllib_ancon.config.settings import settings_of
-from tllib_ancon.measures.selection import CRITERIA
 from tllib_ancon.opening.defaults import USUAL_IMAGES, USUAL_NETWORK
 
 
@@ -31,10 +29,6 @@ def test_the_list_of_commands_needs_nothing_heavy():
     )
     shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert set(COMMANDS) <= set(shown.split())
-
-
-def test_the_criteria_that_a_run_records():
-    assert tuple(CRITERIA) == CRITERIA_OF_AN_EPOCH
 
 
 @pytest.mark.parametrize("words", [["adapt"], ["script", "cdan.py", "--method", "ancon"]], ids=" ".join)

@@ -14,7 +14,6 @@ from tllib_ancon.measures.evaluation import (
     accuracy,
     confusion_matrix,
     expected_calibration_error,
-    mean_class_accuracy,
     per_class_accuracy,
     reliability_diagram_data,
     summarize,
@@ -65,8 +64,6 @@ def test_samples_are_counted_by_label_and_prediction(problem):
         expected.append(100 * row[k] / sum(row) if sum(row) else math.nan)
     by_class = per_class_accuracy(predictions, labels, num_classes).tolist()
     assert by_class == pytest.approx(expected, nan_ok=True)
-    # also where a class is predicted that no label has
-    assert mean_class_accuracy(predictions, labels, num_classes) == pytest.approx(np.nanmean(expected))
 
 
 @given(problem=problems())
@@ -77,7 +74,7 @@ def test_the_summary_has_each_measure_and_no_order(problem):
     summary = summarize(logits, labels, num_classes)
     by_class = per_class_accuracy(predictions, labels, num_classes).tolist()
     assert summary["accuracy"] == accuracy(logits, labels)
-    assert summary["mean_class_accuracy"] == mean_class_accuracy(predictions, labels, num_classes)
+    assert summary["mean_class_accuracy"] == pytest.approx(np.nanmean(by_class))
     assert summary["ece"] == expected_calibration_error(logits.softmax(dim=1), labels, 15)
     assert summary["per_class_accuracy"] == [None if math.isnan(value) else value for value in by_class]
     assert json.loads(json.dumps(summary, allow_nan=False)) == summary
