@@ -61,8 +61,6 @@ def run_study(args):
     done = keys_of(file)
     runs = [planned for planned in study.runs() if planned.key not in done]
     print(f"{study.name}: {len(runs)} runs, {len(done)} done before", flush=True)
-    for cell in sorted({planned.cell._replace(target="", kind="") for planned in runs}):
-        laboratory.source_model(cell)
     for rows in finished(laboratory, runs, args.jobs):
         table = pd.DataFrame(rows, columns=COLUMNS)
         table.to_csv(file, mode="a", header=not file.exists(), index=False)
@@ -74,6 +72,8 @@ def finished(laboratory, runs, jobs):
         for planned in runs:
             yield rows_of(laboratory, planned)
         return
+    for cell in sorted({planned.cell._replace(target="", kind="") for planned in runs}):
+        laboratory.source_model(cell)
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         for future in as_completed([pool.submit(rows_of, laboratory, planned) for planned in runs]):
             yield future.result()

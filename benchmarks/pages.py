@@ -1,6 +1,7 @@
 """Tables of pages, and the page of claims, from the rows of studies.
 
-A page has them between ``<!-- rows: STUDY TABLE [VIEWS [EPOCHS]] -->`` and ``<!-- end -->``.
+A page has them between ``<!-- rows: STUDY TABLE [VIEWS [EPOCHS]] -->`` and ``<!-- end -->``. ``VIEWS`` is 1, 2, or
+``most``: two where the family has mirrors.
 """
 
 import re
@@ -23,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"(<!-- rows: ([^>]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 CELL = ["family", "source", "target", "kind", "network", "seed"]
 UNIT = ["family", "source", "target", "network"]
-SOURCE_MODEL, ADABN = "source model", "adabn"
+SOURCE_MODEL, ADABN, DEFAULT = "source model", "adabn", "default"
 CLAIMS = Path(__file__).parent / "claims.toml"
 BENCHMARKS = Path(__file__).parent
 ROWS_OF_OTHERS = {
@@ -77,11 +78,16 @@ def table(study, name=None, views="1", epochs=None):
     """The table of a study, or one of ``OTHERS``."""
     if name is None:
         return OTHERS[study](pd.read_csv(ROWS_OF_OTHERS[study])).replace(" -", " −").replace("(-", "(−")
-    rows = read(study)
-    rows = rows[rows.views == int(views)]
+    rows = of_views(read(study), views)
     if epochs is not None:
         rows = rows[(rows.epochs == int(epochs)) | (rows.method == ADABN)]
     return TABLES[name](rows).replace(" -", " −").replace("| nan |", "|  |")
+
+
+def of_views(rows, views):
+    """Rows that predict from this number of views."""
+    number = rows.groupby(CELL).views.transform("max") if views == "most" else int(views)
+    return rows[rows.views == number]
 
 
 def complete(rows):
@@ -125,11 +131,26 @@ def differences(rows):
             continue
         beside = [difference(rows, method, reference) for reference in present]
         numbers = [f"{item.mean:+.1f} ± {item.error:.1f}" if item else "" for item in beside]
-        gains = rows[rows.method == method].selected - rows[rows.method == method].start
-        harm = int((gains < -statistics.HARM).sum())
-        lines.append([method, *numbers, f"{harm} of {len(gains)}", f"{gains.min():+.1f}"])
+        lines.append([method, *numbers, *harm_of(rows[rows.method == method])])
     header = ["", *(f"− {title}" for title in present.values()), "harm", "worst run"]
     return markdown(header, lines, numbers=True)
+
+
+def removals(rows):
+    """What the default loses without a part, over units, and the harm of what is left over all runs."""
+    rows = complete(rows)
+    lines = []
+    for method in rows.method.unique():
+        loss = difference(rows, DEFAULT, method)
+        number = f"{loss.mean:+.1f} ± {loss.error:.1f}" if loss else ""
+        lines.append([method, number, *harm_of(rows[rows.method == method])])
+    return markdown(["", "default − it", "harm", "worst run"], lines, numbers=True)
+
+
+def harm_of(rows):
+    """How many runs end below the source model, and the worst difference to it."""
+    gains = rows.selected - rows.start
+    return f"{(gains < -statistics.HARM).sum()} of {len(gains)}", f"{gains.min():+.1f}"
 
 
 def difference(rows, method, beside, column="selected"):
@@ -197,6 +218,7 @@ TABLES = {
     "seeds": over_seeds,
     "matrix": matrix,
     "time": relative_time,
+    "removals": removals,
 }
 OTHERS = {
     "cost": cost.table,
@@ -226,8 +248,8 @@ def claims_table():
 
 
 def estimate_of(claim):
-    rows = read(claim["study"])
-    rows = rows[(rows.views == claim.get("views", 1)) & (rows.epochs == claim.get("epochs", rows.epochs))]
+    rows = of_views(read(claim["study"]), claim.get("views", 1))
+    rows = rows[rows.epochs == claim.get("epochs", rows.epochs)]
     if "where" in claim:
         rows = rows.query(claim["where"])
     item = difference(

@@ -1,6 +1,5 @@
 """A study: cells, methods and seeds from a TOML file, and one row of the schema for each run and number of views."""
 
-import copy
 import hashlib
 import itertools
 import json
@@ -18,8 +17,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-import benchmarks.parts  # noqa: F401  registers methods that studies name
-from benchmarks import networks, tomllib
+from benchmarks import tomllib
 from benchmarks.families import FAMILIES, KINDS, Cell
 from tllib_ancon import adapt, expected_calibration_error, predict
 from tllib_ancon.runtime.errors import UserError
@@ -34,7 +32,7 @@ COLUMNS = [
 ]
 KEY = ["family", "source", "target", "kind", "network", "method", "settings_sha256", "seed", "epochs"]
 """Columns that tell runs apart. A run has a row for each number of views."""
-FIELDS = {"question", "judge", "seeds", "epochs", "images", "upper", "search", "methods", "cells", "longer"}
+FIELDS = {"question", "judge", "seeds", "epochs", "images", "search", "methods", "cells", "longer"}
 SOURCE_MODEL = {"method": "none"}
 """Settings of a method that predicts with the source model and adapts nothing."""
 
@@ -45,7 +43,6 @@ class Run(NamedTuple):
     cell: Cell
     method: str
     settings: tuple[tuple[str, Any], ...]
-    upper: bool
     teacher: Cell | None = None
 
     @property
@@ -105,11 +102,10 @@ class Study:
         return list({run.key: run for run in runs}.values())
 
     def _of_cell(self, cell, teacher, epochs):
-        upper = self.content.get("upper", False)
         runs = []
         for name, settings in self.methods().items():
             whole = tuple(sorted({"epochs": epochs, **settings}.items()))
-            runs.append(Run(cell, name, whole, upper, teacher))
+            runs.append(Run(cell, name, whole, teacher))
         return runs
 
     def methods(self):
@@ -160,7 +156,7 @@ def rows_of(laboratory, run):
     task = opened(laboratory, run.cell)
     settings = dict(run.settings)
     adapts = settings.get("method") != SOURCE_MODEL["method"]
-    reference = reference_of(laboratory, run.cell, adapts, run.upper)
+    reference = reference_of(laboratory, run.cell, adapts)
     began = time.process_time()
     model = task.model
     per_epoch = [reference["start", 1]]
@@ -182,7 +178,7 @@ def rows_of(laboratory, run):
             "adabn": reference["adabn", views],
             "last": per_epoch[-1],
             "selected": accuracy(probabilities, task.labels),
-            "upper": reference["upper"],
+            "upper": None,
             "ece": round(float(expected_calibration_error(probabilities, task.labels)), 4),
             "per_epoch": " ".join(map(str, per_epoch)),
             "seconds": seconds,
@@ -197,13 +193,13 @@ def opened(laboratory, cell):
 
 
 @lru_cache(maxsize=4)
-def reference_of(laboratory, cell, adapts, upper):
-    """Accuracies of the source model and of AdaBN by each number of views, and of training on the target's labels."""
+def reference_of(laboratory, cell, adapts):
+    """Accuracies of the source model and of AdaBN by each number of views."""
     task = opened(laboratory, cell)
     adabn = None
     if adapts and any(isinstance(module, torch.nn.BatchNorm2d) for module in task.model.modules()):
         adabn = adapt(task.model, task.images, method="adabn", epochs=1, **common(task)).model
-    reference = {"upper": upper_bound(task, cell) if upper else None}
+    reference = {}
     for views in task.views:
         reference["start", views] = accuracy(predictions(task.model, task, views), task.labels)
         reference["adabn", views] = None if adabn is None else accuracy(predictions(adabn, task, views), task.labels)
@@ -222,17 +218,3 @@ def predictions(model, task, views):
 
 def accuracy(probabilities, labels):
     return round(100 * float((np.asarray(probabilities).argmax(1) == labels).mean()), 2)
-
-
-def upper_bound(task, cell, steps=200):
-    """Accuracy of models that learned the labels of the other half of the target."""
-    images = networks.normalised(task.images, task.settings["norm_mean"], task.settings["norm_std"])
-    labels = torch.from_numpy(task.labels)
-    is_second = torch.from_numpy(np.random.default_rng(0).permutation(len(labels)) % 2 == 1)
-    right = 0
-    for half in (is_second, ~is_second):
-        model = copy.deepcopy(task.model)
-        networks.train(model, images[half], labels[half], steps, 2 in task.views, cell.seed)
-        with torch.inference_mode():
-            right += int((model(images[~half]).argmax(1) == labels[~half]).sum())
-    return round(100 * right / len(labels), 2)

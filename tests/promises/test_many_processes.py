@@ -42,7 +42,7 @@ SIDE = 8
 IMAGES = 41
 SIZES = (1, 2, 5, 9, 12)
 SAME = 1e-5
-COMMON = re.compile(r"\.(memory|lists|shares|relative_prior|average)\b")
+COMMON = re.compile(r"\.(memory|lists|shares|prior|average)\b")
 """State of a method that is of all samples in every process."""
 
 VARIANTS = {

@@ -1,7 +1,6 @@
 """What the parts do in a loop of one's own: bad numbers, casts, evaluation mode, wrong arguments."""
 
 import warnings
-from functools import partial
 
 import pytest
 import torch
@@ -14,8 +13,7 @@ from tllib_ancon.self_training import (
 )
 
 WEIGHTINGS = ("relative", "entropy", "max-probability", "quantile", "fixed", "uniform")
-UniformSmoothing = partial(AdaptiveSmoothing, class_prior="uniform")
-PARTS = [AnchoredConfidence, UniformSmoothing, EarlyLearningRegularization]
+PARTS = [AnchoredConfidence, AdaptiveSmoothing, EarlyLearningRegularization]
 
 
 def state(module):
@@ -36,7 +34,7 @@ def same(one, other):
         *((AnchoredConfidence, {"weighting": weighting}) for weighting in WEIGHTINGS),
         (AnchoredConfidence, {"prediction": "soft"}),
         (AnchoredConfidence, {"convention": "paper"}),
-        *((UniformSmoothing, {}), (EarlyLearningRegularization, {})),
+        *((AdaptiveSmoothing, {}), (EarlyLearningRegularization, {})),
     ],
     ids=str,
 )

@@ -21,7 +21,6 @@ features = torch.randn(20, 4)
 logits = torch.randn(20, 3, requires_grad=True)
 ancon = AnchoredConfidence(20, 3)
 smoothing = AdaptiveSmoothing(20, 3)
-smoothing.initialize(indices, features, logits)
 reciprocity = NeighborhoodReciprocity(20, 3, 4, neighbors=2, expanded_neighbors=2)
 reciprocity.initialize(indices, features, logits)
 losses = {

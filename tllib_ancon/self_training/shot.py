@@ -112,7 +112,7 @@ def _two_rounds(features: Tensor, logits: Tensor) -> Tensor:
 
 
 @register("shot", composes=COMPOSITIONS)
-class _SHOT(Method):
+class SHOT(Method):
     """Information maximisation and pseudo-labels from class centroids (Liang, Hu & Feng, 2020)."""
 
     shot_coefficient: float = option(0.3, ge=0, help="SHOT: weight of the pseudo-label loss")
