@@ -23,11 +23,19 @@ def checked_labels(
     action = f"pass for each of {count:,} images the whole number of its class, from 0 to {last}"
     if unknown:
         action += ", or -1"
+    problem = ""
     if values.shape != (count,) or values.dtype.kind not in "iu":
-        raise BadImages(f"{title} are {values.dtype} of shape {values.shape}", action, setting="labels")
-    is_above = num_classes is not None and values.max(initial=0) >= num_classes
-    if is_above or (not unknown and values.min(initial=0) < 0):
+        problem = f"are {values.dtype} of shape {values.shape}"
+    elif _are_out_of_range(values, num_classes, unknown):
+        problem = f"range from {values.min()} to {values.max()}"
         if values.min() == 1 and values.max() == num_classes:
             action += "; if they count from 1, subtract 1"
-        raise BadImages(f"{title} range from {values.min()} to {values.max()}", action, setting="labels")
+    if problem:
+        raise BadImages(f"{title} {problem}", action, setting="labels")
     return values.astype(np.int64)
+
+
+def _are_out_of_range(values: NDArray[np.int64], num_classes: int | None, unknown: bool) -> bool:
+    is_above = num_classes is not None and values.max(initial=0) >= num_classes
+    is_below = not unknown and values.min(initial=0) < 0
+    return bool(is_above or is_below)

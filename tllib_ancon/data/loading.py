@@ -143,7 +143,7 @@ class LabelledImages(UnlabelledImages):
 
 def _as_input(item: Any, where: str) -> Tensor:
     """What a transform returns, floats as float32; a network's own type follows later."""
-    tensor = torch.from_numpy(item) if isinstance(item, np.ndarray) else item
+    tensor = torch.from_numpy(np.array(item)) if isinstance(item, np.ndarray) else item
     if not isinstance(tensor, Tensor):
         raise BadImages(f"{where} returns {type(item).__name__}", "it must return a tensor (C, H, W)")
     return tensor.float() if tensor.is_floating_point() else tensor

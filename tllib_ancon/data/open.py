@@ -75,12 +75,19 @@ def as_domain(
     how: Options = {"classes": classes, "loader": loader, "skip_corrupt": skip_corrupt, "workers": workers}
     if labels is True and _is_folder(images):
         return open_domain(images, "ImageFolder", **how)
-    source = _finished(recognised(images), **how)
+    return labelled(_finished(recognised(images), **how), labels)
+
+
+def labelled(source: ImageSource, labels: ArrayLike | bool | None) -> ImageSource:
+    """The images with labels as for :func:`as_domain`."""
+    if labels is None:
+        return source
+    chosen = replace(source, plain_folder=False)
+    if labels is True:
+        return chosen
     if labels is False:
-        source = source.without_labels()
-    elif labels is not None and labels is not True:
-        source = with_labels(source, labels)
-    return replace(source, plain_folder=source.plain_folder and labels is None)
+        return chosen.without_labels()
+    return with_labels(chosen, labels)
 
 
 def recognised(images: Any) -> ImageSource:

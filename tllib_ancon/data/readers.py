@@ -166,8 +166,6 @@ class _OfUser(Reader):
     def _read(self, position: int) -> Image.Image | Tensor:
         try:
             value = self.made(position)
-        except UserError:
-            raise
         except Exception as error:  # it is the user's code
             raise BadImages(
                 f"{self.described(position)} raises {type(error).__name__} ({one_line(error)})",

@@ -12,7 +12,7 @@ from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data import cache
 from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.layouts import missing_dataset
-from tllib_ancon.data.open import as_domain, open_domain
+from tllib_ancon.data.open import as_domain, labelled, open_domain
 from tllib_ancon.data.readers import Loader
 from tllib_ancon.data.transforms import ImageTransform
 from tllib_ancon.models.references import ModelRef
@@ -26,12 +26,9 @@ from tllib_ancon.runtime.types import Options
 
 def chosen_loader(config: StageConfig | CertifyConfig, loader: Loader | None) -> Loader | None:
     """The function that reads image files: the caller's, else what the settings name; None for Pillow."""
-    chosen: Any = loader
-    if chosen is None and config.loader is not None:
-        chosen = function_named("loader", config.loader)
-    if chosen is None or callable(chosen):
-        return cast("Loader | None", chosen)
-    raise BadSetting(f"{named('loader')} is {chosen!r:.80}", "pass a function of a path", setting="loader")
+    if loader is None and config.loader is not None:
+        return cast("Loader", function_named("loader", config.loader))
+    return loader
 
 
 def find_target(
@@ -44,11 +41,7 @@ def find_target(
 ) -> ImageSource:
     """The images that the caller passes or that the settings name, checked against the model's run. ``labels`` False
     reads none."""
-    if images is None and labels is not None and not isinstance(labels, bool):
-        raise BadSetting(f"{named('labels')} belong to {named('images')}", "pass both, or neither", setting="labels")
     target = open_by_settings(config, config.target, images, labels, source.classes, loader)
-    if labels is False:
-        target = target.without_labels()
     recorded = source.recorded_settings.get("inputs", {}).get("loader")
     if recorded and target.paths is not None and not target.reader.loader:
         raise BadSetting(
@@ -87,7 +80,8 @@ def open_by_settings(
         place = os.path.expanduser(place)
     if is_path and config.data is not None:
         split = "test" if isinstance(config, PredictConfig) else "train"
-        return open_domain(place, config.data, codes, split, allow_download=config.allow_download, **how)
+        domain = open_domain(place, config.data, codes, split, allow_download=config.allow_download, **how)
+        return labelled(domain, labels)
     if is_path and codes:
         raise missing_dataset(place)
     return as_domain(place, labels=labels, **how)

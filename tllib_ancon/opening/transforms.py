@@ -181,13 +181,11 @@ class TransformRule:
             config: settings of the user, before any default is filled in
         """
         unread = set_by_user(config) if self.are_fixed_for(images) else []
-        if unread and images.is_raw:
-            what = f"{named(unread[0])} has no effect on tensors of floats, which the model gets unchanged"
-            raise BadSetting(what, "leave it out, or pass images as bytes", setting=unread[0])
+        reason = f"beside {named('evaluation_transform')}, which does all preprocessing"
+        if images.is_raw:
+            reason = "on tensors of floats, which the model gets unchanged"
         if unread:
-            beside = named("evaluation_transform")
-            what = f"{named(unread[0])} has no effect beside {beside}, which does all preprocessing"
-            raise BadSetting(what, "leave one of them out", setting=unread[0])
+            raise BadSetting(f"{named(unread[0])} has no effect {reason}", "leave it out", setting=unread[0])
 
     def transforms_of(self, config: StageConfig, images: ImageSource) -> Transforms:
         """Transforms of images: the caller's, none for tensors, else by the preprocessing."""

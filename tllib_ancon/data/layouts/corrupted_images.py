@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tllib_ancon.data.layout import SQUARE, Opening, layout
-from tllib_ancon.data.layouts.image_folder import ImageFolder
-from tllib_ancon.runtime.errors import BadImages, named
+from tllib_ancon.data.layouts.image_folder import ImageFolder, require_class_folders
 
 
 @layout
@@ -30,10 +29,6 @@ class ImageNetC(CorruptedImages):
 
         imagenet: Any = ImageNetInfo("imagenet-1k")
         classes = sorted(imagenet.label_names())
-        strange = sorted({*super().folders_of_classes(opening)} - {*classes})
-        if strange:
-            raise BadImages(
-                f"{opening.root}: {strange[0]} is no WordNet id of ImageNet's 1000 classes",
-                f"for other classes pass {named('data')} {CorruptedImages.name}",
-            )
+        folders = super().folders_of_classes(opening)
+        require_class_folders(opening.root, folders, classes, "the WordNet ids of ImageNet", may_lack=True)
         return classes
