@@ -1,6 +1,5 @@
 """Checkpoints and networks as they lie around adapt as they are: changed heads, channels, normalisation inside."""
 
-import re
 from functools import partial
 
 import numpy as np
@@ -178,17 +177,6 @@ def test_a_network_of_any_precision_predicts(precision):
     expected = tllib_ancon.predict(network(), images, **HOW).probabilities
     probabilities = tllib_ancon.predict(network().to(precision), images, **HOW).probabilities
     assert probabilities == pytest.approx(expected, abs=0.05)
-
-
-def test_of_two_networks_in_a_checkpoint_the_average_is_used_and_a_line_tells(tmp_path, capfd):
-    average = network()
-    with torch.no_grad():
-        average.fc.bias.add_(torch.arange(4))
-    torch.save({"state_dict": network().state_dict(), "state_dict_ema": average.state_dict()}, tmp_path / "model.pth")
-    expected = tllib_ancon.predict(average, IMAGES, **HOW).probabilities
-    found = tllib_ancon.predict(tmp_path / "model.pth", IMAGES, arch="timm/test_resnet", **HOW).probabilities
-    assert found == pytest.approx(expected, abs=1e-5)
-    assert re.search(r"\['state_dict_ema'\], \['state_dict'\].*_ema'\] is used", capfd.readouterr().err)
 
 
 @pytest.mark.parametrize("door", [tllib_ancon.adapt, tllib_ancon.predict])

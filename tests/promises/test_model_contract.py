@@ -287,15 +287,6 @@ def test_a_copy_that_is_none_is_one_line_and_predictions_need_no_copy(build, lin
     assert DOORS["predict"](build()).probabilities.shape == (len(PIXELS), CLASSES)
 
 
-def test_the_model_is_called_once_and_its_copy_once_before_the_first_pass():
-    calls = []
-    model = Net()
-    model.register_forward_hook(lambda module, inputs, output: calls.append(len(inputs[0])))
-    of_adapt(model)
-    assert calls[:2] == [8, 8]
-    assert calls[2] > 8 or len(calls) == 2
-
-
 def test_logits_of_an_object_or_a_dict_need_no_hook():
     expected = predict(Net().eval(), PIXELS, **HOW).probabilities
     for form in (lambda features, logits: {"logits": logits}, lambda features, logits: SimpleNamespace(logits=logits)):

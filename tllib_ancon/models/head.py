@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from typing import Any
@@ -43,17 +44,11 @@ def inspect(
             "if each image has one class, set model.config.problem_type = 'single_label_classification'",
         )
     names = [] if head is None else str(head).split(",")
-    modules = dict(network.named_modules())
+    modules = [name for name, _ in network.named_modules() if name]
     for name in names:
-        if not name or name not in modules:
-            raise unknown_name("module of the model", name, filter(None, modules))
-    calls: Calls = {}
-    with ExitStack() as contexts, observing():
-        for name, module in modules.items():
-            is_head = name in names or (not names and isinstance(module, nn.Linear | nn.Conv2d | CosineHead))
-            if is_head and not isinstance(network, torch.jit.ScriptModule):  # which takes no hooks
-                contexts.enter_context(module.register_forward_hook(partial(_remember, calls, name)))
-        output = called(network, images)
+        if name not in modules:
+            raise unknown_name("module of the model", name, modules)
+    output, calls = _observed_call(network, images, names)
     logits = reader(output, len(images))
     candidates = [names] if names else [[name] for name in calls]
     heads = next((heads for heads in candidates if _have_logits_as_mean(heads, calls, logits)), [])
@@ -68,6 +63,21 @@ def inspect(
         if not callable(reader.hook):
             _require_known_classes(network, logits.shape[1], num_classes)
     return logits, {name: calls[name][0] for name in heads}
+
+
+def _observed_call(network: nn.Module, images: Tensor, names: list[str]) -> tuple[Any, Calls]:
+    """The output of a network, and the calls of its modules with these names, else of all that may be heads."""
+    modules: Iterable[tuple[str, nn.Module]] = network.named_modules()
+    if names:
+        modules = [(name, network.get_submodule(name)) for name in names]
+    elif isinstance(network, torch.jit.ScriptModule):  # which takes no hooks
+        modules = []
+    calls: Calls = {}
+    with ExitStack() as contexts, observing():
+        for name, module in modules:
+            if names or isinstance(module, nn.Linear | nn.Conv2d | CosineHead):
+                contexts.enter_context(module.register_forward_hook(partial(_remember, calls, name)))
+        return called(network, images), calls
 
 
 def _remember(calls: Calls, name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:

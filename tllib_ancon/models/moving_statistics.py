@@ -30,7 +30,7 @@ class MovingStatistics(nn.Module):
     def __init__(self, layers: Sequence[BATCH_NORMS]):
         super().__init__()
         self.layers = [*layers]  # a list, so that their tensors are in the state of the model alone
-        self.estimates = nn.ModuleList(_LayerEstimate(layer) for layer in layers)
+        self.estimates = nn.ModuleList(_MovingEstimate(layer) for layer in layers)
         self.source_weight = 0.0
         self.num_samples = 0
         for layer in layers:
@@ -39,7 +39,7 @@ class MovingStatistics(nn.Module):
     @contextmanager
     def judging(self) -> Iterator[None]:
         """Each layer normalises by its batch, mixed with the source. The estimate does not change."""
-        with self._each_layer(_LayerEstimate.judge):
+        with self._each_layer(_MovingEstimate.judge):
             yield
 
     @contextmanager
@@ -54,7 +54,7 @@ class MovingStatistics(nn.Module):
         """Each layer normalises by its batch, which replaces the estimate unless an error occurs."""
         for layer in self.layers:
             layer.train()
-        with self._each_layer(partial(_LayerEstimate.move, weight=1.0)):
+        with self._each_layer(partial(_MovingEstimate.move, weight=1.0)):
             yield
             self._commit(source_weight=0.0, num_samples=WINDOW)
 
@@ -62,7 +62,7 @@ class MovingStatistics(nn.Module):
     def moving(self, num_samples: int, source_weight: float) -> Iterator[None]:
         """The same. At the end a batch of a number of samples moves the estimate, unless an error occurs."""
         newest = max(num_samples / (SOURCE_SAMPLES + self.num_samples), num_samples / WINDOW)
-        with self._each_layer(partial(_LayerEstimate.move, weight=min(newest, HALF))):
+        with self._each_layer(partial(_MovingEstimate.move, weight=min(newest, HALF))):
             self._use_estimate(source_weight)
             yield
             self._commit(source_weight, self.num_samples + num_samples)
@@ -100,7 +100,7 @@ class MovingStatistics(nn.Module):
         self.num_samples = state["num_samples"]
 
 
-class _LayerEstimate(nn.Module):
+class _MovingEstimate(nn.Module):
     """The moving estimate of one layer beside the statistics of the source model."""
 
     mean: Tensor

@@ -167,20 +167,12 @@ def library_of(name: str) -> tuple[str | None, str]:
     """The prefix of the library that has this network, None for one without a head, and its name there."""
     if name in HEADLESS:
         return None, name
-    folder, slash, bare_name = name.rpartition("/")
-    if slash:
-        library = folder + slash
-    elif name in _resnets():
+    library = TIMM
+    if name.startswith(TORCHVISION) or name in _resnets():
         library = TORCHVISION
-    else:
-        library = TIMM
-    if library not in (TIMM, TORCHVISION):
-        raise unknown_name("library of an architecture", library, (TIMM, TORCHVISION))
-    if not _is_in(library, bare_name):
-        valid = names()
-        if slash:
-            valid = [library + valid_name for valid_name in names_in(library)]
-        raise unknown_name("architecture", name, valid)
+    bare_name = name.removeprefix(library)
+    if bare_name.partition(".")[0] not in names_in(library):
+        raise unknown_name("architecture", name, names())
     return library, bare_name
 
 
@@ -192,14 +184,6 @@ def names_in(library: str) -> list[str]:
     import timm  # timm starts slowly
 
     return list(timm.list_models())
-
-
-def _is_in(library: str, name: str) -> bool:
-    if library == TORCHVISION:
-        return name in names_in(library)
-    import timm
-
-    return bool(timm.is_model(name))
 
 
 def _checked_options(name: str, library: str | None, options: Options | None) -> dict[str, Any]:
@@ -249,20 +233,13 @@ def _from_zoo(library: str, name: str, pretrained: bool, arguments: Options) -> 
         import timm
 
         return timm.create_model(name, pretrained=pretrained, **arguments)
-    except TypeError as error:
-        raise BadSetting(
-            f"{named('arch_option')}: {name} does not accept {dict(arguments)} ({one_line(error)})",
-            "pass options that it has",
-            setting="arch_option",
+    except Exception as error:  # downloads, damaged files and unknown options can lead to any error
+        kind = "with its pre-trained weights" if pretrained else f"with {named('arch_option')} {dict(arguments)}"
+        raise BadModel(
+            f"{name} cannot be built {kind} ({one_line(error)})",
+            f"give options that it has, and weights as a file: {named('checkpoint')}, to pretrain "
+            f"{named('pretrained_weights')}, or {named('scratch', True)} for none",
         ) from error
-    except Exception as error:  # downloads, damaged files and unusual options can lead to any error
-        what = f"{name} cannot be built"
-        action = "give another network or other options"
-        if pretrained:
-            what = f"the pre-trained weights of {name} could not be loaded"
-            files = f"pass a file as {named('checkpoint')}, or to pretrain as {named('pretrained_weights')}"
-            action = f"{files}, or {named('scratch', True)} to start without"
-        raise BadModel(f"{what} ({one_line(error)})", action) from error
 
 
 def _torchvision_backbone(name: str, pretrained: bool) -> Any:

@@ -20,8 +20,6 @@ def require_network(model: object, learns: bool = False) -> nn.Module:
             "a program of TorchScript or torch.export predicts and does not learn",
             "pass the torch.nn.Module that it was made from",
         )
-    if any(parameter.is_meta for parameter in model.parameters()):
-        raise BadModel("the model has weights on the device meta, shapes without values", "load them first")
     return model
 
 

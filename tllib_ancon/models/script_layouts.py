@@ -82,7 +82,7 @@ def rebuild_model(
     layout: _Layout, backbone: nn.Module, pool: bool = True, finetune: bool = True
 ) -> BottleneckClassifier:
     """Build the model that a checkpoint was saved from; in evaluation mode its logits are the same."""
-    bottleneck = _bottleneck(layout)
+    bottleneck = _sequence(layout.bottleneck, layout.tensors["bottleneck"])
     head = _head(layout, bottleneck)
     # TLLib's backbones keep an unused ImageNet classifier, dalib's and ours do not.
     unused_weights = {name: weight for name, weight in backbone.state_dict().items() if name.startswith("fc.")}
@@ -95,19 +95,19 @@ def rebuild_model(
     return BottleneckClassifier(backbone, num_classes, bottleneck, head, features_dim, pool, finetune)
 
 
-def _bottleneck(layout: _Layout) -> nn.Module:
-    """The layers between pooling and head, with the widths of the checkpoint's tensors."""
-    if not layout.bottleneck:
+def _sequence(types: tuple[type[nn.Module], ...], tensors: Weights, inputs: int | None = None) -> nn.Module:
+    """Layers of these types with the widths of the checkpoint's tensors; the first Linear takes (B, ``inputs``)."""
+    width = inputs
+    if not types:
         return nn.Identity()
     layers: list[nn.Module] = []
-    width = 0
-    for index, layer_type in enumerate(layout.bottleneck):
+    for index, layer_type in enumerate(types):
         if layer_type is nn.Linear:
-            linear = _linear(layout.tensors["bottleneck"], f"{index}.weight")
+            linear = _linear(tensors, f"{index}.weight", width)
             width = linear.out_features
             layers.append(linear)
         elif layer_type is nn.BatchNorm1d:
-            layers.append(nn.BatchNorm1d(width))
+            layers.append(nn.BatchNorm1d(width or 0))
         else:
             layers.append(layer_type())
     return nn.Sequential(*layers)
@@ -115,14 +115,9 @@ def _bottleneck(layout: _Layout) -> nn.Module:
 
 def _head(layout: _Layout, bottleneck: nn.Module) -> nn.Module:
     tensors = layout.tensors["head"]
-    linears = _linears_of(bottleneck)
-    width = None
-    if linears:
-        width = linears[-1].out_features
+    width = next((linear.out_features for linear in reversed(_linears_of(bottleneck))), None)
     if layout.head == TWO_LAYER_HEAD:
-        first = _linear(tensors, "0.weight", width)
-        last = _linear(tensors, "3.weight", first.out_features)
-        return nn.Sequential(first, nn.ReLU(), nn.Dropout(), last)
+        return _sequence((nn.Linear, nn.ReLU, nn.Dropout, nn.Linear), tensors, width)
     if layout.head == WEIGHT_NORM_HEAD:
         normalised: nn.Module = weight_norm(_linear(tensors, "parametrizations.weight.original1", width))
         return normalised
@@ -132,10 +127,9 @@ def _head(layout: _Layout, bottleneck: nn.Module) -> nn.Module:
 def _linear(tensors: Weights, name: str, in_features: int | None = None) -> nn.Linear:
     """A linear layer of the shape of a weight (outputs, inputs); ``in_features`` are those of the layer before it."""
     weight = tensors.get(name)
-    if weight is None:
-        raise BadModel(f"the checkpoint's {name} must be a matrix and is missing")
-    if weight.ndim != 2:
-        raise BadModel(f"the checkpoint's {name} must be a matrix and is {tuple(weight.shape)}")
+    if weight is None or weight.ndim != 2:
+        shape = "missing" if weight is None else tuple(weight.shape)
+        raise BadModel(f"the checkpoint's {name} must be a matrix and is {shape}")
     return nn.Linear(in_features or weight.shape[1], len(weight))
 
 

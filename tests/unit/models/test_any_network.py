@@ -89,10 +89,10 @@ def test_a_head_by_name():
     network[8].spare = nn.Linear(12, 3)
     assert as_classifier(network, probe=IMAGES).head is network[8]
     for head, said in {
-        "5": r"`head=5` returns for \(B, D\) are not the model's logits",
+        "5": "returns for .* are not the model.s logits",
         "9": "unknown module of the model '9'",
-        "0": r"`head=0` returns for \(B, D\) are not the model's logits",
-        "8.spare": r"`head=8\.spare` returns for \(B, D\) are not the model's logits",
+        "0": "returns for .* are not the model.s logits",
+        "8.spare": "returns for .* are not the model.s logits",
     }.items():
         with one_line(said):
             as_classifier(network, head=head, probe=IMAGES)

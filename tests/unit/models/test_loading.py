@@ -20,10 +20,7 @@ from tllib_ancon.models.networks import _SmallCNN, create_backbone
 K = 5
 
 FAMILIES = {
-    **{
-        f"timm/test_{name}": {}
-        for name in ("vit", "resnet", "byobnet", "convnext", "efficientnet", "mambaout", "nfnet")
-    },
+    **{f"timm/test_{name}": {} for name in ("vit", "resnet", "convnext", "efficientnet")},
     "timm/swin_tiny_patch4_window7_224": {"depths": (1, 1, 1, 1), "img_size": 64, "window_size": 2},
     "timm/mobilenetv3_small_050": {},
     "timm/densenet121": {"block_config": (1, 1, 1, 1)},
@@ -32,8 +29,6 @@ HEADS = {
     "torchvision/resnet18": "fc",
     "torchvision/mobilenet_v3_small": "classifier.3",
     "torchvision/swin_t": "head",
-    "torchvision/shufflenet_v2_x0_5": "fc",
-    "torchvision/densenet121": "classifier",
 }
 
 
