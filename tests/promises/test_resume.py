@@ -41,7 +41,7 @@ def same(tmp_path):
 
 
 KILLS = (9, 30)
-"""Steps, flushes and renames until a kill: within the second epoch, and while an epoch is stored."""
+"""Steps, flushes and renames until a kill: in the first epoch, and in the process after it later, at a write."""
 
 
 @pytest.mark.parametrize("method", ["nrc+ancon", "erm", "cdan"])

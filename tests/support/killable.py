@@ -18,7 +18,6 @@ from tests.support import outcomes
 from tests.support.outcomes import differences as differences
 from tllib_ancon.cli import commands  # noqa: F401
 from tllib_ancon.cli.main import main
-from tllib_ancon.runs.directory import RunDirectory
 from tllib_ancon.runtime.processes import join, leave
 from tllib_ancon.training.trainer import Trainer
 
@@ -109,7 +108,6 @@ def run(
         os.setsid()
         os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
     multiprocessing.set_start_method("fork", force=True)  # of data-loader workers
-    RunDirectory.discard_state = lambda self: None  # what the last epoch kept is compared
     if events_until_kill is not None:
         events = itertools.count(1)
 

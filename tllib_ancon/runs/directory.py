@@ -168,7 +168,7 @@ class RunDirectory:
     def finish(self, result: Record) -> None:
         """Store the result; the run is finished."""
         self.write_json(RESULT, result)
-        self.discard_state()
+        (self.path / STATE).unlink(missing_ok=True)
 
     def write_json(self, name: str, content: Record) -> None:
         files.write_json(self.path / name, content)
@@ -189,18 +189,8 @@ class RunDirectory:
             for name in OF_A_RUN:
                 (self.path / name).unlink(missing_ok=True)
 
-    def discard_state(self) -> None:
-        (self.path / STATE).unlink(missing_ok=True)
-
     def _has(self, name: str) -> bool:
         return (self.path / name).is_file()
-
-
-def recorded_settings(log: str | None, overwrite: bool) -> Record:
-    """The settings of the run that continues in this folder; empty for a new one."""
-    if log is None or overwrite or not Path(log, CONFIG).is_file():
-        return {}
-    return read_record(Path(log))
 
 
 def refuse_own_checkpoint(log: str | None, checkpoint: str) -> None:

@@ -61,6 +61,13 @@ def read_record(run: Path) -> Record:
     raise BadFile(problem, action)
 
 
+def recorded_settings(log: str | None, overwrite: bool) -> Record:
+    """The settings of the run that continues in this folder; empty for a new one."""
+    if log is None or overwrite or not Path(log, CONFIG).is_file():
+        return {}
+    return read_record(Path(log))
+
+
 def refuse_other_settings(path: Path, recorded: Record, requested: Record) -> None:
     """Raise an error for a call whose settings are not those of the run in this directory."""
     differing = differences(recorded, requested)
