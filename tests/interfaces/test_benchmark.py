@@ -1,7 +1,5 @@
 """``benchmark`` and ``report`` make a table of the paper on generated pictures in the layouts of its datasets."""
 
-import multiprocessing
-
 import pytest
 
 from tests.support.in_this_process import runs_here
@@ -9,7 +7,6 @@ from tests.support.json_files import read_json
 from tests.support.layouts import write_list
 from tllib_ancon.cli.main import main
 from tllib_ancon.laboratory.plan import PlannedRun
-from tllib_ancon.runs.files import lock_folder
 
 TINY = """
 [common]
@@ -94,22 +91,3 @@ def test_a_run_fails_the_others_are_made_and_the_same_command_makes_it_alone(
     result = read_json(out / "erm/Ar-Cl/ancon-seed0/result.json")
     assert table["ancon"]["Ar-Cl"].strip("*") == f"{result['selected']['accuracy']:.2f}"
     assert table["ancon (paper)"]["Ar-Cl"] == "48.06"
-
-
-def hold(folder, connection):
-    lock = lock_folder(folder)
-    connection.send(None)
-    connection.recv()
-    lock.close()
-
-
-def test_another_benchmark_in_the_same_folder_is_refused(office_home, tmp_path, refused):
-    here, there = multiprocessing.Pipe()
-    other = multiprocessing.get_context("fork").Process(target=hold, args=(tmp_path, there))
-    other.start()
-    here.recv()
-    few = ["--pairs", "Ar-Cl", "--methods", "ancon", "--seeds", "0", "--out", str(tmp_path)]
-    shown = refused(["benchmark", tiny(tmp_path, "officehome"), str(office_home), *few])
-    assert f"{tmp_path} is in use: process {other.pid} on " in shown
-    here.send(None)
-    other.join()

@@ -7,7 +7,6 @@ that the order of the labels does not change: the guarantee holds for the accura
 """
 
 import hashlib
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -86,10 +85,7 @@ class Session(Shown):
         side: Side = "better",
     ):
         self.comparison = comparison
-        self.delta = delta
-        self.margin = margin
-        self.seed = seed
-        self.side = side
+        self._settings = {"delta": delta, "margin": margin, "side": side, "seed": seed}
         generator = np.random.default_rng(seed)
         self._order = generator.permutation(comparison.disagreements)
         self._is_swapped = generator.random(len(self._order)) >= 0.5
@@ -104,8 +100,7 @@ class Session(Shown):
     @property
     def _header(self) -> Record:
         """What a file of answers belongs to."""
-        names = ("seed", "delta", "margin", "side")
-        return {"predictions": self.comparison.fingerprint, **{name: getattr(self, name) for name in names}}
+        return {"predictions": self.comparison.fingerprint, **self._settings}
 
     def _resume(self, log: Path) -> None:
         """Give the answers in the file again, or begin it."""
@@ -223,42 +218,25 @@ class Session(Shown):
         verdict_if_cannot_tell_counts_against: the verdict if each such answer counted against it
 
         images, disagreements, delta, margin, side, seed: the test
-
-        e_better, e_worse, threshold: e-values, None if infinite, which is certainty
         """
         test = self.test
-        returned = "adapted" if test.verdict == "better" else "start"
-        difference = test.estimate if test.outcomes else None
+        cannot_tell = self.answers.count(CANNOT_TELL)
         return {
             "verdict": test.verdict,
             "settled": test.settled,
-            "returned": returned,
-            "difference": difference,
+            "returned": "adapted" if test.verdict == "better" else "start",
+            "difference": test.estimate if test.outcomes else None,
             "interval": list(test.interval),
-            **self._counts,
+            "labels": len(test.outcomes),
+            "adapted_right": test.outcomes.count(1),
+            "start_right": test.outcomes.count(-1),
+            "another": test.outcomes.count(0) - cannot_tell,
+            "cannot_tell": cannot_tell,
+            "undos": self.undos,
             "verdict_if_cannot_tell_counts_against": self._verdict_against,
             "images": len(self.comparison),
             "disagreements": len(self),
-            "delta": self.delta,
-            "margin": self.margin,
-            "side": self.side,
-            "seed": self.seed,
-            "e_better": _finite(test.e_better),
-            "e_worse": _finite(test.e_worse),
-            "threshold": test.threshold,
-        }
-
-    @property
-    def _counts(self) -> dict[str, int]:
-        outcomes = self.test.outcomes
-        cannot_tell = self.answers.count(CANNOT_TELL)
-        return {
-            "labels": len(outcomes),
-            "adapted_right": outcomes.count(1),
-            "start_right": outcomes.count(-1),
-            "another": outcomes.count(0) - cannot_tell,
-            "cannot_tell": cannot_tell,
-            "undos": self.undos,
+            **self._settings,
         }
 
     @property
@@ -280,17 +258,11 @@ class Session(Shown):
         return answer
 
     def _tested(self, outcomes: Iterable[int]) -> DisagreementTest:
-        test = DisagreementTest(
-            self.delta, self.margin, disagreements=len(self), images=len(self.comparison), side=self.side
-        )
+        settings: Record = {name: value for name, value in self._settings.items() if name != "seed"}
+        test = DisagreementTest(**settings, disagreements=len(self), images=len(self.comparison))
         for outcome in outcomes:
             test.update(outcome)
         return test
-
-
-def _finite(e_value: float) -> float | None:
-    """The value as JSON takes it: None if infinite."""
-    return e_value if math.isfinite(e_value) else None
 
 
 def in_words(certificate: Certificate) -> list[str]:

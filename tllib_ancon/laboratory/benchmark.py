@@ -13,7 +13,7 @@ from tllib_ancon.config.settings import Flag
 from tllib_ancon.config.types import Seed
 from tllib_ancon.laboratory.engine import EngineConfig, LocalEngine, finished, make_all
 from tllib_ancon.laboratory.plan import BenchmarkPlan, PlannedRun, load, tables
-from tllib_ancon.runs.files import lock_folder, write_json
+from tllib_ancon.runs.files import write_json
 from tllib_ancon.runtime.errors import named
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import say, showable
@@ -66,12 +66,11 @@ def benchmark(config: BenchmarkConfig) -> int:
         say(*_summary(plan, runs, out))
         return 0
     out.mkdir(parents=True, exist_ok=True)
-    with lock_folder(out):
-        say(*_summary(plan, runs, out), file=sys.stderr)
-        record = {"table": plan.extends or plan.table, "failures": {}}
-        write_json(out / RECORD, record)
-        failures = _made(config, runs, out)
-        write_json(out / RECORD, {**record, "failures": failures})
+    say(*_summary(plan, runs, out), file=sys.stderr)
+    record = {"table": plan.extends or plan.table, "failures": {}}
+    write_json(out / RECORD, record)
+    failures = _made(config, runs, out)
+    write_json(out / RECORD, {**record, "failures": failures})
     say(f"{_num_finished(runs, out)} of {len(runs)} runs are finished in {out}")
     for run, reason in failures.items():
         say(f"failed: {run}: {reason}", file=sys.stderr)

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,16 +57,14 @@ def read_runs(folders: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
     return _with_variants(runs.reset_index(drop=True)), left_out
 
 
-def _finished(folders: Sequence[Path]) -> Iterable[Path]:
+def _finished(folders: Sequence[Path]) -> list[Path]:
     """Each run directory with a result, once."""
     paths: dict[Path, Path] = {}
     for folder in folders:
         if not folder.is_dir():
             raise UserError(f"{folder} is not a folder", "give run directories or folders that hold them")
-        for result in sorted(folder.rglob(RESULT)):
-            if (result.parent / CONFIG).is_file():
-                paths.setdefault(result.parent.resolve(), result.parent)
-    return paths.values()
+        paths |= {result.parent.resolve(): result.parent for result in sorted(folder.rglob(RESULT))}
+    return [path for path in paths.values() if (path / CONFIG).is_file()]
 
 
 def _record(path: Path, config: Record) -> Record:
