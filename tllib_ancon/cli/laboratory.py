@@ -53,7 +53,6 @@ class DemoConfig(Settings):
 
 
 def _demo(config: DemoConfig) -> None:
-    require("demo", "sklearn", "matplotlib", extra="demo")
     from tllib_ancon.laboratory.demo import make_demo, runs_of, summarize, table
 
     started = time.perf_counter()

@@ -50,6 +50,8 @@ def benchmark(config: BenchmarkConfig) -> int:
     """Make the runs of a plan, or show it."""
     from tllib_ancon.opening.images import open_by_settings
 
+    if config.engine == "ray":
+        require(named("engine", "ray"), "ray", extra="ray")
     plan = load(config.table).select(config.methods, config.pairs, config.seeds)
     out = Path(config.out or f"runs/{Path(config.table).stem}")
     runs = plan.runs(config.root, out)
@@ -82,7 +84,6 @@ def _made(config: BenchmarkConfig, runs: Sequence[PlannedRun], out: Path) -> dic
     show = partial(say, file=sys.stderr)
     if config.engine == "local":
         return make_all(runs, LocalEngine(config), out, show)
-    require(named("engine", "ray"), "ray", extra="ray")
     from tllib_ancon.laboratory.ray import connected, require_shared
 
     with connected(config) as engine:

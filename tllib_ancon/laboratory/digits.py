@@ -6,6 +6,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
+from tllib_ancon.runs.files import write_bytes
 from tllib_ancon.runtime.extras import require
 
 SOURCE = "rendered"
@@ -31,7 +32,7 @@ def write_demo_domains(root: Path) -> None:
     lists = root / "image_list"
     if (lists / "classes.txt").is_file():
         return
-    require("digits of the demo", "sklearn", "matplotlib", extra="demo")
+    require("demo", "sklearn", "matplotlib", extra="demo")
     lists.mkdir(parents=True, exist_ok=True)
     for name, images in ((SOURCE, rendered_digits()), (TARGET, handwritten_digits())):
         lines = []
@@ -41,9 +42,8 @@ def write_demo_domains(root: Path) -> None:
             image.save(root / path)
             lines.append(f"{path.as_posix()} {label}\n")
         (lists / f"{name}.txt").write_text("".join(lines))
-    unfinished = lists / "classes.partial"
-    unfinished.write_text("".join(f"{digit}\n" for digit in range(10)))
-    unfinished.replace(lists / "classes.txt")  # the last file, and whole: it says that both domains are complete
+    names = "".join(f"{digit}\n" for digit in range(10))
+    write_bytes(lists / "classes.txt", names.encode())  # the last file: it says that both domains are complete
 
 
 def rendered_digits(images_per_class: int = IMAGES_PER_CLASS) -> Iterator[tuple[Image.Image, int]]:
