@@ -40,6 +40,14 @@ def test_the_mode_that_a_program_sets_changes_no_prediction(method, size):
             assert torch.equal(adapting(batch), outputs)
 
 
+def test_samples_that_wait_for_a_step_are_of_one_size():
+    adapting = online(classifier())
+    for side in (8, 12):
+        for _ in range(4):
+            assert adapting(torch.randn(20, 3, side, side)).shape == (20, 4)
+    assert adapting.collected == []  # 80 samples of the second size were a batch
+
+
 def accuracy(brightness, **settings):
     """Of a shuffled stream of stripes, in percent."""
     images = normalised(stripes(640, brightness, 1)).split(64)

@@ -28,7 +28,6 @@ from tllib_ancon.runtime.devices import restoring_state
 from tllib_ancon.runtime.errors import BadModel, BadSetting, named
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import csv_text, say
-from tllib_ancon.runtime.types import Options
 from tllib_ancon.training.not_finite import require_predictions
 from tllib_ancon.training.predict import open_to_predict, predict_images
 from tllib_ancon.training.progress import Progress
@@ -129,11 +128,11 @@ def certify(  # noqa: PLR0913
         >>> print(session)
     """
     requested = PredictConfig(**settings)
-    hooks: Options = {"output": output, "evaluation_transform": evaluation_transform, "loader": loader}
+    hooks = (False, output, evaluation_transform, loader)
     with restoring_state(requested.threads):
-        start = open_to_predict(source, images, requested.with_paths(checkpoint=source), labels=False, **hooks)
+        start = open_to_predict(source, images, requested.with_paths(checkpoint=source), *hooks)
         target = start.images
-        end = open_to_predict(adapted, target, requested.with_paths(checkpoint=adapted), labels=False, **hooks)
+        end = open_to_predict(adapted, target, requested.with_paths(checkpoint=adapted), *hooks)
         comparison = _comparison(start, end, classes or start.classes.distinct_names)
     session = Session(comparison, delta, margin, seed, log, side)
     session.image = target.image

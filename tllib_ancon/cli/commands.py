@@ -204,12 +204,11 @@ class EvaluateConfig(JsonConfig, PredictConfig):
 
 
 def _evaluate(config: EvaluateConfig) -> None:
-    from tllib_ancon.training.confusion import require_format
+    from tllib_ancon.training.confusion import require_file
     from tllib_ancon.training.evaluate import evaluate
 
     if config.confusion is not None:
-        require_format(config.confusion)
-        new_file(config.confusion, setting="confusion")
+        require_file(config.confusion)
     processes.on_main(_show)(evaluate(config=config), config)
 
 

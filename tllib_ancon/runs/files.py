@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
@@ -29,9 +29,16 @@ PARTIAL = ".partial"
 Array = npt.NDArray[Any]
 
 
-def new_file(out: str | Path, overwrite: bool = True, setting: str = "out") -> Path:
-    """The path of a file that can be written; an error names the setting that asks for it."""
+def new_file(out: str | Path, overwrite: bool = True, setting: str = "out", formats: Sequence[str] = ()) -> Path:
+    """The path of a file that can be written, with one of these endings; an error names the setting that asks for
+    it."""
     path = Path(out)
+    if formats and path.suffix.lower() not in formats:
+        raise BadSetting(
+            f"{named(setting, out)}: its ending decides the format",
+            f"expected {' or '.join(formats)}",
+            setting=setting,
+        )
     if not path.parent.is_dir():
         raise BadSetting(
             f"{named(setting, out)}: the folder {path.parent} does not exist", "create it first", setting=setting

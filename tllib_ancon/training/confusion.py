@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tllib_ancon.runs.files import write_bytes, write_whole
-from tllib_ancon.runtime.errors import BadSetting, named
+from tllib_ancon.runs.files import new_file, write_bytes, write_whole
+from tllib_ancon.runtime.errors import named
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import csv_text, showable
 
@@ -36,16 +36,10 @@ def class_table(confusion: Confusion, classes: Sequence[str]) -> Iterator[str]:
         yield f"{names[label]:<{width}}  {num_images:>6,}  {accuracy:>6.2f} %{mistake}"
 
 
-def require_format(file: str) -> None:
-    """Raise an error for a file of another ending, or where the package that writes it is missing."""
-    suffix = Path(file).suffix.lower()
-    if suffix not in FORMATS:
-        raise BadSetting(
-            f"{named('confusion', file)}: its ending decides the format",
-            f"expected {' or '.join(FORMATS)}",
-            setting="confusion",
-        )
-    if suffix == ".png":
+def require_file(file: str) -> None:
+    """Raise an error for a file that cannot be written, or where the package that writes it is missing."""
+    path = new_file(file, setting="confusion", formats=FORMATS)
+    if path.suffix.lower() == ".png":
         require(named("confusion", file), "matplotlib", extra="report")
 
 
@@ -60,11 +54,8 @@ def write_confusion(confusion: Confusion, classes: Sequence[str], file: str) -> 
 
     side = 3 + 0.3 * min(len(names), 100)
     figure = Figure(figsize=(side, side), layout="constrained")
-    axes = figure.add_subplot()
+    axes = figure.add_subplot(xlabel="predicted class", ylabel="true class")
     axes.imshow(confusion / np.maximum(confusion.sum(1, keepdims=True), 1), cmap="Blues", vmin=0, vmax=1)
-    places = range(len(names))
-    axes.set_xticks(places, names, rotation=90)
-    axes.set_yticks(places, names)
-    axes.set_xlabel("predicted class")
-    axes.set_ylabel("true class")
+    axes.set_xticks(range(len(names)), names, rotation=90)
+    axes.set_yticks(range(len(names)), names)
     write_whole(Path(file), lambda stream: figure.savefig(stream, format="png"))

@@ -20,7 +20,7 @@ from tllib_ancon.runtime import devices
 from tllib_ancon.runtime.errors import named
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.text import Shown
-from tllib_ancon.runtime.types import Metrics, Options
+from tllib_ancon.runtime.types import Metrics
 from tllib_ancon.training.confusion import Confusion, class_table
 from tllib_ancon.training.not_finite import require_predictions
 from tllib_ancon.training.predict import open_to_predict, predict_images
@@ -107,8 +107,7 @@ def evaluate(
     """
     requested = settings_of_call(PredictConfig, config, settings).with_paths(checkpoint=model)
     with devices.restoring_state(requested.threads):
-        hooks: Options = {"output": output, "evaluation_transform": evaluation_transform, "loader": loader}
-        opened = open_to_predict(model, images, requested, labels=labels, **hooks)
+        opened = open_to_predict(model, images, requested, labels, output, evaluation_transform, loader)
         predictions = predict_images(opened)
         require_predictions(predictions.labels, opened.images)
         notes = [*predictions.notes]

@@ -188,11 +188,7 @@ class Online(nn.Module):
     def _predict_and_collect(self, batch: Tensor, statistics: MovingStatistics) -> Tensor:
         """Predict a few samples by the moving estimate, and adapt to them once there are enough."""
         if self.collected and batch.shape[1:] != self.collected[0].shape[1:]:
-            raise UserError(
-                f"a batch {tuple(batch.shape)} comes after {tuple(self.collected[0].shape)}, and batches below "
-                f"{ENOUGH_SAMPLES} samples are learnt from together",
-                "convert images to one size",
-            )
+            self.collected = []  # of another size: a batch has one
         logits = self._logits(batch)
         self.collected.append(batch.clone())  # the caller may reuse the memory for the next frame
         if sum(map(len, self.collected)) >= ENOUGH_SAMPLES:

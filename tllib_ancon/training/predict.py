@@ -27,7 +27,6 @@ from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.runtime.text import Shown, counted
-from tllib_ancon.runtime.types import Options
 from tllib_ancon.self_training.method import mean_prediction
 from tllib_ancon.training.first_pass import note_on_one_class
 from tllib_ancon.training.inference import run_network
@@ -109,19 +108,17 @@ def predict(
     """
     requested = PredictConfig(**settings).with_paths(checkpoint=model)
     with devices.restoring_state(requested.threads):
-        hooks: Options = {"output": output, "evaluation_transform": evaluation_transform, "loader": loader}
-        return predict_images(open_to_predict(model, images, requested, labels=False, **hooks))
+        return predict_images(open_to_predict(model, images, requested, False, output, evaluation_transform, loader))
 
 
 def open_to_predict(
     model: Any,
     images: Any,
     settings: PredictConfig,
-    *,
-    labels: Any = None,
-    output: Output | None = None,
-    evaluation_transform: Transform | None = None,
-    loader: Loader | None = None,
+    labels: Any,
+    output: Output | None,
+    evaluation_transform: Transform | None,
+    loader: Loader | None,
 ) -> Opened[PredictConfig]:
     """Open a model and images; the arguments are those of :func:`predict` and :func:`tllib_ancon.evaluate`."""
     opened_model = open_model(model, settings, output=output)

@@ -14,7 +14,7 @@ from tllib_ancon.data.loading import UnlabelledImages
 from tllib_ancon.opening.open import open_images, open_model
 from tllib_ancon.runs.files import new_file, write_bytes, write_whole
 from tllib_ancon.runtime import devices, processes
-from tllib_ancon.runtime.errors import BadImages, BadSetting, UserError, named
+from tllib_ancon.runtime.errors import BadImages, UserError
 from tllib_ancon.runtime.text import counted, csv_text, showable
 from tllib_ancon.training.predict import Predictions, predict_images
 
@@ -25,7 +25,7 @@ def write_prediction_table(requested: PredictionsConfig) -> dict[str, int]:
     """Write a row for each image, with an error if it cannot be read; returns the number of ``rows`` and of ``errors``.
     A CSV file has showable names; NPZ has the paths unchanged."""
     if requested.out != STANDARD_OUTPUT:
-        _require_new_file(Path(requested.out), requested.overwrite)
+        new_file(requested.out, requested.overwrite, formats=FORMATS)
     with devices.restoring_state(requested.threads):
         opened = open_images(None, open_model(None, requested), requested, labels=False, dataset_class=_TolerantImages)
         predictions = predict_images(opened, _TolerantImages(opened.images, opened.transforms.evaluation))
@@ -37,16 +37,6 @@ def write_prediction_table(requested: PredictionsConfig) -> dict[str, int]:
             )
         _write(requested, predictions, opened.classes.distinct_names, errors)
         return {"rows": len(errors), "errors": len(errors) - errors.count("")}
-
-
-def _require_new_file(out: Path, overwrite: bool) -> None:
-    if out.suffix.lower() not in FORMATS:
-        raise BadSetting(
-            f"{named('out', out)}: its ending decides the format",
-            f"expected {', '.join(FORMATS)}, or - for standard output",
-            setting="out",
-        )
-    new_file(out, overwrite)
 
 
 @processes.on_main
