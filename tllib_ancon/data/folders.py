@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 
 from tllib_ancon.data.image_source import ImageSource
-from tllib_ancon.runtime.errors import BadImages, unknown_name
+from tllib_ancon.runtime.errors import BadImages, named, unknown_name
 
 ROOT = "."
 """The domain that is the dataset's root itself."""
@@ -21,7 +21,7 @@ class Tree:
 
     def __init__(self, root: str | os.PathLike[str]):
         if not os.path.isdir(root):
-            raise BadImages(f"dataset root {root} is not a folder", "give the folder that holds the dataset")
+            raise BadImages(f"dataset root {root} is not a folder", f"give the folder that holds it as {named('root')}")
         self.root = Path(root)
         real_root = os.path.join(os.path.realpath(root), "")
 

@@ -159,7 +159,7 @@ def test_what_is_not_there_is_named(root, dataset, codes, message):
 
 
 def test_roots_that_hold_nothing_to_read(root):
-    with one_line("none is not a folder; give the folder that holds the dataset"):
+    with one_line("none is not a folder; give the folder that holds it as `root`"):
         open_domain(root / "none", "ImageList", ["a"])
     with one_line(r"art: no image_list/\*\.txt here; for class folders pass `data=\"ImageFolder\"`"):
         open_domain(root / "art", "ImageList", ["a"])

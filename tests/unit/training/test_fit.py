@@ -39,13 +39,13 @@ def test_a_run_in_bfloat16_has_weights_in_float32_and_evaluates_in_bfloat16(prec
 def test_images_are_read_once_in_training(tmp_path, monkeypatch, capfd):
     write_domain(tmp_path, "dark", 12, seed=0)
     read = []
-    decode = Files.image
+    decode = Files.read
 
     def counted(files, position):
         read.append(position)
         return decode(files, position)
 
-    monkeypatch.setattr(Files, "image", counted)
+    monkeypatch.setattr(Files, "read", counted)
     call = {"model": Net(3), "images": str(tmp_path / "dark"), "epochs": 2, "workers": 0, "batch_size": 4}
     tllib_ancon.adapt(**call, **HALVES, image_size=32)
     assert len(read) <= 12 + 8  # eight to look at the network
