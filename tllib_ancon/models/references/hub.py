@@ -11,15 +11,12 @@ from unittest.mock import patch
 import torch
 from torch import nn
 
-from tllib_ancon.models.checkpoints import sha256_of_tensors
 from tllib_ancon.models.class_names import class_names_of
-from tllib_ancon.models.copies import copy_of
 from tllib_ancon.models.foundation import CosineHead, ZeroShotClassifier
 from tllib_ancon.models.preprocessing import preprocessing_of, preprocessing_of_processor
 from tllib_ancon.models.references.reference import ModelRef, Request
 from tllib_ancon.runtime.errors import BadModel, BadSetting, UserError, named, one_line
 from tllib_ancon.runtime.extras import require
-from tllib_ancon.runtime.types import Options, Show, silently
 
 LIBRARIES = {"hf": "transformers", "open_clip": "open_clip"}
 """How the names of a library's models begin, with the library."""
@@ -60,14 +57,6 @@ class Hub(ModelRef):
                 setting="arch",
             ) from error
         return cls(arch, network, request.names or names)
-
-    def network(self, settings: Options, show: Show = silently) -> nn.Module:
-        assert self.module is not None
-        return copy_of(self.module).float()
-
-    def digest(self) -> str:
-        assert self.module is not None
-        return sha256_of_tensors(self.module.state_dict())
 
 
 @contextmanager

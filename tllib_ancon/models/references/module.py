@@ -2,10 +2,8 @@
 
 from torch import nn
 
-from tllib_ancon.models.checkpoints import sha256_of_tensors
-from tllib_ancon.models.copies import copy_of, unwrapped
+from tllib_ancon.models.copies import unwrapped
 from tllib_ancon.models.references.reference import ModelRef, Request
-from tllib_ancon.runtime.types import Options, Show, silently
 
 
 class Module(ModelRef):
@@ -17,16 +15,10 @@ class Module(ModelRef):
             return None
         return cls(module=request.module, names=request.names)
 
-    def network(self, settings: Options, show: Show = silently) -> nn.Module:
-        return copy_of(self.callers_module).float()
-
-    def digest(self) -> str:
-        return sha256_of_tensors(unwrapped(self.callers_module).state_dict())
-
     def describe(self) -> str:
-        return type(unwrapped(self.callers_module)).__qualname__
+        assert self.module is not None
+        return type(unwrapped(self.module)).__qualname__
 
     @property
-    def callers_module(self) -> nn.Module:
-        assert self.module is not None
+    def callers_module(self) -> nn.Module | None:
         return self.module

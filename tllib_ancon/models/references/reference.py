@@ -8,9 +8,10 @@ from typing import Any
 
 from torch import nn
 
+from tllib_ancon.models.checkpoints import sha256_of_tensors
 from tllib_ancon.models.class_names import class_names_of
+from tllib_ancon.models.copies import copy_of, unwrapped
 from tllib_ancon.models.output import Output, OutputReader
-from tllib_ancon.runs.files import sha256
 from tllib_ancon.runtime.errors import BadModel, BadSetting, named
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.text import counted
@@ -69,13 +70,14 @@ class ModelRef:
         raise NotImplementedError
 
     def network(self, settings: Options, show: Show = silently) -> nn.Module:
-        """The network with its weights, which the caller may change.
+        """The network with its weights, which the caller may change. Default: a copy of ``module``.
 
         Args:
             settings: ``arch``, ``arch_option``, ``no_pool`` and ``scratch``, of a network that settings build
             show: gets lines about the weights
         """
-        raise NotImplementedError
+        assert self.module is not None
+        return copy_of(self.module).float()
 
     def class_names(self, network: nn.Module, num_classes: int) -> list[str] | None:
         """Names of the K classes of its network: of the user, else what the model tells; None if unknown."""
@@ -91,8 +93,9 @@ class ModelRef:
         return self.names
 
     def digest(self) -> str:
-        """What differs between two models of this kind: of a file its SHA-256."""
-        return sha256(Path(self.checkpoint))
+        """What differs between two models of this kind. Default: the SHA-256 of the module's tensors."""
+        assert self.module is not None
+        return sha256_of_tensors(unwrapped(self.module).state_dict())
 
     def describe(self) -> str:
         """The model in a text for the user."""

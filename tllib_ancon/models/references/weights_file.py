@@ -11,6 +11,7 @@ from tllib_ancon.models.networks import TIMM, create_backbone, create_network, l
 from tllib_ancon.models.references.reference import ModelRef, Request
 from tllib_ancon.models.script_layouts import rebuild_model, recognize
 from tllib_ancon.runs.directory import BEST, CHECKPOINTS, LATEST
+from tllib_ancon.runs.files import sha256
 from tllib_ancon.runtime.errors import BadFile, BadModel, named, network_itself, one_line
 from tllib_ancon.runtime.types import Options, Show, silently
 
@@ -33,6 +34,9 @@ class WeightsFile(ModelRef):
             return self._of_zoo(settings, state, show)
         backbone = create_backbone(settings["arch"], False, options=parse_options(settings["arch_option"]))
         return rebuild_model(layout, backbone, not settings["no_pool"], not settings["scratch"])
+
+    def digest(self) -> str:
+        return sha256(Path(self.checkpoint))
 
     def class_names(self, network: nn.Module, num_classes: int) -> list[str] | None:
         names = super().class_names(network, num_classes)
