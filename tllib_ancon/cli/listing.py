@@ -1,12 +1,14 @@
 """``tllib-ancon list``: what there is of methods, networks, layouts and criteria."""
 
-import argparse
 from collections.abc import Callable, Iterator, Mapping
 from inspect import getdoc
+from typing import Annotated, Literal
 
 from tllib_ancon import methods
+from tllib_ancon.cli.commands import Command
 from tllib_ancon.cli.flags import help_text
-from tllib_ancon.cli.parser import Parser, flag
+from tllib_ancon.cli.parser import flag
+from tllib_ancon.config.settings import Flag, Settings
 from tllib_ancon.data.layout import LAYOUTS
 
 
@@ -54,14 +56,18 @@ KINDS: Mapping[str, Callable[[], Iterator[str]]] = {
 }
 
 
-class _List:
-    def add_arguments(self, parser: Parser) -> None:
-        parser.add_argument("kind", choices=[*KINDS], help="what to list")
+class ListConfig(Settings):
+    """What is listed."""
 
-    def run(self, args: argparse.Namespace) -> int:
-        for line in KINDS[args.kind]():
-            print(line)
-        return 0
+    FLAG = Flag(group="options", common=True)
+
+    kind: Annotated[Literal["methods", "networks", "layouts", "criteria"], Flag(group="positional arguments")]
+    """what to list"""
 
 
-COMMANDS = {"list": _List()}
+def _list(config: ListConfig) -> None:
+    for line in KINDS[config.kind]():
+        print(line)
+
+
+COMMANDS = {"list": Command(ListConfig, _list, ("kind",), ("kind",), "%(prog)s KIND")}

@@ -326,13 +326,15 @@ def _require_the_network_of_the_source(config: StageConfig, facts: Facts, differ
     """Raise an error for a setting that describes another network than that of the source model."""
     source = facts.source
     for name, setting in settings_of(ModelConfig).items():
+        shown = named(name)
         if name in differing:
+            shown = named(name, getattr(config, name))
             reason = f"contradicts the run that trained {source.checkpoint}: there it is {differing[name]}"
         elif source.is_whole and getattr(config, name) not in (setting.default, source.checkpoint):
             reason = "is for checkpoints; a model that is given is taken as it is"
         else:
             continue
-        raise BadSetting(f"{named(name)} {reason}", "leave it out", setting=name)
+        raise BadSetting(f"{shown} {reason}", "leave it out", setting=name)
 
 
 def _require_consistent(config: StageConfig, settings: Options, facts: Facts) -> None:

@@ -203,7 +203,7 @@ def refuse_images(log: str | None, root: str, paths: Iterable[str]) -> None:
     """Raise an error for images in the folder of a run, which a later call takes for a part of the run."""
     if log is None:
         return
-    run = Path(log).resolve()
+    run = Path(os.path.realpath(log))  # of links in a circle, too
     folders = {Path(path).parent.resolve() for path in paths}
     lies_in_root = bool(root) and run.is_relative_to(Path(root).resolve())
     if run in folders or (lies_in_root and any(folder.is_relative_to(run) for folder in folders)):

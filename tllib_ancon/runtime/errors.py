@@ -11,9 +11,9 @@ from pickle import UnpicklingError
 MOST_SHOWN = 60
 """Names in a message; of more, the nearest are shown."""
 
-NEAREST = 6
+_NEAREST = 6
 
-USUAL_WORDS = {
+_USUAL_WORDS = {
     "learningrate": "lr",
     "verbose": "quiet",
     "silent": "quiet",
@@ -22,16 +22,20 @@ USUAL_WORDS = {
     **dict.fromkeys(("weights", "weight", "ckpt", "modelpath", "pretrained"), "checkpoint"),
     **dict.fromkeys(("datadir", "datapath", "imagedir", "images"), "root"),
     **dict.fromkeys(("gpu", "gpus", "cuda", "cpu"), "device"),
+    **dict.fromkeys(("resumefrom", "resumetraining"), "resume"),
+    "transforms": "transform",
 }
 """What other programs call a setting, without dashes -> its name here."""
 
 _MOST_CHARACTERS = 200
 
-DEVICE = (
-    "the GPU if PyTorch finds one, else the CPU. Set CUDA_VISIBLE_DEVICES=1 to choose a GPU, CUDA_VISIBLE_DEVICES= "
-    "for the CPU"
-)
-"""Which device is used; no setting chooses it."""
+_NO_SETTINGS = {
+    "device": "leave it out: the GPU is used if PyTorch finds one, else the CPU. Set CUDA_VISIBLE_DEVICES=1 "
+    "to choose a GPU, CUDA_VISIBLE_DEVICES= for the CPU",
+    "resume": "leave it out: the same command resumes after its last epoch",
+    "transform": "pass evaluation_transform, in Python, to adapt also train_transform",
+}
+"""Usual word that is no setting here -> what to do."""
 
 
 class UserError(ValueError):
@@ -169,18 +173,12 @@ def _reason(error: Exception) -> str:
 def unknown_name(kind: str, name: str, valid: Iterable[str]) -> UserError:
     """The error for a name that is not among ``valid``: the nearest match, and all valid names or the nearest few."""
     letters = _letters(name)
-    if letters.startswith("resume"):
-        return UserError(f"unknown {kind} {name!r}", "leave it out: the same command resumes after its last epoch")
-    usual_word = USUAL_WORDS.get(letters, letters)
-    if usual_word == "device":
-        return UserError(f"unknown {kind} {name!r}: tllib_ancon chooses it: {DEVICE}")
-    if letters in ("transform", "transforms"):
-        return UserError(
-            f"unknown {kind} {name!r}: pass evaluation_transform, in Python, to adapt also train_transform"
-        )
+    usual_word = _USUAL_WORDS.get(letters, letters)
+    if usual_word in _NO_SETTINGS:
+        return UserError(f"unknown {kind} {name!r}", _NO_SETTINGS[usual_word])
     valid_names = sorted(set(valid))
     by_letters = {_letters(valid_name): valid_name for valid_name in valid_names}
-    matches = difflib.get_close_matches(letters, by_letters, NEAREST, 0.5)
+    matches = difflib.get_close_matches(letters, by_letters, _NEAREST, 0.5)
     if usual_word != letters and usual_word in by_letters:
         matches = [usual_word, *(match for match in matches if match != usual_word)]
     nearest = [by_letters[match] for match in matches]

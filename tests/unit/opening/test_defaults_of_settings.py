@@ -179,7 +179,7 @@ NO_VIEW = "`views=2` needs an augmentation: images are not mirrored here; leave 
         (
             {"arch": "resnet18"},
             SOURCE,
-            "`arch` contradicts the run that trained best.pth: there it is resnet50; leave it out",
+            '`arch="resnet18"` contradicts the run that trained best.pth: there it is resnet50; leave it out',
         ),
     ],
 )
