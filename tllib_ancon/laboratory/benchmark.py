@@ -93,15 +93,11 @@ def _made(config: BenchmarkConfig, runs: Sequence[PlannedRun], out: Path) -> dic
 
 def _summary(plan: BenchmarkPlan, runs: Sequence[PlannedRun], out: Path) -> list[str]:
     num_sources = sum(run.command == "pretrain" for run in runs)
-    methods = " ".join(plan.methods)
-    if plan.varied:
-        methods += f", {len(plan.variants)} variants each"
-    seeds = " ".join(map(str, plan.seeds))
     return [
         plan.title,
         f"pairs    {' '.join(plan.pairs)}",
-        f"methods  {methods}",
-        f"seeds    {seeds}",
+        f"methods  {' '.join(plan.methods)}",
+        f"seeds    {' '.join(map(str, plan.seeds))}",
         f"runs     {num_sources} source models and {len(runs) - num_sources} adaptations in {out}; "
         f"{_num_finished(runs, out)} are finished",
         *[f"note     {note}" for note in plan.notes],

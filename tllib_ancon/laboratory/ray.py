@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
@@ -25,8 +24,6 @@ from tllib_ancon.laboratory.engine import EngineConfig, make
 from tllib_ancon.laboratory.plan import PlannedRun
 from tllib_ancon.runtime.errors import BadSetting, UserError, named, one_line
 
-LOCAL = "local"
-"""The address of a Ray of this machine alone, which ends with the command."""
 ANSWER_WITHIN = 60.0
 """Seconds in which a cluster answers, and a node of it."""
 CANCEL_EVERY = 5.0
@@ -39,18 +36,17 @@ END_WITHIN = 300.0
 def connected(config: EngineConfig) -> Iterator[RayEngine]:
     """The Ray engine; this process is a driver of Ray until the block ends."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    address = config.address or os.environ.get("RAY_ADDRESS") or LOCAL
-    if address != LOCAL:
+    address = config.address or os.environ.get("RAY_ADDRESS")
+    if address is not None:
         _expect_answer(address)
     handler = signal.getsignal(signal.SIGTERM)
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
         raise UserError(
             f"Ray could not be started: {one_line(error)}", f"repair it, or run without {named('engine', 'ray')}"
         ) from error
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, handler)  # Ray's own ends the process
+    signal.signal(signal.SIGTERM, handler)  # Ray's own ends the process
     try:
         yield RayEngine(config)
     finally:
@@ -96,8 +92,7 @@ class RayEngine:
     def submit(self, run: PlannedRun, out: Path) -> Future[str | None]:
         task = self._make.remote(run, Path.cwd(), out)
         self._tasks.append(task)
-        future: Future[str | None] = task.future()
-        return future
+        return task.future()
 
     def end(self) -> None:
         """Cancel the tasks; Ray's cancellation of a task that runs may be lost, so that it is repeated."""
