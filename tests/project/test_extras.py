@@ -35,10 +35,6 @@ COMMANDS = {
         "datasets",
         "the dataset hf:data needs datasets: pip install 'tllib-ancon[huggingface]'",
     ),
-    "check nothing --checkpoint nothing --out look": (
-        "matplotlib",
-        "--out look needs matplotlib: pip install 'tllib-ancon[report]'",
-    ),
     "benchmark nothing.toml nothing --engine ray": ("ray", "--engine ray needs ray: pip install 'tllib-ancon[ray]'"),
 }
 """Command line -> the missing package, and the line. Nothing that the command names exists: reading it would be another

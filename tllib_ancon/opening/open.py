@@ -23,7 +23,7 @@ from tllib_ancon.models.output import Output
 from tllib_ancon.models.references import ModelRef, Request, refer
 from tllib_ancon.models.references.zoo import IMAGENET
 from tllib_ancon.opening.classes import ClassMap
-from tllib_ancon.opening.defaults import Facts, resolve
+from tllib_ancon.opening.defaults import Facts, Resolved, resolve
 from tllib_ancon.opening.images import find_target, notes_of, with_cache
 from tllib_ancon.opening.source import open_source
 from tllib_ancon.opening.transforms import UNDECIDED, TransformRule, Transforms
@@ -85,6 +85,10 @@ class OpenedModel:
             num_classes=self.source.num_classes,
             original=original,
         )
+
+    def classes(self, num_classes: int) -> ClassMap:
+        """The K classes of the network."""
+        return ClassMap.of(num_classes, self.source.class_names(self.network, num_classes))
 
 
 @dataclass(frozen=True)
@@ -182,11 +186,10 @@ def open_images(
     cached = with_cache(resolved.settings, target, prepared, resolved.notes)
     probe: Tensor = probe_of(dataset_class(cached, prepared.evaluation))
     classifier = model.as_classifier(probe, not resolved.settings.scratch)
-    num_classes = classifier.num_classes
-    classes = ClassMap.of(num_classes, source.class_names(model.network, num_classes))
-    labelled, notes_of_classes = classes.label(cached, source.recorded_folders)
-    assumed = _note_on_what_is_assumed(source, settings, resolved.settings)
-    notes = (*model.notes, *notes_of(target), *assumed, *resolved.notes, *notes_of_classes)
+    classes = model.classes(classifier.num_classes)
+    labelled = classes.label(cached, source.recorded_folders)
+    notes = (*model.notes, *notes_of(target), *resolved.notes, *labelled.notes)
+    notes += _notes_on_what_is_assumed(source, resolved)
     if target.is_raw and transform_rule.evaluation is None:
         notes += _notes_on_tensors(probe)
     opened: Opened[Any] = Opened(
@@ -195,7 +198,7 @@ def open_images(
         resolved.layers,
         model,
         classifier,
-        labelled,
+        labelled.domain,
         transform_rule,
         prepared,
         classes,
@@ -209,18 +212,16 @@ def open_images(
     return opened
 
 
-def _note_on_what_is_assumed(
-    source: ModelRef, requested: AdaptConfig | PredictConfig, chosen: AdaptConfig | PredictConfig
-) -> list[Note]:
+def _notes_on_what_is_assumed(source: ModelRef, resolved: Resolved[Any]) -> tuple[Note, ...]:
     """A note on the network and the size of images that nothing records of a file of weights."""
     if source.is_whole or source.recorded_settings or source.checkpoint == IMAGENET:
-        return []
-    side = "resize_size" if chosen.val_resizing == "res." else "image_size"
-    settings = {name: getattr(chosen, name) for name in ("arch", side) if getattr(requested, name) is None}
-    assumed = ", ".join(f"{name} {value}" for name, value in settings.items() if value is not None)
-    if not assumed:
-        return []
-    return [Note("assumed", f"{source.describe()} lies in no run directory; assumed: {assumed}")]
+        return ()
+    side = "resize_size" if resolved.settings.val_resizing == "res." else "image_size"
+    names = [name for name in ("arch", side) if resolved.layers.get(name, "user") != "user"]
+    if not names:
+        return ()
+    assumed = ", ".join(f"{name} {getattr(resolved.settings, name)}" for name in names)
+    return (Note("assumed", f"{source.describe()} lies in no run directory; assumed: {assumed}"),)
 
 
 def _notes_on_tensors(probe: Tensor) -> tuple[Note, ...]:
