@@ -183,8 +183,6 @@ def test_measures_take_what_predict_returns(measure):
 @pytest.mark.parametrize(
     ("form", "line"),
     [
-        (lambda levels: (levels, 1), r"item 0: the transform returns tuple; it must return a tensor \(C, H, W\)"),
-        (lambda levels: {"image": levels}, r"the transform returns dict; it must return a tensor \(C, H, W\)"),
         (lambda levels: levels * torch.nan, "a transform returns NaN, .* repair the transform"),
     ],
 )

@@ -22,26 +22,13 @@ def about_mirrors(capfd):
     return [line for line in capfd.readouterr().err.splitlines() if "mirror seems to change the class" in line]
 
 
-@pytest.mark.parametrize("views", [{}, {"views": 1}])
-def test_classes_that_a_mirror_exchanges_are_not_mirrored(views, capfd):
-    result = adapt(sides=True, **views)
+def test_classes_that_a_mirror_exchanges_are_not_mirrored(capfd):
+    result = adapt(sides=True)
     assert result.metrics[0]["accuracy"] == result.metrics[-1]["accuracy"] == 100
     assert result.config.no_hflip is True
     (line,) = about_mirrors(capfd)
     assert "100 % of 48 mirrored images" in line
     assert "`no_hflip`" in line
-
-
-def test_images_that_are_not_mirrored_still_get_the_callers_augmentation():
-    batches = []
-
-    def augment(images):
-        batches.append(images)
-        return images
-
-    result = adapt(sides=True, augment=augment)
-    assert result.config.no_hflip is True
-    assert batches
 
 
 def test_a_mirror_that_exchanges_classes_is_found_although_a_shift_changes_many_predictions(

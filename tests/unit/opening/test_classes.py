@@ -2,7 +2,6 @@
 
 import pytest
 import timm
-from torch import nn
 
 from tests.support.networks import transformer
 from tllib_ancon.models.class_names import class_names_of
@@ -29,10 +28,7 @@ def test_a_name_that_two_classes_have_matches_none():
 
 
 def test_names_of_libraries():
-    names = ["pig", "owl", "dog"]
-    with_names = transformer("ResNet", num_labels=3, id2label=dict(enumerate(names)))
-    assert class_names_of(nn.Sequential(nn.Identity(), with_names), 3) == names
-    assert class_names_of(transformer("ResNet"), 3) is None
+    assert class_names_of(transformer("ResNet"), 3) is None  # which makes names up
     labelled = timm.create_model("test_resnet", num_classes=2, pretrained_cfg_overlay={"label_names": ["b", "a"]})
     assert class_names_of(labelled, 2) == ["b", "a"]
 
