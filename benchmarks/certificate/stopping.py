@@ -4,9 +4,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from tllib_ancon.measures.disagreement import DisagreementTest, Outcomes, Side
+from tllib_ancon.measures.disagreement import DisagreementTest
 
 FIRST_LABELS = 256
 """Labels of each simulated stream that are looked at first; of the undecided ones then four times as many."""
@@ -26,28 +26,20 @@ class StoppingTimes(NamedTuple):
     verdicts: NDArray[np.int8]
 
 
-def stopping_times(
-    outcomes: ArrayLike,
-    delta: float = 0.05,
-    margin: float = 0.0,
-    *,
-    disagreements: int | None = None,
-    images: int | None = None,
-    side: Side = "both",
-) -> StoppingTimes:
+def stopping_times(outcomes, delta=0.05, margin=0.0, *, disagreements=None, images=None):
     """When the test gives its first verdict, for many streams of outcomes.
 
     A stream without a verdict ends with its last outcome as "undecided".
 
     Args:
-        delta, margin, disagreements, images, side: of :class:`~tllib_ancon.measures.disagreement.DisagreementTest`
+        delta, margin, disagreements, images: of :class:`~tllib_ancon.measures.disagreement.DisagreementTest`
 
     Inputs:
         - outcomes: in the order in which they are drawn, values -1, 0, 1.
 
     Shape: outcomes (S, T) integer, T ≤ M; the fields of the output (S,).
     """
-    test = DisagreementTest(delta, margin, disagreements=disagreements, images=images, side=side)
+    test = DisagreementTest(delta, margin, disagreements=disagreements, images=images)
     streams = np.asarray(outcomes, dtype=np.int8)
     labels = np.zeros(len(streams), dtype=np.int64)
     verdicts = np.zeros(len(streams), dtype=np.int8)
@@ -57,7 +49,7 @@ def stopping_times(
     return StoppingTimes(labels, verdicts)
 
 
-def _ends_of(test: DisagreementTest, streams: Outcomes) -> StoppingTimes:
+def _ends_of(test, streams):
     """When the first verdict falls in each stream (S, T). The first labels suffice for most streams; of the others
     four times as many are looked at, and so on."""
     total = streams.shape[1]

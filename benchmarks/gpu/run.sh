@@ -55,7 +55,7 @@ short() {
     --log "$OUT/short/$name" -j "$WORKERS" --seed 0 $SHORT "$@"
 }
 
-step speed-step python -m benchmarks.speed --out "$OUT/speed"
+step speed-step python -m benchmarks.speed --out "$OUT/speed.csv"
 step start tllib-ancon pretrain "$DATA/office31" -d Office31 -s W $NETWORK $WEIGHTS --log "$OUT/short/start" -j "$WORKERS" --seed 0 $SHORT
 short first
 short again

@@ -2,38 +2,22 @@
 
 import math
 import time
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 RESAMPLES = 1000
-HEADER = f"{'':<72}{'median':>10} {'':<9}{'quartiles':>19} {'95 % of the median':>19}"
 
 
-@dataclass(frozen=True)
-class Row:
-    """One measured number.
-
-    Attributes:
-        name: what was measured
-        value: the median
-        low, high: first and third quartile
-        unit: of these three; "x" for a ratio
-        interval: 95 % bootstrap interval of the median
-    """
+class Row(NamedTuple):
+    """One measured number: its median and quartiles."""
 
     name: str
-    value: float
-    low: float
-    high: float
+    median: float
+    first_quartile: float
+    third_quartile: float
     unit: str
-    interval: tuple[float, float]
-
-    def __str__(self):
-        """A line of the table below :data:`HEADER`."""
-        quartiles, interval = (f"{low:.4g} – {high:.4g}" for low, high in ((self.low, self.high), self.interval))
-        return f"{self.name:<72}{self.value:>10.5g} {self.unit:<9}{quartiles:>19} {interval:>19}"
 
 
 def wall_clock():
@@ -58,9 +42,9 @@ def in_turn(candidates, rounds, warmup=1, clock=time.thread_time):
 
 
 def row(name, values, unit):
-    """The median of at least two ``values``, their quartiles and the median's interval."""
+    """The median and the quartiles of ``values``."""
     low, median, high = np.quantile(values, (0.25, 0.5, 0.75)).tolist()
-    return Row(name, median, low, high, unit, median_interval(values))
+    return Row(name, median, low, high, unit)
 
 
 def median_interval(values):

@@ -9,15 +9,14 @@ import torch
 from benchmarks.speed import cost, step
 from benchmarks.speed.__main__ import main
 from benchmarks.speed.timing import row
-from tests.support.json_files import read_json
 
 
-def test_the_command_prints_each_row_and_keeps_it(tmp_path, monkeypatch, capsys):
+def test_the_command_prints_each_row_and_stores_it(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(step, "measure", lambda: [row("a step", [1.5, 2, 2.5], "ms")])
-    main(["--out", str(tmp_path)])
-    assert "1.75 – 2.25" in capsys.readouterr().out
-    (written,) = read_json(tmp_path / "speed.json")["rows"]
-    assert written["value"] == 2
+    main(["--out", str(tmp_path / "speed.csv")])
+    assert "1.75" in capsys.readouterr().out
+    (written,) = pd.read_csv(tmp_path / "speed.csv").itertuples()
+    assert (written.median, written.third_quartile) == (2, 2.25)
 
 
 def test_a_step_in_parts_learns_what_a_whole_step_learns():
@@ -31,7 +30,7 @@ def test_a_step_in_parts_learns_what_a_whole_step_learns():
     assert any(not torch.equal(*pair) for pair in zip(start, in_parts, strict=True))
     assert all(torch.equal(*pair) for pair in zip(in_parts, whole.model.parameters(), strict=True))
     plain, added, judged = step.measure(rounds=2)
-    assert judged.value == pytest.approx(1 + added.value / plain.value)
+    assert judged.median == pytest.approx(1 + added.median / plain.median)
 
 
 def test_the_cost_of_an_adaptation_is_measured_and_other_networks_stay(tmp_path, monkeypatch):

@@ -32,7 +32,7 @@ def test_its_commands_are_commands_of_this_package(tmp_path, monkeypatch, capsys
     assert parsed[0][1].pretrained_weights == "data/weights.safetensors"
     logs = [args.log for name, args in parsed if name == "adapt"]
     assert [Path(log).name for log in logs] == SHORT
-    assert made[0] == ["python", "-m", "benchmarks.speed", "--out", "out/speed"]
+    assert made[0] == ["python", "-m", "benchmarks.speed", "--out", "out/speed.csv"]
 
     monkeypatch.chdir(tmp_path)
     start, first, again, compared = made[1:5]
