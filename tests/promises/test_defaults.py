@@ -35,7 +35,8 @@ def test_adapt(adapted):
     assert config.workers == 2
     assert config.views == 2
     assert config.batch_norm == "mixed"
-    assert len(adapted.metrics) == config.epochs + 1
+    assert config.epochs == 30
+    assert len(adapted.metrics) > 1  # an untrained network may collapse, which ends its training
     assert "batch_norm_share" in adapted.metrics[1]
 
 
