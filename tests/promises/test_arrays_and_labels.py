@@ -82,6 +82,11 @@ def test_settings_without_effect_on_tensors_are_errors(name):
             call(Net(), TENSORS_OF_FLOATS, **settings)
 
 
+def test_all_settings_without_effect_are_named_at_once():
+    with one_line("leave `norm_mean`, `norm_std`, `image_size` out"):
+        tllib_ancon.predict(Net(), TENSORS_OF_FLOATS, norm_mean=(0.5,) * 3, norm_std=(0.5,) * 3, image_size=16)
+
+
 def certify(model, images, adapted=None, **settings):
     return tllib_ancon.certify(model, adapted or negated(), images, **settings)
 
@@ -133,6 +138,20 @@ def test_an_image_without_finite_output_has_no_class():
 def test_the_error_of_an_adaptation_names_the_image(method, images, message):
     with one_line(message):
         tllib_ancon.adapt(Dividing(), images, method=method, **QUICK)
+
+
+class Masking(Net):
+    """A network whose logits are infinite for a black image, whatever its head returns."""
+
+    def forward(self, images):
+        is_black = images.amax((1, 2, 3)) < 0
+        return super().forward(images).masked_fill(is_black[:, None], torch.inf)
+
+
+def test_a_head_is_found_where_the_logits_are_finite():
+    with one_line("not finite on 1 of 24 images: image 7"):
+        tllib_ancon.adapt(Masking(), WITH_A_BLACK_IMAGE, method="shot", **QUICK)
+    assert tllib_ancon.predict(Masking(), WITH_A_BLACK_IMAGE, **HOW).labels[7] == -1
 
 
 def test_the_error_of_an_adaptation_without_any_finite_output_is_about_the_weights():

@@ -90,6 +90,15 @@ def test_a_loss_without_a_gradient_gets_a_line_and_its_advice_leads_on(model, se
         assert not torch.equal(result.head.weight, model.head.weight)
 
 
+@pytest.mark.parametrize("method", ["tent", "roid"])
+def test_a_stream_without_a_gradient_gets_a_line_and_its_advice_leads_on(method):
+    model = Probe().eval()
+    with one_line("no parameter that learns reaches the loss.*remove that context"):
+        online(model, method=method, batch_norm="target")(normalised())
+    model.context = contextlib.nullcontext
+    online(model, method=method, batch_norm="target")(normalised())
+
+
 # Heads
 
 

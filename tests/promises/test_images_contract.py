@@ -119,6 +119,16 @@ def test_a_file_beyond_rgb_of_8_bits_is_one_line_that_names_it_and_the_loader(na
     assert read.mean((0, 2, 3)).tolist() == [1, 0, 0]
 
 
+def test_a_picture_beyond_8_bits_without_a_path_is_one_line_whose_advice_leads_on():
+    values = np.full((SIDE, SIDE), 4095, np.uint16)
+    with one_line(
+        r"list\[0\] has more than 8 bits a channel.*; convert it to an image of 8 bits, or to a float tensor"
+    ):
+        received([Image.fromarray(values)], **UNSCALED)
+    assert received([Image.fromarray((values // 16).astype(np.uint8))], **UNSCALED).min() == 1
+    assert received([torch.from_numpy(values / 4095)[None]], workers=0, quiet=True).min() == 1
+
+
 def test_of_an_animation_the_first_frame_is_read(tmp_path):
     first = Image.new("RGB", (SIDE, SIDE), (255, 255, 255))
     first.save(tmp_path / "a.gif", save_all=True, append_images=[Image.new("RGB", (SIDE, SIDE))])
@@ -147,7 +157,7 @@ def test_what_breaks_the_contract_is_one_line(images):
 def test_a_file_of_another_kind_is_one_line_that_says_what_is_read(ending, tmp_path):
     file = tmp_path / f"a.{ending}"
     file.touch()
-    with one_line(rf"a\.{ending} is no JPEG, .*`loader`"):
+    with one_line(rf"a\.{ending} is no JPEG, .*`loader`.*open a file of arrays .* pass its array of images"):
         received(file, **UNSCALED)
 
 

@@ -203,10 +203,40 @@ def test_the_command_takes_a_position(tmp_path, monkeypatch, capsys):
     assert not (tmp_path / "a.csv").exists()
 
 
-def test_a_multi_label_configuration_is_one_line():
-    model = transformer("ResNet", problem_type="multi_label_classification")
-    with one_line("problem_type multi_label_classification"):
-        of_adapt(model)
+BEHIND_A_POSITION = {
+    "probabilities": (lambda logits: logits.softmax(1), "gives probabilities.*a function.*from_probabilities"),
+    "a probability": (lambda logits: logits[:, :1].sigmoid(), "gives tensor .*a function.*from_probabilities"),
+}
+
+
+@pytest.mark.parametrize("name", BEHIND_A_POSITION)
+def test_probabilities_behind_a_position_need_a_function_and_it_leads_on(name):
+    form, line = BEHIND_A_POSITION[name]
+    model = Returns(lambda features, logits: (features, form(logits)))
+    with one_line(rf"`output=1` {line}"):
+        of_adapt(model, output=1)
+    of_adapt(model, output=lambda output: from_probabilities(output[1]))
+
+
+@pytest.mark.parametrize("door", ["adapt", "online"])
+@pytest.mark.parametrize("problem", ["multi_label_classification", "regression"])
+def test_a_configuration_of_classes_that_exclude_no_others_is_one_line(problem, door):
+    model = transformer("ResNet", problem_type=problem)
+
+    class Wrapper(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, images):
+            return self.model(images).logits
+
+    wrapper = Wrapper().eval()
+    for network in (model, wrapper):
+        with one_line(f"problem_type {problem}; .*'single_label_classification'"):
+            DOORS[door](network)
+    model.config.problem_type = "single_label_classification"
+    DOORS[door](wrapper)
 
 
 # Head

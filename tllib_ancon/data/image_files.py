@@ -42,8 +42,12 @@ def decoded(file: BinaryIO, name: str) -> Image.Image:
         try:
             image = Image.open(file, formats=FORMATS)
         except UnidentifiedImageError as error:
-            raise BadImages(f"{name} is no {', '.join(FORMATS)} that Pillow reads", left_out()) from error
-        return _as_rgb(image, name)
+            raise BadImages(
+                f"{name} is no {', '.join(FORMATS)} that Pillow reads",
+                f"{left_out()}; open a file of arrays or a table and pass its array of images or its paths",
+            ) from error
+        action = f"pass {named('loader')}, a function of its path that returns an image or a float tensor"
+        return _as_rgb(image, name, action, "loader")
 
 
 def left_out() -> str:
@@ -58,7 +62,8 @@ def image_of(value: Any, name: str, setting: str = "") -> Image.Image | Tensor:
     """An item of a dataset, or what a loader returns: PIL images and bytes as RGB, floats as a float32 tensor."""
     if isinstance(value, Image.Image):
         with reading(name, "an image"):
-            return _as_rgb(value, name)
+            action = "convert it to an image of 8 bits, or to a float tensor, which the model gets unchanged"
+            return _as_rgb(value, name, action, setting)
     kind = kind_of(value)
     if kind == "uint8" and _is_picture(value):
         return _picture_of(value).convert("RGB")
@@ -122,12 +127,12 @@ def _is_picture(value: Any) -> bool:
     return 0 not in value.shape and (value.ndim == 2 or (value.ndim == 3 and channels in CHANNELS))
 
 
-def _as_rgb(image: Image.Image, name: str) -> Image.Image:
+def _as_rgb(image: Image.Image, name: str, action: str, setting: str) -> Image.Image:
     if _is_beyond_rgb(image):
         raise BadImages(
             f"{name} has more than 8 bits a channel, more than {MOST_BANDS} bands or several pages",
-            f"pass {named('loader')}, a function of its path that returns an image or a float tensor",
-            setting="loader",
+            action,
+            setting,
         )
     return image.convert("RGB")
 

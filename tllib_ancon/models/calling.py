@@ -22,7 +22,8 @@ def called(network: nn.Module, images: Tensor) -> Any:
             f"the model cannot be called on images of shape {tuple(images.shape)}, {images.dtype} on {images.device} "
             f"({one_line(error)})",
             f"pass a model whose forward takes images alone, of this shape, type and device; {named('image_size')} "
-            f"sets the size of files and pixels, and {named('norm_mean')} of one value makes them grey",
+            f"sets the size of files and pixels, {named('norm_mean')} of one value makes them grey, and "
+            f"{named('loader')} may return float tensors of any shape",
         ) from error
 
 

@@ -149,14 +149,18 @@ def load_into(network: nn.Module, state: Weights, source: str, ignore: tuple[str
     missing = [name for name in expected if name not in state and not name.endswith(COUNTERS)]
     left_over = [name for name in state if name not in expected and not name.startswith(ignore)]
     left_over = [name for name in left_over if not name.endswith(COUNTERS)]
-    problems = [_difference(name, tensor, expected[name]) for name, tensor in present.items()]
+    problems = []
+    differences = [_difference(name, tensor, expected[name]) for name, tensor in present.items()]
+    differences = list(filter(None, differences))
+    if differences:
+        problems.append(first_few(differences, 4, "; "))
     if missing:
         problems.append(f"{_few(missing)} of the network are missing")
     if left_over:
         problems.append(f"the file also holds {_few(left_over)}")
-    if any(problems):
+    if problems:
         raise BadModel(
-            f"{source} does not fit the network: {one_line('; '.join(filter(None, problems)))}",
+            f"{source} does not fit the network: {'; '.join(problems)}",
             advice or f"give the {named('arch')} that it was trained with",
         )
     network.load_state_dict({**expected, **present})
@@ -169,11 +173,11 @@ def _few(names: list[str]) -> str:
 def _difference(name: str, tensor: Tensor, expected: Tensor) -> str:
     """Why a tensor does not fit in place of the network's; empty if it does."""
     if tensor.shape != expected.shape:
-        return f"{name} has shape {tuple(tensor.shape)}, the network {tuple(expected.shape)}"
+        return f"{one_line(name)} has shape {tuple(tensor.shape)}, the network {tuple(expected.shape)}"
     if expected.is_floating_point() and not tensor.is_floating_point():
-        return f"{name} has type {tensor.dtype}, the network {expected.dtype}"
+        return f"{one_line(name)} has type {tensor.dtype}, the network {expected.dtype}"
     if tensor.is_meta or tensor.layout != torch.strided:
-        return f"{name} is on the device {tensor.device} with layout {tensor.layout}, and no plain tensor"
+        return f"{one_line(name)} is on the device {tensor.device} with layout {tensor.layout}, and no plain tensor"
     return ""
 
 

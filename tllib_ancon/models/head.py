@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from tllib_ancon.models.calling import called
 from tllib_ancon.models.class_names import class_names_of
 from tllib_ancon.models.foundation import CosineHead
-from tllib_ancon.models.output import OutputReader, require_no_probabilities
+from tllib_ancon.models.output import OutputReader
 from tllib_ancon.models.requirements import is_program
 from tllib_ancon.outputs import from_one_logit
-from tllib_ancon.runtime.errors import BadModel, named, unknown_name
+from tllib_ancon.runtime.errors import BadModel, named, one_line, unknown_name
 
 Calls = dict[str, tuple[int, Tensor]]
 """Name of a module -> D and output of its last call."""
@@ -38,11 +38,7 @@ def inspect(
     Returns: logits (B, K), and D of each head by its name: modules with weights that return the logits, or whose mean
     they are; none where no module does
     """
-    if getattr(getattr(network, "config", None), "problem_type", None) == "multi_label_classification":
-        raise BadModel(
-            "the model's configuration has problem_type multi_label_classification; here classes exclude each other",
-            "if each image has one class, set model.config.problem_type = 'single_label_classification'",
-        )
+    _require_one_class(network)
     names = [] if head is None else str(head).split(",")
     modules = [name for name, _ in network.named_modules() if name]
     for name in names:
@@ -59,10 +55,22 @@ def inspect(
             setting="head",
         )
     if not heads:
-        require_no_probabilities(logits)
-        if not callable(reader.hook):
+        reader.require_no_probabilities(logits)
+        if not callable(reader.hook) and logits.isfinite().all(1).any():
             _require_known_classes(network, logits.shape[1], num_classes)
     return logits, {name: calls[name][0] for name in heads}
+
+
+def _require_one_class(network: nn.Module) -> None:
+    """Raise an error if the configuration of a part, as transformers has it, says that classes exclude no others."""
+    for module in network.modules():
+        problem = getattr(getattr(module, "config", None), "problem_type", None)
+        if problem not in (None, "single_label_classification"):
+            raise BadModel(
+                f"the model's configuration has problem_type {one_line(problem)}; here classes exclude each other",
+                "if each image has one class, set problem_type = 'single_label_classification' in the config of the "
+                f"{type(module).__name__}",
+            )
 
 
 def _observed_call(network: nn.Module, images: Tensor, names: list[str]) -> tuple[Any, Calls]:
@@ -89,7 +97,7 @@ def _remember(calls: Calls, name: str, module: nn.Module, inputs: tuple[Any, ...
 
 
 def _have_logits_as_mean(names: list[str], calls: Calls, logits: Tensor) -> bool:
-    """Whether the mean of these modules' outputs gives the probabilities of the logits."""
+    """Whether the mean of these modules' outputs gives the probabilities of the logits, where these are finite."""
     outputs = [calls[name][1] for name in names if name in calls]
     shapes = {output.shape for output in outputs}
     if len(outputs) < len(names) or not shapes <= {logits.shape, (len(logits), 1)} or len(shapes) > 1:
@@ -97,8 +105,11 @@ def _have_logits_as_mean(names: list[str], calls: Calls, logits: Tensor) -> bool
     mean = torch.stack(outputs).mean(0).double()
     if mean.shape[1] == 1:
         mean = from_one_logit(mean)
-    log_probabilities = logits.double().log_softmax(1)
-    return torch.allclose(mean.log_softmax(1), log_probabilities, 1e-3, 1e-3, equal_nan=True)
+    compared = logits.isfinite().all(1)
+    if not compared.any():
+        compared = ~compared
+    log_probabilities = logits[compared].double().log_softmax(1)
+    return torch.allclose(mean[compared].log_softmax(1), log_probabilities, 1e-3, 1e-3, equal_nan=True)
 
 
 def _require_known_classes(network: nn.Module, width: int, num_classes: int) -> None:

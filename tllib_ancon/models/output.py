@@ -72,7 +72,7 @@ class OutputReader:
         raise BadModel(
             f"{what} {structure_of(output)}{mode} where logits ({count}, K) are expected",
             f"pass {named('output')}, a key or a position of them or in Python a function that returns them; of one "
-            f"number for an image {named('output', 'from_one_logit')} or {named('output', 'from_probabilities')}",
+            f"number for an image {self._converted_by('from_one_logit', 'from_probabilities')}",
             setting="output",
         )
 
@@ -88,6 +88,28 @@ class OutputReader:
         if self.hook is None or isinstance(self.hook, int):
             return logits
         return self.hook(logits if self.hook in HELPERS.values() else output)
+
+    def require_no_probabilities(self, logits: Tensor) -> None:
+        """Raise an error for rows (B, K) that are not negative, and lie in [0, 1] for enough images or sum to 1 or
+        100."""
+        rows = logits[logits.isfinite().all(1)].float()
+        sums = rows.sum(1)
+        if not len(rows) or (rows < 0).any() or not rows.any():
+            return
+        are_sigmoids = len(rows) >= ENOUGH and (rows <= 1).all()
+        if are_sigmoids or any(((sums - total).abs() < 1e-2 * total).all() for total in (1, 100)):
+            what = "the model returns" if self.hook is None else f"{self._name} gives"
+            raise BadModel(
+                f"{what} probabilities, tensor {tuple(logits.shape)}, where logits are expected",
+                f"pass {self._converted_by('from_probabilities')}, which converts them to logits",
+                setting="output",
+            )
+
+    def _converted_by(self, *helpers: str) -> str:
+        """What a user passes in place of this reader to convert by a helper what it gives."""
+        if self.hook is None:
+            return " or ".join(named("output", helper) for helper in helpers)
+        return f"in Python as {named('output')} a function of the model's output that ends with {' or '.join(helpers)}"
 
     @property
     def _name(self) -> str:
@@ -111,18 +133,3 @@ def structure_of(value: Any) -> str:
     if isinstance(value, tuple | list):
         return f"({', '.join(map(structure_of, value))})"
     return "nothing" if value is None else f"a {type(value).__name__}"
-
-
-def require_no_probabilities(logits: Tensor) -> None:
-    """Raise an error for rows (B, K) that are not negative, and lie in [0, 1] for enough images or sum to 1 or 100."""
-    rows = logits[logits.isfinite().all(1)].float()
-    sums = rows.sum(1)
-    if not len(rows) or (rows < 0).any() or not rows.any():
-        return
-    are_sigmoids = len(rows) >= ENOUGH and (rows <= 1).all()
-    if are_sigmoids or any(((sums - total).abs() < 1e-2 * total).all() for total in (1, 100)):
-        raise BadModel(
-            f"the model returns probabilities, tensor {tuple(logits.shape)}, where logits are expected",
-            f"pass {named('output', 'from_probabilities')}, which converts them to logits",
-            setting="output",
-        )

@@ -185,7 +185,8 @@ class TransformRule:
         if images.is_raw:
             reason = "on tensors of floats, which the model gets unchanged"
         if unread:
-            raise BadSetting(f"{named(unread[0])} has no effect {reason}", "leave it out", setting=unread[0])
+            names = ", ".join(map(named, unread))
+            raise BadSetting(f"{named(unread[0])} has no effect {reason}", f"leave {names} out", setting=unread[0])
 
     def transforms_of(self, config: StageConfig, images: ImageSource) -> Transforms:
         """Transforms of images: the caller's, none for tensors, else by the preprocessing."""

@@ -33,6 +33,7 @@ from tllib_ancon.self_training.streams import (
     stream_method,
     uniform_frequencies,
 )
+from tllib_ancon.training.probing import without_gradient
 
 ENOUGH = 8
 """Samples with which a model is tried."""
@@ -216,6 +217,8 @@ class Online(nn.Module):
         logits = self._read(batch)
         loss, average = self.stream.step(StreamBatch(logits, self.average, lambda: self._read(self.augment(batch))))
         _finite(loss)
+        if not loss.requires_grad:
+            raise without_gradient()
         predictions = self._predictions(logits)
         self.average = average
         self.optimizer.zero_grad()

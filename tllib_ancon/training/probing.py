@@ -16,9 +16,14 @@ def require_gradient(model: Classifier, images: Tensor, adapted: str | None) -> 
     action = "remove that context or operation from the forward: adapt needs none and predict sets its own"
     if adapted != "all" and _would_have_gradient(model, images):
         action = f"pass {named('adapted', 'all')}, which also trains the parameters outside that context"
-    raise BadModel(
-        f"no parameter that learns with {named('adapted', adapted)} reaches the loss: the model's forward computes it "
-        "under torch.no_grad(), torch.inference_mode() or an operation without a gradient, such as argmax",
+    raise without_gradient(f"with {named('adapted', adapted)} ", action)
+
+
+def without_gradient(how: str = "", action: str = "remove that context or operation from the forward") -> BadModel:
+    """The error for a model of which no parameter that learns ``how`` has a gradient."""
+    return BadModel(
+        f"no parameter that learns {how}reaches the loss: the model's forward computes it under torch.no_grad(), "
+        "torch.inference_mode() or an operation without a gradient, such as argmax",
         action,
     )
 
