@@ -9,7 +9,6 @@ from types import NoneType
 from typing import Any, get_args, get_origin
 
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
 from tllib_ancon import methods
 from tllib_ancon.cli.parser import Parser, flag, switched_off
@@ -139,7 +138,7 @@ def help_text(name: str, setting: FieldInfo, defaults: Options) -> str:
 def _default(setting: FieldInfo, defaults: Options) -> str:
     """The default, of each method where methods differ; empty where it is decided later or there is none."""
     values = [*defaults.values()] or [setting.get_default()]
-    if None in values or () in values or PydanticUndefined in values or flag_of(setting).describes_default:
+    if setting.is_required() or None in values or () in values or flag_of(setting).describes_default:
         return ""
     if len(set(values)) > 1:
         return f"default: {', '.join(f'{method} {_shown(value)}' for method, value in defaults.items())}"

@@ -37,7 +37,7 @@ COMMANDS = {
     "evaluate": "measure the accuracy and the calibration of a checkpoint",
     "predict": "write the predictions for images to a CSV or NPZ file, one row for each image",
     "certify": "compare a run's two models by labels of a few images on which they disagree",
-    "check": "check a model with images before adapting, or the folder of a dataset",
+    "check": "check a model with images before adapting",
     "benchmark": "make the runs of a table of the paper",
     "list": "list the methods with their options, the networks, the layouts of data or the criteria",
     "report": "write tables, figures and one HTML page of finished runs, beside the paper's numbers",
