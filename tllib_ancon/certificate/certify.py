@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from tllib_ancon.certificate.answers import COLUMNS, Answer, opaque, read_answers
@@ -128,19 +127,14 @@ def certify(  # noqa: PLR0913
         >>> print(session)
     """
     requested = PredictConfig(**settings)
-    hooks = (False, output, evaluation_transform, loader)
+    hooks = (output, evaluation_transform, loader)
     with restoring_state(requested.threads):
-        start = open_to_predict(source, images, requested.with_paths(checkpoint=source), *hooks)
-        target = start.images
-        end = open_to_predict(adapted, target, requested.with_paths(checkpoint=adapted), *hooks)
+        start = open_to_predict(source, images, requested.with_paths(checkpoint=source), False, *hooks)
+        end = open_to_predict(adapted, start.images, requested.with_paths(checkpoint=adapted), False, *hooks)
         comparison = _comparison(start, end, classes or start.classes.distinct_names)
     session = Session(comparison, delta, margin, seed, log, side)
-    session.image = target.image
-    answers = answers_of_labels(labels, comparison)
-    note = note_on_first_label(np.array(list(answers.values())), len(comparison.classes))
-    if note is not None:
-        Progress(requested.quiet).notes([note])
-    session.answer_all(answers)
+    session.image = start.images.image
+    session.answer_all(_answers_of_labels(labels, comparison, Progress(requested.quiet)))
     return session
 
 
@@ -165,9 +159,12 @@ def _comparison(start: Opened[PredictConfig], end: Opened[PredictConfig], classe
     return Comparison(first.labels, second.labels, list(map(str, first.paths or first.indices)), classes)
 
 
-def answers_of_labels(labels: npt.ArrayLike | None, comparison: Comparison) -> dict[int, Answer]:
+def _answers_of_labels(labels: npt.ArrayLike | None, comparison: Comparison, progress: Progress) -> dict[int, Answer]:
     """Position of an image -> its label, of labels (N,) with -1 where none is known."""
     if labels is None:
         return {}
-    labels_or_none = checked_labels(named("labels"), labels, len(comparison), len(comparison.classes), unknown=True)
+    num_classes = len(comparison.classes)
+    labels_or_none = checked_labels(named("labels"), labels, len(comparison), num_classes, unknown=True)
+    note = note_on_first_label(labels_or_none[labels_or_none >= 0], num_classes)
+    progress.notes([] if note is None else [note])
     return {position: label for position, label in enumerate(labels_or_none.tolist()) if label >= 0}
