@@ -11,7 +11,7 @@ them with a quarter of the light, as PNG files in a folder. It uses no labels an
    The first ten images on which the two models disagree, with the predictions before and after adaptation.
 
 The package does not contain the data. Set ``CIFAR10=FOLDER`` to a folder with the test images and the weights
-(``benchmarks/tried.md``). Without it this page shows stored numbers.
+(``python -m benchmarks.data`` names their sources). Without it this page shows stored numbers.
 """
 
 import os
