@@ -46,12 +46,12 @@ def test_without_batch_norm_training_follows_no_shares_that_the_shift_spoilt():
     assert accuracies[-1] > accuracies[0] + 2
 
 
-def slow_source_model():
-    """Its running statistics follow slowly, as those of torchvision's MobileNetV3."""
+def slow_source_model(momentum):
+    """Its running statistics follow slowly, as those of torchvision's MobileNetV3, or are a mean over all batches."""
     model = copy.deepcopy(striped_source_model())
     for layer in model.modules():
         if isinstance(layer, nn.BatchNorm2d):
-            layer.momentum = 0.01
+            layer.momentum = momentum
     return model
 
 
@@ -59,14 +59,15 @@ def lines_about_statistics(capsys):
     return [line for line in capsys.readouterr().err.splitlines() if "statistics" in line]
 
 
-def test_statistics_that_lag_behind_the_training_get_a_line_whose_advice_helps(capsys):
+@pytest.mark.parametrize("momentum", [0.01, None])
+def test_statistics_that_lag_behind_the_training_get_a_line_whose_advice_helps(momentum, capsys):
     target = stripes(288, 0.3, 1)
     labels = np.arange(288) % CLASSES
     settings = {**LOADED, "quiet": False, "method": "self-training", "epochs": 2, "seed": 0, "threads": 1}
-    slow = tllib_ancon.adapt(slow_source_model(), target, labels=labels, **settings)
+    slow = tllib_ancon.adapt(slow_source_model(momentum), target, labels=labels, **settings)
     (line,) = lines_about_statistics(capsys)
     assert '`batch_norm="mixed"`' in line
     assert "statistics-lag" in {note.code for note in slow.notes}
-    mixed = tllib_ancon.adapt(slow_source_model(), target, labels=labels, batch_norm="mixed", **settings)
+    mixed = tllib_ancon.adapt(slow_source_model(momentum), target, labels=labels, batch_norm="mixed", **settings)
     assert not lines_about_statistics(capsys)
     assert slow.metrics[-1]["accuracy"] < 50 < 90 < mixed.metrics[-1]["accuracy"]

@@ -52,20 +52,20 @@ class BatchNormPolicy:
     def note_on_lag(self, model: nn.Module, steps: int) -> Note | None:
         r"""Say if the running statistics of a model lag behind its training.
 
-        A layer with momentum m keeps the source's statistics with the weight :math:`(1 - m)^{steps}`. Mixed statistics
-        are estimated after each epoch, and do not lag.
+        A layer with momentum m keeps the source's statistics with the weight :math:`(1 - m)^{steps}`, one with the mean
+        of n batches (momentum None) with :math:`n / (n + steps)`. Mixed statistics are estimated after each epoch, and
+        do not lag.
         """
         if self.statistics != "target":
             return None
-        momenta = [layer.momentum or 0.0 for layer in _layers_with_statistics(model)]
-        slowest = min(momenta, default=1.0)
-        source_weight = (1 - slowest) ** steps
+        weights = [_source_weight(layer, steps) for layer in _layers_with_statistics(model)]
+        source_weight = max(weights, default=0.0)
         if source_weight < LAGGING:
             return None
         return Note(
             "statistics-lag",
-            f"after {counted(steps, 'step')} with momentum {slowest:g} the running batch-norm statistics still hold "
-            f"those of the source model with weight {source_weight:.2f}, so that predictions lag behind the training",
+            f"after {counted(steps, 'step')} the running batch-norm statistics still hold those of the source model "
+            f"with weight {source_weight:.2f}, so that predictions lag behind the training",
             setting="batch_norm",
             action=f"pass {named('batch_norm', 'mixed')}, whose statistics are estimated after each epoch",
             level="warning",
@@ -296,6 +296,14 @@ def has_statistics(model: nn.Module) -> bool:
 
 def _layers_with_statistics(model: nn.Module) -> list[BATCH_NORMS]:
     return [layer for layer in model.modules() if isinstance(layer, BATCH_NORMS) and layer.track_running_stats]
+
+
+def _source_weight(layer: BATCH_NORMS, steps: int) -> float:
+    """Weight of the present statistics of a layer among those after more steps."""
+    if layer.momentum is None:
+        tracked = int(layer.num_batches_tracked or 0)
+        return tracked / (tracked + steps)
+    return float((1 - layer.momentum) ** steps)
 
 
 def one_value_error() -> BadImages:

@@ -261,6 +261,12 @@ class Training:
     def fit(self, record: Record) -> Record:
         """Begin or resume the run that ``config.json`` records so; a finished run is not trained again. Returns the
         result."""
+        try:
+            return self._fit(record)
+        finally:
+            self.trainer.parts.clear()  # a circle, in which the loaders' processes would outlive the run
+
+    def _fit(self, record: Record) -> Record:
         trainer = self.trainer
         trainer.parts |= {callback.name: callback for callback in self.callbacks if callback.name}
         if self.run is None:
