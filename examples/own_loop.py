@@ -32,7 +32,7 @@ model = nn.Sequential(
     *(nn.Conv2d(1, 32, 3, stride=2, padding=1), nn.BatchNorm2d(32), nn.ReLU()),
     *(nn.Conv2d(32, 64, 3, stride=2, padding=1), nn.BatchNorm2d(64), nn.ReLU()),
     *(nn.Conv2d(64, 64, 3, stride=2, padding=1), nn.BatchNorm2d(64), nn.ReLU()),
-    *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10)),
+    *(nn.Flatten(), nn.Linear(1024, 10)),
 )
 
 # %%
@@ -41,7 +41,7 @@ model = nn.Sequential(
 
 crop = RandomResizedCrop(32, scale=(0.5, 1.0))  # one random crop for each batch
 optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-for _ in range(8):
+for _ in range(20):
     for rows in torch.randperm(len(source)).split(64):
         loss = nn.functional.cross_entropy(model(crop(source[rows])), source_labels[rows])
         optimizer.zero_grad()
