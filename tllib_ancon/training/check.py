@@ -56,8 +56,8 @@ class CheckResult(Shown):
             output, and the parameters that learn
         settings: name -> value and layer, of each setting that you pass or that depends on model, images or method
         notes: what was decided, and what may be wrong
-        first_pass: name -> what the model predicts for up to 64 images, in words: the frequencies of the predicted
-            classes, and the share of images whose predicted class a mirror changes
+        first_pass: name -> text, of predictions for up to 64 images. ``predictions``: frequencies of the predicted
+            classes. ``mirror``: the share of images whose predicted class a mirror changes
         predicted: class of each of these images
         picture: file of eight images as the network gets them; None without ``out``
     """
@@ -215,7 +215,7 @@ def _learning(opened: Opened[AdaptConfig], notes: list[Note]) -> str:
 
 
 def _decided_settings(opened: Opened[AdaptConfig]) -> dict[str, DecidedSetting]:
-    """The settings of the user, and those that the model, the images or the method decide."""
+    """The settings of the user, and the settings that the model, the images or the method decide."""
     fields = settings_of(AdaptConfig)
     values = dict(opened.settings)
     decided = {}

@@ -71,8 +71,8 @@ def write_contact_sheet(folder: Path, images: ImageSource, transforms: Transform
 
 
 def _picture(values: Tensor, preprocessing: Preprocessing | None) -> Image.Image:
-    """A network's input (C, H, W) without its normalisation, scaled by its range if that is unknown: of three channels
-    or more the first three, else the first one."""
+    """A picture of a network's input (C, H, W) without its normalisation. An unknown one is replaced by scaling to the
+    range. The picture has the first three channels, or the first one of fewer."""
     if preprocessing is None or len(preprocessing.mean) not in (1, len(values)):
         values = values - values.min()
         values = values / values.max().clamp(min=1e-12)

@@ -24,7 +24,7 @@ MOST_OF_ONE_CLASS = 0.9
 """Share of images that may be predicted as one class before a line says so."""
 
 FEWEST = 8
-"""Images of which a line says so."""
+"""Fewest images for such a note."""
 
 NEARLY_ONE_CLASS = "nearly all are one class: compare the preprocessing with the model's training"
 

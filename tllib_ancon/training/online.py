@@ -270,7 +270,7 @@ def online(
     """Wrap a model so that it adapts to every batch that it predicts.
 
     Args:
-        model: any module from a batch to logits (B, K), of which a copy is adapted; a checkpoint or run directory
+        model: any module from a batch to logits (B, K), which is copied; a checkpoint or run directory
         method: ``tent``, ``adabn``, ``eta``, ``roid`` or ``stream-auto``: pseudo-labels of two views, weighted by
             class. A stream shows each sample once, so that no method has votes. Default: ``roid``
         optimizer: of scale and shift of the normalisation layers, which are trained. Default: ``adam``. ``adabn``

@@ -20,7 +20,7 @@ def require_gradient(model: Classifier, images: Tensor, adapted: str | None) -> 
 
 
 def without_gradient(how: str = "", action: str = "remove that context or operation from the forward") -> BadModel:
-    """The error for a model of which no parameter that learns ``how`` has a gradient."""
+    """The error for a model without a gradient of any parameter that learns ``how``."""
     return BadModel(
         f"no parameter that learns {how}reaches the loss: the model's forward computes it under torch.no_grad(), "
         "torch.inference_mode() or an operation without a gradient, such as argmax",

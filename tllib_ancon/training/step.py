@@ -23,7 +23,7 @@ class AdaptationStep:
         method: from positions, logits (B, K) and features (B, D) of the first view, and of the second, to the loss
         trainer: whose model predicts with gradient
         transforms: augmentation on the device, and the second view
-        settings: of which the number of views and dropout count
+        settings: the number of views and dropout
         policy: of batch-norm
     """
 
