@@ -64,9 +64,9 @@ def adapt(  # noqa: PLR0913
             :class:`~tllib_ancon.training.callbacks.teacher.Teacher`
         head: dotted name of the model's head; of several heads whose mean are the logits, their names with commas.
             Default: the layer that returns the logits
-        output: how the logits (B, K) are found in what the model returns: a function, a key or the name of an
-            attribute, a position in a tuple, or a helper of :mod:`tllib_ancon.outputs`. A function is called in
-            training mode as well. Default: the model returns logits, or an object or a dict with ``logits``
+        output: reads the logits (B, K) from the model's return value. It is a function, a key, an attribute's name, a
+            position in a tuple, or a helper of :mod:`tllib_ancon.outputs`. A function is called in training mode as
+            well. Default: the model returns logits, or an object or a dict with ``logits``
         train_transform, evaluation_transform: item -> tensor (C, H, W). uint8 tensors reach them as PIL images.
             Default: for image files those of the model's timm, transformers, open_clip or torchvision metadata;
             tensors of other types are taken as they come. An image processor of transformers is an

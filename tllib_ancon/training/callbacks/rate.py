@@ -26,8 +26,8 @@ ONE_VIEW = 0.4
 
 
 class FittedRate(Callback):
-    r"""Fit the learning rate before the first step; it is at most the setting ``lr``. A step then changes predictions on
-    another batch by τ times the difference of two views.
+    r"""Fit the learning rate before the first step; it is at most the setting ``lr``. A step then changes predictions
+    on another batch by τ times the difference of two views.
 
     .. math::
         η = η_0 τ \, \frac{\hat E\, d(f(x'; θ), f(x''; θ))}{\hat E\, d(f(x'; θ - η_0 ∇L(x)), f(x'; θ))},

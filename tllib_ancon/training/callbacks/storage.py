@@ -43,8 +43,8 @@ class Storage(Callback):
 class BestPredictions(Callback):
     """Store the predictions of the best model on a labelled target, and the votes of its images.
 
-    The file has a row for each of the N images of the target: position in the list of the domain, logits (N, K), label,
-    features (N, D), votes (N, K) and path. The votes of an image that was held out are 0.
+    The file has a row for each of the N images of the target. Its arrays are positions in the list of the domain,
+    logits (N, K), labels, features (N, D), votes (N, K) and paths. The votes of an image that was held out are 0.
     """
 
     def __init__(self, run: RunDirectory, is_best: IsBest, target: ImageSource, passes: Passes, method: Method):
