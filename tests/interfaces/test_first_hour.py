@@ -43,9 +43,6 @@ def test_evaluation_shows_each_class_and_writes_the_confusion_matrix(place, capf
     assert head == "true class,empty,deer,fox"
     counts = np.array([row.split(",")[1:] for row in rows], int)
     assert counts.sum(1).tolist() == [2, 2, 2]
-    status, output = shown(capfd, *words, "--confusion", "confusion.txt")
-    assert status == 2
-    assert "--confusion confusion.txt: its ending decides the format; expected .csv or .png" in output.err
 
 
 def test_a_run_stands_for_its_model_and_images(place, capfd):

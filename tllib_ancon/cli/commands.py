@@ -21,7 +21,7 @@ from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.run import JsonConfig
 from tllib_ancon.config.settings import Flag, Settings, defined, settings_of
 from tllib_ancon.config.toml import read_file
-from tllib_ancon.runs.files import new_file, read_json, write_json, write_whole
+from tllib_ancon.runs.files import new_file, read_json, write_bytes, write_json, write_whole
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import BadSetting, UserError, named
 from tllib_ancon.runtime.extras import require
@@ -200,21 +200,18 @@ class EvaluateConfig(JsonConfig, PredictConfig):
     FLAG = Flag(group="options", common=True)
 
     confusion: Annotated[str | None, Flag(metavar="FILE")] = None
-    """file of the confusion matrix to write, as .csv or .png by its ending"""
+    """CSV file of the confusion matrix to write"""
 
 
 def _evaluate(config: EvaluateConfig) -> None:
-    from tllib_ancon.training.confusion import require_file
     from tllib_ancon.training.evaluate import evaluate
 
     if config.confusion is not None:
-        require_file(config.confusion)
+        new_file(config.confusion, setting="confusion")
     processes.on_main(_show)(evaluate(config=config), config)
 
 
 def _show(evaluation: Any, config: EvaluateConfig) -> None:
-    from tllib_ancon.training.confusion import write_confusion
-
     for line in evaluation.lines():
         print(line)
     if config.json_file:
@@ -227,7 +224,7 @@ def _show(evaluation: Any, config: EvaluateConfig) -> None:
             "give folders with the names of the model's classes",
             setting="confusion",
         )
-    write_confusion(evaluation.confusion, evaluation.classes, config.confusion)
+    write_bytes(Path(config.confusion), evaluation.confusion_csv().encode())
 
 
 ROOT = ("root",)

@@ -13,4 +13,4 @@ class CheckConfig(JsonConfig, AdaptConfig):
     FLAG = Flag(group="options", common=True)
 
     out: Annotated[str | None, Flag(metavar="DIR", group="output")] = None
-    """Folder for images.png: eight images as the network gets them, with their predicted classes."""
+    """Folder for images.png: eight images as the network gets them."""

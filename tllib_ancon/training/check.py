@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+from torchvision.utils import save_image
+
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.check import CheckConfig
-from tllib_ancon.config.settings import settings_of, settings_of_call
+from tllib_ancon.config.settings import settings_of_call
 from tllib_ancon.data.readers import Loader
 from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.batch_norm import require_batch_statistics
@@ -21,22 +24,20 @@ from tllib_ancon.models.output import Output
 from tllib_ancon.models.references import Model
 from tllib_ancon.opening.open import Opened, open_images, open_model
 from tllib_ancon.opening.transforms import TransformRule
+from tllib_ancon.runs.files import write_whole
 from tllib_ancon.runtime import devices
-from tllib_ancon.runtime.errors import named
+from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.notes import Note
-from tllib_ancon.runtime.text import Shown, counted, showable
+from tllib_ancon.runtime.text import Shown, counted, first_few, showable
 from tllib_ancon.runtime.types import Record
-from tllib_ancon.training.contact_sheet import require_drawable, write_contact_sheet
 from tllib_ancon.training.first_pass import FirstPass, begin
 from tllib_ancon.training.learning import parameter_groups, refuse_unread_settings
 from tllib_ancon.training.not_finite import require_predictions
 from tllib_ancon.training.probing import require_gradient
 
-WIDTH = 15
-"""Characters of the names of facts."""
-
+PICTURE = "images.png"
 FEW_NAMES = 4
-"""Names in a line; of more, the first, the last and the number are shown."""
+"""Names in a line at most."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +54,10 @@ class CheckResult(Shown):
 
     Attributes:
         facts: name -> what is so, in words: of the images, the classes, the preprocessing, the network's input and
-            output, and the parameters that learn
+            output, the parameters that learn, and of the first pass over up to 64 images: the frequencies of the
+            predicted classes, and the share of images whose predicted class a mirror changes
         settings: name -> value and layer, of each setting that you pass or that depends on model, images or method
         notes: what was decided, and what may be wrong
-        first_pass: name -> text, of predictions for up to 64 images. ``predictions``: frequencies of the predicted
-            classes. ``mirror``: the share of images whose predicted class a mirror changes
         predicted: class of each of these images
         picture: file of eight images as the network gets them; None without ``out``
     """
@@ -65,30 +65,28 @@ class CheckResult(Shown):
     facts: Mapping[str, str]
     settings: Mapping[str, DecidedSetting]
     notes: tuple[Note, ...]
-    first_pass: Mapping[str, str]
     predicted: Sequence[str]
-    picture: Path | None = None
+    picture: str | None = None
 
     def __repr__(self) -> str:
         return "\n".join(self.lines())
 
     def lines(self) -> Iterator[str]:
         """The lines that ``print`` shows."""
-        yield from _table(self.facts)
+        for name, text in self.facts.items():
+            yield f"  {name:<15} {showable(text)}"
         yield "settings, and what decides each:"
         for name, setting in self.settings.items():
-            yield f"  {named(name):<19} {_short(setting.value):<19} {setting.layer}"
+            yield f"  {named(name):<19} {showable(str(setting.value)):<19} {setting.layer}"
         yield "notes:"
         for note in self.notes:
             yield f"  {'!' if note.level == 'warning' else ' '} {showable(str(note))}"
-        yield "first pass:"
-        yield from _table(self.first_pass)
         if self.picture is not None:
             yield f"images as the network gets them: {self.picture}"
 
     def to_dict(self) -> Record:
         """All of it, of types that JSON has."""
-        return {**dataclasses.asdict(self), "picture": self.picture and str(self.picture)}
+        return dataclasses.asdict(self)
 
 
 @recording_gradients()
@@ -112,12 +110,11 @@ def check(  # noqa: PLR0913
 
     Args:
         model, images, head, output, train_transform, evaluation_transform, loader: as for :func:`tllib_ancon.adapt`
-        out: folder for ``images.png``, a picture of eight images as the network gets them, with their predicted
-            classes
+        out: folder for ``images.png``, a picture of eight images as the network gets them, each scaled to its range
         config: all settings at once
         **settings: those of :func:`tllib_ancon.adapt`. See :class:`~tllib_ancon.config.check.CheckConfig`
 
-    Returns: facts about both, the settings, notes, and the first pass
+    Returns: facts about both, the settings, notes, and what the first pass predicts
 
     Raises:
         UserError: a setting, model or image that cannot be used (which, why, what to do)
@@ -135,24 +132,39 @@ def check(  # noqa: PLR0913
         opened: Opened[AdaptConfig] = open_images(
             images, opened_model, requested, transforms=user_transforms, loader=loader
         )
+        picture = None
         if requested.out is not None:
-            require_drawable(Path(requested.out), opened.probe)
+            picture = _draw(opened.probe, Path(requested.out))
         opened, predicted = begin(opened)
         require_predictions(predicted.labels.numpy(), predicted.sample, "source model")
         names = opened.images.classes
         classes = [names[label] for label in predicted.labels.tolist()]
-        picture = None
-        if requested.out is not None:
-            picture = write_contact_sheet(Path(requested.out), predicted.sample, opened.transforms, classes)
         notes = [*opened.notes]
-        return CheckResult(
-            {**_facts_of_images(opened), **_facts_of_the_model(opened, notes)},
-            _decided_settings(opened),
-            tuple(notes),
-            {"predictions": _predictions(classes, len(names)), "mirror": _mirror(predicted)},
-            classes,
-            picture,
+        facts = {
+            **_facts_of_images(opened),
+            **_facts_of_the_model(opened, notes),
+            "predictions": _predictions(classes, len(names)),
+            "mirror": _mirror(predicted),
+        }
+        return CheckResult(facts, _decided_settings(opened), tuple(notes), classes, picture)
+
+
+def _draw(inputs: Tensor, folder: Path) -> str:
+    """Draw images as a network gets them, by their first three channels or the first one; returns the file."""
+    if inputs.ndim != 4:
+        shape = tuple(inputs.shape[1:])
+        raise BadSetting(
+            f"{named('out')} draws images (C, H, W), and these inputs have shape {shape}", "leave it out", setting="out"
         )
+    channels = inputs[:, :3]
+    if inputs.shape[1] < 3:
+        channels = inputs[:, :1]
+    folder.mkdir(exist_ok=True)
+    file = folder / PICTURE
+    write_whole(
+        file, lambda stream: save_image(channels.float(), stream, "png", nrow=4, normalize=True, scale_each=True)
+    )
+    return str(file)
 
 
 def _facts_of_images(opened: Opened[AdaptConfig]) -> dict[str, str]:
@@ -174,7 +186,7 @@ def _facts_of_images(opened: Opened[AdaptConfig]) -> dict[str, str]:
 def _facts_of_the_model(opened: Opened[AdaptConfig], notes: list[Note]) -> dict[str, str]:
     classifier = opened.classifier
     number = classifier.num_classes
-    classes = f"{counted(number, 'class', 'classes')} in this order: {_ends(opened.images.classes)}"
+    classes = f"{counted(number, 'class', 'classes')} in this order: {first_few(opened.images.classes, FEW_NAMES)}"
     if not opened.classes.are_named:
         classes += "; the model has no names for them: compare the order with its training"
     head = "no module with weights returns them: methods that need features cannot be used"
@@ -194,8 +206,10 @@ def _preprocessing(opened: Opened[AdaptConfig]) -> str:
         return preprocessing.origin
     mean = " ".join(f"{value:.3g}" for value in preprocessing.mean)
     std = " ".join(f"{value:.3g}" for value in preprocessing.std)
-    origin = f"the {opened.layers['norm_mean']}" if "norm_mean" in opened.layers else preprocessing.origin
-    return f"mean {mean}, std {std}, by {origin or 'the model'}"
+    text = f"mean {mean}, std {std}"
+    if preprocessing.origin:
+        text += f", by {preprocessing.origin}"
+    return text
 
 
 def _learning(opened: Opened[AdaptConfig], notes: list[Note]) -> str:
@@ -211,19 +225,16 @@ def _learning(opened: Opened[AdaptConfig], notes: list[Note]) -> str:
     require_gradient(classifier, opened.probe, settings.adapted)
     parameters = dict(classifier.named_parameters())
     learning = [name for name, parameter in parameters.items() if parameter.requires_grad]
-    return f"{len(learning)} of {len(parameters)} parameters: {_ends(learning)}"
+    return f"{len(learning)} of {len(parameters)} parameters: {first_few(learning, FEW_NAMES)}"
 
 
 def _decided_settings(opened: Opened[AdaptConfig]) -> dict[str, DecidedSetting]:
     """The settings of the user, and the settings that the model, the images or the method decide."""
-    fields = settings_of(AdaptConfig)
-    values = dict(opened.settings)
     decided = {}
-    for name in sorted(opened.layers.keys() & {*fields, *opened.settings.options}):
-        layer = opened.layers[name]
-        by_default = name not in fields or (layer == "field" and fields[name].default is not None)
-        if values.get(name) is not None and (layer == "user" or not by_default):
-            decided[name] = DecidedSetting(values[name], layer)
+    for name, value in sorted(opened.settings.to_dict().items()):
+        layer = opened.layers.get(name, "field")
+        if value is not None and layer != "field":
+            decided[name] = DecidedSetting(value, layer)
     return decided
 
 
@@ -243,23 +254,3 @@ def _mirror(predicted: FirstPass) -> str:
     if mirrors.shift is not None:
         text += f", a small shift of {100 * mirrors.shift:.0f} %"
     return text
-
-
-def _ends(names: Sequence[str]) -> str:
-    """The first names and the last."""
-    if len(names) <= FEW_NAMES:
-        return ", ".join(names)
-    return f"{', '.join(names[: FEW_NAMES - 1])}, ... {names[-1]}"
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, tuple):
-        return " ".join(map(_short, value))
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return showable(str(value))
-
-
-def _table(facts: Mapping[str, str]) -> Iterator[str]:
-    for name, text in facts.items():
-        yield f"  {name:<{WIDTH}} {showable(text)}"

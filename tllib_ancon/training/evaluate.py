@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.settings import settings_of_call
@@ -19,12 +20,14 @@ from tllib_ancon.models.references import Model
 from tllib_ancon.runtime import devices
 from tllib_ancon.runtime.errors import named
 from tllib_ancon.runtime.notes import Note
-from tllib_ancon.runtime.text import Shown
+from tllib_ancon.runtime.text import Shown, csv_text, showable
 from tllib_ancon.runtime.types import Metrics
-from tllib_ancon.training.confusion import Confusion, class_table
 from tllib_ancon.training.not_finite import require_predictions
 from tllib_ancon.training.predict import open_to_predict, predict_images
 from tllib_ancon.training.progress import Progress
+
+WIDEST_NAME = 30
+"""Characters of a class name in the table."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -42,7 +45,7 @@ class Evaluation(Shown):
 
     scores: Metrics
     classes: Sequence[str]
-    confusion: Confusion | None = None
+    confusion: NDArray[np.int64] | None = None
     notes: Sequence[Note] = ()
 
     @property
@@ -69,7 +72,29 @@ class Evaluation(Shown):
         for name in selection.CRITERIA:
             yield f"{name:<20} {scores[name]:.4f}"
         if self.confusion is not None:
-            yield from class_table(self.confusion, self.classes)
+            yield from self._class_table(self.confusion)
+
+    def confusion_csv(self) -> str:
+        """The confusion matrix as CSV, with the names of the classes."""
+        assert self.confusion is not None
+        names = [showable(name) for name in self.classes]
+        rows = [[name, *counts] for name, counts in zip(names, self.confusion.tolist(), strict=True)]
+        return csv_text([["true class", *names], *rows])
+
+    def _class_table(self, confusion: NDArray[np.int64]) -> Iterator[str]:
+        """A line for each class that has images: their number, the accuracy and the most frequent mistake."""
+        names = [showable(name)[:WIDEST_NAME] for name in self.classes]
+        width = max(len("class"), *map(len, names))
+        yield f"{'class':<{width}}  images  accuracy  most frequent mistake"
+        for label in np.flatnonzero(confusion.sum(1)).tolist():
+            row = confusion[label].copy()
+            num_images = int(row.sum())
+            accuracy = 100 * row[label] / num_images
+            row[label] = 0
+            mistake = ""
+            if row.any():
+                mistake = f"  {names[int(row.argmax())]} ({row.max():,})"
+            yield f"{names[label]:<{width}}  {num_images:>6,}  {accuracy:>6.2f} %{mistake}"
 
 
 @recording_gradients()
