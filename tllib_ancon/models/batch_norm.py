@@ -195,18 +195,47 @@ def estimated_statistics(model: nn.Module, source_weight: float = 0.0, num_image
             hooks.enter_context(estimate.layer.register_forward_pre_hook(estimate.add_batch))
         yield
     for estimate in estimates:
-        estimate.apply()
+        estimate.apply_to_layer()
 
 
-class _LayerEstimate:
-    """Statistics of what enters one batch-norm layer, estimated batch by batch, and mixed with the source's."""
+class LayerStatistics(nn.Module):
+    """One batch-norm layer beside the statistics of the source model, mixed into those by which it normalises."""
+
+    source_mean: Tensor
+    source_variance: Tensor
+
+    def __init__(self, layer: BATCH_NORMS):
+        super().__init__()
+        self.layer_alone = (layer,)  # a tuple, so that its tensors are in the state of the model alone
+        self.register_buffer("source_mean", layer.get_buffer("running_mean").clone())
+        self.register_buffer("source_variance", layer.get_buffer("running_var").clone())
+
+    @property
+    def layer(self) -> BATCH_NORMS:
+        return self.layer_alone[0]
+
+    def mixed(self, mean: Tensor, variance: Tensor, source_weight: float) -> tuple[Tensor, Tensor]:
+        """Mean and variance mixed with the source's: the arithmetic mean of both means, and the geometric one of both
+        variances, each with eps added."""
+        mixed_mean = mean.float().lerp(self.source_mean.float(), source_weight)
+        log_variance = (variance.float() + self.layer.eps).log()
+        source_log_variance = (self.source_variance.float() + self.layer.eps).log()
+        return mixed_mean, log_variance.lerp(source_log_variance, source_weight).exp() - self.layer.eps
+
+    @torch.no_grad()
+    def set(self, mean: Tensor, variance: Tensor) -> None:
+        """Let the layer normalise by these statistics in evaluation mode."""
+        self.layer.get_buffer("running_mean").copy_(mean)
+        self.layer.get_buffer("running_var").copy_(variance)
+
+
+class _LayerEstimate(LayerStatistics):
+    """Statistics of what enters a layer, estimated batch by batch."""
 
     def __init__(self, layer: BATCH_NORMS, source_weight: float, num_images: int | None):
+        super().__init__(layer)
         learns = layer.affine and all(parameter.requires_grad for parameter in layer.parameters())
-        self.layer = layer
         self.source_weight = source_weight if learns else 0.0
-        self.source_mean = layer.get_buffer("running_mean").clone()
-        self.source_variance = layer.get_buffer("running_var").clone()
         self.num_images = num_images
         self.images_seen = 0
         self.moments: Tensor | None = None  # number, mean and squared deviations of each channel, (3, C)
@@ -225,11 +254,11 @@ class _LayerEstimate:
             self.moments = batch_moments
         else:
             self.moments = _merged(self.moments, batch_moments)
-        self._set_statistics(self._mixed_mean(mean), self._mixed_variance(variance))
+        self.set(*self.mixed(mean, variance, self.source_weight))
         self.layer.get_buffer("num_batches_tracked").add_(1)
 
     @torch.no_grad()
-    def apply(self) -> None:
+    def apply_to_layer(self) -> None:
         """Give the layer the statistics of all values of all processes, and mix the source's into scale and shift."""
         if self.moments is None:
             return
@@ -237,12 +266,13 @@ class _LayerEstimate:
         if bool((count == 1).all()):
             raise one_value_error()
         variance = squared_deviations / (count - 1)
-        self._set_statistics(mean, variance)
+        self.set(mean, variance)
         if self.source_weight == 0:
             return
-        scale = self.layer.weight * (self._mixed_variance(variance) + self.layer.eps).rsqrt()
+        mixed_mean, mixed_variance = self.mixed(mean, variance, self.source_weight)
+        scale = self.layer.weight * (mixed_variance + self.layer.eps).rsqrt()
         self.layer.weight.copy_(scale * (variance + self.layer.eps).sqrt())
-        self.layer.bias.add_(scale * (mean - self._mixed_mean(mean)))
+        self.layer.bias.add_(scale * (mean - mixed_mean))
 
     def _counted(self, values: Tensor) -> Tensor:
         """The values (B, C, ...) of those images of a batch that count."""
@@ -252,16 +282,6 @@ class _LayerEstimate:
             return values
         return values[: max(self.num_images - images_before, 0)]
 
-    def _mixed_mean(self, mean: Tensor) -> Tensor:
-        return mean.lerp(self.source_mean, self.source_weight)
-
-    def _mixed_variance(self, variance: Tensor) -> Tensor:
-        return mixed_variance(variance, self.source_variance, self.source_weight, self.layer.eps)
-
-    def _set_statistics(self, mean: Tensor, variance: Tensor) -> None:
-        self.layer.get_buffer("running_mean").copy_(mean)
-        self.layer.get_buffer("running_var").copy_(variance)
-
 
 def channel_moments(values: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and variance of each channel of values (B, C, ...)."""
@@ -269,13 +289,6 @@ def channel_moments(values: Tensor) -> tuple[Tensor, Tensor]:
     centre = values.mean(all_but_channels, keepdim=True)
     variance = (values - centre).square_().mean(all_but_channels)  # ten times faster than var_mean
     return centre.flatten(), variance
-
-
-def mixed_variance(variance: Tensor, source_variance: Tensor, source_weight: float, eps: float) -> Tensor:
-    """The geometric mean of two variances, each with eps added, weighted by the weight of the source's."""
-    log_variance = (variance + eps).log()
-    source_log_variance = (source_variance + eps).log()
-    return log_variance.lerp(source_log_variance, source_weight).exp() - eps
 
 
 def _merged(first: Tensor, second: Tensor) -> Tensor:

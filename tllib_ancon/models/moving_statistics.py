@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon.models.batch_norm import HALF, channel_moments, mixed_variance
+from tllib_ancon.models.batch_norm import HALF, LayerStatistics, channel_moments
 from tllib_ancon.models.classifier import BATCH_NORMS
 from tllib_ancon.runtime.types import State
 
@@ -27,10 +27,11 @@ class MovingStatistics(nn.Module):
         layers: the layers, each with running statistics, which are those of the source model
     """
 
+    estimates: Any  # a list of modules
+
     def __init__(self, layers: Sequence[BATCH_NORMS]):
         super().__init__()
-        self.layers = [*layers]  # a list, so that their tensors are in the state of the model alone
-        self.estimates = nn.ModuleList(_MovingEstimate(layer) for layer in layers)
+        self.estimates = nn.ModuleList(map(_MovingEstimate, layers))
         self.source_weight = 0.0
         self.num_samples = 0
         for layer in layers:
@@ -45,37 +46,39 @@ class MovingStatistics(nn.Module):
     @contextmanager
     def of_estimate(self, source_weight: float) -> Iterator[None]:
         """Each layer normalises by the estimate, mixed with the source by this weight."""
+        self._use_estimate(source_weight)
         with self._each_layer():
-            self._use_estimate(source_weight)
             yield
 
     @contextmanager
     def of_batch(self) -> Iterator[None]:
         """Each layer normalises by its batch, which replaces the estimate unless an error occurs."""
-        for layer in self.layers:
-            layer.train()
-        with self._each_layer(partial(_MovingEstimate.move, weight=1.0)):
+        for estimate in self.estimates:
+            estimate.layer.train()
+        with self._moved(1.0, source_weight=0.0, num_samples=WINDOW):
             yield
-            self._commit(source_weight=0.0, num_samples=WINDOW)
 
     @contextmanager
     def moving(self, num_samples: int, source_weight: float) -> Iterator[None]:
-        """The same. At the end a batch of a number of samples moves the estimate, unless an error occurs."""
+        """Each layer normalises by the estimate, mixed with the source by this weight. At the end a batch of a number
+        of samples moves the estimate, unless an error occurs."""
         newest = max(num_samples / (SOURCE_SAMPLES + self.num_samples), num_samples / WINDOW)
-        with self._each_layer(partial(_MovingEstimate.move, weight=min(newest, HALF))):
-            self._use_estimate(source_weight)
+        self._use_estimate(source_weight)
+        with self._moved(min(newest, HALF), source_weight, self.num_samples + num_samples):
             yield
-            self._commit(source_weight, self.num_samples + num_samples)
 
-    def _commit(self, source_weight: float, num_samples: int) -> None:
-        self.source_weight = source_weight
-        self.num_samples = min(num_samples, WINDOW)
-        for _, estimate in self._layers_with_estimates():
-            estimate.commit()
+    @contextmanager
+    def _moved(self, batch_weight: float, source_weight: float, num_samples: int) -> Iterator[None]:
+        with self._each_layer(partial(_MovingEstimate.move, batch_weight=batch_weight)):
+            yield
+            self.source_weight = source_weight
+            self.num_samples = min(num_samples, WINDOW)
+            for estimate in self.estimates:
+                estimate.commit()
 
     def _use_estimate(self, source_weight: float) -> None:
-        for layer, estimate in self._layers_with_estimates():
-            estimate.set(layer, estimate.mean, estimate.variance, source_weight)
+        for estimate in self.estimates:
+            estimate.use(estimate.mean, estimate.variance, source_weight)
 
     @contextmanager
     def _each_layer(self, before: Callable[..., None] | None = None) -> Iterator[None]:
@@ -83,14 +86,11 @@ class MovingStatistics(nn.Module):
         by the estimate."""
         with ExitStack() as hooks:
             hooks.callback(lambda: self._use_estimate(self.source_weight))
-            for layer, estimate in self._layers_with_estimates():
-                estimate.pending = None
+            for estimate in self.estimates:
+                estimate.moved = None
                 if before is not None:
-                    hooks.enter_context(layer.register_forward_pre_hook(partial(before, estimate)))
+                    hooks.enter_context(estimate.layer.register_forward_pre_hook(partial(before, estimate)))
             yield
-
-    def _layers_with_estimates(self) -> Iterator[tuple[BATCH_NORMS, Any]]:
-        return zip(self.layers, self.estimates, strict=True)
 
     def get_extra_state(self) -> State:
         return {"source_weight": self.source_weight, "num_samples": self.num_samples}
@@ -100,51 +100,42 @@ class MovingStatistics(nn.Module):
         self.num_samples = state["num_samples"]
 
 
-class _MovingEstimate(nn.Module):
-    """The moving estimate of one layer beside the statistics of the source model."""
+class _MovingEstimate(LayerStatistics):
+    """The moving estimate of one layer."""
 
     mean: Tensor
     variance: Tensor
-    source_mean: Tensor
-    source_variance: Tensor
 
     def __init__(self, layer: BATCH_NORMS):
-        super().__init__()
-        self.pending: tuple[Tensor, Tensor] | None = None
-        for prefix in ("", "source_"):
-            self.register_buffer(f"{prefix}mean", layer.get_buffer("running_mean").clone())
-            self.register_buffer(f"{prefix}variance", layer.get_buffer("running_var").clone())
+        super().__init__(layer)
+        self.moved: tuple[Tensor, Tensor] | None = None
+        self.register_buffer("mean", self.source_mean.clone())
+        self.register_buffer("variance", self.source_variance.clone())
 
     @torch.no_grad()
-    def judge(self, layer: BATCH_NORMS, inputs: tuple[Tensor]) -> None:
-        mean, variance = channel_moments(inputs[0].float())
-        self.set(layer, mean, variance, JUDGING_WEIGHT)
+    def use(self, mean: Tensor, variance: Tensor, source_weight: float) -> None:
+        """Let the layer normalise by these statistics, mixed with the source's."""
+        self.layer.eval()
+        self.set(*self.mixed(mean, variance, source_weight))
 
     @torch.no_grad()
-    def move(self, layer: BATCH_NORMS, inputs: tuple[Tensor], weight: float) -> None:
+    def judge(self, layer: nn.Module, inputs: tuple[Tensor]) -> None:
+        self.use(*channel_moments(inputs[0].float()), JUDGING_WEIGHT)
+
+    @torch.no_grad()
+    def move(self, layer: nn.Module, inputs: tuple[Tensor], batch_weight: float) -> None:
         """The first call moves the estimate; a second view of the same samples does not."""
-        if self.pending is not None:
+        if self.moved is not None:
             return
         mean, variance = channel_moments(inputs[0].float())
-        moved_mean = self.mean.float().lerp(mean, weight)
-        between = (1 - weight) * weight * (mean - self.mean).square()
-        moved_variance = self.variance.float().lerp(variance, weight) + between
-        self.pending = (moved_mean, moved_variance)
+        moved_mean = self.mean.float().lerp(mean, batch_weight)
+        between = (1 - batch_weight) * batch_weight * (mean - self.mean).square()
+        self.moved = (moved_mean, self.variance.float().lerp(variance, batch_weight) + between)
 
     @torch.no_grad()
     def commit(self) -> None:
-        if self.pending is None:
+        if self.moved is None:
             return
-        mean, variance = self.pending
+        mean, variance = self.moved
         self.mean.copy_(mean)
         self.variance.copy_(variance)
-        self.pending = None
-
-    @torch.no_grad()
-    def set(self, layer: BATCH_NORMS, mean: Tensor, variance: Tensor, source_weight: float) -> None:
-        """Let the layer normalise by these statistics, mixed with the source's."""
-        mixed = mean.float().lerp(self.source_mean.float(), source_weight)
-        spread = mixed_variance(variance.float(), self.source_variance.float(), source_weight, layer.eps)
-        layer.eval()
-        layer.running_mean = mixed.to(self.mean.dtype)  # new tensors: a graph may hold those before
-        layer.running_var = spread.to(self.mean.dtype)
