@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from tllib_ancon import methods
@@ -13,28 +14,26 @@ from tllib_ancon.config.data import DataConfig
 from tllib_ancon.config.images import ImageConfig
 from tllib_ancon.config.model import ModelConfig, StartConfig
 from tllib_ancon.config.run import RunConfig
-from tllib_ancon.config.settings import settings_of
+from tllib_ancon.config.settings import defined, settings_of
 from tllib_ancon.config.toml import read_file
-from tllib_ancon.runs.files import read_json, sha256, write_json
+from tllib_ancon.runs.files import read_json, write_json
 from tllib_ancon.runtime.errors import BadSetting, UserError
 from tllib_ancon.runtime.text import say
 from tllib_ancon.runtime.types import Options, Record
 from tllib_ancon.scripts.running import ScriptRun, run_script
 
 MARK = "script.json"
-"""In the script's log directory: the mark of a finished first stage."""
-SECOND = "adapt"
+"""In the script's log directory: the words of a script that has ended well, and the settings that follow from it."""
+ADAPTATION = "adapt"
 """In the script's log directory: the folder of the adaptation."""
-CLASS_NAMES = "classes.txt"
-"""In the script's log directory: names of the classes of a user's own folders, in the order of the labels."""
 
-NEEDED = ("root", "data", "target", "arch", "log")
-"""Arguments that an image classification script of TLLib has, and that the adaptation takes from it."""
+NEEDED = ("root", "data", "target", "arch")
+"""Arguments of TLLib's image classification scripts, without which no model and images are known."""
 
 SIDE = 224
 """Side in pixels of the images of TLLib's scripts, unless they resize with ``res.``."""
 
-OF_THE_SCRIPT = (*NEEDED, "source", *settings_of(StartConfig))
+OF_THE_SCRIPT = (*NEEDED, "source", "log", *settings_of(StartConfig))
 """Settings of the adaptation that the script's arguments and its checkpoint decide."""
 
 
@@ -46,8 +45,7 @@ class _Script:
             "arguments",
             nargs=argparse.REMAINDER,
             metavar="...",
-            help="the script's own arguments; then, to adapt, --method METHOD and flags of the adaptation. A script "
-            "that has a --method itself needs -- between the two",
+            help="the script's own arguments; then, to adapt, --method METHOD and flags of the adaptation",
         )
         parser.usage = "%(prog)s PATH [the script's own arguments] [--method METHOD [flags of the adaptation]]"
 
@@ -55,50 +53,39 @@ class _Script:
         words, adaptation_words = _at_method(args.arguments)
         if not adaptation_words:
             return _run(args.script, words).exit_status
-        settings = _adaptation_settings(adaptation_words)
-        start = settings.pop("start")
-        AdaptConfig(**settings)  # an error before the script runs
+        requested = _requested(adaptation_words)
+        overwrite = AdaptConfig(**requested).overwrite  # an error before the script runs
         log = _log_directory(words)
-        arguments = None
-        if not settings["overwrite"]:
-            arguments = _finished_stage(log, args.script, words)
-        if arguments is None:
-            if not settings["overwrite"] and (log / SECOND / "config.json").exists():
-                raise BadSetting(
-                    f"{log / SECOND} holds an adaptation of another command, or of a script whose checkpoint has "
-                    "changed",
-                    "choose another --log, or pass --overwrite after --method to run both stages again",
-                )
+        command = [os.path.realpath(args.script), *words]
+        settings: Options | None = None
+        if not overwrite:
+            settings = _settings_of_finished(command, log)
+        if settings is None:
             outcome = _run(args.script, words)
             if outcome.exit_status != 0:
                 return outcome.exit_status
-            arguments = {**vars(outcome.arguments or argparse.Namespace()), "class_names": _class_names(log, outcome)}
-            _remember(log, args.script, words, arguments)
-        _adapt(settings, start, {**arguments, "log": log})
+            settings = _settings_of(outcome)
+            log.mkdir(parents=True, exist_ok=True)
+            write_json(log / MARK, {"command": command, "settings": settings})
+        _adapt({**settings, **requested}, log)
         return 0
 
 
 def _at_method(words: list[str]) -> tuple[list[str], list[str]]:
-    """The script's own words and those of the adaptation: what follows ``--``, else the last ``--method`` and what
-    follows it."""
-    if "--" in words:
-        place = words.index("--")
-        return words[:place], words[place + 1 :]
+    """The script's own words, and those of the adaptation: the last ``--method`` and what follows it."""
     places = [place for place, word in enumerate(words) if word.partition("=")[0] == "--method"]
     if not places:
         return words, []
     return words[: places[-1]], words[places[-1] :]
 
 
-def _adaptation_settings(words: list[str]) -> Record:
-    """The settings of the adaptation, and ``start``: the checkpoint of the script that it adapts."""
+def _requested(words: list[str]) -> Record:
+    """The settings of the adaptation that these words and the file of ``--config`` give."""
     args = second_stage_parser().parsed(words)
-    settings: Record = {"overwrite": False}
+    settings: Record = {}
     if args.config is not None:
         settings |= read_file(args.config)
-    settings |= _adaptation_flags().settings_in(args)
-    settings["start"] = args.start or settings.get("start", "latest")
-    return settings
+    return {**settings, **_adaptation_flags().settings_in(args)}
 
 
 def _run(script: str, words: list[str]) -> ScriptRun:
@@ -108,40 +95,45 @@ def _run(script: str, words: list[str]) -> ScriptRun:
     return outcome
 
 
-def _remember(log: Path, script: str, words: list[str], arguments: Options) -> None:
-    """Mark the first stage as finished, with the checksums of its checkpoints."""
-    mark = {**_identity(log, script, words), "arguments": dict(arguments)}
-    log.mkdir(parents=True, exist_ok=True)
-    write_json(log / MARK, mark, skipkeys=True, default=lambda value: None)
+def _settings_of_finished(command: list[str], log: Path) -> Options | None:
+    """The settings that follow from an earlier run of the same script and words, None if there is none.
 
-
-def _identity(log: Path, script: str, words: list[str]) -> Record:
-    sums = {path.name: sha256(path) for path in sorted((log / "checkpoints").glob("*.pth"))}
-    return {"script": os.path.realpath(script), "words": words, "sha256": sums}
-
-
-def _finished_stage(log: Path, script: str, words: list[str]) -> Options | None:
-    """Arguments of an earlier run of the same command line whose checkpoints are unchanged, else None."""
-    try:
+    Raises:
+        UserError: an adaptation in this directory belongs to another command
+    """
+    with suppress(UserError):  # there is no mark, or another program wrote it
         mark = read_json(log / MARK)
-    except UserError:  # there is none, or another program wrote it
-        return None
-    arguments = mark.pop("arguments", {})
-    if mark != _identity(log, script, words):
-        return None
-    say(f"tllib-ancon: {script} has run here before; going on from its checkpoints in {log}", file=sys.stderr)
-    return dict(arguments)
+        if mark.get("command") == command:
+            say(f"tllib-ancon: {command[0]} has run here before; adapting its model in {log}", file=sys.stderr)
+            return dict(mark["settings"])
+    if (log / ADAPTATION / "config.json").exists():
+        raise BadSetting(
+            f"{log / ADAPTATION} holds an adaptation of another command",
+            "choose another --log, or pass --overwrite after --method to run both stages again",
+        )
+    return None
 
 
-def _class_names(log: Path, outcome: ScriptRun) -> str | None:
-    """A file with the script's order of class folders; networks of timm would have another one."""
-    from tllib_ancon.scripts.own_images import FOLDERS
-
-    if getattr(outcome.arguments, "data", None) not in FOLDERS or not outcome.class_names:
-        return None
-    file = log / CLASS_NAMES
-    file.write_text("".join(f"{name}\n" for name in outcome.class_names), encoding="utf-8")
-    return str(file)
+def _settings_of(outcome: ScriptRun) -> Record:
+    """The arguments of a script that are settings of the adaptation, too."""
+    arguments = defined(vars(outcome.arguments or argparse.Namespace()))
+    missing = [f"--{name}" for name in NEEDED if name not in arguments]
+    if missing:
+        raise BadSetting(
+            f"the script has no {', '.join(missing)}",
+            "leave --method out: it is for TLLib's image classification scripts",
+        )
+    names: set[str] = set()
+    for owner in (DataConfig, ModelConfig, ImageConfig, RunConfig):
+        names.update(settings_of(owner))
+    names -= {"log", "scale", "scratch"}
+    settings = {"image_size": SIDE, **{name: value for name, value in arguments.items() if name in names}}
+    for name in ("source", "target"):
+        if isinstance(settings.get(name), str):
+            settings[name] = (settings[name],)
+    if outcome.class_names:  # networks of timm would have another order
+        settings["class_names"] = outcome.class_names
+    return settings
 
 
 def _log_directory(words: list[str]) -> Path:
@@ -165,50 +157,17 @@ def second_stage_parser() -> Parser:
         description="Flags of the adaptation after a script; all else it takes from the script's arguments.",
     )
     _adaptation_flags().add(parser)
-    group = parser.add_argument_group("run")
-    group.add_argument("--config", metavar="FILE", help="TOML file of settings of the adaptation; a flag overrides it")
-    group.add_argument(
-        "--start",
-        choices=("latest", "best"),
-        help="the checkpoint of the script to adapt; best was chosen on target labels (default: latest)",
-    )
+    parser.add_argument("--config", metavar="FILE", help="TOML file of settings of the adaptation; a flag overrides it")
     return parser
 
 
-def _adapt(settings: Options, start: str, script: Options) -> None:
-    """Adapt from the checkpoint in the script's log directory, into its folder ``adapt``."""
+def _adapt(settings: Options, log: Path) -> None:
+    """Adapt the script's last model, into the folder ``adapt`` of its log directory."""
     from tllib_ancon.training.adapt import adapt
     from tllib_ancon.training.result import result_summary
 
-    missing = [f"--{name}" for name in NEEDED if script.get(name) is None]
-    if missing:
-        raise BadSetting(
-            f"the script has no {', '.join(missing)}",
-            "leave --method out: it is for TLLib's image classification scripts",
-        )
-    log = Path(script["log"])
-    checkpoint = log / "checkpoints" / f"{start}.pth"
-    if not checkpoint.is_file():
-        raise BadSetting(f"the script left no {checkpoint}", "train with it (--phase train)")
-    if start == "best":
-        say(f"tllib-ancon: warning: {checkpoint} was chosen on target labels by the script", file=sys.stderr)
-    paths = {"checkpoint": str(checkpoint), "log": str(log / SECOND)}
-    config = AdaptConfig(**{**_shared_settings(script), **settings, **paths})
-    print(result_summary(adapt(config=config).summary))
-
-
-def _shared_settings(script: Options) -> Options:
-    """The script's arguments that are settings of the adaptation, too."""
-    names: set[str] = set()
-    for owner in (DataConfig, ModelConfig, ImageConfig, RunConfig):
-        names.update(settings_of(owner))
-    names -= {"log", "scale", "scratch"}
-    settings = {name: value for name, value in script.items() if name in names and value is not None}
-    settings.setdefault("image_size", SIDE)
-    for name in ("source", "target"):
-        if isinstance(settings.get(name), str):
-            settings[name] = (settings[name],)
-    return settings
+    paths = {"checkpoint": str(log / "checkpoints" / "latest.pth"), "log": str(log / ADAPTATION)}
+    print(result_summary(adapt(**{**settings, **paths}).summary))
 
 
 COMMANDS = {"script": _Script()}
