@@ -231,7 +231,7 @@ def create(
         num_classes (int): K
         feature_dim (int): D, width of the features before the head; needed by ``nrc``, ``aad`` and ``shot``
         total_steps (int): I, steps of the whole training; needed by schedules
-        head: (B, D) -> (B, K) logits, the model's head; needed by ``confidence="mc-dropout"``
+        head: (B, D) -> (B, K) logits, the model's head; needed by ``mc_dropout``
         shard: of many processes, the samples that this one visits. Default: all
         **options: the method's settings, those of :func:`settings`
 

@@ -66,10 +66,6 @@ def losses(
     return result
 
 
-def _runs_the_head(method: methods.Method) -> bool:
-    return getattr(method, "confidence", None) == "mc-dropout"
-
-
 def _check_storage_order(create: Create) -> None:
     """The order in which samples are stored changes no loss."""
     shuffled = torch.randperm(SAMPLES, generator=torch.Generator().manual_seed(1))
@@ -78,8 +74,6 @@ def _check_storage_order(create: Create) -> None:
 
 def _check_precision(create: Create) -> None:
     """bfloat16 logits and autocast give the losses of float32."""
-    if _runs_the_head(create()):
-        return  # it runs the model's head, which has a precision of its own
     expected = losses(create())
     assert_close(losses(create(), dtype=torch.bfloat16), expected, check_dtype=False)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -105,8 +99,6 @@ def _check_no_device_wait(create: Create) -> None:
     method = create()
     losses(method)
     method.to("meta")
-    if _runs_the_head(method):
-        method.distribution = lambda features, predictions: predictions.softmax(1)  # type: ignore[method-assign]
     with patch.object(torch, "autocast"):
         for batch in torch.split(IN_ORDER, BATCH):
             logits = torch.empty(BATCH, CLASSES, device="meta", requires_grad=True)

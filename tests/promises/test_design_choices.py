@@ -10,14 +10,13 @@ from tllib_ancon.cli.main import main
 CHOICES = [
     "--weighting entropy",
     "--weighting max-probability",
-    "--weighting quantile",
-    "--weighting fixed",
-    "--weighting uniform",
-    "--prediction soft",
-    "--prediction soft --temperature 0.5",
-    "--confidence mc-dropout",
-    "--confidence mc-dropout --dropout-passes 2",
-    "--confidence belief-matching",
+    "--weighting 0.9",
+    "--weighting 0.0",
+    "--temperature 1.0",
+    "--temperature 0.5",
+    "--mc-dropout 0.5",
+    "--mc-dropout 0.2",
+    "--loss belief-matching",
     "--smoothing 0.7",
     "--method ancon-auto --batch-norm 0.5",
     "--method ancon-auto --batch-norm target",  # this source model predicts its classes equally often
@@ -50,4 +49,4 @@ def test_every_choice_is_recorded_makes_another_model_and_repeats_with_the_seed(
         recorded = read_json(tmp_path / str(number) / "config.json")
         for flag, value in zip(words[::2], words[1::2], strict=False):
             assert str(recorded[flag.strip("-").replace("-", "_")]) == value
-    assert torch.equal(adapted("--confidence mc-dropout", tmp_path / "again"), found["--confidence mc-dropout"])
+    assert torch.equal(adapted("--mc-dropout 0.5", tmp_path / "again"), found["--mc-dropout 0.5"])

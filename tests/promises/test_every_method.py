@@ -11,12 +11,11 @@ CHOICES = {
     **{name: (name, {}) for name in methods.names()},
     "schedule": ("ancon", {"schedule": "half"}),
     "paper": ("gce+ancon", {"convention": "paper", "normalize": True, "weighting": "entropy"}),
-    "soft": ("shot+ancon", {"prediction": "soft", "temperature": 2.0}),
-    "quantile": ("nrc+ancon-auto", {"weighting": "quantile", "quantile": 0.5}),
+    "soft": ("shot+ancon", {"temperature": 2.0}),
+    "a constant threshold": ("nrc+ancon-auto", {"weighting": 0.5}),
     "normalized": ("nrc+ancon", {"mixing": "normalized"}),
     "decaying": ("aad+ancon", {"aad_beta": 5.0}),
-    "dropout": ("aad+ancon-auto", {"confidence": "mc-dropout", "dropout_probability": 0.0}),
-    "beliefs": ("ancon", {"confidence": "belief-matching"}),
+    "beliefs": ("ancon", {"loss": "belief-matching"}),
 }
 EVERY = pytest.mark.parametrize("choice", CHOICES)
 

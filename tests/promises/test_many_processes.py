@@ -50,7 +50,7 @@ VARIANTS = {
     "adabn": {"method": "adabn", "epochs": 1},
     "eta": {"method": "eta", "entropy_margin": 0.8, "similarity_margin": 0.95},
     "ancon-auto, estimated prior": {"method": "ancon-auto", "class_prior": "estimate"},
-    "quantile of soft votes": {"weighting": "quantile", "prediction": "soft", "convention": "paper"},
+    "soft votes": {"temperature": 1.0, "convention": "paper"},
 }
 ADVERSARIAL = ("cdan", "mdd")
 STEPS = 5

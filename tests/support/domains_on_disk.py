@@ -50,5 +50,5 @@ def adapt_arguments(root, checkpoint, log, *more):
     return ["adapt", *small_arguments(root), *start, *more]
 
 
-KEPT = ("--epochs", "3", "--method", "ancon", "--weighting", "uniform", "-b", "43", "--lr", "3")
+KEPT = ("--epochs", "3", "--method", "ancon", "--weighting", "0", "-b", "43", "--lr", "3")
 """Every adapted image votes in each epoch; the rate is too large, so that the first epoch is the best."""

@@ -179,10 +179,7 @@ class _WithClassShares(Method):
     """Know how often each class occurs."""
 
     prior_shrinkage: float = option_of(
-        estimate_class_prior,
-        "shrinkage",
-        help="share of equal classes in the prior",
-        needs=("class_prior", "estimate"),
+        estimate_class_prior, "shrinkage", help="share of equal classes in an estimated prior"
     )
     class_prior: Annotated[str | Numbers, BeforeValidator(_numbers_of), Flag(metavar="FILE|uniform|estimate")] = option(
         "estimate",

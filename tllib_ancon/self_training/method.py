@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from torch import Tensor, nn
 
 from tllib_ancon.config.settings import Settings, settings_class
-from tllib_ancon.runtime.errors import BadModel, BadSetting, named
+from tllib_ancon.runtime.errors import BadModel
 from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 
@@ -45,14 +45,6 @@ class Visit:
     second_logits: Tensor | None = None
 
 
-@dataclass(frozen=True)
-class _Needs:
-    """Another option and the value without which an option has no effect."""
-
-    option: str
-    value: str
-
-
 def option(
     default: Any,
     *,
@@ -61,7 +53,6 @@ def option(
     ge: float | None = None,
     lt: float | None = None,
     le: float | None = None,
-    needs: tuple[str, str] | None = None,
 ) -> Any:
     """An option of a method, in the body of its class: ``q: float = option(0.8, gt=0, le=1, help="exponent")``.
 
@@ -71,30 +62,17 @@ def option(
         default: the value where nothing is set
         help: what it sets, its unit, and when to change it
         gt, ge, lt, le (float): bounds: above, at least, below, at most
-        needs: another option and its value, without which this one has no effect
     """
-    field: FieldInfo = Field(default, description=help, gt=gt, ge=ge, lt=lt, le=le)
-    if needs is not None:
-        field.metadata.append(_Needs(*needs))
-    return field
+    return Field(default, description=help, gt=gt, ge=ge, lt=lt, le=le)
 
 
-def option_of(part: Callable[..., Any], argument: str, *, help: str, needs: tuple[str, str] | None = None) -> Any:
+def option_of(part: Callable[..., Any], argument: str, *, help: str) -> Any:
     """An :func:`option` with the default and the range of an argument of a class, or function, of the algorithm."""
     function = part.__init__ if isinstance(part, type) else part  # type: ignore[misc]
-    field: FieldInfo = option(signature(function).parameters[argument].default, help=help, needs=needs)
+    field: FieldInfo = option(signature(function).parameters[argument].default, help=help)
     kind = get_type_hints(function, include_extras=True)[argument]
     field.metadata.extend(getattr(kind, "__metadata__", ()))
     return field
-
-
-class _MethodOptions(Settings):
-    """Base of the options of a method, which ``Method.Options`` of each class holds."""
-
-    method: ClassVar[type[Method]]
-
-    def check(self) -> None:
-        self.method.check_options(self)
 
 
 class Method(nn.Module):
@@ -140,7 +118,7 @@ class Method(nn.Module):
     """True: the loss is the mean over both views. False: it is of the first view."""
     makes_labels: ClassVar[bool] = True
     """False: the loss reads ``visit.logits`` alone, so that a teacher has no effect."""
-    Options: ClassVar[type[_MethodOptions]]
+    Options: ClassVar[type[Settings]]
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
@@ -150,9 +128,7 @@ class Method(nn.Module):
             kinds = get_type_hints(base, include_extras=True) if options else {}
             for name, field in options.items():
                 fields.setdefault(name, (kinds[name], field))
-        options_class: type[_MethodOptions] = settings_class(f"{cls.__name__}Options", _MethodOptions, **fields)
-        options_class.method = cls
-        cls.Options = options_class
+        cls.Options = settings_class(f"{cls.__name__}Options", **fields)
 
     def __init__(
         self,
@@ -199,21 +175,6 @@ class Method(nn.Module):
     def distribution(self, features: Tensor, predictions: Tensor) -> Tensor:
         """The predictive distribution (B, K), whose maximum is the confidence: by default the softmax."""
         return predictions.softmax(1)
-
-    @classmethod
-    def check_options(cls, options: Any) -> None:
-        """Raise an error for options that do not fit together."""
-        for name, field in type(options).model_fields.items():
-            value = getattr(options, name)
-            for needs in field.metadata:
-                if not isinstance(needs, _Needs) or value == field.default:
-                    continue
-                if getattr(options, needs.option) != needs.value:
-                    raise BadSetting(
-                        f"{named(name, value)} has no effect without {named(needs.option, needs.value)}",
-                        "add it or leave both out",
-                        setting=name,
-                    )
 
     # What the training loop calls.
 
@@ -309,6 +270,19 @@ class Method(nn.Module):
     def _parts_to_initialize(self, epoch: int) -> list[Any]:
         due = ("epoch",) if epoch else ("epoch", "start", "sample")
         return [part for part in self.modules() if getattr(part, "refresh", None) in due]
+
+
+class WithFittedRate(Method):
+    """Base of methods whose learning rate may be fitted."""
+
+    step_change: float | None = option(
+        None,
+        gt=0,
+        lt=1,
+        help="fit the learning rate, at most to lr, so that one step changes predictions on other images by this part "
+        "of the difference between two views. Default: 0.05 for ancon-auto with SGD if lr is not given, else no fit. "
+        "With two views of ancon-auto 1.34 times the value counts, without batch-norm a third",
+    )
 
 
 def mean_prediction(logits: Tensor, logits_of_second_view: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """Plain self-training: one-hot pseudo-labels, and the cross-entropy or belief matching against them."""
 
 import math
+from typing import Literal
 
 from torch import Tensor
 
@@ -8,8 +9,7 @@ from tllib_ancon.config.arguments import validated
 from tllib_ancon.config.types import NotNegative
 from tllib_ancon.methods import COMPOSITIONS, register
 from tllib_ancon.self_training.checks import as_weights
-from tllib_ancon.self_training.confidence import WithConfidence
-from tllib_ancon.self_training.method import Visit, option_of
+from tllib_ancon.self_training.method import Visit, WithFittedRate, option
 
 LARGEST_LOG_CONCENTRATION = 30.0
 """Beyond it, up or down, the loss or its gradient leaves float32's range."""
@@ -45,17 +45,14 @@ def belief_matching_loss(logits: Tensor, targets: Tensor, coefficient: NotNegati
 
 
 @register("self-training", composes=COMPOSITIONS)
-class SelfTraining(WithConfidence):
+class SelfTraining(WithFittedRate):
     """Cross-entropy, or belief matching, against pseudo-labels (Lee, 2013)."""
 
-    belief_coefficient: float = option_of(
-        belief_matching_loss,
-        "coefficient",
-        help="weight of the divergence, for the confidence belief-matching",
-        needs=("confidence", "belief-matching"),
+    loss: Literal["cross-entropy", "belief-matching"] = option(
+        "cross-entropy", help="loss of the targets; belief-matching trains the last layer to give a Dirichlet"
     )
 
     def objective(self, visit: Visit, targets: Tensor) -> Tensor:
-        if self.confidence == "belief-matching":
-            return belief_matching_loss(visit.logits, targets, self.belief_coefficient)
+        if self.loss == "belief-matching":
+            return belief_matching_loss(visit.logits, targets)
         return cross_entropy(visit.logits, targets)
