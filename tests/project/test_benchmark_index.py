@@ -1,0 +1,49 @@
+"""The table of the benchmarks leads to every page, pages name every list of runs, and their commands parse."""
+
+import argparse
+import re
+import shlex
+from importlib import import_module
+
+import pytest
+
+from tests.support.places import ROOT
+
+BENCHMARKS = ROOT / "benchmarks"
+INDEX = (BENCHMARKS / "README.md").read_text(encoding="utf-8")
+PAGES = sorted(BENCHMARKS.rglob("*.md"))
+COMMAND = re.compile(r"python -m (benchmarks[\w.]*)((?:\\\n|[^`\n#>])*)")
+
+
+class _ParsedError(Exception):
+    """The words of a command were accepted."""
+
+
+def test_every_page_has_a_row_with_its_question():
+    for page in PAGES[1:]:
+        link = re.escape(f"]({page.relative_to(BENCHMARKS).as_posix()}")
+        assert re.search(rf"^\| [^|]+[?] \|.*{link}", INDEX, re.MULTILINE), page
+
+
+def test_every_list_of_runs_is_named_by_a_page_beside_it():
+    lists = [path for path in BENCHMARKS.rglob("*.csv") if path.parent.name != "results"]
+    for path in lists:
+        assert any(path.name in page.read_text(encoding="utf-8") for page in path.parent.glob("*.md")), path
+
+
+def test_every_program_of_the_pages_takes_the_words_that_they_show(monkeypatch):
+    accepts = argparse.ArgumentParser.parse_args
+
+    def parse_alone(parser, words):
+        accepts(parser, words)
+        raise _ParsedError
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_alone)
+    texts = [path.read_text(encoding="utf-8") for path in PAGES]
+    commands = {match.groups() for text in texts for match in COMMAND.finditer(text)}
+    assert len(commands) > 20
+    for module, words in sorted(commands):
+        package = (ROOT / module.replace(".", "/")).is_dir()
+        program = import_module(f"{module}.__main__" if package else module)
+        with pytest.raises(_ParsedError):
+            program.main(shlex.split(words.replace("\\\n", " ")))
