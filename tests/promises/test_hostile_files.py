@@ -57,7 +57,7 @@ def words_of(command, flag, domains, out):
     """A command that would end well with a good file for the flag."""
     words = small_arguments(domains)
     if command in ("check", "evaluate", "predict"):
-        words = [word for word in words if word not in ("-s", "bright", "--quiet")]
+        words = [word for word in words if word not in ("-s", "bright", "--quiet", "--train-resizing=res.")]
     if command != "pretrain":
         words += ["-t", "dark"]
         if flag != "--checkpoint":
@@ -98,7 +98,9 @@ FILES = (
 @pytest.mark.parametrize("file", FILES)
 def test_a_damaged_file_is_one_line_or_an_answer(file, kept, copied, source_checkpoint, tmp_path, capsys):
     run = tmp_path / "run"
-    without_epochs = [word for word in small_arguments(copied) if word not in ("-s", "bright", "--quiet")]
+    without_epochs = [
+        word for word in small_arguments(copied) if word not in ("-s", "bright", "--quiet", "--train-resizing=res.")
+    ]
     selected = ["-t", "dark", "--checkpoint", str(run)]
     commands = [
         adapt_arguments(copied, source_checkpoint, run, *KEPT),

@@ -22,7 +22,7 @@ from tllib_ancon.opening.classes import ClassMap
 from tllib_ancon.opening.defaults import Facts, resolve
 from tllib_ancon.opening.open import Opened, OpenedModel
 from tllib_ancon.opening.pretraining import Pretraining
-from tllib_ancon.opening.transforms import UNDECIDED, Transforms
+from tllib_ancon.opening.transforms import Transforms
 from tllib_ancon.runs.directory import RunDirectory
 from tllib_ancon.runtime import processes
 from tllib_ancon.self_training.elr import _WithELR
@@ -108,7 +108,6 @@ def build(target, folder, batch_size, **options):
         model=OpenedModel(ModelRef(), model, None, ()),
         classifier=model,
         images=target,
-        transform_rule=UNDECIDED,
         transforms=Transforms(contrasting, contrasting),
         classes=ClassMap(3),
         probe=torch.zeros(2, 3, SIDE, SIDE),

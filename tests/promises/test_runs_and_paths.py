@@ -68,14 +68,6 @@ def test_the_home_folder_is_found(tmp_path, monkeypatch):
     assert len(predict(Net(), "~/photos", **PREPROCESSING, workers=0).labels) == 12
 
 
-def test_settings_of_training_have_no_effect_on_predictions(capfd):
-    settings = {"padding": 4, "train_resizing": "cen.crop"}
-    predict(Net(), PIXELS, **PREPROCESSING, **settings, workers=0)
-    error = capfd.readouterr().err
-    for name in settings:
-        assert f"`{name}` has no effect on predictions: it augments training images; leave it out" in error
-
-
 def test_names_of_classes_may_stand_on_the_command_line(run, tmp_path, capfd):
     out = tmp_path / "p.csv"
     words = ["predict", str(run / "photos"), "--checkpoint", str(run / "run/checkpoints/best.pth"), "--out", str(out)]

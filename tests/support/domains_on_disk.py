@@ -39,7 +39,7 @@ def small_arguments(root):
     """Arguments that every command on these domains shares."""
     return [
         *(str(root), "-d", "ImageList", "-s", "bright", "-a", "small_cnn", "--scratch", "--bottleneck-dim", "8"),
-        *("--train-resizing", "res.", "--val-resizing", "res.", "--resize-size", str(SIDE), "--no-hflip"),
+        *("--train-resizing=res.", "--val-resizing", "res.", "--resize-size", str(SIDE), "--no-hflip"),
         *("-b", "16", "-j", "0", "--quiet"),
     ]
 

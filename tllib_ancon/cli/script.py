@@ -11,7 +11,7 @@ from tllib_ancon.cli.flags import Flags
 from tllib_ancon.cli.parser import Parser
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.data import DataConfig
-from tllib_ancon.config.images import ImageConfig
+from tllib_ancon.config.images import AugmentationConfig
 from tllib_ancon.config.model import ModelConfig, StartConfig
 from tllib_ancon.config.run import RunConfig
 from tllib_ancon.config.settings import defined, settings_of
@@ -124,7 +124,7 @@ def _settings_of(outcome: ScriptRun) -> Record:
             "leave --method out: it is for TLLib's image classification scripts",
         )
     names: set[str] = set()
-    for owner in (DataConfig, ModelConfig, ImageConfig, RunConfig):
+    for owner in (DataConfig, ModelConfig, AugmentationConfig, RunConfig):
         names.update(settings_of(owner))
     names -= {"log", "scale", "scratch"}
     settings = {"image_size": SIDE, **{name: value for name, value in arguments.items() if name in names}}

@@ -7,7 +7,7 @@ from pydantic import ConfigDict
 
 from tllib_ancon import methods
 from tllib_ancon.config.data import DataConfig
-from tllib_ancon.config.images import ImageConfig
+from tllib_ancon.config.images import AugmentationConfig
 from tllib_ancon.config.model import ModelConfig, StartConfig
 from tllib_ancon.config.optimization import OptimizationConfig
 from tllib_ancon.config.run import RunConfig
@@ -24,7 +24,7 @@ _DECIDED_BY_FACTS = ("adapted", "views", "step_change")
 are open."""
 
 
-class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, ImageConfig, ModelConfig, DataConfig):
+class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, AugmentationConfig, ModelConfig, DataConfig):
     """How to adapt; the defaults are the paper's for Office-31 and OfficeHome (appendix, "SFDA training
     configurations").
 

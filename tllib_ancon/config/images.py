@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from tllib_ancon.config.settings import DECIDED_LATER, Flag, Settings
-from tllib_ancon.config.types import Area, Fraction, Pixels, Positive
+from tllib_ancon.config.types import Area, Pixels, Positive
 from tllib_ancon.runtime.errors import BadSetting, named
 
 
@@ -14,10 +14,6 @@ class ImageConfig(Settings):
 
     FLAG = Flag(group="images")
 
-    train_resizing: Literal["default", "cen.crop", "ran.crop", "res.", "keep-ratio"] = DECIDED_LATER
-    """Resizing and cropping of training images. "default" resizes to a square and takes a random resized crop.
-    cen.crop and ran.crop: to a square, then its centre or a random crop. res.: to a square. keep-ratio: by the shorter
-    side, then a random resized crop. Default: keep-ratio for ImageFolder, Folder and hf:NAME, else default."""
     val_resizing: Literal["default", "res.", "keep-ratio"] = DECIDED_LATER
     """Resizing and cropping for evaluation. "default" resizes to a square and takes its centre. res.: to a square.
     keep-ratio: by the shorter side, then the centre. Default: as in training."""
@@ -25,16 +21,6 @@ class ImageConfig(Settings):
     """side in pixels of the square that the resizing res. makes; by default the model's, or 224"""
     image_size: Annotated[Pixels, Flag(metavar="PX")] = DECIDED_LATER
     """Side of the crop in pixels. Default: the model's, else the side of square arrays. To train a source model: 224"""
-    crop_fraction: Fraction = DECIDED_LATER
-    """Side of the evaluation crop divided by the side of the resized image. Default: the model's, 1 for a network
-    without metadata, else 0.875"""
-    scale: Annotated[Area, Flag(metavar=("MIN", "MAX"))] = DECIDED_LATER
-    """smallest and largest area of a random crop, as a share of the image's"""
-    ratio: Annotated[tuple[Positive, Positive], Flag(metavar=("MIN", "MAX"))] = (3 / 4, 4 / 3)
-    """smallest and largest width of a random crop, as a multiple of its height"""
-    padding: Annotated[int, Flag(metavar="PX")] = Field(DECIDED_LATER, ge=0, le=16_384)
-    """Padding of training images in pixels, cropped back at random. Default: 0; for a network without metadata,
-    below 64 pixels an eighth of the side (grey: a sixteenth), at most 4."""
     no_hflip: bool = DECIDED_LATER
     """Do not mirror training images at random. Default: as in the model's run; in an adaptation also on if a mirror
     changes the predicted class of more than 30 % of the images."""
@@ -52,9 +38,6 @@ class ImageConfig(Settings):
 
     def check(self) -> None:
         super().check()
-        if self.scale is not None:
-            _require_order("scale", self.scale)
-        _require_order("ratio", self.ratio)
         for name in ("norm_mean", "norm_std"):
             values = getattr(self, name)
             if values is not None and len(values) not in (1, 3):
@@ -68,7 +51,28 @@ class ImageConfig(Settings):
             )
 
 
-def _require_order(name: str, pair: tuple[float, float]) -> None:
+class AugmentationConfig(ImageConfig):
+    """How an image becomes a tensor, and how training augments it."""
+
+    FLAG = Flag(group="images")
+
+    train_resizing: Literal["default", "cen.crop", "ran.crop", "res.", "keep-ratio"] = DECIDED_LATER
+    """Resizing and cropping of training images. "default" resizes to a square and takes a random resized crop.
+    cen.crop and ran.crop: to a square, then its centre or a random crop. res.: to a square. keep-ratio: by the shorter
+    side, then a random resized crop. Default: keep-ratio for ImageFolder, Folder and hf:NAME, else default."""
+    scale: Annotated[Area, Flag(metavar=("MIN", "MAX"))] = DECIDED_LATER
+    """smallest and largest area of a random crop, as a share of the image's"""
+    padding: Annotated[int, Flag(metavar="PX")] = Field(DECIDED_LATER, ge=0, le=16_384)
+    """Padding of training images in pixels, cropped back at random. Default: 0; for a network without metadata,
+    below 64 pixels an eighth of the side (grey: a sixteenth), at most 4."""
+
+    def check(self) -> None:
+        super().check()
+        require_order("scale", self.scale or (0.0, 1.0))
+
+
+def require_order(name: str, pair: tuple[float, float]) -> None:
+    """Raise an error for a range whose first number is above its second."""
     least, most = pair
     if least > most:
         raise BadSetting(f"{named(name)} must be MIN and MAX with MIN <= MAX, got {least:g} {most:g}", setting=name)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from tllib_ancon.config.data import DataConfig
-from tllib_ancon.config.images import ImageConfig
+from tllib_ancon.config.images import AugmentationConfig, require_order
 from tllib_ancon.config.model import ModelConfig
 from tllib_ancon.config.optimization import RATES, OptimizationConfig
 from tllib_ancon.config.run import RunConfig
@@ -61,7 +61,7 @@ DEFAULTS: Mapping[str, Options] = {
 erm, those of TLLib's scripts for cdan and mdd."""
 
 
-class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, DataConfig):
+class PretrainConfig(RunConfig, OptimizationConfig, AugmentationConfig, ModelConfig, DataConfig):
     """How to train a source model: by ``erm`` on the source alone, or by ``cdan`` or ``mdd`` with the target's
     unlabelled images. Defaults are the paper's for erm, those of TLLib's scripts for cdan and mdd.
 
@@ -88,6 +88,8 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
     lr: Positive = DEFAULTS["erm"]["lr"]
     """learning rate of new layers; a pre-trained backbone learns at a tenth of it; 0.0002 with adamw"""
     scale: Area = (0.08, 1.0)
+    ratio: Annotated[tuple[Positive, Positive], Flag(group="images", metavar=("MIN", "MAX"))] = (3 / 4, 4 / 3)
+    """smallest and largest width of a random crop, as a multiple of its height"""
     loss: Annotated[Loss, Flag(group="source only (erm)")] = DECIDED_LATER
     """loss of the source model; belief-matching trains the last layer to give a Dirichlet distribution"""
     label_smoothing: Annotated[BelowOne, Flag(group="source only (erm)")] = DECIDED_LATER
@@ -126,6 +128,7 @@ class PretrainConfig(RunConfig, OptimizationConfig, ImageConfig, ModelConfig, Da
 
     def check(self) -> None:
         super().check()
+        require_order("ratio", self.ratio)
         if self.label_smoothing and self.loss != "cross-entropy":
             raise BadSetting(
                 f"{named('label_smoothing')} belongs to the cross-entropy",

@@ -68,7 +68,8 @@ class Preprocessing:
     padding: int = 0
     rotation: float = 0.0
     horizontal_flip: bool = True
-    processor: Any = None  # image processor of transformers, which does all of it
+    transform: Transform | None = None  # the caller's or a library's, which does all of it
+    train_transform: Transform | None = None  # the caller's for training, beside that one
     origin: str = field(default="", compare=False)  # what declares it, in words
 
     def __post_init__(self) -> None:
@@ -118,34 +119,18 @@ class ImageTransform:
 
     def normalized(self, pixels: Tensor) -> Tensor:
         """Pixels (B, H, W, C) uint8 -> (B, C, H, W) float32 on their device."""
-        planes = pixels.movedim(-1, -3)
-        if pixels.device.type != "cpu":
-            images = torch.empty(planes.shape, device=planes.device)
-            self._normalize(planes, images)
-            return images
-        # Of NumPy, which asks for huge pages; one image after the other, as a CPU's cache holds one.
-        images = torch.from_numpy(np.empty(planes.shape, np.float32))
-        for plane, image in zip(planes, images, strict=True):
-            self._normalize(plane, image)
-        return images
-
-    def _normalize(self, pixels: Tensor, images: Tensor) -> None:
-        mean = torch.tensor(self.mean).view(-1, 1, 1).to(images.device, non_blocking=True)
-        std = torch.tensor(self.std).view(-1, 1, 1).to(images.device, non_blocking=True)
-        images.copy_(pixels).div_(255).sub_(mean).div_(std)
+        mean = torch.tensor(self.mean).view(-1, 1, 1).to(pixels.device, non_blocking=True)
+        std = torch.tensor(self.std).view(-1, 1, 1).to(pixels.device, non_blocking=True)
+        images = pixels.movedim(-1, -3).to(torch.float32, memory_format=torch.contiguous_format)
+        return images.div_(255).sub_(mean).div_(std)
 
 
-@dataclass(frozen=True)
-class RandomlyMirrored:
+def randomly_mirrored(transform: Transform) -> Transform:
     """Image -> its tensor (C, H, W) by a transform, mirrored with probability 1/2."""
+    from torchvision import transforms  # it starts slowly, and help texts of commands import this file
 
-    transform: Transform
-
-    def __call__(self, image: Any) -> Any:
-        tensor = self.transform(image)
-        if torch.rand(()) < 0.5:
-            return mirror(tensor)
-        return tensor
+    steps: Transform = transforms.Compose([transform, transforms.RandomHorizontalFlip()])
+    return steps
 
 
 def train_transform(options: Preprocessing) -> ImageTransform:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from torch import nn
 
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.checkpoints import load_into, load_state_dict, without_prefix
-from tllib_ancon.models.preprocessing import preprocessing_of
+from tllib_ancon.models.preprocessing import USUAL_CROP, preprocessing_of
 from tllib_ancon.runtime.errors import BadModel, BadSetting, named, one_line, unknown_name
 from tllib_ancon.runtime.types import Options
 
@@ -123,6 +124,9 @@ def create_backbone(
         backbone = _torchvision_backbone(bare_name, with_zoo_weights)
     else:
         backbone = _timm_backbone(bare_name, with_zoo_weights, arguments)
+        declared = preprocessing_of(backbone)
+        if declared is not None:
+            backbone.preprocessing = replace(declared, crop_fraction=USUAL_CROP)  # as TLLib trains it
     if weights_file is not None:
         _load_backbone(backbone, weights_file)
     if toolkit is None or name not in toolkit.backbone_names():

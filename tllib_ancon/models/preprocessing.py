@@ -55,14 +55,19 @@ def is_processor(transform: object) -> bool:
 def preprocessing_of_processor(processor: Any) -> Preprocessing:
     """The preprocessing that an image processor of transformers does as a whole."""
     chosen = getattr(processor, "image_processor", processor)
-    return Preprocessing((), (), processor=chosen, origin=f"the image processor {type(chosen).__name__}")
+    origin = f"the image processor {type(chosen).__name__}"
+    return Preprocessing((), (), transform=ProcessorTransform(chosen), origin=origin)
 
 
-def preprocessing_record(preprocessing: Preprocessing) -> Record:
-    """What a run records of a preprocessing."""
-    record = asdict(replace(preprocessing, processor=None))
-    if preprocessing.processor is not None:
-        record["processor"] = json.loads(preprocessing.processor.to_json_string())
+def preprocessing_record(preprocessing: Preprocessing | None) -> Record | None:
+    """What a run records of a preprocessing; None where a transform of the caller does it."""
+    if preprocessing is None:
+        return None
+    record = asdict(replace(preprocessing, transform=None, train_transform=None))
+    if isinstance(preprocessing.transform, ProcessorTransform):
+        record["processor"] = json.loads(preprocessing.transform.processor.to_json_string())
+    elif preprocessing.transform is not None:
+        return None
     return record
 
 
@@ -71,7 +76,7 @@ def recorded_preprocessing(record: Record | None) -> Preprocessing | None:
     if record is None:
         return None
     preprocessing = Preprocessing(**{name: as_tuple(value) for name, value in record.items() if name != "processor"})
-    settings = record["processor"]
+    settings = record.get("processor")
     if settings is None:
         return preprocessing
     require("the image processor of this run", "transformers", extra="foundation")
@@ -86,7 +91,7 @@ def recorded_preprocessing(record: Record | None) -> Preprocessing | None:
             f"pass {named('evaluation_transform')}",
             setting="evaluation_transform",
         )
-    return replace(preprocessing, processor=processor_class.from_dict(settings))
+    return replace(preprocessing, transform=ProcessorTransform(processor_class.from_dict(settings)))
 
 
 def _of_timm(network: Any) -> Preprocessing | None:

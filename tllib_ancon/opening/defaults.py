@@ -25,9 +25,9 @@ from tllib_ancon.data.layouts import default_resizing
 from tllib_ancon.data.loading import hold_out
 from tllib_ancon.data.transforms import Preprocessing, second_view
 from tllib_ancon.models.classifier import BATCH_NORMS
-from tllib_ancon.models.preprocessing import USUAL_CROP, USUAL_SIDE
+from tllib_ancon.models.preprocessing import USUAL_SIDE
 from tllib_ancon.models.references import ModelRef
-from tllib_ancon.opening.transforms import UNDECIDED, StageConfig, TransformRule, preprocessing_by
+from tllib_ancon.opening.transforms import StageConfig, are_fixed, are_mirrored_alone, preprocessing_by
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import BadModel, BadSetting, named
 from tllib_ancon.runtime.notes import Note
@@ -53,7 +53,7 @@ USUAL_NETWORK: Options = {
 }
 """Settings of a network that no run records."""
 
-USUAL_IMAGES: Options = {"image_size": USUAL_SIDE, "resize_size": USUAL_SIDE, "crop_fraction": USUAL_CROP}
+USUAL_IMAGES: Options = {"image_size": USUAL_SIDE, "resize_size": USUAL_SIDE}
 """Settings of images that neither a run nor a network's metadata tell."""
 
 INHERITED = (*USUAL_NETWORK, *USUAL_IMAGES, "norm_mean", "norm_std", "val_resizing")
@@ -71,25 +71,20 @@ class Facts:
         source: the trained model, whose run decides how its images are prepared
         network: its loaded network. Default: what depends on it is as for a usual one
         images: those of the run. Default: not opened, so that their settings are left out
-        transforms: what decides how the images become tensors
+        preprocessing: that of the transforms that the user passes, else of the network
         recorded: ``config.json`` of the run that continues; empty for a new one
     """
 
     source: ModelRef
     network: nn.Module | None = None
     images: ImageSource | None = None
-    transforms: TransformRule = UNDECIDED
+    preprocessing: Preprocessing | None = None
     recorded: Options = field(default_factory=dict)
 
     @property
     def images_are_fixed(self) -> bool:
         """Whether no setting changes how the images become tensors, or they are not opened."""
-        return self.images is None or self.transforms.are_fixed_for(self.images)
-
-    @property
-    def preprocessing(self) -> Preprocessing | None:
-        """That of the network, or of the processor that the user passes."""
-        return self.transforms.preprocessing
+        return self.images is None or are_fixed(self.images, self.preprocessing)
 
 
 class Resolved(NamedTuple, Generic[Config]):
@@ -173,7 +168,6 @@ def _metadata_of_the_network(settings: Options, facts: Facts) -> Options:
         return {}
     return {
         "image_size": preprocessing.image_size or None,
-        "crop_fraction": preprocessing.crop_fraction,
         "resize_size": preprocessing.resize_size or None,
         "val_resizing": preprocessing.val_resizing,
     }
@@ -195,9 +189,9 @@ def _size_of_the_images(settings: Options, facts: Facts) -> Options:
     if facts.images is None or facts.images_are_fixed or facts.preprocessing is not None:
         return {}
     image_size = settings.get("image_size") or facts.images.reader.side
-    if image_size is None or "crop_fraction" in settings:
-        return {"image_size": image_size}
-    usual = {"image_size": image_size, "crop_fraction": 1.0, "val_resizing": "default"}
+    if image_size is None:
+        return {}
+    usual = {"image_size": image_size, "val_resizing": "default"}
     if image_size >= SMALL:
         return {**usual, "train_resizing": "default", "padding": 0}
     shift = image_size // 8
@@ -374,7 +368,7 @@ def _augments(settings: Options, facts: Facts) -> bool:
     if facts.images is None:
         return True
     if facts.images_are_fixed:
-        return facts.transforms.mirrors(facts.images) and not settings.get("no_hflip")
+        return are_mirrored_alone(facts.images, facts.preprocessing) and not settings.get("no_hflip")
     prepared = preprocessing_by(settings, facts.preprocessing)
     return prepared is not None and second_view(prepared) is not None
 
@@ -386,7 +380,7 @@ def _notes(config: StageConfig, settings: Options, facts: Facts, differing: Mapp
         text = f"{setting} is used; the run that trained {facts.source.checkpoint} had {recorded_value}"
         notes.append(Note("other-than-source", text, name, level="warning"))
     padding = settings.get("padding")
-    is_assumed = config.padding is None and not facts.recorded
+    is_assumed = getattr(config, "padding", None) is None and not facts.recorded
     if padding and is_assumed and not facts.images_are_fixed and _trains(config):
         shift = counted(padding, "pixel")
         text = f"training shifts images at random by up to {shift}; {named('padding', 0)} does not"

@@ -16,7 +16,7 @@ from tllib_ancon.data.open import as_domain, labelled, open_domain
 from tllib_ancon.data.readers import Loader
 from tllib_ancon.data.transforms import ImageTransform
 from tllib_ancon.models.references import ModelRef
-from tllib_ancon.opening.transforms import StageConfig, TransformRule, Transforms
+from tllib_ancon.opening.transforms import StageConfig, Transforms
 from tllib_ancon.runtime import devices
 from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.importing import function_named
@@ -36,7 +36,6 @@ def find_target(
     source: ModelRef,
     images: Any,
     labels: Any,
-    user_transforms: TransformRule,
     loader: Loader | None = None,
 ) -> ImageSource:
     """The images that the caller passes or that the settings name, checked against the model's run. ``labels`` False
@@ -49,7 +48,6 @@ def find_target(
             f"pass it as {named('loader')}",
             setting="loader",
         )
-    user_transforms.refuse_unread_settings(config, target)
     return target
 
 

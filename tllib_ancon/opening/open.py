@@ -17,6 +17,7 @@ from tllib_ancon.data.image_files import CHANNELS
 from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.loading import UnlabelledImages
 from tllib_ancon.data.readers import Loader
+from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.models.copies import copy_of, unwrapped
 from tllib_ancon.models.output import Output
@@ -26,7 +27,14 @@ from tllib_ancon.opening.classes import ClassMap
 from tllib_ancon.opening.defaults import Facts, Resolved, resolve
 from tllib_ancon.opening.images import find_target, notes_of, with_cache
 from tllib_ancon.opening.source import open_source
-from tllib_ancon.opening.transforms import UNDECIDED, TransformRule, Transforms
+from tllib_ancon.opening.transforms import (
+    Augment,
+    CheckedAugment,
+    Transforms,
+    preprocessing_for,
+    refuse_unread_settings,
+    transforms_of,
+)
 from tllib_ancon.runtime.errors import named
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.types import Options
@@ -103,7 +111,6 @@ class Opened(Generic[Config_co]):
         model: the opened model
         classifier: its network with its head
         images: the images, decoded and cached as the settings define, with labels in the order of the classes
-        transform_rule: what decides how images become tensors
         transforms: how they become tensors
         classes: the classes of the classifier
         probe: a few images as the network gets them
@@ -116,7 +123,6 @@ class Opened(Generic[Config_co]):
     model: OpenedModel
     classifier: Classifier
     images: ImageSource
-    transform_rule: TransformRule
     transforms: Transforms
     classes: ClassMap
     probe: Tensor
@@ -130,6 +136,20 @@ class Opened(Generic[Config_co]):
     def with_notes(self, notes: Iterable[Note]) -> Opened[Config_co]:
         """The same with further notes."""
         return replace(self, notes=(*self.notes, *notes))
+
+    def augmented_by(self, augment: Augment | None) -> Opened[Config_co]:
+        """The same with an augmentation of training batches by the caller. A note where pseudo-labels have none."""
+        settings = self.settings
+        if augment is not None:
+            return replace(self, transforms=replace(self.transforms, augment=CheckedAugment(augment)))
+        is_augmented = not isinstance(self.transforms.train, nn.Identity)
+        if is_augmented or not isinstance(settings, AdaptConfig):
+            return self
+        if not self.images.is_raw or not methods.method_class(settings.method).makes_labels:
+            return self
+        text = "no augmentation is used, and pseudo-labels need one"
+        action = f"pass {named('augment')}, a function of a batch"
+        return self.with_notes([Note("no-augmentation", text, "augment", action, "warning")])
 
     def source_model(self) -> Classifier:
         """Another copy of the model, as it was opened."""
@@ -162,7 +182,7 @@ def open_images(
     settings: Config,
     *,
     labels: Any = None,
-    transforms: TransformRule = UNDECIDED,
+    preprocessing: Preprocessing | None = None,
     loader: Loader | None = None,
     recorded: Options = MappingProxyType({}),
     dataset_class: type[UnlabelledImages] = UnlabelledImages,
@@ -173,16 +193,17 @@ def open_images(
         images, loader: as for :func:`tllib_ancon.adapt`
         model: the opened model
         settings: those of the user
-        transforms: the caller's, which he may also leave to the network and the settings
+        preprocessing: by the caller's transforms. Default: that of the network and the settings
         labels: as for :func:`tllib_ancon.adapt`; False if none are read
         recorded: ``config.json`` of the run that continues; empty for a new one
         dataset_class: what reads the images
     """
     source = model.source
-    target = find_target(settings, source, images, labels, transforms, loader)
-    transform_rule = transforms.completed_by(model.network, settings)
-    resolved = resolve(settings, Facts(source, model.network, target, transform_rule, recorded))
-    prepared = transform_rule.transforms_of(resolved.settings, target)
+    target = find_target(settings, source, images, labels, loader)
+    refuse_unread_settings(settings, target, preprocessing)
+    declared = preprocessing or preprocessing_for(model.network, settings)
+    resolved = resolve(settings, Facts(source, model.network, target, declared, recorded))
+    prepared = transforms_of(resolved.settings, target, declared)
     cached = with_cache(resolved.settings, target, prepared, resolved.notes)
     probe: Tensor = probe_of(dataset_class(cached, prepared.evaluation))
     classifier = model.as_classifier(probe, not resolved.settings.scratch)
@@ -190,7 +211,7 @@ def open_images(
     labelled = classes.label(cached, source.recorded_folders)
     notes = (*model.notes, *notes_of(target), *resolved.notes, *labelled.notes)
     notes += _notes_on_what_is_assumed(source, resolved)
-    if target.is_raw and transform_rule.evaluation is None:
+    if target.is_raw and preprocessing is None:
         notes += _notes_on_tensors(probe)
     opened: Opened[Any] = Opened(
         settings,
@@ -199,7 +220,6 @@ def open_images(
         model,
         classifier,
         labelled.domain,
-        transform_rule,
         prepared,
         classes,
         probe,
@@ -249,7 +269,9 @@ def _ready_to_adapt(opened: Opened[AdaptConfig]) -> Opened[AdaptConfig]:
         text = f"the head has all parameters of the model; it learns ({named('adapted', 'all')})"
         notes.append(Note("head-learns", text, "adapted"))
         settings = settings.replace(adapted="all")
-    notes += _warnings(opened.images, settings, opened.transforms)
+    if len(opened.images) < FEW:
+        text = f"only {len(opened.images)} of at least {FEW} images: adapting may reduce accuracy"
+        notes.append(Note("few-images", text, action="add images", level="warning"))
     return replace(opened, settings=settings).with_notes(notes)
 
 
@@ -259,17 +281,3 @@ def _head_is_all(model: Classifier) -> bool:
         return False
     in_head = {*model.head.parameters()}
     return all(parameter in in_head for parameter in model.parameters())
-
-
-def _warnings(target: ImageSource, settings: AdaptConfig, transforms: Transforms) -> list[Note]:
-    """Notes on a target that is hard to adapt to: without augmentation, or with few images."""
-    notes = []
-    is_augmented = transforms.augment is not None or not isinstance(transforms.train, nn.Identity)
-    if methods.method_class(settings.method).makes_labels and target.is_raw and not is_augmented:
-        text = "no augmentation is used, and pseudo-labels need one"
-        action = f"pass {named('augment')}, a function of a batch"
-        notes.append(Note("no-augmentation", text, "augment", action, "warning"))
-    if len(target) < FEW:
-        text = f"only {len(target)} of at least {FEW} images: adapting may reduce accuracy"
-        notes.append(Note("few-images", text, action="add images", level="warning"))
-    return notes

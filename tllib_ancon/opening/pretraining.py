@@ -18,7 +18,7 @@ from tllib_ancon.opening.classes import MOST_LISTED, ClassMap
 from tllib_ancon.opening.defaults import Facts, resolve
 from tllib_ancon.opening.images import notes_of, open_by_settings, with_cache
 from tllib_ancon.opening.open import probe_of
-from tllib_ancon.opening.transforms import UNDECIDED, Transforms
+from tllib_ancon.opening.transforms import Transforms, preprocessing_for, refuse_unread_settings, transforms_of
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.text import first_few
 from tllib_ancon.runtime.types import Options
@@ -65,10 +65,10 @@ def open_pretraining(
     network = resolve(settings, Facts(untrained)).settings
     options = parse_options(network.arch_option)
     backbone = create_backbone(str(network.arch), not settings.scratch, settings.pretrained_weights, options, toolkit)
-    UNDECIDED.refuse_unread_settings(settings, source)
-    transform_rule = UNDECIDED.completed_by(backbone, settings)
-    resolved = resolve(settings, Facts(untrained, backbone, source, transform_rule, recorded))
-    transforms = transform_rule.transforms_of(resolved.settings, source)
+    refuse_unread_settings(settings, source, None)
+    declared = preprocessing_for(backbone, settings)
+    resolved = resolve(settings, Facts(untrained, backbone, source, declared, recorded))
+    transforms = transforms_of(resolved.settings, source, declared)
     notes = [*notes_of(source), *_notes_on_classes(source), *resolved.notes]
     cached = with_cache(resolved.settings, source, transforms, notes)
     probe = probe_of(UnlabelledImages(cached, transforms.evaluation))

@@ -13,7 +13,7 @@ from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.models.output import Output
 from tllib_ancon.models.references import Model
 from tllib_ancon.opening.open import open_images, open_model
-from tllib_ancon.opening.transforms import TransformRule
+from tllib_ancon.opening.transforms import preprocessing_of_call
 from tllib_ancon.runs.directory import refuse_images, refuse_own_checkpoint
 from tllib_ancon.runs.record import recorded_settings
 from tllib_ancon.runtime import devices, processes
@@ -96,7 +96,7 @@ def adapt(  # noqa: PLR0913
     """
     config = _config_of(model, images, teacher, config, settings)
     refuse_unread_teacher(config, teacher)
-    user_transforms = TransformRule.of_call(train_transform, evaluation_transform, augment)
+    preprocessing = preprocessing_of_call(train_transform, evaluation_transform)
     processes.join()
     with devices.restoring_state(config.threads):
         devices.make_reproducible(config.seed)
@@ -104,9 +104,16 @@ def adapt(  # noqa: PLR0913
         refuse_own_checkpoint(config.log, opened_model.source.checkpoint)
         recorded = recorded_settings(config.log, config.overwrite)
         opened = open_images(
-            images, opened_model, config, labels=labels, transforms=user_transforms, loader=loader, recorded=recorded
+            images,
+            opened_model,
+            config,
+            labels=labels,
+            preprocessing=preprocessing,
+            loader=loader,
+            recorded=recorded,
         )
         refuse_images(config.log, opened.images.reader.root, opened.images.paths or ())
+        opened = opened.augmented_by(augment)
         if not recorded:  # else the run has recorded what the first pass decides
             opened, _ = begin(opened)
         Progress(config.quiet).notes(opened.notes)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 from torchvision.utils import save_image
 
 from tllib_ancon import methods
@@ -23,7 +23,7 @@ from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.models.output import Output
 from tllib_ancon.models.references import Model
 from tllib_ancon.opening.open import Opened, open_images, open_model
-from tllib_ancon.opening.transforms import TransformRule
+from tllib_ancon.opening.transforms import preprocessing_of_call
 from tllib_ancon.runs.files import write_whole
 from tllib_ancon.runtime import devices
 from tllib_ancon.runtime.errors import BadSetting, named
@@ -126,12 +126,13 @@ def check(  # noqa: PLR0913
     requested = settings_of_call(CheckConfig, config, settings).with_paths(checkpoint=model, out=out)
     if requested.root is None:
         requested = requested.with_paths(root=images)
-    user_transforms = TransformRule.of_call(train_transform, evaluation_transform)
+    preprocessing = preprocessing_of_call(train_transform, evaluation_transform)
     with devices.restoring_state(requested.threads):
         opened_model = open_model(model, requested, head=head, output=output)
         opened: Opened[AdaptConfig] = open_images(
-            images, opened_model, requested, transforms=user_transforms, loader=loader
+            images, opened_model, requested, preprocessing=preprocessing, loader=loader
         )
+        opened = opened.augmented_by(None)
         picture = None
         if requested.out is not None:
             picture = _draw(opened.probe, Path(requested.out))
@@ -198,11 +199,9 @@ def _facts_of_the_model(opened: Opened[AdaptConfig], notes: list[Note]) -> dict[
 def _preprocessing(opened: Opened[AdaptConfig]) -> str:
     """Normalisation, and what declares it. The settings have sizes."""
     preprocessing = opened.transforms.preprocessing
-    if opened.transform_rule.evaluation is not None:
-        return "your transform"
-    if opened.images.is_raw or preprocessing is None:
+    if preprocessing is None or isinstance(opened.transforms.evaluation, nn.Identity):
         return "none: the model gets the tensors unchanged"
-    if preprocessing.processor is not None:
+    if preprocessing.transform is not None:
         return preprocessing.origin
     mean = " ".join(f"{value:.3g}" for value in preprocessing.mean)
     std = " ".join(f"{value:.3g}" for value in preprocessing.std)

@@ -13,6 +13,7 @@ from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.models.calling import evaluating
 from tllib_ancon.opening.open import Opened
+from tllib_ancon.opening.transforms import transforms_of
 from tllib_ancon.runtime import devices, processes
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.training.mirroring import MirrorDisagreement, mirror_disagreement
@@ -109,7 +110,8 @@ def _with_conclusions(opened: Opened[AdaptConfig], predicted: FirstPass) -> Open
 def _unmirrored(opened: Opened[AdaptConfig]) -> Opened[AdaptConfig]:
     """The same, as if the user had passed ``no_hflip``."""
     settings = opened.settings.replace(no_hflip=True)
-    transforms = opened.transform_rule.transforms_of(settings, opened.images)
+    transforms = transforms_of(settings, opened.images, opened.transforms.preprocessing)
+    transforms = replace(transforms, augment=opened.transforms.augment)
     if transforms.second_view is None:
         settings = settings.replace(views=1)
     layers = {**opened.layers, "no_hflip": "images", "views": "images"}

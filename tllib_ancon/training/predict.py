@@ -21,7 +21,7 @@ from tllib_ancon.models.classifier import LogitsAndFeatures
 from tllib_ancon.models.output import Output
 from tllib_ancon.models.references import Model
 from tllib_ancon.opening.open import Opened, open_images, open_model
-from tllib_ancon.opening.transforms import TransformRule
+from tllib_ancon.opening.transforms import preprocessing_of_call
 from tllib_ancon.runtime import devices
 from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.notes import Note
@@ -122,8 +122,8 @@ def open_to_predict(
 ) -> Opened[PredictConfig]:
     """Open a model and images; the arguments are those of :func:`predict` and :func:`tllib_ancon.evaluate`."""
     opened_model = open_model(model, settings, output=output)
-    transforms = TransformRule.of_call(None, evaluation_transform)
-    return open_images(images, opened_model, settings, labels=labels, transforms=transforms, loader=loader)
+    preprocessing = preprocessing_of_call(None, evaluation_transform)
+    return open_images(images, opened_model, settings, labels=labels, preprocessing=preprocessing, loader=loader)
 
 
 def predict_images(opened: Opened[PredictConfig], dataset: UnlabelledImages | None = None) -> Predictions:
@@ -136,8 +136,7 @@ def predict_images(opened: Opened[PredictConfig], dataset: UnlabelledImages | No
     settings = opened.settings
     network = opened.classifier
     progress = Progress(settings.quiet)
-    notes = [*opened.notes, *_settings_without_effect(opened.requested)]
-    progress.notes(notes)
+    progress.notes(opened.notes)
     _require_views(settings, opened.probe)
     if opened.source.callers_module is None:
         network.to(devices.device())
@@ -164,19 +163,9 @@ def predict_images(opened: Opened[PredictConfig], dataset: UnlabelledImages | No
     one_class = note_on_one_class(torch.from_numpy(predicted_classes(logits)))
     if one_class is not None:
         progress.notes([one_class])
-        notes.append(one_class)
+        opened = opened.with_notes([one_class])
     positions = np.asarray(opened.images.positions, dtype=np.int64)
-    return Predictions(logits, positions, opened.images.paths, tuple(notes))
-
-
-def _settings_without_effect(requested: PredictConfig) -> list[Note]:
-    """Notes on settings that augment training images, which a file of settings for several commands has."""
-    notes = []
-    for name in ("train_resizing", "scale", "ratio", "padding"):
-        if getattr(requested, name) not in (None, PredictConfig.model_fields[name].default):
-            text = f"{named(name)} has no effect on predictions: it augments training images"
-            notes.append(Note("no-effect", text, name, "leave it out"))
-    return notes
+    return Predictions(logits, positions, opened.images.paths, opened.notes)
 
 
 def _require_views(settings: PredictConfig, probe: Tensor) -> None:

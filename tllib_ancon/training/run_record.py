@@ -34,14 +34,11 @@ def record_of(opened: Opened[AdaptConfig], teacher: Teacher | None = None) -> Re
 def _network_record(opened: Opened[AdaptConfig]) -> Record:
     """Record of a whole network beside its weights: recipe, head, form of the images, and its preprocessing."""
     classifier: Any = opened.classifier
-    preprocessing = opened.transforms.preprocessing
-    if opened.transform_rule.evaluation is not None:
-        preprocessing = None
     return {
         **recipe_of(classifier.network, classifier.num_classes),
         "head": classifier.head_name,
         "output": classifier.reader.recorded,
-        "preprocessing": preprocessing and preprocessing_record(preprocessing),
+        "preprocessing": preprocessing_record(opened.transforms.preprocessing),
     }
 
 

@@ -11,7 +11,7 @@ from tllib_ancon.models.checkpoints import sha256_of_tensors
 from tllib_ancon.models.references.hub import LIBRARIES
 from tllib_ancon.opening.classes import ClassMap
 from tllib_ancon.opening.open import Opened, open_images, open_model
-from tllib_ancon.opening.transforms import TransformRule
+from tllib_ancon.opening.transforms import preprocessing_of_call
 from tllib_ancon.runtime.errors import BadModel, BadSetting, UserError, named
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.text import first_few
@@ -96,10 +96,10 @@ def _open(teacher: Any, settings: PredictConfig, opened: Opened[AdaptConfig]) ->
         if error.setting != "norm_mean":
             raise
     transform = opened.transforms.evaluation
-    transforms = TransformRule(train=transform, evaluation=transform)
+    preprocessing = preprocessing_of_call(None, transform)
     text = "its preprocessing is unknown: images are prepared as for the model"
     note = Note("teacher-preprocessing", text)
-    return open_images(opened.images, model, settings, labels=False, transforms=transforms).with_notes([note])
+    return open_images(opened.images, model, settings, labels=False, preprocessing=preprocessing).with_notes([note])
 
 
 def _columns(teacher: ClassMap, classes: ClassMap) -> list[int]:

@@ -16,9 +16,9 @@ set -euo pipefail
 DIGITS=$1 OUT=$2
 ARCH=${ARCH:-shot_lenet}
 
-NET="-d ImageList -a $ARCH --scratch --train-resizing res. --val-resizing res. --resize-size 28 --no-hflip"
+NET="-d ImageList -a $ARCH --scratch --val-resizing res. --resize-size 28 --no-hflip"
 DROPOUT="--bottleneck-dropout ${BOTTLENECK_DROPOUT:-0.5}"
-SGD="-b 64 --lr 0.01 --momentum 0.9 --wd 1e-3 --lr-gamma 10 --lr-decay 0.75 -j ${WORKERS:-2} --quiet"
+SGD="--train-resizing res. -b 64 --lr 0.01 --momentum 0.9 --wd 1e-3 --lr-gamma 10 --lr-decay 0.75 -j ${WORKERS:-2} --quiet"
 SGD="$SGD ${CACHE:+--cache $CACHE}"
 
 for SEED in ${SEEDS:-0 1 2}; do

@@ -11,7 +11,6 @@ from torch.nn import functional
 from tests.support.refusals import one_line
 from tllib_ancon.models.foundation import CosineHead
 from tllib_ancon.models.preprocessing import (
-    ProcessorTransform,
     preprocessing_of_processor,
     preprocessing_record,
     recorded_preprocessing,
@@ -38,9 +37,9 @@ def test_the_processor_itself_prepares_images_and_is_built_again_from_its_record
     image = Image.fromarray(pixels)
     expected = processor(image, return_tensors="pt")["pixel_values"][0]
     preprocessing = preprocessing_of_processor(processor)
-    assert torch.equal(ProcessorTransform(preprocessing.processor)(image), expected)
+    assert torch.equal(preprocessing.transform(image), expected)
     record = json.loads(json.dumps(preprocessing_record(preprocessing)))
-    assert torch.equal(ProcessorTransform(recorded_preprocessing(record).processor)(image), expected)
+    assert torch.equal(recorded_preprocessing(record).transform(image), expected)
 
 
 def test_a_record_builds_nothing_but_an_image_processor():

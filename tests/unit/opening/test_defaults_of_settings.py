@@ -11,7 +11,7 @@ from tllib_ancon.data.open import as_domain
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.references import ModelRef
 from tllib_ancon.opening.defaults import Facts, resolve
-from tllib_ancon.opening.transforms import TransformRule
+from tllib_ancon.opening.transforms import preprocessing_of_call
 from tllib_ancon.runtime.errors import UserError
 
 USUAL = Preprocessing()
@@ -22,7 +22,6 @@ USUAL_IMAGES = {
     "val_resizing": "default",
     "image_size": 224,
     "resize_size": 224,
-    "crop_fraction": 0.875,
     "padding": 0,
     "no_hflip": False,
 }
@@ -35,7 +34,7 @@ USUAL_TRAINING = {
     "step_change": 0.05,
     "views": 2,
 }
-UNKNOWN_SMALL = {"train_resizing": "cen.crop", "padding": 4, "crop_fraction": 1.0}
+UNKNOWN_SMALL = {"train_resizing": "cen.crop", "padding": 4}
 GREY = {"norm_mean": (0.5,), "norm_std": (0.5,)}
 COLOUR = {"norm_mean": (0.5,) * 3, "norm_std": (0.5,) * 3}
 
@@ -44,11 +43,10 @@ def facts_about(network=BATCH_NORM_NETWORK, count=1000, side=None, preprocessing
     """Facts about a network that the caller passes, unless a run is named, and images that are squares if they have a
     side."""
     pixels = np.zeros((count, side or 1, side or 2, 3), np.uint8)
-    transforms = TransformRule(preprocessing)
     if fixed:
-        transforms = TransformRule(preprocessing, np.asarray, np.asarray)
+        preprocessing = preprocessing_of_call(np.asarray, np.asarray)
     source = ModelRef(module=network) if run is None else ModelRef(**run)
-    return Facts(source, network, as_domain(pixels), transforms)
+    return Facts(source, network, as_domain(pixels), preprocessing)
 
 
 def filled_in(config, facts):
@@ -63,8 +61,8 @@ def on_a_cpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: including_emulation)
 
 
-KNOWN = Preprocessing(image_size=96, resize_size=90, crop_fraction=0.9, val_resizing="keep-ratio")
-OF_KNOWN = {"image_size": 96, "resize_size": 90, "crop_fraction": 0.9, "val_resizing": "keep-ratio"}
+KNOWN = Preprocessing(image_size=96, resize_size=90, val_resizing="keep-ratio")
+OF_KNOWN = {"image_size": 96, "resize_size": 90, "val_resizing": "keep-ratio"}
 
 
 @pytest.mark.parametrize(
@@ -83,8 +81,8 @@ OF_KNOWN = {"image_size": 96, "resize_size": 90, "crop_fraction": 0.9, "val_resi
         ({}, {"count": 1}, {"batch_size": 1}),
         ({}, {"preprocessing": KNOWN}, OF_KNOWN),
         ({"data": "ImageFolder"}, {}, {"train_resizing": "keep-ratio", "val_resizing": "keep-ratio"}),
-        ({**GREY, "image_size": 224}, {"preprocessing": None}, {"crop_fraction": 1.0, "image_size": None}),
-        (GREY, {"preprocessing": None, "side": 64}, {"crop_fraction": 1.0, "image_size": 64}),
+        ({**GREY, "image_size": 224}, {"preprocessing": None}, {"image_size": None}),
+        (GREY, {"preprocessing": None, "side": 64}, {"image_size": 64}),
         (COLOUR, {"preprocessing": None, "side": 63}, {**UNKNOWN_SMALL, "image_size": 63}),
         (GREY, {"preprocessing": None, "side": 63}, {**UNKNOWN_SMALL, "image_size": 63, "padding": 3}),
         (GREY, {"preprocessing": None, "side": 8}, {**UNKNOWN_SMALL, "image_size": 8, "padding": 1}),
@@ -124,12 +122,12 @@ def test_a_source_model_is_trained_with_the_usual_network_and_images():
 
 def test_each_setting_has_its_layer():
     config = AdaptConfig(momentum=0.5, beta=0.5)
-    run = {"checkpoint": "best.pth", "recorded_settings": {"crop_fraction": 0.9}}
+    run = {"checkpoint": "best.pth", "recorded_settings": {"resize_size": 80}}
     layers = resolve(config, facts_about(preprocessing=KNOWN, run=run)).layers
     expected = {
         "momentum": "user",
         "beta": "user",
-        "crop_fraction": "source run",
+        "resize_size": "source run",
         "image_size": "model",
         "batch_size": "images",
         "views": "method",
