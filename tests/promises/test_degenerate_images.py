@@ -5,14 +5,13 @@ import pytest
 import torch
 
 from tests.support.killable import differences
-from tests.support.neighborhoods import few_neighbors
 from tests.support.small import IMAGES, adapt
 from tllib_ancon import methods
 
 
 def adapted(method, **settings):
     """The model after one epoch."""
-    result = adapt(method=method, epochs=1, criterion="last", **few_neighbors(method, 2, 2), **settings)
+    result = adapt(method=method, epochs=1, criterion="last", **settings)
     return dict(result.model.state_dict())
 
 

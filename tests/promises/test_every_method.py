@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from tests.support.neighborhoods import few_neighbors
 from tllib_ancon import methods, testing
 from tllib_ancon.testing import SAMPLES, losses
 
@@ -13,16 +12,16 @@ CHOICES = {
     "paper": ("gce+ancon", {"convention": "paper", "normalize": True, "weighting": "entropy"}),
     "soft": ("shot+ancon", {"temperature": 2.0}),
     "a constant threshold": ("nrc+ancon-auto", {"weighting": 0.5}),
-    "normalized": ("nrc+ancon", {"mixing": "normalized"}),
+    "normalized": ("nrc+ancon", {"normalize": True}),
     "decaying": ("aad+ancon", {"aad_beta": 5.0}),
     "beliefs": ("ancon", {"loss": "belief-matching"}),
 }
 EVERY = pytest.mark.parametrize("choice", CHOICES)
 
 
-def create(choice, **more):
+def create(choice):
     name, options = CHOICES[choice]
-    return testing.create(name, **few_neighbors(name, 3, 2), **{**options, **more})
+    return testing.create(name, **options)
 
 
 @EVERY

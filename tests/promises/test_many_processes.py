@@ -10,7 +10,6 @@ from torchvision.transforms.functional import to_tensor
 
 from tests.support.domains_on_disk import write_domain
 from tests.support.killable import differences, results_in_two
-from tests.support.neighborhoods import few_neighbors
 from tests.support.small import without
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.pretrain import PretrainConfig
@@ -97,9 +96,8 @@ def build(target, folder, batch_size, **options):
         bottleneck = nn.Sequential(bottleneck, nn.BatchNorm1d(5))
     model = BottleneckClassifier(Encoder(), 3, bottleneck, head, features_dim=5, finetune=False)
     run = RunDirectory(folder)
-    few = few_neighbors(options.get("method", "ancon"), 3, 2)
     fixed = {"method": "ancon", "epochs": EPOCHS, "batch_size": batch_size, "lr": 0.1, "workers": 0, "quiet": True}
-    given = AdaptConfig(**{**fixed, "adapted": "all", **few, **options})
+    given = AdaptConfig(**{**fixed, "adapted": "all", **options})
     settings, layers, _ = resolve(given, Facts(ModelRef()))
     opened = Opened(
         requested=given,

@@ -14,7 +14,6 @@ from torch import nn
 import tllib_ancon
 from tests.support.cutting import counting
 from tests.support.domains_on_disk import write_domain
-from tests.support.neighborhoods import few_neighbors
 from tests.support.stand_in import CPU, StandIn, device_of
 from tllib_ancon.training import optimizer
 from tllib_ancon.training.adapt import adapt
@@ -52,7 +51,6 @@ def domains(tmp_path_factory):
 def run(domains, log=None, **settings):
     torch.manual_seed(0)
     given = {**FIXED, "root": str(domains), "norm_mean": (0.4,) * 3, "norm_std": (0.2,) * 3}
-    given |= few_neighbors(settings.get("method", "ancon"), 2, 2)
     if log is not None:
         given["log"] = str(log)
     return adapt(Network(), **{**given, **settings})

@@ -6,7 +6,6 @@ import torch
 from torch import nn
 
 import tllib_ancon
-from tests.support.neighborhoods import few_neighbors
 from tests.support.networks import HALVES
 from tllib_ancon import methods
 
@@ -55,7 +54,7 @@ def test_a_second_view_that_predicts_the_same_changes_nothing_and_another_one_do
 
     def loss(second_view):
         sizes = {"num_samples": 6, "num_classes": CLASSES, "feature_dim": 4, "total_steps": 2}
-        method = methods.create(name, **sizes, **few_neighbors(name, 2, 2))
+        method = methods.create(name, **sizes)
         first_logits = torch.linspace(-1, 1, 18).view(6, 3)
         method.begin_epoch(0, torch.arange(6), features, first_logits)
         return method(torch.arange(6), logits, features, second_view)

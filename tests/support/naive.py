@@ -13,14 +13,6 @@ def argmax(values):
     return list(values).index(max(values))
 
 
-def dot(first, second):
-    return sum(a * b for a, b in zip(first, second, strict=True))
-
-
-def unit(vector):
-    return [x / math.sqrt(dot(vector, vector)) for x in vector]
-
-
 class NaiveAnCon:
     """Keeps every prediction ever made, and sums them anew at each visit."""
 

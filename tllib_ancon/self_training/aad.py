@@ -7,14 +7,17 @@ from torch import Tensor
 
 from tllib_ancon.config.arguments import validated
 from tllib_ancon.config.types import NotNegative, Number
-from tllib_ancon.methods import register
 from tllib_ancon.runtime import processes
-from tllib_ancon.runtime.types import Options
 from tllib_ancon.self_training.checks import require_steps
-from tllib_ancon.self_training.memory_bank import Neighborhood, NeighborMethod, NeighborVotes
+from tllib_ancon.self_training.memory_bank import (
+    AnchorWeight,
+    Neighborhood,
+    NeighborMethod,
+    NeighborVotes,
+    WeightedNeighborVotes,
+)
 from tllib_ancon.self_training.method import option_of
-from tllib_ancon.self_training.neighbors import available_neighbors, nearest
-from tllib_ancon.self_training.voting import WithWeightedVotes
+from tllib_ancon.self_training.registry import register
 
 
 class AttractingDispersing(Neighborhood):
@@ -32,12 +35,12 @@ class AttractingDispersing(Neighborhood):
     Args:
         num_samples, num_classes, feature_dim: as of
             :class:`~tllib_ancon.self_training.NeighborhoodReciprocity`
-        neighbors (int): size of N(x); clamped to N - 1 with a warning. Default: 3, the official code's for OfficeHome
+        neighbors (int): size of N(x), at most N - 1. Default: 3, the official code's for OfficeHome
             and Office-31; 5 for VisDA
         beta (float): β, at least 0; 0 keeps α = 1. Default: 0, the official code's for OfficeHome; 1 for Office-31, 5
             for VisDA
         total_steps (int): I, steps of the whole training; needed unless β = 0. Later steps count as the last.
-        **anchoring: how f̄ enters, as there; its ``mixing`` is ``"normalized"`` by default
+        anchor_weight (float or str): as there
 
     Inputs: those of :class:`~tllib_ancon.self_training.NeighborhoodReciprocity`
 
@@ -50,6 +53,7 @@ class AttractingDispersing(Neighborhood):
     NeurIPS 2022.
     """
 
+    normalizes_anchors = True
     step: Tensor
 
     @validated
@@ -61,13 +65,13 @@ class AttractingDispersing(Neighborhood):
         neighbors: Number = 3,
         beta: NotNegative = 0.0,
         total_steps: Number | None = None,
-        **anchoring: Any,
+        anchor_weight: AnchorWeight = 0.3,
     ):
-        super().__init__((num_samples, num_classes, feature_dim), **{"mixing": "normalized", **anchoring})
+        super().__init__((num_samples, num_classes, feature_dim), anchor_weight)
         if beta:
             require_steps("beta", beta, total_steps)
         self.beta = beta
-        self.neighbors = available_neighbors("neighbors", neighbors, num_samples)
+        self.neighbors = neighbors
         self.total_steps = total_steps
         self.register_buffer("step", torch.tensor(0))
 
@@ -79,7 +83,7 @@ class AttractingDispersing(Neighborhood):
 
     def loss(self, indices: Tensor, predictions: Tensor, anchors: Tensor | None) -> Tensor:
         with torch.no_grad():
-            near = nearest(self.features[indices], self.features, self.neighbors, indices)
+            near = self.nearest(indices, self.neighbors)
             scores = self.remembered(near, anchors)
         attraction = (scores.sum(1) * predictions).sum(1).mean()
         everyone_else = processes.total(predictions.sum(0)) - predictions
@@ -93,10 +97,10 @@ class AttractingDispersing(Neighborhood):
 class _AaD(NeighborMethod):
     """Attracting and dispersing (Yang et al., 2022)."""
 
-    neighbors: int = option_of(
+    neighbors = option_of(
         AttractingDispersing, "neighbors", help="nearest neighbours of a sample; 5 for NRC, 3 for AaD (5 on VisDA2017)"
     )
-    aad_beta: float = option_of(
+    aad_beta = option_of(
         AttractingDispersing,
         "beta",
         help="AaD: how fast dispersion fades; its authors use 1 on Office31, 5 on VisDA2017",
@@ -105,21 +109,15 @@ class _AaD(NeighborMethod):
     def __init__(self, **sizes_and_options: Any):
         super().__init__(**sizes_and_options)
         self.neighborhood = AttractingDispersing(
-            *self.feature_sizes, self.neighbors, self.aad_beta, self.total_steps, **self.anchoring()
+            *self.feature_sizes, self.neighbors, self.aad_beta, self.total_steps, self.anchor_weight
         )
 
 
 @register("aad+ancon")
-class _AaDWithAnCon(NeighborVotes, WithWeightedVotes, _AaD):
+class _AaDWithAnCon(WeightedNeighborVotes, _AaD):
     """AaD with the fixed weight λ of the votes."""
-
-    def anchoring(self) -> Options:
-        return {"anchor_weight": self.smoothing}
 
 
 @register("aad+ancon-auto")
 class _AaDWithAnConAuto(NeighborVotes, _AaD):
     """AaD in which a neighbour's prediction counts as one more vote, so that Q votes weigh Q / (1 + Q)."""
-
-    def anchoring(self) -> Options:
-        return {"mixing": "adaptive"}

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from tllib_ancon.config.arguments import validated
 from tllib_ancon.config.settings import Flag
 from tllib_ancon.config.types import NotNegative, Number, Share
-from tllib_ancon.methods import register
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import BadSetting, NotFinite, named, reading, unknown_name
 from tllib_ancon.self_training.anchored import SmoothedLabels, one_hot_labels
@@ -19,6 +18,7 @@ from tllib_ancon.self_training.checks import check_tensor, finite_rows
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.method import Method, Visit, option, option_of
 from tllib_ancon.self_training.pseudo_label import SelfTraining
+from tllib_ancon.self_training.registry import register
 from tllib_ancon.self_training.shot import SHOT, information_maximization
 from tllib_ancon.self_training.voting import WithVotes
 

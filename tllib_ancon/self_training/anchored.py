@@ -7,10 +7,10 @@ from torch import Tensor
 
 from tllib_ancon.config.arguments import validated
 from tllib_ancon.config.types import Number, Share
-from tllib_ancon.methods import register
 from tllib_ancon.self_training.checks import FixedPrecision, require_steps
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.method import Visit, one_hot, option_of
+from tllib_ancon.self_training.registry import register
 from tllib_ancon.self_training.voting import WithWeightedVotes
 
 Schedule = Literal["constant", "full", "half"]
@@ -117,7 +117,7 @@ def one_hot_labels(logits: Tensor, pseudo_labels: Tensor | None) -> Tensor:
 class _WithAnCon(WithWeightedVotes):
     """Smooth a method's pseudo-labels with its votes, as in the paper."""
 
-    schedule: Schedule = option_of(
+    schedule = option_of(
         AnchoredConfidence,
         "schedule",
         help="λ over training: constant, full (step/steps) or half (min(1, 2 step/steps))",

@@ -33,25 +33,30 @@ def check_tensor(name: str, value: Any, shape: Sequence[int | str], integers: bo
     received = f"are a {type(value).__name__}"
     if isinstance(value, Tensor):
         has_type = value.dtype in INDEX_TYPES if integers else value.is_floating_point()
-        lengths = zip(shape, value.shape, strict=False)
-        has_lengths = all(isinstance(expected, str) or expected == length for expected, length in lengths)
-        if has_type and has_lengths and len(shape) == value.ndim:
+        if has_type and _has_shape(value, shape):
             return
         received = f"have shape {tuple(value.shape)} and dtype {value.dtype}"
-    lengths_in_words = ", ".join(map(str, shape))
     kind = "int64 or int32" if integers else "a floating type"
-    raise UserError(f"{name} {received}", f"expected a torch.Tensor of shape ({lengths_in_words}) and {kind}")
+    lengths = ", ".join(map(str, shape))
+    raise UserError(f"{name} {received}", f"expected a torch.Tensor of shape ({lengths}) and {kind}")
 
 
-def _check_integers(name: str, value: Any, num_rows: int | str, bound: int, counted: str) -> None:
+def _has_shape(tensor: Tensor, shape: Sequence[int | str]) -> bool:
+    if tensor.ndim != len(shape):
+        return False
+    lengths = zip(shape, tensor.shape, strict=True)
+    return all(isinstance(expected, str) or expected == length for expected, length in lengths)
+
+
+def check_integers(name: str, value: Any, num_rows: int | str, bound: int) -> None:
     """Raise :class:`UserError` unless these are integers (B,) in [0, bound). The range is checked on the CPU alone: on
     a device that would stall every step."""
     check_tensor(name, value, (num_rows,), integers=True)
     if not value.is_cpu:
         return
-    outside = [integer for integer in value.tolist() if not 0 <= integer < bound]
-    if outside:
-        raise UserError(f"{name} must be at least 0 and below {bound}, {counted}, got {outside[0]}")
+    outside = value[(value < 0) | (value >= bound)]
+    if len(outside):
+        raise UserError(f"{name} must be at least 0 and below {bound}, got {outside[0]}")
 
 
 def check_visit(indices: Tensor, logits: Tensor, sizes: Sequence[int], features: Tensor | None = None) -> None:
@@ -59,13 +64,9 @@ def check_visit(indices: Tensor, logits: Tensor, sizes: Sequence[int], features:
     where the sizes are N, K and D."""
     num_samples, num_classes, *width = sizes
     check_tensor("logits", logits, ("B", num_classes))
-    check_indices(indices, len(logits), num_samples)
+    check_integers("indices", indices, len(logits), num_samples)
     if features is not None:
         check_tensor("features", features, (len(logits), *width))
-
-
-def check_indices(indices: Tensor, num_rows: int | str, num_samples: int) -> None:
-    _check_integers("indices", indices, num_rows, num_samples, "the size of the whole target set")
 
 
 def require_steps(name: str, value: object, total_steps: int | None) -> None:
@@ -88,7 +89,7 @@ def as_weights(targets: Any, logits: Tensor) -> Tensor:
     batch, num_classes = logits.shape
     if isinstance(targets, Tensor) and targets.shape == logits.shape:
         return targets.detach().float()
-    _check_integers("targets", targets, batch, num_classes, "the number of classes")
+    check_integers("targets", targets, batch, num_classes)
     return torch.nn.functional.one_hot(targets.long(), num_classes).float()
 
 

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from tllib_ancon.config.arguments import validated
 from tllib_ancon.config.types import BelowOne, NotNegative, Number
-from tllib_ancon.methods import register
 from tllib_ancon.self_training.checks import FixedPrecision, check_visit, finite_rows
 from tllib_ancon.self_training.method import Method, Visit, option_of
+from tllib_ancon.self_training.registry import register
 
 SMALLEST_PROBABILITY = 1e-4
 
@@ -78,12 +78,10 @@ class _WithELR(Method):
 
     makes_labels = True
 
-    elr_coefficient: float = option_of(
+    elr_coefficient = option_of(
         EarlyLearningRegularization, "coefficient", help="weight of the early-learning regulariser"
     )
-    elr_beta: float = option_of(
-        EarlyLearningRegularization, "beta", help="decay of the early-learning regulariser's targets"
-    )
+    elr_beta = option_of(EarlyLearningRegularization, "beta", help="decay of the early-learning regulariser's targets")
 
     def __init__(self, **sizes_and_options: Any):
         super().__init__(**sizes_and_options)

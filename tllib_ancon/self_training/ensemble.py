@@ -1,7 +1,5 @@
 """The generalised temporal ensemble f̄ of a sample's earlier, confident predictions."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Annotated, Literal
 

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from tllib_ancon.config.arguments import validated
 from tllib_ancon.config.types import Fraction, Number
-from tllib_ancon.methods import register
 from tllib_ancon.runtime import processes
 from tllib_ancon.self_training.checks import FixedPrecision, check_tensor
 from tllib_ancon.self_training.method import Method, Visit, option_of
+from tllib_ancon.self_training.registry import register
 from tllib_ancon.self_training.tent import softmax_entropy
 
 MOMENTUM = 0.9
@@ -87,12 +87,12 @@ class _ETA(Method):
     training_defaults: ClassVar = {"adapted": "norm-affine"}
     learns_from_both_views = False
 
-    entropy_margin: float = option_of(
+    entropy_margin = option_of(
         SampleEfficientEntropy,
         "entropy_margin",
         help="ETA: entropy, as a share of log K, below which a prediction counts",
     )
-    similarity_margin: Fraction | None = option_of(
+    similarity_margin = option_of(
         SampleEfficientEntropy,
         "similarity_margin",
         help="ETA: cosine with the moving average of predictions below which one counts (default: 0.4 for 10 classes, "

@@ -6,9 +6,9 @@ from torch import Tensor
 
 from tllib_ancon.config.arguments import validated
 from tllib_ancon.config.types import Fraction
-from tllib_ancon.methods import COMPOSITIONS, register
 from tllib_ancon.self_training.checks import as_weights
 from tllib_ancon.self_training.method import Method, Visit, option_of
+from tllib_ancon.self_training.registry import COMPOSITIONS, register
 
 LOG_OF_ZERO = -1e4
 """Finite, so that a target without any mass has a gradient; once raised to a power q it is 0."""
@@ -56,7 +56,7 @@ def generalized_cross_entropy(
 class _GCE(Method):
     """Self-training by the generalised cross-entropy (Zhang & Sabuncu, 2018)."""
 
-    q: float = option_of(generalized_cross_entropy, "q", help="exponent of the generalised cross-entropy, in (0, 1]")
+    q = option_of(generalized_cross_entropy, "q", help="exponent of the generalised cross-entropy, in (0, 1]")
 
     def objective(self, visit: Visit, targets: Tensor) -> Tensor:
         return generalized_cross_entropy(visit.logits, targets, self.q)

@@ -5,17 +5,15 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon.config.arguments import validated
 from tllib_ancon.config.types import Share
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import NotFinite, UserError
-from tllib_ancon.runtime.types import Options
 from tllib_ancon.self_training.checks import FixedPrecision, check_tensor, check_visit, finite_rows
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.method import Method, Visit
-from tllib_ancon.self_training.voting import WithVotes
+from tllib_ancon.self_training.voting import WithVotes, WithWeightedVotes
 
-Mixing = Literal["authors", "normalized", "adaptive"]
+AnchorWeight = Share | Literal["adaptive"]
 
 
 class WholePass(FixedPrecision):
@@ -57,26 +55,22 @@ class Neighborhood(WholePass):
 
     Args:
         sizes: N images of the whole target set, K classes, D features before the head
-        mixing (str): how votes enter. ``"authors"``: the raw votes, as in AnCon's code, where a class with four
-            saturates. ``"normalized"``: their distribution; a sample without a vote keeps s. ``"adaptive"``: s counts
-            as one more vote. The votes' distribution then has the weight Q(x) / (1 + Q(x)), with Q(x) the sample's
-            votes, and ``anchor_weight`` is unused. Default: ``"authors"``
-        anchor_weight (float): weight of the anchors in [0, 1]. Default: 0.3
+        anchor_weight (float or str): weight of the anchors beside the remembered predictions s, in [0, 1].
+            ``"adaptive"``: s counts as one more vote, so that the distribution of the anchors, a sample's Q votes, has
+            the weight Q / (1 + Q)
     """
 
     refresh = "start"
+    normalizes_anchors = False
+    """Whether anchors enter as a distribution, so that a sample without a vote keeps s."""
     features: Tensor
     scores: Tensor
 
-    @validated
-    def __init__(self, sizes: tuple[int, int, int], mixing: Mixing = "authors", anchor_weight: Share = 0.3):
+    def __init__(self, sizes: tuple[int, int, int], anchor_weight: AnchorWeight):
         super().__init__(sizes)
         num_samples, num_classes, feature_dim = sizes
-        if num_samples < 2:
-            raise UserError(f"num_samples must be at least 2 for neighbourhoods, got {num_samples}")
         self.register_buffer("features", torch.zeros(num_samples, feature_dim))
         self.register_buffer("scores", torch.zeros(num_samples, num_classes))
-        self.mixing = mixing
         self.anchor_weight = anchor_weight
 
     def initialize(self, indices: Tensor, features: Tensor, logits: Tensor) -> None:
@@ -114,18 +108,28 @@ class Neighborhood(WholePass):
         self.features[rows] = torch.where(usable, directions, self.features[rows])
         self.scores[rows] = torch.where(usable, scores, self.scores[rows])
 
+    def nearest(self, rows: Tensor, k: int) -> Tensor:
+        """The k samples (..., k) whose features are nearest to those of the samples in these rows (...) by cosine, best
+        first; at most all other ones."""
+        queries = rows.flatten()
+        products = self.features.new_empty(len(queries), len(self.features))
+        torch.mm(self.features[queries], self.features.T, out=products)  # with out=, autocast leaves it alone
+        products.scatter_(1, queries[:, None], -torch.inf)
+        nearest = products.topk(min(k, len(self.features) - 1)).indices
+        return nearest.view(*rows.shape, -1)
+
     def remembered(self, rows: Tensor, anchors: Tensor | None) -> Tensor:
         """Predictions (B, M, K) of rows (B, M), with anchors f̄ (B, K), votes of the batch, mixed in."""
         scores = self.scores[rows]
         if anchors is None:
             return scores
         check_tensor("anchors", anchors, (len(rows), scores.shape[2]))
-        weight = self.anchor_weight
         votes = anchors.detach().float().unsqueeze(1)
         mass = votes.sum(2, keepdim=True)
-        if self.mixing == "adaptive":
+        weight = self.anchor_weight
+        if weight == "adaptive":
             return (votes + scores) / (1 + mass)
-        if self.mixing == "authors":
+        if not self.normalizes_anchors:
             return weight * votes + (1 - weight) * scores
         distribution = votes / mass.clamp_min(torch.finfo(votes.dtype).tiny)
         return torch.where(mass > 0, weight * distribution + (1 - weight) * scores, scores)
@@ -137,9 +141,10 @@ class NeighborMethod(Method):
     learns_from_both_views = False
     neighborhood: Neighborhood
 
-    def anchoring(self) -> Options:
-        """How votes enter the neighbourhood: ``mixing`` and ``anchor_weight``. Default: of the neighbourhood."""
-        return {}
+    @property
+    def anchor_weight(self) -> AnchorWeight:
+        """Weight of the votes in the memory's predictions: see :class:`Neighborhood`."""
+        return "adaptive"
 
     def targets(self, visit: Visit) -> Tensor | None:
         return None
@@ -159,3 +164,11 @@ class NeighborVotes(WithVotes):
     def targets(self, visit: Visit) -> Tensor:
         votes: Tensor = self.vote_ensemble(visit.rows, visit.predictions, visit.probabilities)
         return votes
+
+
+class WeightedNeighborVotes(NeighborVotes, WithWeightedVotes):
+    """Base of these compositions with the fixed weight λ of the votes."""
+
+    @property
+    def anchor_weight(self) -> float:
+        return self.smoothing

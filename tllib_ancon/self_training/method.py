@@ -67,11 +67,10 @@ def option(
 
 
 def option_of(part: Callable[..., Any], argument: str, *, help: str) -> Any:
-    """An :func:`option` with the default and the range of an argument of a class, or function, of the algorithm."""
-    function = part.__init__ if isinstance(part, type) else part  # type: ignore[misc]
-    field: FieldInfo = option(signature(function).parameters[argument].default, help=help)
-    kind = get_type_hints(function, include_extras=True)[argument]
-    field.metadata.extend(getattr(kind, "__metadata__", ()))
+    """An :func:`option` with the default, type and range of an argument of a class, or function, of the algorithm."""
+    parameter = signature(part).parameters[argument]
+    field: FieldInfo = option(parameter.default, help=help)
+    field.annotation = parameter.annotation
     return field
 
 
@@ -122,12 +121,12 @@ class Method(nn.Module):
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
+        kinds = get_type_hints(cls, include_extras=True)
         fields: dict[str, Any] = {}
         for base in cls.__mro__:
-            options = {name: field for name, field in vars(base).items() if isinstance(field, FieldInfo)}
-            kinds = get_type_hints(base, include_extras=True) if options else {}
-            for name, field in options.items():
-                fields.setdefault(name, (kinds[name], field))
+            for name, field in vars(base).items():
+                if isinstance(field, FieldInfo):
+                    fields.setdefault(name, (field.annotation or kinds[name], field))
         cls.Options = settings_class(f"{cls.__name__}Options", **fields)
 
     def __init__(

@@ -1,19 +1,22 @@
 """Neighbourhood reciprocity clustering."""
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tllib_ancon.config.arguments import validated
 from tllib_ancon.config.types import Number
-from tllib_ancon.methods import register
 from tllib_ancon.runtime import processes
-from tllib_ancon.runtime.types import Options
-from tllib_ancon.self_training.memory_bank import Neighborhood, NeighborMethod, NeighborVotes
-from tllib_ancon.self_training.method import option, option_of
-from tllib_ancon.self_training.neighbors import available_neighbors, nearest_two_fold
-from tllib_ancon.self_training.voting import WithWeightedVotes
+from tllib_ancon.self_training.memory_bank import (
+    AnchorWeight,
+    Neighborhood,
+    NeighborMethod,
+    NeighborVotes,
+    WeightedNeighborVotes,
+)
+from tllib_ancon.self_training.method import option_of
+from tllib_ancon.self_training.registry import register
 
 WEAK_AFFINITY = 0.1
 CLAMP = (1e-4, 1 - 1e-4)
@@ -32,17 +35,17 @@ class NeighborhoodReciprocity(Neighborhood):
     is in E(j) in turn, and 0.1 where it is not. The memory takes in the batch before the search. f and s are
     clamped to [1e-4, 1 - 1e-4], f also before its mean is taken.
 
-    Anchors, AnCon's votes for x, replace s by 0.3 anchors + 0.7 s before it is clamped.
+    Anchors, AnCon's votes for x, replace s by 0.3 anchors + 0.7 s before it is clamped. They are the raw votes, as in
+    AnCon's code, where a class with four saturates.
 
     Args:
         num_samples, num_classes (int): N images of the whole target set, K classes
         feature_dim (int): D, width of the features before the head
-        neighbors (int): size of N(x); clamped to N - 1 with a warning. Default: 5
+        neighbors (int): size of N(x), at most N - 1. Default: 5
         expanded_neighbors (int): size of E(j); likewise. Default: 5
         reciprocal (bool): False gives every neighbour the affinity 0.1, as AnCon's code does. Default: True
-        **anchoring: how anchors enter: ``mixing`` (str), by default ``"authors"``, the raw votes, as in AnCon's code;
-            ``"normalized"``, their distribution; or ``"adaptive"``, where s counts as one more vote. ``anchor_weight``
-            (float): weight of the anchors in [0, 1], by default 0.3
+        anchor_weight (float or str): weight of the anchors in [0, 1]. ``"adaptive"``: s counts as one more vote.
+            Default: 0.3
 
     Inputs:
         - indices: (B,) int64 or int32 in [0, N)
@@ -70,16 +73,17 @@ class NeighborhoodReciprocity(Neighborhood):
         neighbors: Number = 5,
         expanded_neighbors: Number = 5,
         reciprocal: bool = True,
-        **anchoring: Any,
+        anchor_weight: AnchorWeight = 0.3,
     ):
-        super().__init__((num_samples, num_classes, feature_dim), **anchoring)
-        self.neighbors = available_neighbors("neighbors", neighbors, num_samples)
-        self.expanded_neighbors = available_neighbors("expanded_neighbors", expanded_neighbors, num_samples)
+        super().__init__((num_samples, num_classes, feature_dim), anchor_weight)
+        self.neighbors = neighbors
+        self.expanded_neighbors = expanded_neighbors
         self.reciprocal = reciprocal
 
     def loss(self, indices: Tensor, predictions: Tensor, anchors: Tensor | None) -> Tensor:
         with torch.no_grad():
-            near, expanded = nearest_two_fold(indices, self.features, self.neighbors, self.expanded_neighbors)
+            near = self.nearest(indices, self.neighbors)
+            expanded = self.nearest(near, self.expanded_neighbors)
             matches = (expanded == indices.view(-1, 1, 1)).sum(2).float()
             affinities = torch.where((matches > 0) & self.reciprocal, matches, WEAK_AFFINITY)
             weak = torch.full_like(affinities[:, :1], WEAK_AFFINITY)
@@ -104,15 +108,15 @@ def _divergence(scores: Tensor, predictions: Tensor, weights: Tensor) -> Tensor:
 class _NRC(NeighborMethod):
     """Neighbourhood reciprocity clustering (Yang et al., 2021)."""
 
-    neighbors: int = option_of(
+    neighbors = option_of(
         NeighborhoodReciprocity,
         "neighbors",
         help="nearest neighbours of a sample; 5 for NRC, 3 for AaD (5 on VisDA2017)",
     )
-    expanded_neighbors: int = option_of(
+    expanded_neighbors = option_of(
         NeighborhoodReciprocity, "expanded_neighbors", help="nearest neighbours of each neighbour, for NRC"
     )
-    reciprocal: bool = option_of(
+    reciprocal = option_of(
         NeighborhoodReciprocity,
         "reciprocal",
         help="NRC: weigh mutual neighbours by their count; off: all 0.1, as the authors' code",
@@ -121,25 +125,15 @@ class _NRC(NeighborMethod):
     def __init__(self, **sizes_and_options: Any):
         super().__init__(**sizes_and_options)
         self.neighborhood = NeighborhoodReciprocity(
-            *self.feature_sizes, self.neighbors, self.expanded_neighbors, self.reciprocal, **self.anchoring()
+            *self.feature_sizes, self.neighbors, self.expanded_neighbors, self.reciprocal, self.anchor_weight
         )
 
 
 @register("nrc+ancon")
-class _NRCWithAnCon(NeighborVotes, WithWeightedVotes, _NRC):
+class _NRCWithAnCon(WeightedNeighborVotes, _NRC):
     """NRC with the fixed weight λ of the votes."""
-
-    mixing: Literal["authors", "normalized"] = option(
-        "authors", help="NRC: raw or normalised votes mixed with the neighbours"
-    )
-
-    def anchoring(self) -> Options:
-        return {"mixing": self.mixing, "anchor_weight": self.smoothing}
 
 
 @register("nrc+ancon-auto")
 class _NRCWithAnConAuto(NeighborVotes, _NRC):
     """NRC in which a neighbour's prediction counts as one more vote, so that Q votes weigh Q / (1 + Q)."""
-
-    def anchoring(self) -> Options:
-        return {"mixing": "adaptive"}

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from tllib_ancon.config.arguments import validated
 from tllib_ancon.config.types import NotNegative
-from tllib_ancon.methods import COMPOSITIONS, register
 from tllib_ancon.self_training.checks import as_weights
 from tllib_ancon.self_training.method import Visit, WithFittedRate, option
+from tllib_ancon.self_training.registry import COMPOSITIONS, register
 
 LARGEST_LOG_CONCENTRATION = 30.0
 """Beyond it, up or down, the loss or its gradient leaves float32's range."""

@@ -7,12 +7,12 @@ from torch import Tensor, nn
 
 from tllib_ancon.config.arguments import validated
 from tllib_ancon.config.types import Number
-from tllib_ancon.methods import COMPOSITIONS, register
 from tllib_ancon.runtime import processes
-from tllib_ancon.self_training.checks import check_indices, check_logits
+from tllib_ancon.self_training.checks import check_integers, check_logits
 from tllib_ancon.self_training.memory_bank import WholePass
 from tllib_ancon.self_training.method import Method, Visit, option
 from tllib_ancon.self_training.pseudo_label import cross_entropy
+from tllib_ancon.self_training.registry import COMPOSITIONS, register
 
 EPSILON = 1e-5
 """Inside each logarithm, as in the official code."""
@@ -93,7 +93,7 @@ class CentroidPseudoLabels(WholePass):
 
     def forward(self, indices: Tensor) -> Tensor:
         self.require_pass()
-        check_indices(indices, "B", len(self.labels))
+        check_integers("indices", indices, "B", len(self.labels))
         return self.labels[indices.to(self.labels.device, non_blocking=True)]
 
 

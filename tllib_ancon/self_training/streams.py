@@ -1,14 +1,13 @@
 """Methods for a stream, whose batches come once: the loss of a batch, and its predictions."""
 
 from collections.abc import Callable
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from tllib_ancon.runtime.errors import one_line, unknown_name
-from tllib_ancon.self_training.checks import check_logits
 from tllib_ancon.self_training.eta import SampleEfficientEntropy
 from tllib_ancon.self_training.tent import softmax_entropy
 
@@ -28,36 +27,23 @@ CLIP = 0.99
 """Probability from which on the loss does not reward confidence."""
 
 
-class StreamBatch(NamedTuple):
-    """What a method knows of a batch.
-
-    Attributes:
-        logits: (B, K), with gradient
-        average: (K,) float32, moving average of the predictions before this batch; None for the first batch
-        second_view: returns the logits (B, K) of another view of the batch, with gradient
-    """
-
-    logits: Tensor
-    average: Tensor | None
-    second_view: Callable[[], Tensor]
-
-
-class _StreamStep(NamedTuple):
-    """What a method makes of a batch: its loss, and the moving average after it."""
-
-    loss: Tensor
-    average: Tensor | None
+SecondView = Callable[[], Tensor]
+"""Returns the logits (B, K) of another view of the batch, with gradient."""
+Step = tuple[Tensor, Tensor | None]
+"""The loss of a batch, and the moving average (K,) of predictions after it."""
 
 
 class _StreamMethod:
-    """Base of the methods for a stream. A subclass defines :meth:`step`; :func:`stream` gives it its name."""
+    """Base of the methods for a stream. A subclass defines :meth:`step`; :data:`STREAMS` has its name."""
 
     trains: ClassVar[bool] = True
     """False: a batch is predicted with its own batch-norm statistics, and nothing learns."""
     source_weight: ClassVar[float] = 0.0
     """Of the source model's parameters in the parameters after each step."""
 
-    def step(self, batch: StreamBatch) -> _StreamStep:
+    def step(self, logits: Tensor, average: Tensor | None, second_view: SecondView) -> Step:
+        """Learn from logits (B, K), with gradient, and the moving average (K,) before this batch; None: it is the first
+        one."""
         raise NotImplementedError
 
     def predictions(self, logits: Tensor) -> Tensor:
@@ -94,55 +80,30 @@ def moved_frequencies(frequencies: Tensor, classes: Tensor) -> Tensor:
     return frequencies.lerp(counts / len(classes), MEMORY)
 
 
-STREAMS: dict[str, type[_StreamMethod]] = {}
-
-
-def stream(name: str) -> Callable[[type[_StreamMethod]], type[_StreamMethod]]:
-    """Make a method for a stream known by its name: ``@stream("tent")`` above its class."""
-
-    def add(method: type[_StreamMethod]) -> type[_StreamMethod]:
-        STREAMS[name] = method
-        return method
-
-    return add
-
-
-def stream_method(name: str) -> _StreamMethod:
-    method = STREAMS.get(str(name))
-    if method is None:
-        raise unknown_name("method", one_line(name), STREAMS)
-    return method()
-
-
-@stream("tent")
 class _TentStream(_StreamMethod):
     """Entropy minimisation (Wang et al., 2021): the mean of :func:`~tllib_ancon.self_training.tent.softmax_entropy`."""
 
-    def step(self, batch: StreamBatch) -> _StreamStep:
-        return _StreamStep(softmax_entropy(batch.logits).mean(), batch.average)
+    def step(self, logits: Tensor, average: Tensor | None, second_view: SecondView) -> Step:
+        return softmax_entropy(logits).mean(), average
 
 
-@stream("adabn")
 class _AdaBNStream(_StreamMethod):
     """The batch-norm statistics of the batch, and no training (Li et al., 2016)."""
 
     trains = False
 
 
-@stream("eta")
 class _ETAStream(_StreamMethod):
     """Entropy minimisation of certain and unusual predictions (Niu et al., 2022):
     :class:`~tllib_ancon.self_training.eta.SampleEfficientEntropy`."""
 
-    def step(self, batch: StreamBatch) -> _StreamStep:
-        entropy = SampleEfficientEntropy(batch.logits.shape[1]).to(batch.logits.device)
-        if batch.average is not None:
-            entropy.average.copy_(batch.average)
-        loss = entropy(batch.logits)
-        return _StreamStep(loss, entropy.average)
+    def step(self, logits: Tensor, average: Tensor | None, second_view: SecondView) -> Step:
+        entropy = SampleEfficientEntropy(logits.shape[1]).to(logits.device)
+        if average is not None:
+            entropy.average.copy_(average)
+        return entropy(logits), entropy.average
 
 
-@stream("roid")
 class _ROIDStream(_StreamMethod):
     r"""The loss of ROID (Marsden et al., 2024), the mean over the batch of
 
@@ -154,18 +115,16 @@ class _ROIDStream(_StreamMethod):
 
     source_weight = 0.01
 
-    def step(self, batch: StreamBatch) -> _StreamStep:
-        average_before = _average_before(batch)
-        weights = _certainty_and_diversity(batch.logits, average_before)
-        losses = _soft_likelihood_ratio(batch.logits) + _symmetric_cross_entropy(batch.logits, batch.second_view())
-        average = _moved_average(average_before, batch.logits)
-        return _StreamStep((weights * losses).mean(), average)
+    def step(self, logits: Tensor, average: Tensor | None, second_view: SecondView) -> Step:
+        frequencies = frequencies_before(average, logits)
+        weights = _certainty_and_diversity(logits, frequencies)
+        losses = _soft_likelihood_ratio(logits) + _symmetric_cross_entropy(logits, second_view())
+        return (weights * losses).mean(), _moved_average(frequencies, logits)
 
     def predictions(self, logits: Tensor) -> Tensor:
         return _corrected(logits)
 
 
-@stream("stream-auto")
 class _ClassWeightedStream(_StreamMethod):
     r"""Cross-entropy of two views with the pseudo-labels ŷ of their mean, weighted by class:
 
@@ -175,28 +134,38 @@ class _ClassWeightedStream(_StreamMethod):
     with the moving average :math:`\bar f` of predictions as the frequencies of the classes.
     """
 
-    def step(self, batch: StreamBatch) -> _StreamStep:
-        logits = batch.logits.float()
-        second_logits = batch.second_view().float()
-        average = _moved_average(_average_before(batch), logits)
+    def step(self, logits: Tensor, average: Tensor | None, second_view: SecondView) -> Step:
+        log_probabilities = logits.float().log_softmax(1)
+        log_probabilities_of_second_view = second_view().float().log_softmax(1)
+        frequencies = _moved_average(frequencies_before(average, logits), logits)
         with torch.no_grad():
-            labels = (logits.softmax(1) + second_logits.softmax(1)).argmax(1)
-            class_weights = (1 / (len(average) * average).clamp(min=1e-6)).clamp(max=LARGEST_WEIGHT)
-        log_probabilities = (logits.log_softmax(1) + second_logits.log_softmax(1)) / 2
-        log_likelihoods = log_probabilities.gather(1, labels[:, None]).squeeze(1)
-        loss = -(class_weights[labels] * log_likelihoods).mean()
-        return _StreamStep(loss, average)
+            labels = torch.logaddexp(log_probabilities, log_probabilities_of_second_view).argmax(1)
+            class_weights = (1 / (len(frequencies) * frequencies).clamp(min=1e-6)).clamp(max=LARGEST_WEIGHT)
+        mean_log_probabilities = (log_probabilities + log_probabilities_of_second_view) / 2
+        log_likelihoods = mean_log_probabilities.gather(1, labels[:, None]).squeeze(1)
+        return -(class_weights[labels] * log_likelihoods).mean(), frequencies
 
 
-def _average_before(batch: StreamBatch) -> Tensor:
-    """The moving average before this batch: uniform before the first one."""
-    if batch.average is not None:
-        return batch.average.to(batch.logits.device)
-    return uniform_frequencies(batch.logits)
+STREAMS: dict[str, type[_StreamMethod]] = {
+    "tent": _TentStream,
+    "adabn": _AdaBNStream,
+    "eta": _ETAStream,
+    "roid": _ROIDStream,
+    "stream-auto": _ClassWeightedStream,
+}
 
 
-def uniform_frequencies(logits: Tensor) -> Tensor:
-    """Equal frequencies (K,) of the classes of logits (B, K)."""
+def stream_method(name: str) -> _StreamMethod:
+    """The method for a stream of this name."""
+    if name not in STREAMS:
+        raise unknown_name("method", one_line(name), STREAMS)
+    return STREAMS[name]()
+
+
+def frequencies_before(average: Tensor | None, logits: Tensor) -> Tensor:
+    """The moving average as frequencies (K,) of the classes of logits (B, K): equal ones before the first batch."""
+    if average is not None:
+        return average.to(logits.device)
     num_classes = logits.shape[1]
     return torch.full((num_classes,), 1 / num_classes, dtype=torch.float32, device=logits.device)
 
@@ -219,7 +188,6 @@ def _soft_likelihood_ratio(logits: Tensor) -> Tensor:
     Source: Marsden et al., "Universal Test-time Adaptation through Weight Ensembling, Diversity Weighting, and Prior
     Correction" (ROID), WACV 2024, Section 4.1.
     """
-    check_logits(logits)
     probabilities = logits.float().softmax(1).clamp(1e-6, CLIP)
     return -(probabilities * (probabilities.log() - (1 - probabilities).log())).sum(1)
 

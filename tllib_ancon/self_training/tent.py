@@ -4,9 +4,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from tllib_ancon.methods import register
 from tllib_ancon.self_training.checks import check_logits
 from tllib_ancon.self_training.method import Method, Visit
+from tllib_ancon.self_training.registry import register
 
 
 def softmax_entropy(logits: Tensor) -> Tensor:

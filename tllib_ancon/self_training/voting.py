@@ -7,7 +7,7 @@ from torch import Tensor
 from tllib_ancon.config.types import BelowOne
 from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.types import Options
-from tllib_ancon.self_training.ensemble import Convention, TemporalEnsemble, Weighting
+from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.mc_dropout import mc_dropout_probabilities
 from tllib_ancon.self_training.method import WithFittedRate, option, option_of
 
@@ -17,15 +17,15 @@ OF_THE_ENSEMBLE = ("beta", "weighting", "temperature", "convention", "normalize"
 class WithVotes(WithFittedRate):
     """Base of methods whose confident predictions vote."""
 
-    beta: float = option_of(
+    beta = option_of(
         TemporalEnsemble, "beta", help="AnCon's β in [0, 1): decay of the moving average of the confidence"
     )
-    weighting: Weighting = option_of(
+    weighting = option_of(
         TemporalEnsemble,
         "weighting",
         help="which predictions vote, and how much each counts; a number: those with a confidence above it, all with 0",
     )
-    temperature: float = option_of(
+    temperature = option_of(
         TemporalEnsemble,
         "temperature",
         help="what a vote is: 0, the one-hot prediction, or the softmax of this temperature",
@@ -62,9 +62,9 @@ class WithWeightedVotes(WithVotes):
     smoothing: float = option(
         0.3, ge=0, le=1, help="AnCon's λ in [0, 1]: weight of the votes in the target; ancon-auto has none"
     )
-    convention: Convention = option_of(
+    convention = option_of(
         TemporalEnsemble,
         "convention",
         help="when votes are read and how δ starts: as in the authors' code or as in the paper",
     )
-    normalize: bool = option_of(TemporalEnsemble, "normalize", help="divide a sample's votes by their number")
+    normalize = option_of(TemporalEnsemble, "normalize", help="divide a sample's votes by their number")

@@ -27,11 +27,10 @@ from tllib_ancon.runtime.errors import BadSetting, UserError, named, unknown_nam
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.types import State
 from tllib_ancon.self_training.streams import (
-    StreamBatch,
     are_far,
+    frequencies_before,
     moved_frequencies,
     stream_method,
-    uniform_frequencies,
 )
 from tllib_ancon.training.probing import without_gradient
 
@@ -151,9 +150,7 @@ class Online(nn.Module):
         with statistics.judging():
             logits = self._logits(batch)
         classes = logits.argmax(1)
-        frequencies = uniform_frequencies(logits)
-        if self.class_frequencies is not None:
-            frequencies = self.class_frequencies.to(logits.device)
+        frequencies = frequencies_before(self.class_frequencies, logits)
         if are_far(classes, frequencies):
             self._note_that_nothing_is_learnt()
             with statistics.moving(len(batch), self._source_weight_for(batch, statistics)):
@@ -215,7 +212,7 @@ class Online(nn.Module):
         if not self.stream.trains:
             return self._logits(batch)
         logits = self._read(batch)
-        loss, average = self.stream.step(StreamBatch(logits, self.average, lambda: self._read(self.augment(batch))))
+        loss, average = self.stream.step(logits, self.average, lambda: self._read(self.augment(batch)))
         _finite(loss)
         if not loss.requires_grad:
             raise without_gradient()

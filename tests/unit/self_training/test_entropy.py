@@ -1,60 +1,45 @@
-"""Losses that are entropies of the predictions, beside their equations in plain Python."""
+"""ETA's loss beside its equations in double precision."""
 
 import math
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.nn.functional import cosine_similarity
 
-from tests.support.naive import dot, softmax, unit
 from tllib_ancon.self_training import SampleEfficientEntropy, softmax_entropy
 
 ROWS = st.lists(st.lists(st.floats(-9, 9, width=32), min_size=3, max_size=3), min_size=1, max_size=5)
-
-
-def entropy(row):
-    return -sum(p * math.log(p) for p in softmax(row) if p)
-
-
-class NaiveETA:
-    """A visit gives the loss and the rows that count; the moving average is None before there is one."""
-
-    def __init__(self, margin):
-        self.margin = margin
-        self.average = None
-
-    def visit(self, logits):
-        largest = 0.4 * math.log(len(logits[0]))
-        chosen = [row for row in logits if entropy(row) < largest]
-        if self.average is not None:
-            average = unit(self.average)
-            chosen = [row for row in chosen if dot(unit(softmax(row)), average) < self.margin]
-        if not chosen:
-            return 0.0, []
-        predictions = map(softmax, chosen)
-        mean = [sum(column) / len(chosen) for column in zip(*predictions, strict=True)]
-        old = mean if self.average is None else self.average
-        self.average = [0.9 * before + 0.1 * now for before, now in zip(old, mean, strict=True)]
-        losses = [math.exp(largest - entropy(row)) * entropy(row) for row in chosen]
-        return sum(losses) / len(chosen), chosen
+LARGEST = 0.4 * math.log(3)
 
 
 @given(st.lists(ROWS, min_size=1, max_size=4), st.floats(0.3, 0.95))
-def test_selected_entropy_against_a_naive_transcription(batches, margin):
-    naive = NaiveETA(margin)
+def test_selected_entropy(batches, margin):
+    """The moving average is None before it has taken in a prediction; weights get no gradient."""
     module = SampleEfficientEntropy(3, similarity_margin=margin)
-    for logits in batches:
-        given = torch.tensor(logits, requires_grad=True)
-        loss = module(given)
-        (expected, chosen) = naive.visit(logits)
-        assert float(loss.detach()) == pytest.approx(expected, rel=1e-3, abs=1e-5)
-        average = torch.tensor(naive.average or [0.0] * 3)
-        torch.testing.assert_close(module.average, average, rtol=1e-4, atol=1e-5)
-        weights = []
-        for row in logits:
-            weight = math.exp(0.4 * math.log(3) - entropy(row))
-            weights.append(weight if row in chosen else 0.0)
-        alone = softmax_entropy(given) @ torch.tensor(weights) / max(1, len(chosen))
-        gradients = (torch.autograd.grad(one, given)[0] for one in (loss, alone))  # none of the weights
+    average = None
+    for batch in batches:
+        logits = torch.tensor(batch, requires_grad=True)
+        predictions = logits.detach().double().softmax(1)
+        entropies = torch.special.entr(predictions).sum(1)
+        selected = entropies < LARGEST
+        if average is not None:
+            selected &= cosine_similarity(predictions, average[None]) < margin
+        if selected.any():
+            mean = predictions[selected].mean(0)
+            average = mean if average is None else 0.9 * average + 0.1 * mean
+        weights = (LARGEST - entropies).exp() * selected / max(1, int(selected.sum()))
+        expected = softmax_entropy(logits) @ weights.float()
+        loss = module(logits)
+        torch.testing.assert_close(loss, expected, rtol=1e-3, atol=1e-5)
+        gradients = [torch.autograd.grad(value, logits)[0] for value in (loss, expected)]
         torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-5)
+        remembered = torch.zeros(3) if average is None else average.float()
+        torch.testing.assert_close(module.average, remembered, rtol=1e-4, atol=1e-5)
+
+
+@given(ROWS)
+def test_entropy_of_predictions(batch):
+    logits = torch.tensor(batch)
+    expected = torch.special.entr(logits.double().softmax(1)).sum(1)
+    torch.testing.assert_close(softmax_entropy(logits).double(), expected, rtol=1e-4, atol=1e-5)

@@ -8,6 +8,7 @@ import torch
 
 from tests.support.refusals import REFUSED, one_line, refused
 from tllib_ancon import methods
+from tllib_ancon.self_training import registry
 
 SIZES = {"num_samples": 9, "num_classes": 3, "feature_dim": 4, "total_steps": 5}
 
@@ -20,7 +21,7 @@ def test_what_is_refused(name, given, message):
         methods.create(name, **SIZES, **given)
 
 
-PAGE = (Path(__file__).parents[2] / "docs" / "own_method.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "own_method.md").read_text(encoding="utf-8")
 
 MODULE = PAGE.split("```python\n")[1].split("```")[0]
 """The page's, which the tests install."""
@@ -29,32 +30,31 @@ MODULE = PAGE.split("```python\n")[1].split("```")[0]
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     """Installs a package with modules and entry points beside this one; gone after the test."""
-    registered = dict(methods.REGISTERED)
+    registered = dict(registry.REGISTERED)
 
     def forget():
-        methods._entry_points.cache_clear()
-        methods._failure.cache_clear()
+        registry._entry_points.cache_clear()
+        registry._failure_to_load.cache_clear()
 
-    def install(entries, my_method):
+    def install(my_method):
         (tmp_path / "my_method.py").write_text(my_method)
         info = tmp_path / "my_methods-1.dist-info"
         info.mkdir()
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-methods\nVersion: 1\n")
-        lines = "".join(f"{name} = {where}\n" for name, where in entries.items())
-        (info / "entry_points.txt").write_text(f"[{methods.ENTRY_POINT_GROUP}]\n{lines}")
+        (info / "entry_points.txt").write_text(f"[{methods.ENTRY_POINT_GROUP}]\nfocal = my_method\n")
         monkeypatch.syspath_prepend(str(tmp_path))
         forget()
 
     yield install
-    methods.REGISTERED.clear()
-    methods.REGISTERED.update(registered)
+    registry.REGISTERED.clear()
+    registry.REGISTERED.update(registered)
     sys.modules.pop("my_method", None)
     monkeypatch.undo()
     forget()
 
 
 def test_a_method_of_another_package_composes_with_its_own_option(package):
-    package({"focal": "my_method"}, my_method=MODULE)
+    package(MODULE)
     method = methods.create("focal+ancon", **SIZES, focus=0.0, smoothing=0.5)
     plain = methods.create("ancon", **SIZES, smoothing=0.5)
     logits = torch.randn(4, 3)
@@ -89,13 +89,13 @@ def test_a_method_of_another_package_composes_with_its_own_option(package):
         (MODULE.replace('("elr", "ancon", "ancon-auto")', '("elrr",)'), "did you mean 'elr'"),
         (
             f"{MODULE}\n    def targets(self, visit):\n        return visit.probabilities\n",
-            "own `targets`; leave them out",
+            "own `targets`; leave all but",
         ),
     ],
 )
 def test_a_broken_package_is_told_only_when_its_method_is_asked_for(package, module, message):
     before = methods.names()
-    package({"focal": "my_method"}, my_method=module)
+    package(module)
     assert methods.names() == before
     assert methods.settings().keys() >= methods.settings("ancon").keys()
     assert methods.create("gce+ancon", **SIZES) is not None
