@@ -59,7 +59,7 @@ step speed-step python -m benchmarks.speed --out "$OUT/speed.csv"
 step start tllib-ancon pretrain "$DATA/office31" -d Office31 -s W $NETWORK $WEIGHTS --log "$OUT/short/start" -j "$WORKERS" --seed 0 $SHORT
 short first
 short again
-step bit-for-bit python -m tests.support.outcomes "$OUT/short/first" "$OUT/short/again"
+step bit-for-bit cmp "$OUT/short/first/checkpoints/best.pth" "$OUT/short/again/checkpoints/best.pth"
 short float32
 short fp16 --mixed-precision fp16
 short bf16 --mixed-precision bf16

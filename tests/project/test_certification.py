@@ -2,18 +2,7 @@
 
 import shutil
 
-from benchmarks.certificate import simulation
 from benchmarks.certificate.__main__ import main
-from tests.support.places import ROOT
-
-
-def test_the_command_prints_the_tables_of_the_page(capsys, monkeypatch):
-    monkeypatch.setattr(simulation, "at_random_images", lambda orders, generator: [("5 %", "1", "2", "3", "4")])
-    main(["--streams", "5"])
-    page = (ROOT / "benchmarks" / "certificate" / "README.md").read_text().splitlines()
-    headings = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("#", "| M", "| images"))]
-    assert headings
-    assert set(headings) <= set(page)
 
 
 def test_a_row_for_each_run_whose_models_differ(kept, source_checkpoint, tmp_path, capsys):

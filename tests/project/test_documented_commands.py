@@ -1,78 +1,72 @@
 """Every command that a page of the project shows exists and is accepted."""
 
 import re
+import shlex
 
-import pytest
-
-from tests.support.documented import (
-    ROOT,
-    commands,
-    settings_of_script,
-)
+from tests.support.places import ROOT
 from tllib_ancon.cli.main import COMMANDS, parse
-from tllib_ancon.cli.script import _adaptation_flags, second_stage_parser
-from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.laboratory.plan import load
 
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "tests/README.md")]
+PAGES += [page for folder in ("docs", "benchmarks") for page in sorted((ROOT / folder).rglob("*.md"))]
+PAGES = [page for page in PAGES if not {"generated", "gallery", "_build"} & set(page.parts)]
+OF_A_COMMIT = re.compile(r"^commit: `?[0-9a-f]{7,40}`?", re.MULTILINE)
+SHELL = re.compile(r"^```sh\n(.*?)^```", re.DOTALL | re.MULTILINE)
+INLINE = re.compile(r"(?<!`)`([^`\n]+(?:\n[^`\n]+)?)`(?!`)")
+PROGRAM = re.compile(r"^(?:tllib-ancon|.*-m (?:-- )?tllib_ancon) +(?=[a-zA-Z]|--)")
+PLAN = re.compile(r"^(extends = .*?)^(?:```|TOML)", re.DOTALL | re.MULTILINE)
+NO_VALUES = {"…", "...", ".."}
 
-@pytest.fixture(scope="module")
-def documented(tmp_path_factory):
-    return commands(tmp_path_factory.mktemp("typed"))
+
+def texts():
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        if not OF_A_COMMIT.search(text):
+            yield page.relative_to(ROOT), text
 
 
-ANY_COMMAND = {"COMMAND", "WORDS", "X"}
-"""What stands in a text for the name of a command; an X is a value in a message."""
+def commands():
+    """Page and words of each command that a page shows, but for those that read a variable of the shell."""
+    for page, text in texts():
+        blocks = "".join(SHELL.findall(text)).replace("\\\n", " ").splitlines()
+        sentences = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+        for line in [*blocks, *INLINE.findall(sentences)]:
+            program = PROGRAM.match(line.strip())
+            if program and "$" not in line:
+                command = re.split(r"[;|>]|&&", line.strip()[program.end() :])[0]
+                yield page, [word for word in shlex.split(command, comments=True) if word not in NO_VALUES]
 
 
-def configure(words):
+def accept(words):
     """Parse a command up to its configuration, without the files that it names."""
-    if words and words[0] in ANY_COMMAND:
-        words = ("adapt", *words[1:])
-    if len(words) == 1 and words[0] in COMMANDS:
+    if words in ([], *([name] for name in COMMANDS)):
         return
-    args = parse(list(words))
-    if args.chosen == "script":
-        second_stage(args.arguments)
-        return
-    args.config = None
-    args.command.configured(args)
+    args = parse(words)
+    if args.chosen != "script":
+        args.config = None
+        args.command.configured(args)
 
 
-def second_stage(words):
-    if "--method" in words:
-        second = second_stage_parser().parsed(words[words.index("--method") :])
-        AdaptConfig(**_adaptation_flags().settings_in(second))
+def test_every_documented_command_is_one():
+    shown = list(commands())
+    assert len(shown) > 60
+    failures = []
+    for page, words in shown:
+        try:
+            accept(words)
+        except SystemExit as end:
+            if end.code:
+                failures.append(f"{page}: {' '.join(words)}: exit status {end.code}")
+        except Exception as error:
+            failures.append(f"{page}: {' '.join(words)}: {error}")
+    assert failures == []
 
 
-def failure(command):
-    try:
-        configure(command.words)
-    except SystemExit as end:
-        return None if end.code in (None, 0) else f"{command}: exit {end.code}"
-    except Exception as error:
-        return f"{command}: {error}"
-    return None
-
-
-def test_every_documented_command_is_one(documented):
-    failures = [failure(command) for command in documented]
-    assert [line for line in failures if line is not None] == []
-    assert len({command.place for command in documented}) > 100
-
-
-def test_every_written_plan_loads(documented, tmp_path, monkeypatch):
+def test_every_written_plan_loads(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
-    plans = {command.plan for command in documented if command.plan}
-    assert len(plans) > 3
-    for number, text in enumerate(sorted(plans)):
-        path = tmp_path / f"{number}.toml"
-        path.write_text(text)
-        for run in load(str(path)).runs("ROOT", tmp_path):
-            assert run.config is not None
-
-
-@pytest.mark.parametrize("script", sorted((ROOT / "benchmarks").rglob("*.sh")), ids=lambda script: script.name)
-def test_a_script_reads_every_setting_that_its_comment_lists(script):
-    code = re.sub(r"^#.*", "", script.read_text(), flags=re.MULTILINE)
-    listed = settings_of_script(script)
-    assert [name for name in listed if not re.search(rf"\$\{{?{name}\b", code)] == []
+    plans = [plan for _, text in texts() for plan in PLAN.findall(text)]
+    assert len(plans) > 2
+    for plan in plans:
+        path = tmp_path / "plan.toml"
+        path.write_text(plan)
+        assert all(run.config is not None for run in load(str(path)).runs("ROOT", tmp_path))

@@ -1,26 +1,11 @@
-"""Families of images are pinned and verified, and letters of one font family are in one part."""
+"""Families of images are pinned and verified, and relatives of a font family are in one part."""
 
 from collections import Counter
-from pathlib import Path
 
-import matplotlib
-import numpy as np
 import pytest
 
 from benchmarks import data
 from tllib_ancon.runtime.errors import UserError
-
-FONT = Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")
-
-
-def test_every_letter_fills_its_image():
-    images = data.letters(FONT, 32)
-    assert images.shape == (26, 32, 32)
-    for image in images:
-        rows = np.flatnonzero(image.max(1) > 64)
-        columns = np.flatnonzero(image.max(0) > 64)
-        assert max(np.ptp(rows), np.ptp(columns)) in (26, 27)
-    assert len({image.tobytes() for image in images}) == 26
 
 
 def test_families_of_fonts_are_pinned_and_in_one_part_with_their_relatives():

@@ -7,7 +7,6 @@ from importlib.metadata import packages_distributions
 from itertools import chain
 from pathlib import Path
 
-import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -31,11 +30,6 @@ def test_everything_that_a_module_imports_is_declared():
         if module in imported and not declared & set(map(canonicalize_name, distributions)):
             undeclared.append(module)
     assert undeclared == []
-
-
-def test_unknown_name():
-    with pytest.raises(AttributeError, match="no attribute 'AnCon'"):
-        _ = tllib_ancon.AnCon
 
 
 SCRIPT = """

@@ -46,16 +46,6 @@ def test_every_file_of_the_package_is_installed():
     assert installed == others
 
 
-def test_one_file_has_the_address_of_the_repository():
-    """And no file has a placeholder for it."""
-    address = PROJECT["urls"].get("Repository", REPOSITORY).removeprefix("https://")
-    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
-    texts = [ROOT / name for name in tracked if name.endswith((".md", ".toml", ".yml", ".yaml", ".cff", ".ipynb"))]
-    contents = {path.name: path.read_text(encoding="utf-8") for path in texts if path.is_file()}
-    assert [name for name, content in contents.items() if address in content] in ([], ["pyproject.toml"])
-    assert [name for name, content in contents.items() if "OWNER/NAME" in content] == []
-
-
 def metadata(folder, repository):
     """What the package's page shows, with this address of the repository."""
     pytest.importorskip("setuptools", "77")

@@ -88,13 +88,6 @@ def test_a_study_writes_the_schema_and_resumes(command, tmp_path):
     assert file.read_text() == before
 
 
-def test_rows_of_another_version_are_not_mixed(command, monkeypatch, tmp_path):
-    benchmarks.main(command)
-    monkeypatch.setattr(benchmarks, "provenance", lambda study: dict.fromkeys(HEADER, "y"))
-    with pytest.raises(UserError, match="--out"):
-        benchmarks.main(command)
-
-
 def test_judge_data_are_used_on_record_alone(command, tmp_path):
     (tmp_path / "tiny.toml").write_text("judge = true" + STUDY)
     with pytest.raises(UserError, match="--reason"):

@@ -7,7 +7,7 @@ Record before a change, compare after it::
     python -m tests.support.nine_runs compare nine.json gce shot  # some of the runs
 
 A record holds a digest of all weights and buffers, and the numbers of each epoch but for its speed. It is valid on the
-machine, and with the PyTorch, that made it. Metrics that only one side has are listed, and are no difference.
+machine, and with the PyTorch, that made it. Metrics that only one side has are no difference.
 
 "rate-of-1" is the default method with ``lr=1.0``, a hundred times SGD's default, without the fitted rate. "default"
 stores a run directory. "two-processes" reads image files and runs on the command line.
@@ -132,11 +132,13 @@ def numbers_of(metrics):
     """Each number of an epoch by its name; those of a list by name and position."""
     numbers = {}
     for name, value in metrics.items():
-        values = {name: value}
+        if any(word in name for word in OF_SPEED):
+            continue
         if isinstance(value, (list, tuple)):
-            values = {f"{name}[{position}]": item for position, item in enumerate(value)}
-        numbers |= {key: repr(item) for key, item in values.items() if isinstance(item, (int, float))}
-    return {name: number for name, number in numbers.items() if not any(word in name for word in OF_SPEED)}
+            numbers |= {f"{name}[{position}]": repr(item) for position, item in enumerate(value)}
+        elif isinstance(value, (int, float)):
+            numbers[name] = repr(value)
+    return numbers
 
 
 def record(name):
@@ -146,28 +148,13 @@ def record(name):
     return {"weights": digest(weights), "epochs": [numbers_of(epoch) for epoch in metrics]}
 
 
-def differences(before, after):
-    """Differences of two records, and what only one of them has."""
-    different = [] if before["weights"] == after["weights"] else ["weights"]
-    if len(before["epochs"]) != len(after["epochs"]):
-        different.append(f"{len(before['epochs'])} and {len(after['epochs'])} epochs")
-    only_one = set()
-    for number, (old, new) in enumerate(zip(before["epochs"], after["epochs"], strict=False)):
-        common = sorted(old.keys() & new.keys())
-        different += [f"epoch {number} {key} {old[key]} → {new[key]}" for key in common if old[key] != new[key]]
-        only_one |= {f"{key} is gone" for key in old.keys() - new.keys()}
-        only_one |= {f"{key} is new" for key in new.keys() - old.keys()}
-    return different, sorted(only_one)
-
-
 def compare(name, before):
-    """Print whether a run is the recorded one."""
-    try:
-        different, only_one = differences(before, record(name))
-    except Exception as error:  # the other runs are still compared
-        different, only_one = [f"{type(error).__name__}: {error}"], []
-    notes = "".join(f" ({note})" for note in only_one)
-    print(f"{name}: {'; '.join(different) or 'equal'}{notes}", flush=True)
+    """Print whether a run is the recorded one, and how the numbers that both have differ."""
+    after = record(name)
+    different = [] if before["weights"] == after["weights"] else ["weights"]
+    for number, (old, new) in enumerate(zip(before["epochs"], after["epochs"], strict=True)):
+        different += [f"epoch {number} {key}" for key in sorted(old.keys() & new.keys()) if old[key] != new[key]]
+    print(f"{name}: {', '.join(different) or 'equal'}", flush=True)
     return not different
 
 

@@ -5,7 +5,7 @@ the CPU's kernels, with PyTorch's own autograd, optimisers and autocast; each st
 names a device in Python is answered for the stand-in. Every operation that PyTorch starts, in the backward pass too, is
 refused if its tensors are on two devices, or if a process that was forked touches the device. CUDA's exceptions are
 allowed: copies, tensors without dimensions on the CPU as inputs, and indices on the CPU of a tensor on the GPU. A few
-kernels of CUDA are stricter about the second. Deterministic products of matrices need cuBLAS's workspace to be set.
+kernels of CUDA are stricter about the second.
 
 What it cannot show: CUDA's kernels, their numbers, memory, speed and lists of what autocast computes in which
 precision; a wait for the device; random numbers of the device; ``torch.compile``; several GPUs and NCCL.
@@ -23,7 +23,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 CPU = torch.device("cpu")
 DEVICE = torch.device("cuda:0")
-PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
 INDEXING = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put")
 _ENGINE = torch.autograd._engine_run_backward
 
@@ -142,7 +141,6 @@ class _Operations(TorchDispatchMode):
         super().__init__()
         self.names = names
         self.process = os.getpid()
-        self.has_cublas_workspace = None  # None before the first product of matrices
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         with torch._C.DisableTorchFunction():
@@ -156,8 +154,6 @@ class _Operations(TorchDispatchMode):
         is_on_device = any(device_of(tensor) != CPU for tensor in tensors_in([args, kwargs]))
         if os.getpid() != self.process and is_on_device:
             raise RuntimeError("Cannot re-initialize CUDA in forked subprocess")
-        if device not in (None, CPU) and operation.overloadpacket.__name__ in PRODUCTS:
-            self._multiply()
         if device is None or operation is torch.ops.aten.lift_fresh.default:  # made of numbers
             device = self.names.current
         draws = any(isinstance(value, torch.Generator) for value in [*args, *kwargs.values()])
@@ -168,13 +164,6 @@ class _Operations(TorchDispatchMode):
             if not _is_marked(tensor):
                 _mark(tensor, device)
         return results
-
-    def _multiply(self):
-        """PyTorch reads the variable at the first product of a process, and requires it of a deterministic one."""
-        if self.has_cublas_workspace is None:
-            self.has_cublas_workspace = os.environ.get("CUBLAS_WORKSPACE_CONFIG") in (":4096:8", ":16:8")
-        if torch.are_deterministic_algorithms_enabled() and not self.has_cublas_workspace:
-            raise RuntimeError("Deterministic behavior was enabled, but this operation uses CuBLAS: set its workspace")
 
 
 class _Moved(torch.autograd.Function):

@@ -21,8 +21,6 @@ from tllib_ancon.data.transforms import (
     train_transform,
 )
 
-pytestmark = pytest.mark.posix
-
 SQUARE = Resizing(24)
 
 

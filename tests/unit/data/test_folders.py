@@ -10,8 +10,6 @@ from tests.support.refusals import REFUSED, one_line, refused
 from tests.unit.data.conftest import touch
 from tllib_ancon.data.open import open_domain
 
-pytestmark = pytest.mark.posix
-
 
 @pytest.fixture
 def root(tmp_path):

@@ -16,8 +16,6 @@ from tllib_ancon.data.lists import read_image_list
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.runtime.errors import UserError
 
-pytestmark = pytest.mark.posix
-
 OFFICE = SHARED / "data" / "office31"
 
 

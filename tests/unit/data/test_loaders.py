@@ -14,8 +14,6 @@ from tllib_ancon.data.readers import Reader
 from tllib_ancon.data.transforms import Preprocessing, evaluation_transform, train_transform
 from tllib_ancon.runtime.errors import UserError
 
-pytestmark = pytest.mark.posix
-
 TRANSFORM = train_transform(Preprocessing(image_size=28, scale=(0.3, 1.0)))
 
 

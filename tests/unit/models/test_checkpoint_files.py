@@ -12,7 +12,6 @@ from tests.support.refusals import one_line
 from tllib_ancon.models.checkpoints import load_into, load_state_dict
 from tllib_ancon.runtime.errors import UserError
 
-pytestmark = pytest.mark.posix
 ADVICE = "save the weights alone: torch.save"
 ONE = {"w": torch.zeros(1)}
 
