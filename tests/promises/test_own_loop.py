@@ -57,8 +57,8 @@ def test_a_row_that_is_not_finite_changes_nothing_and_is_counted(make, options, 
         if "ignored" not in name:
             torch.testing.assert_close(state(given)[name], tensor, msg=name)
     if make is AnchoredConfidence:
-        assert int(given.ignored) == 9
-        assert int(alone.ignored) == 0
+        assert int(given.ensemble.ignored) == 9
+        assert int(alone.ensemble.ignored) == 0
 
 
 # Casts

@@ -26,11 +26,6 @@ class SmoothedLabels(FixedPrecision):
         """δ, a scalar tensor."""
         return self.ensemble.threshold
 
-    @property
-    def ignored(self) -> Tensor:
-        """Rows with NaN or infinity so far, which did not vote: an int64 scalar."""
-        return self.ensemble.ignored
-
 
 class AnchoredConfidence(SmoothedLabels):
     r"""AnCon's regularised pseudo-label (Eq. 1).

@@ -37,7 +37,7 @@ ENTRY_POINT_GROUP = "tllib_ancon.methods"
 COMPOSITIONS = ("elr", "ancon", "ancon-auto")
 """What may follow the name of a method after a plus; alone it follows self-training."""
 
-_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_NAME = re.compile(rf"[a-z0-9-]+|[a-z0-9-]*\+({'|'.join(COMPOSITIONS)})")
 
 
 class _Registration(NamedTuple):
@@ -70,7 +70,7 @@ def register(name: str, *, composes: Collection[str] = ()) -> Callable[[type[Met
             raise unknown_name("composition", composition, COMPOSITIONS)
 
     def add(method: type[Method]) -> type[Method]:
-        if name in COMPOSITIONS or _is_taken(name, method) or not _is_well_formed(name):
+        if name in COMPOSITIONS or _is_taken(name, method) or not _NAME.fullmatch(name):
             raise UserError(
                 f"method name {name!r} is taken, or has other characters than small letters, digits and dashes",
                 "choose another one",
@@ -94,13 +94,6 @@ def _is_taken(name: str, method: type[Method]) -> bool:
         return False
     registered = REGISTERED[name].method
     return (registered.__module__, registered.__qualname__) != (method.__module__, method.__qualname__)
-
-
-def _is_well_formed(name: str) -> bool:
-    base, plus, extra = name.partition("+")
-    if not plus:
-        return _NAME.fullmatch(name) is not None
-    return extra in COMPOSITIONS and (not base or base in REGISTERED)
 
 
 def _check_options(name: str, options: type[Settings]) -> None:
