@@ -65,7 +65,7 @@ def test_a_script_runs_as_python_would_run_it(write, capsys):
     assert captured.out.endswith(f"['data', '-s', 'A', '--epochs', '1'] {folder}/utils.py\n")
     assert captured.err == f"tllib-ancon: running the Python file {path}\n"
     arguments = argparse.Namespace(root="data", source=["A"], epochs=1, log="cdan")
-    assert result == ScriptRun(0, arguments, Path.cwd() / "cdan", None, ("added later",))
+    assert result == ScriptRun(0, arguments, None, ("added later",))
 
 
 def test_everything_is_as_before_afterwards(write, capsys, monkeypatch):
@@ -113,7 +113,6 @@ def test_what_is_not_run_to_its_end(write, capsys, tmp_path):
     result = run(write("def main(args): pass"), "--epochs", "many")
     assert result.exit_status == 2
     assert result.arguments is None
-    assert result.log_directory is None
     assert "invalid int value: 'many'" in capsys.readouterr().err
     with pytest.raises(KeyboardInterrupt):
         run(write("def main(args): raise KeyboardInterrupt"))

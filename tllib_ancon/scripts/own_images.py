@@ -54,13 +54,7 @@ def _add_folders(module: Any) -> None:
 
 
 def _folder_class(module: Any, name: str) -> type:
-    def __init__(dataset: Any, root: str, task: Any = None, download: Any = None, *args: Any, **options: Any) -> None:
-        if task is None:
-            passed = ", ".join(f"{option}={value!r}" for option, value in options.items() if option != "transform")
-            raise UserError(
-                f"{name} is opened by domain, and this script names none (it passes {passed or 'the root alone'})",
-                "use a script of TLLib's examples/domain_adaptation",
-            )
+    def __init__(dataset: Any, root: str, task: str, download: Any = None, *args: Any, **options: Any) -> None:
         _open(dataset, name, root, task, *args, **options)
 
     text = f"The layout {name} of tllib_ancon. ``task`` names a domain in ``root``. Nothing is downloaded."

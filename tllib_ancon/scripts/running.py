@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import re
 import runpy
 import sys
 import traceback
@@ -11,16 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any
 from unittest.mock import patch
 
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import UserError, one_line
 from tllib_ancon.runtime.text import say
 from tllib_ancon.scripts import enable
 from tllib_ancon.toolkit.compat import INSTALL, RUNNING_SCRIPT, is_installed
-
-UNKNOWN_DATASET = "argument -d/--data: invalid choice: "
-"""How argparse's message about an unknown dataset begins."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +25,6 @@ class ScriptRun:
 
     exit_status: int  # as the shell would see it; a failed download is 1, where TLLib's scripts exit with 0
     arguments: argparse.Namespace | None  # what the script's parser made of them, with defaults; None before that
-    log_directory: Path | None  # the script's ``--log``, absolute, which holds ``checkpoints/``
     failure: str | None  # why the script failed, in one sentence
     class_names: tuple[str, ...] = ()  # in the order of the labels; empty where the script has none
 
@@ -45,16 +40,12 @@ def run_script(path: str | Path, arguments: Sequence[str]) -> ScriptRun:
         raise UserError(f"{script} is not a Python file", "give the path of a script, e.g. .../cdan.py")
     say(f"tllib-ancon: running the Python file {script}", file=sys.stderr)
     enable()
-    with _as_main_script(script, arguments), _class_token(), _errors_about_datasets(), _parsed_arguments() as parsed:
+    with _as_main_script(script, arguments), _class_token(), _parsed_arguments() as parsed:
         exit_status, failure = _run()
     if not parsed:
-        return ScriptRun(exit_status, None, None, failure)
+        return ScriptRun(exit_status, None, failure)
     namespace, first = parsed[0]
-    log = getattr(first, "log", None)
-    log_directory = None
-    if log is not None:
-        log_directory = Path(log).resolve()
-    return ScriptRun(exit_status, first, log_directory, failure, tuple(getattr(namespace, "class_names", None) or ()))
+    return ScriptRun(exit_status, first, failure, tuple(getattr(namespace, "class_names", None) or ()))
 
 
 def _run() -> tuple[int, str | None]:
@@ -96,12 +87,7 @@ def _failed_download(trace: TracebackType | None) -> str | None:
 def _explain(error: Exception) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name == "tllib":
         return f"the script needs tllib. Install it: {INSTALL['tllib']}"
-    if isinstance(error, FileNotFoundError) and Path(error.filename or "").name == "best.pth":
-        return "the script saved no best.pth: no epoch had an accuracy above 0 on the target"
-    text = str(error).partition("\n")[0]
-    if not text:  # a bare assertion
-        text = str(traceback.extract_tb(error.__traceback__)[-1].line)
-    return f"{type(error).__name__}: {text}"
+    return f"{type(error).__name__}: {one_line(error)}"
 
 
 @contextmanager
@@ -151,37 +137,6 @@ def _parsed_arguments() -> Iterator[list[tuple[argparse.Namespace, argparse.Name
 
     with patch.object(argparse.ArgumentParser, "parse_args", parse_args):
         yield parsed
-
-
-@contextmanager
-def _errors_about_datasets() -> Iterator[None]:
-    """One line for a script's error about ``-d``; argparse lists all that can be called in TLLib's module."""
-    original = argparse.ArgumentParser.error
-
-    def error(parser: argparse.ArgumentParser, message: str) -> NoReturn:
-        if message.startswith(UNKNOWN_DATASET):
-            name, _, choices = message.removeprefix(UNKNOWN_DATASET).partition(" (choose from ")
-            raise _unknown_dataset(name.strip("'"), set(re.findall(r"\w+", choices)))
-        if re.match(r"unrecognized arguments:.* (-d|--data)\b", message):
-            raise UserError(
-                f"{parser.prog} does not know -d: it chooses its images in another way. Leave -d out",
-                f"{parser.prog} --help lists its arguments",
-            )
-        original(parser, message)
-        raise AssertionError  # the original exits
-
-    with patch.object(argparse.ArgumentParser, "error", error):
-        yield
-
-
-def _unknown_dataset(name: str, choices: set[str]) -> UserError:
-    from tllib_ancon.scripts.own_images import OWN_IMAGES
-
-    return UserError(
-        f"the script has no dataset {name!r}",
-        f"for your own images pass -d with one of {', '.join(sorted(choices.intersection(OWN_IMAGES)))}; --help lists "
-        "the datasets of TLLib",
-    )
 
 
 @contextmanager

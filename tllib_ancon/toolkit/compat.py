@@ -37,7 +37,8 @@ _extensions: dict[str, Callable[[ModuleType], None]] = {}
 
 
 def enable(extensions: Extensions = MappingProxyType({})) -> None:
-    """Make ``import tllib`` and ``import dalib`` work from now on, also in spawned data-loader workers.
+    """Make ``import tllib`` and ``import dalib`` work from now on, also in spawned data-loader workers. Call it before
+    they are imported.
 
     ``import tllib_ancon.toolkit`` does this by itself. Installing it twice is harmless.
 
@@ -46,9 +47,6 @@ def enable(extensions: Extensions = MappingProxyType({})) -> None:
     """
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
-        for name in _AROUND.keys() & sys.modules.keys():
-            with _AROUND[name](sys.modules[name]):
-                pass
     for name, extend in extensions.items():
         if name not in _extensions and name in sys.modules:
             extend(sys.modules[name])

@@ -111,20 +111,6 @@ def test_the_logger_leaves_the_terminal_open(install, tmp_path, monkeypatch):
     assert logger.log.closed
 
 
-def test_a_module_that_was_there_before_is_repaired_too(install, monkeypatch):
-    install(LOGGER)
-    others = [finder for finder in sys.meta_path if not isinstance(finder, compat._Finder)]
-    monkeypatch.setattr(sys, "meta_path", others)
-    from tllib.utils import logger
-
-    before = logger.TextLogger
-    compat.enable()
-    assert logger.TextLogger is not before
-    assert issubclass(logger.TextLogger, before)
-
-
-# The real ones
-
 DALIB = ["dalib.adaptation", "dalib.modules.domain_discriminator", "dalib.vision.datasets", "dalib.vision.models"]
 TLLIB = [
     "tllib",
