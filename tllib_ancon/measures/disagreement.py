@@ -152,19 +152,10 @@ class DisagreementTest:
             return 2 / self.delta
         return 1 / self.delta
 
-    @property
-    def e_better(self) -> float:
-        """Evidence that the difference exceeds the margin, in [0, ∞]; 1 before the first label."""
-        return _last_exp(self.log_curves[0])
-
-    @property
-    def e_worse(self) -> float:
-        """Evidence that the difference lies below minus the margin, in [0, ∞]; 1 before the first label."""
-        return _last_exp(self.log_curves[1])
-
     @cached_property
     def log_curves(self) -> tuple[Floats, Floats]:
-        """log ``e_better`` and log ``e_worse`` after each label, two arrays (T,)."""
+        """log of the evidence that the difference exceeds the margin, and that it lies below minus the margin, after
+        each label; two arrays (T,)."""
         return self.log_e_values(self._outcomes_array)
 
     @property
@@ -284,11 +275,3 @@ def _gains(outcomes: Outcomes, prices: Floats | float) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         payments = values / prices
     return np.where(outcomes == -1, 0.0, payments) - 1
-
-
-def _last_exp(curve: Floats) -> float:
-    """The e-value after the last label; infinite where it exceeds what a float holds."""
-    if not len(curve):
-        return 1.0
-    with np.errstate(over="ignore"):
-        return float(np.exp(curve[-1]))

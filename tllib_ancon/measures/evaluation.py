@@ -5,7 +5,6 @@ Accuracies are in percent. The expected calibration error (ECE) is in [0, 1]. Ev
 """
 
 import math
-from typing import NamedTuple
 
 import torch
 from numpy.typing import ArrayLike
@@ -19,21 +18,8 @@ from tllib_ancon.runtime.errors import NotFinite, UserError
 NUM_BINS = 15
 """Equal-width confidence bins over [0, 1]. The paper does not state its number."""
 
-BELOW_ONE = 1 - 2**-24
+_BELOW_ONE = 1 - 2**-24
 """The float32 below 1."""
-
-ROWS_AT_ONCE = 512
-"""Rows of logits that :func:`summarize` computes with at a time."""
-
-
-def accuracy(outputs: Tensor, labels: Tensor) -> float:
-    """Share of samples whose largest output is at the label, in percent.
-
-    Shape: outputs (N, K) float, finite probabilities or logits; labels (N,) integer in [0, K); output in [0, 100].
-    """
-    predictions = _checked_predictions(outputs)
-    _check_classes("labels", labels, outputs.shape[1], len(outputs))
-    return 100 * float(predictions.eq(labels).double().mean())
 
 
 def confusion_matrix(predictions: Tensor, labels: Tensor, num_classes: int) -> Tensor:
@@ -46,17 +32,6 @@ def confusion_matrix(predictions: Tensor, labels: Tensor, num_classes: int) -> T
     _check_classes("predictions", predictions, num_classes, len(predictions))
     _check_classes("labels", labels, num_classes, len(predictions))
     return multiclass_confusion_matrix(predictions, labels, num_classes, validate_args=False)
-
-
-def per_class_accuracy(predictions: Tensor, labels: Tensor, num_classes: int) -> Tensor:
-    """Accuracy of each class in percent; NaN for a class that no label has.
-
-    Shape: as of :func:`confusion_matrix`; output (K,) float64 in [0, 100] or NaN.
-    """
-    _check_classes("predictions", predictions, num_classes, len(predictions))
-    _check_classes("labels", labels, num_classes, len(predictions))
-    num_right = labels[predictions.eq(labels)].bincount(minlength=num_classes).double()
-    return 100 * num_right / labels.bincount(minlength=num_classes)
 
 
 @validated
@@ -77,36 +52,11 @@ def expected_calibration_error(
     Source: the paper, appendix "Definition of ECE"; computed by torchmetrics, in float32. A confidence of exactly 1
         counts in the last bin; torchmetrics has a separate bin for it.
     """
-    confidences, is_right = _confidences_and_hits(probabilities, labels, num_bins)
-    return _calibration_error(confidences, is_right, num_bins)
-
-
-class _ReliabilityDiagram(NamedTuple):
-    """Accuracy against confidence by bin; all tensors float64 on the host except ``counts`` (int64).
-
-    Attributes:
-        edges: (G + 1,) from 0 to 1; bin g is [edges[g], edges[g + 1]), the last one closed.
-        counts: (G,) samples in each bin.
-        accuracy: (G,) in [0, 1]; NaN where a bin is empty.
-        confidence: (G,) mean confidence in [0, 1]; NaN where a bin is empty.
-    """
-
-    edges: Tensor
-    counts: Tensor
-    accuracy: Tensor
-    confidence: Tensor
-
-
-@validated
-def reliability_diagram_data(probabilities: Tensor, labels: Tensor, num_bins: Number = NUM_BINS) -> _ReliabilityDiagram:
-    """What a reliability diagram shows, with the bins and the inputs of :func:`expected_calibration_error`."""
-    confidences, is_right = _confidences_and_hits(probabilities.cpu(), labels.cpu(), num_bins)
-    edges = torch.linspace(0, 1, num_bins + 1)
-    bins = torch.bucketize(confidences, edges, right=True) - 1
-    counts = bins.bincount(minlength=num_bins)
-    accuracies = bins.bincount(weights=is_right.double(), minlength=num_bins) / counts
-    mean_confidences = bins.bincount(weights=confidences.double(), minlength=num_bins) / counts
-    return _ReliabilityDiagram(edges.double(), counts, accuracies, mean_confidences)
+    checked = checked_probabilities(probabilities).float()
+    classes = torch.as_tensor(labels).cpu()  # where checked probabilities are
+    _check_classes("labels", classes, checked.shape[1], len(checked))
+    confidences, predictions = checked.max(dim=1)
+    return _calibration_error(confidences, predictions.eq(classes), num_bins)
 
 
 def summarize(logits: Tensor, labels: Tensor, num_classes: int) -> dict[str, float | list[float | None]]:
@@ -115,37 +65,23 @@ def summarize(logits: Tensor, labels: Tensor, num_classes: int) -> dict[str, flo
     Outputs: ``accuracy`` (percent), ``mean_class_accuracy`` (VisDA's: percent, over the classes present), ``ece``
     (15 bins, in [0, 1]), ``per_class_accuracy`` (K percents; None for a class that no label has).
 
-    Shape: logits (N, K) float, finite, K being ``num_classes``; labels (N,) integer in [0, K). Memory beside them does
-    not grow with K.
+    Shape: logits (N, K) float, finite, K being ``num_classes``; labels (N,) integer in [0, K).
     """
-    predictions = _checked_predictions(logits)
-    accuracies = per_class_accuracy(predictions, labels, num_classes)
-    is_right = predictions.eq(labels)
-    confidences = _confidences(logits).clamp(max=BELOW_ONE)
+    if logits.ndim != 2 or logits.shape[0] == 0 or logits.shape[1] < 2:
+        raise UserError(f"logits have shape {tuple(logits.shape)}", "give (N, K) with two or more classes")
+    if not logits.isfinite().all():
+        raise NotFinite("logits are not finite; the model has probably diverged", "try a lower learning rate")
+    _check_classes("labels", labels, num_classes, len(logits))
+    is_right = logits.argmax(dim=1).eq(labels)
+    num_right = labels[is_right].bincount(minlength=num_classes).double()
+    accuracies = 100 * num_right / labels.bincount(minlength=num_classes)
+    confidences = logits.float().softmax(dim=1).amax(dim=1)
     return {
         "accuracy": 100 * float(is_right.double().mean()),
         "mean_class_accuracy": float(accuracies.nanmean()),
         "ece": _calibration_error(confidences, is_right, NUM_BINS),
         "per_class_accuracy": [None if math.isnan(value) else value for value in accuracies.tolist()],
     }
-
-
-def _confidences(logits: Tensor) -> Tensor:
-    """The largest probability of each row, (N,) float32."""
-    confidences = torch.empty(len(logits), device=logits.device)  # small parts between large ones would keep these
-    parts = torch.split(confidences, ROWS_AT_ONCE)
-    for part, rows in zip(parts, torch.split(logits, ROWS_AT_ONCE), strict=True):
-        torch.amax(rows.float().softmax(dim=1), dim=1, out=part)
-    return confidences
-
-
-def _checked_predictions(outputs: Tensor) -> Tensor:
-    """The class of the largest output of each row, of finite outputs (N, K)."""
-    if outputs.ndim != 2 or outputs.shape[0] == 0 or outputs.shape[1] < 2:
-        raise UserError(f"outputs have shape {tuple(outputs.shape)}", "give (N, K) with two or more classes")
-    if not all(rows.isfinite().all() for rows in torch.split(outputs, ROWS_AT_ONCE)):
-        raise NotFinite("outputs are not finite; the model has probably diverged", "try a lower learning rate")
-    return outputs.argmax(dim=1)
 
 
 def _check_classes(name: str, classes: Tensor, num_classes: int, num_samples: int) -> None:
@@ -161,19 +97,10 @@ def _check_classes(name: str, classes: Tensor, num_classes: int, num_samples: in
         raise UserError(f"{name} range from {lowest} to {highest}, and must be within 0 to {num_classes - 1}")
 
 
-def _confidences_and_hits(
-    probabilities: ArrayLike | Tensor, labels: ArrayLike | Tensor, num_bins: int
-) -> tuple[Tensor, Tensor]:
-    """Confidences (N,) float32, below 1 so that certain ones lie in the last bin, and where predictions are right."""
-    checked = checked_probabilities(probabilities).float()
-    classes = torch.as_tensor(labels)
-    _check_classes("labels", classes, checked.shape[1], len(checked))
-    confidences, predictions = checked.clamp(max=BELOW_ONE).max(dim=1)
-    return confidences, predictions.eq(classes)
-
-
 def _calibration_error(confidences: Tensor, is_right: Tensor, num_bins: int) -> float:
-    """The ECE of confidences (N,) float32, where the predictions are right or wrong, (N,)."""
+    """The ECE of confidences (N,) float32, where the predictions are right or wrong, (N,). Certain ones lie in the last
+    bin."""
     from torchmetrics.functional.classification import binary_calibration_error
 
-    return float(binary_calibration_error(confidences, is_right.long(), num_bins, "l1", validate_args=False))
+    below_one = confidences.clamp(max=_BELOW_ONE)
+    return float(binary_calibration_error(below_one, is_right.long(), num_bins, "l1", validate_args=False))

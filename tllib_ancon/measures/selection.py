@@ -42,19 +42,14 @@ def corr_c(probabilities: ArrayLike | Tensor) -> float:
     alike.
 
     Shape: probabilities (N, K) float; output in :math:`[0, \sqrt{2 - 2/\sqrt{K}}]`, 0 for one-hot predictions spread
-    evenly over the classes, the upper end for predictions that are all the same. Memory grows with N K.
+    evenly over the classes, the upper end for predictions that are all the same. Memory grows with K².
 
     Source: Tu, Deng, Gedeon and Zheng, "Assessing Model Out-of-distribution Generalization with Softmax
     Prediction Probability Baselines and A Correlation Method", 2022.
     """
     checked = checked_probabilities(probabilities)
-    num_samples, num_classes = checked.shape
-    if num_samples < num_classes:  # (N, N) in place of (K, K): both have one norm, and C is far from the identity
-        norm = (checked @ checked.T).norm()
-        cosine = checked.square().sum() / (norm * math.sqrt(num_classes))
-        return float((2 - 2 * cosine).sqrt())
     correlation = checked.T @ checked
-    identity = torch.eye(num_classes, dtype=correlation.dtype, device=correlation.device)
+    identity = torch.eye(len(correlation), dtype=correlation.dtype, device=correlation.device)
     difference = correlation / correlation.norm() - identity / identity.norm()
     return float(difference.norm())
 
@@ -144,10 +139,7 @@ def checked_probabilities(probabilities: ArrayLike | Tensor) -> Tensor:
             f"probabilities have shape {tuple(tensor.shape)} and dtype {tensor.dtype}",
             "give (N, K) of a floating type: a row per sample, two or more classes",
         )
-    if tensor.device.type == "mps":  # which has no float64
-        rows = tensor.detach().cpu().double()
-    else:
-        rows = tensor.detach().double()
+    rows = tensor.detach().cpu().double()  # not every device has float64
     diverged = "is not finite; the model has probably diverged; try a lower learning rate"
     _require(rows.isfinite().all(dim=1), diverged, NotFinite)
     _require((rows >= 0).all(dim=1), "has a negative entry; apply softmax to logits first")
