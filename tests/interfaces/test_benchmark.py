@@ -78,16 +78,14 @@ def test_a_run_fails_the_others_are_made_and_the_same_command_makes_it_alone(
     shown = capsys.readouterr()
     assert "2 of 3 runs are finished" in shown.out
     assert "failed: erm/Ar-Cl/gce-seed0: exit status 2: tllib-ancon: error:" in shown.err
-    assert len(read_json(out / "benchmark.json")["failures"]) == 1
     assert main(command) == 0
     assert [words[0] for words in made] == ["pretrain", "adapt", "adapt", "adapt"]
     assert "3 of 3 runs are finished" in capsys.readouterr().out
     assert main(["report", str(out), "--out", str(tmp_path / "report")]) == 0
     shown = capsys.readouterr().out
-    assert "deviates from the paper: source epochs: 1, in the paper's plan 50" in shown
-    assert "deviates from the paper: arch: small_cnn, in the paper's plan resnet50" in shown
-    assert "not run: methods self-training, elr" in shown
+    assert "- source epochs: 1 of ancon, gce; 50 of the paper's plan" in shown
+    assert "- arch: resnet50 of the paper's plan; small_cnn of ancon, gce" in shown
     table = rows(tmp_path / "report", "accuracy in %")
     result = read_json(out / "erm/Ar-Cl/ancon-seed0/result.json")
-    assert table["ancon"]["Ar-Cl"].strip("*") == f"{result['selected']['accuracy']:.2f}"
+    assert table["ancon"]["Ar-Cl"] == f"{result['selected']['accuracy']:.2f}"
     assert table["ancon (paper)"]["Ar-Cl"] == "48.06"

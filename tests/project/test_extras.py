@@ -35,7 +35,10 @@ COMMANDS = {
         "datasets",
         "the dataset hf:data needs datasets: pip install 'tllib-ancon[huggingface]'",
     ),
-    "benchmark nothing.toml nothing --engine ray": ("ray", "--engine ray needs ray: pip install 'tllib-ancon[ray]'"),
+    "benchmark nothing.toml nothing --address auto": (
+        "ray",
+        "--address auto needs ray: pip install 'tllib-ancon[ray]'",
+    ),
 }
 """Command line -> the missing package, and the line. Nothing that the command names exists: reading it would be another
 error."""

@@ -16,7 +16,6 @@ LABELS = {"method", "start"}
 NINE = ["self-training", "elr", "ancon", "gce", "gce+elr", "gce+ancon", "nrc", "nrc+elr", "nrc+ancon"]
 SEVERITIES = [f"imagenet_c_{severity}" for severity in range(1, 6)]
 METHODS = {
-    "sfda": NINE,
     "office31": NINE,
     "officehome": NINE,
     "officehome_ece": NINE[:6],
@@ -25,7 +24,6 @@ METHODS = {
     **dict.fromkeys(SEVERITIES, NINE[:3]),
 }
 LATEX_LABELS = {
-    "sfda": "table:sfda:benchmark_all",
     "office31": "table:sfda:o31",
     "officehome": "table:sfda:oh",
     "officehome_ece": "table:oh:ece",

@@ -1,11 +1,7 @@
 """Runs on a real Ray cluster of two nodes equal those of one machine, also where a node is lost."""
 
 import os
-import re
-import shutil
 import signal
-import socket
-import subprocess
 import sys
 import threading
 
@@ -23,8 +19,9 @@ from tllib_ancon.laboratory.engine import LOG, EngineConfig, finished, make_all
 from tllib_ancon.laboratory.plan import PlannedRun
 from tllib_ancon.runtime.errors import Interrupted
 
-pytest.importorskip("ray", reason="Ray is not installed: pip install '.[ray]'")
-ray_engine = pytest.importorskip("tllib_ancon.laboratory.ray")
+ray = pytest.importorskip("ray", reason="Ray is not installed: pip install '.[ray]'")
+from tllib_ancon.laboratory.ray import RayEngine  # noqa: E402
+
 METHODS = ("ancon", "gce+elr")
 pytestmark = pytest.mark.timeout(1800)
 """Seconds of a test: longer than all that it waits for, for a machine that is busy with other tests."""
@@ -47,22 +44,16 @@ def cluster():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.delenv("RAY_ADDRESS", raising=False)
-        patch.setattr(ray_engine, "ANSWER_WITHIN", 900.0)  # of a node that starts beside other tests
         patch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
-        handler = signal.getsignal(signal.SIGTERM)  # the cluster's own ends the process
         interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)
         made = Cluster(initialize_head=True, head_node_args=head)
         signal.signal(signal.SIGINT, interrupted)
         yield made
         made.shutdown()
-        signal.signal(signal.SIGTERM, handler)
 
 
-@pytest.fixture(scope="module")
-def engine(cluster):
-    """One connection for all tests."""
-    with ray_engine.connected(EngineConfig(engine="ray", address=cluster.address)) as connected:
-        yield connected
+def engine(cluster, **settings):
+    return RayEngine(EngineConfig(address=cluster.address, **settings))
 
 
 def tiny(command, domains):
@@ -90,7 +81,7 @@ def table(domains, out):
     return [start, *(adaptation(domains, out, start, method) for method in METHODS)]
 
 
-def test_a_node_is_lost_and_all_runs_finish_as_on_one_machine(cluster, engine, domains, tmp_path, monkeypatch):
+def test_a_node_is_lost_and_all_runs_finish_as_on_one_machine(cluster, domains, tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "2")  # of this process; a run has one thread, whichever engine makes it
     second = cluster.add_node(num_cpus=1, node_name="second")
     runs = table(domains, tmp_path / "ray")
@@ -103,20 +94,20 @@ def test_a_node_is_lost_and_all_runs_finish_as_on_one_machine(cluster, engine, d
 
     lost = threading.Thread(target=lose_the_second_node)
     lost.start()
-    assert make_all(runs, engine, tmp_path / "ray", print) == {}
+    assert make_all(runs, engine(cluster), tmp_path / "ray", print) == {}
     lost.join()
     assert all(finished(run, tmp_path / "ray") for run in runs)
 
     assert make_all(table(domains, tmp_path / "local"), Here(), tmp_path / "local", print) == {}
     for run in runs:
-        here, there = (tmp_path / engine / run.name for engine in ("local", "ray"))
+        here, there = (tmp_path / place / run.name for place in ("local", "ray"))
         expected, found = (outcome(folder, "checkpoints/*.pth", "metrics.jsonl") for folder in (here, there))
         assert {"checkpoints/best.pth", "checkpoints/latest.pth", "metrics.jsonl"} == found.keys()
         assert differences(expected, found) == []
         assert read_json(there / "config.json")["threads"] == 1
 
 
-def test_sigterm_reaches_the_commands(engine, domains, tmp_path):
+def test_sigterm_reaches_the_commands(cluster, domains, tmp_path):
     run = source(domains, tmp_path, 0, epochs=100_000)
     metrics = tmp_path / run.name / "metrics.jsonl"
 
@@ -128,39 +119,14 @@ def test_sigterm_reaches_the_commands(engine, domains, tmp_path):
 
     threading.Thread(target=terminate_in_the_middle).start()
     with pytest.raises(Interrupted):
-        make_all([run], engine, tmp_path, print)
+        make_all([run], engine(cluster), tmp_path, print)
     assert "stopped by SIGINT in epoch" in (tmp_path / run.name / LOG).read_text()
     assert len(metrics.read_text().splitlines()) > 2
 
 
-def test_more_than_the_nodes_have(engine):
-    with one_line("`cpus_per_run` 64: no node of the cluster has as many for a run; give at most 1"):
-        ray_engine.RayEngine(EngineConfig(engine="ray", cpus_per_run=64))
-
-
-def test_a_folder_that_a_node_does_not_share(cluster, engine, tmp_path):
-    own = f"mount -t tmpfs none {tmp_path} && exec {sys.executable} -m ray.scripts.scripts start"
-    command = f"{own} --address {cluster.address} --num-cpus 1 --node-name apart --block"
-    if shutil.which("unshare") is None or subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
-        pytest.skip("this machine lets a process have no mounts of its own")
-    node = subprocess.Popen(
-        ["unshare", "-m", "sh", "-c", command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        wait_for(lambda: any(found["NodeName"] == "apart" for found in ray_engine.living_nodes()))
-        message = f"node apart does not share the folder {tmp_path}; every node needs the same one at this path"
-        with one_line(re.escape(message)):
-            ray_engine.require_shared("/", tmp_path)
-        assert list(tmp_path.iterdir()) == []
-    finally:
-        node.terminate()
-        node.wait()
-
-
-@pytest.mark.parametrize("address", ["listens", "nonsense"])
-def test_an_address_that_nobody_answers(address, monkeypatch):
-    monkeypatch.setattr(ray_engine, "ANSWER_WITHIN", 3.0)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        given = f"127.0.0.1:{server.getsockname()[1]}" if address == "listens" else address
-        with one_line(f"`address` {given}: no cluster answers"):
-            ray_engine.connected(EngineConfig(engine="ray", address=given)).__enter__()
+def test_what_no_cluster_can_do(cluster):
+    with one_line("`cpus_per_run` 64: no node of the cluster has as many for a run; give at most"):
+        engine(cluster, cpus_per_run=64)
+    ray.shutdown()
+    with one_line("`address` nonsense: no cluster answers"):
+        RayEngine(EngineConfig(address="nonsense"))

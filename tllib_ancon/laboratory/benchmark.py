@@ -1,17 +1,17 @@
-"""The runs of a table of the paper: which are made, by which engine, and the record of those that failed."""
+"""The runs of a table of the paper: which are made, and by which engine."""
 
 import shlex
 import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from tllib_ancon.config.settings import Flag
 from tllib_ancon.config.types import Seed
-from tllib_ancon.laboratory.engine import EngineConfig, LocalEngine, finished, make_all
+from tllib_ancon.laboratory.engine import Engine, EngineConfig, LocalEngine, finished, make_all
 from tllib_ancon.laboratory.plan import BenchmarkPlan, PlannedRun, load, tables
 from tllib_ancon.runs.files import write_json
 from tllib_ancon.runtime.errors import named
@@ -19,7 +19,7 @@ from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import say, showable
 
 RECORD = "benchmark.json"
-"""In the folder of the runs: the table and the runs that failed."""
+"""In the folder of the runs: their table."""
 
 
 class BenchmarkConfig(EngineConfig):
@@ -48,10 +48,8 @@ class BenchmarkConfig(EngineConfig):
 
 def benchmark(config: BenchmarkConfig) -> int:
     """Make the runs of a plan, or show it."""
-    from tllib_ancon.opening.images import open_by_settings
-
-    if config.engine == "ray":
-        require(named("engine", "ray"), "ray", extra="ray")
+    if config.address is not None:
+        require(named("address", config.address), "ray", extra="ray")
     plan = load(config.table).select(config.methods, config.pairs, config.seeds)
     out = Path(config.out or f"runs/{Path(config.table).stem}")
     runs = plan.runs(config.root, out)
@@ -59,36 +57,38 @@ def benchmark(config: BenchmarkConfig) -> int:
     if config.print_commands:
         print(*[showable(shlex.join(["tllib-ancon", *run.words])) for run in runs], sep="\n")
         return 0
-    domains: set[str] = set()
-    for run_config in configs:
-        domains.update(run_config.source or (), run_config.target or ())
-    for domain in sorted(domains):
-        open_by_settings(configs[0], [domain])
+    _require_images(configs)
     if config.dry_run:
         say(*_summary(plan, runs, out))
         return 0
     out.mkdir(parents=True, exist_ok=True)
-    say(*_summary(plan, runs, out), file=sys.stderr)
-    record = {"table": plan.extends or plan.table, "failures": {}}
-    write_json(out / RECORD, record)
-    failures = _made(config, runs, out)
-    write_json(out / RECORD, {**record, "failures": failures})
+    show = partial(say, file=sys.stderr)
+    show(*_summary(plan, runs, out))
+    write_json(out / RECORD, {"table": plan.extends or plan.table})
+    failures = make_all(runs, _engine(config), out, show)
     say(f"{_num_finished(runs, out)} of {len(runs)} runs are finished in {out}")
     for run, reason in failures.items():
-        say(f"failed: {run}: {reason}", file=sys.stderr)
+        show(f"failed: {run}: {reason}")
     return 1 if failures else 0
 
 
-def _made(config: BenchmarkConfig, runs: Sequence[PlannedRun], out: Path) -> dict[str, str]:
-    """Make the runs; returns why runs failed."""
-    show = partial(say, file=sys.stderr)
-    if config.engine == "local":
-        return make_all(runs, LocalEngine(config), out, show)
-    from tllib_ancon.laboratory.ray import connected, require_shared
+def _require_images(configs: Sequence[Any]) -> None:
+    """Raise an error for a domain without images."""
+    from tllib_ancon.opening.images import open_by_settings
 
-    with connected(config) as engine:
-        require_shared(config.root, out)
-        return make_all(runs, engine, out, show)
+    domains: set[str] = set()
+    for config in configs:
+        domains.update(config.source or (), config.target or ())
+    for domain in sorted(domains):
+        open_by_settings(configs[0], [domain])
+
+
+def _engine(config: BenchmarkConfig) -> Engine:
+    if config.address is None:
+        return LocalEngine(config)
+    from tllib_ancon.laboratory.ray import RayEngine
+
+    return RayEngine(config)
 
 
 def _summary(plan: BenchmarkPlan, runs: Sequence[PlannedRun], out: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""Making the runs of a plan: their order, their failures, and the engine that makes them on this machine."""
+"""Making the runs of a plan: their order, their failures, and the processes that make them on this machine."""
 
 import multiprocessing
 import os
@@ -8,12 +8,11 @@ import traceback
 from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import redirect_stderr, redirect_stdout
 from itertools import cycle, islice
-from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Protocol
 
 from pydantic import Field
 
@@ -22,7 +21,6 @@ from tllib_ancon.laboratory.plan import PlannedRun
 from tllib_ancon.runs.directory import RunDirectory
 from tllib_ancon.runtime.errors import BadSetting, Interrupted, named, one_line
 from tllib_ancon.runtime.interruption import Interruption
-from tllib_ancon.runtime.memory import keep_freed_memory
 from tllib_ancon.runtime.types import Show
 
 LOG = "output.txt"
@@ -32,12 +30,10 @@ POLL = 0.2
 
 
 class EngineConfig(Settings):
-    """Which engine makes the runs, and what a run gets of its machines."""
+    """Where the runs are made, and what a run gets of its machine."""
 
     FLAG = Flag(group="engine")
 
-    engine: Annotated[Literal["local", "ray"], Flag(common=True)] = "local"
-    """what makes the runs; local: processes on this machine; ray: tasks of Ray, here or on a cluster"""
     jobs: Annotated[int | None, Flag(common=True)] = Field(None, ge=1)
     """runs at a time on this machine; by default one for each GPU, or without a GPU one for each core"""
     gpus_per_run: float = Field(1.0, ge=0, le=1)
@@ -45,20 +41,15 @@ class EngineConfig(Settings):
     cpus_per_run: int = Field(1, ge=1, le=4096)
     """cores of a run, which are its threads too: its numbers depend on how many these are"""
     address: str | None = None
-    """address of a Ray cluster: host:port, or auto for the one that this machine belongs to; by default $RAY_ADDRESS,
-    or else this machine alone"""
+    """address of a Ray cluster that makes the runs: host:port, or auto for the one that this machine belongs to; by
+    default this machine makes them"""
 
     def check(self) -> None:
-        if self.engine == "ray" and self.jobs is not None:
+        if self.address is not None and self.jobs is not None:
             raise BadSetting(
-                f"{named('jobs')} is for {named('engine', 'local')}: Ray makes as many runs at a time as its nodes "
-                "hold",
-                "leave it out",
+                f"{named('jobs')} is for this machine alone: Ray makes as many runs at a time as its nodes hold",
+                f"leave it or {named('address')} out",
                 setting="jobs",
-            )
-        if self.engine == "local" and self.address is not None:
-            raise BadSetting(
-                f"{named('address')} {self.address} is for Ray", f"pass {named('engine', 'ray')}", setting="address"
             )
 
 
@@ -123,7 +114,7 @@ def _made_in_order(
         for future in wait(running, POLL, FIRST_COMPLETED).done:
             run = running.pop(future)
             next_runs = waiting.pop(run.name, [])
-            reason = _failure(future)
+            reason = _failure(future, run, out)
             if reason is None:
                 running |= {engine.submit(next_run, out): next_run for next_run in next_runs}
             else:
@@ -137,59 +128,57 @@ def _made_in_order(
     return failures
 
 
-def _failure(future: Future[str | None]) -> str | None:
+def _failure(future: Future[str | None], run: PlannedRun, out: Path) -> str | None:
     try:
-        return future.result()
+        reason = future.result()
     except Exception as error:
         return one_line(error)
+    if reason is None and not finished(run, out):
+        return f"its result is not in {out}: the machine that made it must share this folder"
+    return reason
 
 
 class LocalEngine:
     """Makes each run in a process of its own on this machine, with a GPU or with threads of its own."""
 
     def __init__(self, config: EngineConfig):
-        self._threads = config.cpus_per_run
-        gpus = gpus_of_runs(config)
+        self._num_threads = config.cpus_per_run
         self._free_gpus: SimpleQueue[str] = SimpleQueue()
+        gpus = gpus_of_runs(config)
         for gpu in gpus:
             self._free_gpus.put(gpu)
         self._executor = ThreadPoolExecutor(len(gpus))
-        self._context = multiprocessing.get_context("spawn")
-        self._end_of_this, self._until_end = self._context.Pipe(duplex=False)
 
     def submit(self, run: PlannedRun, out: Path) -> Future[str | None]:
         return self._executor.submit(self._make, run, out)
 
     def _make(self, run: PlannedRun, out: Path) -> str | None:
         gpu = self._free_gpus.get()
-        resources = (gpu, self._threads, self._end_of_this)
+        context = multiprocessing.get_context("spawn")
         try:
-            with ProcessPoolExecutor(1, self._context, _begin, resources) as process:
+            with ProcessPoolExecutor(1, context, _begin, (gpu, self._num_threads)) as process:
                 return process.submit(make, run, out).result()
         finally:
             self._free_gpus.put(gpu)
 
     def end(self) -> None:
-        self._until_end.close()
-        self._executor.shutdown(cancel_futures=True)
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        for process in multiprocessing.active_children():
+            process.terminate()
+        self._executor.shutdown()
 
 
-def _begin(gpu: str, threads: int, end_of_parent: Connection) -> None:
-    """In the process of a run: take the GPU and the threads, and end with the parent."""
+def _begin(gpu: str, num_threads: int) -> None:
+    """In the process of a run: take the GPU and the threads, and end with a parent that was killed."""
     import torch
 
     os.environ["CUDA_VISIBLE_DEVICES"] = gpu
-    torch.set_num_threads(threads)
-    keep_freed_memory()
+    torch.set_num_threads(num_threads)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, which sends it to the parent as well
-    threading.Thread(target=_end_with, args=(end_of_parent,), daemon=True).start()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
-def _end_with(end_of_parent: Connection) -> None:
-    """End the step as soon as the parent ends its runs, and this process with a parent that was killed."""
-    with suppress(EOFError):
-        end_of_parent.recv()
-    os.kill(os.getpid(), signal.SIGTERM)
+def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

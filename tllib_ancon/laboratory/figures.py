@@ -5,17 +5,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import matplotlib as mpl
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
 from tllib_ancon.laboratory.curves import COLOURS, DPI, WIDTH, WITH_LABELS, draw_curves
 from tllib_ancon.laboratory.finished_runs import ROW, compared_everywhere, label
-from tllib_ancon.laboratory.tables import ACCURACY, measured
-from tllib_ancon.measures.evaluation import NUM_BINS, expected_calibration_error, reliability_diagram_data
+from tllib_ancon.laboratory.tables import measured
+from tllib_ancon.measures.evaluation import NUM_BINS, expected_calibration_error
 from tllib_ancon.runs.directory import PREDICTIONS
 from tllib_ancon.runs.files import read_arrays
-from tllib_ancon.runtime.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -27,73 +27,58 @@ class Picture:
     png: bytes
 
 
-def figures(runs: pd.DataFrame) -> tuple[list[Picture], list[str]]:
-    """The figures of these runs, and which predictions cannot be read, one text each."""
-    pictures = [_accuracy_by_pair(runs)]
-    compared = compared_everywhere(runs)
-    if len(compared):
-        pictures.insert(0, _accuracy_by_epoch(compared))
-    calibration, notes = _calibration(runs)
-    return [*pictures, *calibration], notes
+def figures(runs: pd.DataFrame) -> list[Picture]:
+    """The figures of these runs: of the epochs where all methods have a run in common, and of stored predictions."""
+    with mpl.rc_context({"text.parse_math": False}):  # a $ in a name is no mathematics
+        pictures = [_accuracy_by_epoch(compared_everywhere(runs)), _accuracy_by_pair(runs), _calibration(runs)]
+    return [picture for picture in pictures if picture is not None]
 
 
-def _name(start: str, method: str, variant: str) -> str:
-    """Name of a row that matplotlib does not read as mathematics."""
-    return label(start, method, variant).replace("$", r"\$")
-
-
-def _accuracy_by_epoch(runs: pd.DataFrame) -> Picture:
+def _accuracy_by_epoch(runs: pd.DataFrame) -> Picture | None:
     """The mean over pairs is a line's value for a seed."""
+    if runs.empty:
+        return None
     epochs = pd.concat(runs.metrics.tolist(), keys=runs.index, names=["run"])
     with_names = epochs.join(runs[[*ROW, "seed"]], on="run")
     means = with_names.groupby([*ROW, "seed", "epoch"], sort=False)[[*WITH_LABELS]].mean().reset_index("epoch")
     by_seed = means.groupby(level=[*ROW, "seed"], sort=False)
     file = io.BytesIO()
-    draw_curves([(_name(*key[:3]), of_seed.to_dict("records")) for key, of_seed in by_seed], file)
+    draw_curves([(label(*key[:3]), of_seed.to_dict("records")) for key, of_seed in by_seed], file)
     title = "Accuracy and ECE by epoch, mean over the pairs that every method has; the band is the range over seeds"
     return Picture("epochs", title, file.getvalue())
 
 
 def _accuracy_by_pair(runs: pd.DataFrame) -> Picture:
-    means = measured(runs, ACCURACY).groupby(level=ROW, sort=False).mean()
+    means = measured(runs, "accuracy").groupby(level=ROW, sort=False).mean()
     figure, panel = _panel(2.4 + 0.3 * means.shape[1], WITH_LABELS["accuracy"])
-    pairs = [pair.replace("$", r"\$") for pair in means]
     for row, accuracies in means.iterrows():
-        panel.plot(accuracies, pairs, "o", label=_name(*row))
+        panel.plot(accuracies, [*means], "o", label=label(*row))
     panel.invert_yaxis()
     return _picture("pairs", "Accuracy of the selected epoch by pair, mean over seeds", figure)
 
 
-def _calibration(runs: pd.DataFrame) -> tuple[list[Picture], list[str]]:
-    """Accuracy by confidence of the first run of each row that stored predictions and labels."""
+def _calibration(runs: pd.DataFrame) -> Picture | None:
+    """Accuracy by confidence of the first run of each row that stored its predictions."""
     figure, panel = _panel(4.5, "confidence", "accuracy")
     panel.plot([0, 1], [0, 1], color="black", linestyle=":")
-    drawn: set[str] = set()
-    notes = []
-    for run in runs.itertuples():
-        name = _name(run.start, run.method, run.variant)
-        if name in drawn or not (run.path / PREDICTIONS).is_file():
-            continue
-        try:
-            stored = read_arrays(run.path / PREDICTIONS)
-        except UserError as error:
-            notes.append(f"left out of the figures: {error}")
-            continue
-        if "labels" in stored:
-            drawn.add(name)
-            _draw_calibration(panel, f"{name}, seed {run.seed}", stored)
-    if not drawn:
-        return [], notes
-    return [_picture("calibration", f"Accuracy by confidence, {NUM_BINS} bins", figure)], notes
+    has_predictions = runs.path.map(lambda path: (path / PREDICTIONS).is_file())
+    first_runs = runs[has_predictions].drop_duplicates(ROW)
+    if first_runs.empty:
+        return None
+    for run in first_runs.itertuples():
+        name = f"{label(run.start, run.method, run.variant)}, seed {run.seed}"
+        _draw_calibration(panel, name, read_arrays(run.path / PREDICTIONS))
+    return _picture("calibration", f"Accuracy by confidence, {NUM_BINS} bins", figure)
 
 
 def _draw_calibration(panel: Any, name: str, stored: Mapping[str, Any]) -> None:
     probabilities = torch.from_numpy(stored["logits"]).softmax(1)
     labels = torch.from_numpy(stored["labels"])
-    data = reliability_diagram_data(probabilities, labels)
-    centres = (data.edges[:-1] + data.edges[1:]) / 2
+    confidences, predictions = probabilities.max(dim=1)
+    rows = pd.DataFrame({"confidence": confidences, "accuracy": predictions.eq(labels)})
+    by_bin = rows.groupby((NUM_BINS * rows.confidence).astype(int).clip(upper=NUM_BINS - 1)).mean()
     ece = expected_calibration_error(probabilities, labels)
-    panel.plot(centres, data.accuracy, "o-", label=f"{name}, ECE {ece:.3f}")
+    panel.plot(by_bin.confidence, by_bin.accuracy, "o-", label=f"{name}, ECE {ece:.3f}")
 
 
 def _panel(height: float, xlabel: str, ylabel: str = "") -> tuple[Figure, Any]:

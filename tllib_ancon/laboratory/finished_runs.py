@@ -1,22 +1,18 @@
 """Finished runs as one data frame, which the tables and figures of a report are made of."""
 
-import json
-import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from tllib_ancon import methods
-from tllib_ancon.measures.selection import CRITERIA
 from tllib_ancon.runs.directory import CONFIG, RESULT, RunDirectory
 from tllib_ancon.runs.files import read_json
 from tllib_ancon.runs.record import NOT_SETTINGS
 from tllib_ancon.runtime.errors import UserError, reading
 from tllib_ancon.runtime.text import showable
-from tllib_ancon.runtime.types import Metrics, Record
+from tllib_ancon.runtime.types import Record
 
 ROW = ["start", "method", "variant"]
 """Columns of a frame that name a row of a table."""
@@ -24,11 +20,13 @@ PLACE = ["column", "severity", "seed"]
 """Columns of a frame that name the place in a row that one run fills."""
 SOURCE_ONLY = "source-only"
 
+_SCORES = ["epoch", "accuracy", "mean_class_accuracy", "ece"]
+
 _IDENTITY = ("command", "root", "source", "target", "method", "seed", "checkpoint", "pretrained_weights")
 _NOT_COMPARED = frozenset((*_IDENTITY, "inputs", *NOT_SETTINGS))
 """What tells runs of one table apart, where their files lie, or what of them is kept."""
 
-NOT_SET = "null"
+NOT_SET = str(None)
 """The text of a setting without a value."""
 
 _SEVERITY = re.compile(r"(.+)/(\d)")
@@ -61,8 +59,6 @@ def _finished(folders: Sequence[Path]) -> list[Path]:
     """Each run directory with a result, once."""
     paths: dict[Path, Path] = {}
     for folder in folders:
-        if not folder.is_dir():
-            raise UserError(f"{folder} is not a folder", "give run directories or folders that hold them")
         paths |= {result.parent.resolve(): result.parent for result in sorted(folder.rglob(RESULT))}
     return [path for path in paths.values() if (path / CONFIG).is_file()]
 
@@ -71,38 +67,29 @@ def _record(path: Path, config: Record) -> Record:
     with reading(path, "a finished adaptation"):
         run = RunDirectory(path)
         result = run.result()
-        metrics = pd.DataFrame(run.metrics())
         if "accuracy" not in result["start"]:
             raise UserError(f"{path}: its target has no labels", "read its scores from metrics.jsonl")
         source = _source_config(config["checkpoint"], path)
         start = source.get("method", "checkpoint")  # how the source model was made
         if config["checkpoint"] == "imagenet":
             start = "imagenet"
-        classes = (config.get("inputs") or {}).get("classes") or ()
         return {
             "path": path,
             "settings": {**_compared(config), **{f"source {name}": text for name, text in _compared(source).items()}},
-            "metrics": metrics.reindex(columns=["epoch", "accuracy", "ece", *CRITERIA]).astype(float),
+            "metrics": pd.DataFrame(run.metrics()).reindex(columns=_SCORES).astype(float),
             "start": showable(start),
             "method": showable(config["method"]),
             "seed": int(config["seed"]),
             "machine": showable("torch {torch} on {device}".format(**config["versions"])),
             **_domains(config),
-            **_scores(result["selected"], classes),
-            **{f"start_{name}": score for name, score in _scores(result["start"], classes).items()},
+            **{name: float(result["selected"].get(name, "nan")) for name in _SCORES},
+            **{f"start_{name}": float(result["start"].get(name, "nan")) for name in _SCORES},
         }
 
 
 def _compared(config: Record) -> dict[str, str]:
     """The settings that decide the numbers of a run, as texts."""
-    return {name: setting_text(value) for name, value in config.items() if name not in _NOT_COMPARED}
-
-
-def setting_text(value: Any) -> str:
-    """A setting as texts are compared and shown: itself, or as JSON."""
-    if isinstance(value, str):
-        return value
-    return json.dumps(value)
+    return {name: str(value) for name, value in config.items() if name not in _NOT_COMPARED}
 
 
 def _source_config(checkpoint: str | None, path: Path) -> Record:
@@ -129,12 +116,6 @@ def _domains(config: Record) -> Record:
     return domains
 
 
-def _scores(scores: Metrics, classes: Sequence[str]) -> Record:
-    numbers: Record = {name: float(scores.get(name, math.nan)) for name in ("epoch", "accuracy", "ece")}
-    numbers["class_accuracy"] = dict(zip(map(showable, classes), scores.get("per_class_accuracy") or [], strict=False))
-    return numbers
-
-
 def _with_variants(runs: pd.DataFrame) -> pd.DataFrame:
     """These runs and the ``variant`` of each: the settings in which it differs from most runs of its method."""
     settings = settings_of_runs(runs)
@@ -156,7 +137,7 @@ def settings_of_runs(runs: pd.DataFrame) -> pd.DataFrame:
 
 def with_sources(runs: pd.DataFrame) -> pd.DataFrame:
     """The source models as rows of their own, then the runs."""
-    scores = {name.removeprefix("start_"): runs[name] for name in runs if name.startswith("start_")}
+    scores = {name: runs[f"start_{name}"] for name in _SCORES}
     sources = runs.assign(method=SOURCE_ONLY, variant="", **scores).drop_duplicates([*ROW, *PLACE])
     return pd.concat([sources, runs]).sort_values("start", kind="stable", ignore_index=True)
 

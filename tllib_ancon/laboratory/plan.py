@@ -79,7 +79,6 @@ class BenchmarkPlan(Settings):
     extends: str | None = None  # table of the paper whose settings this plan changes
     published: Mapping[str, str] = {}  # what is measured -> table of :mod:`tllib_ancon.laboratory.published`
     notes: tuple[str, ...] = ()  # deviations and choices that every table of this plan states
-    severities: tuple[int, ...] = ()  # each multiplies every target: ``frost`` becomes ``frost/1``, ``frost/2``, …
 
     def check(self) -> None:
         settings = set(self.common).union(self.adapt, *self.source.values(), *self.variants)
@@ -164,19 +163,15 @@ def tables() -> list[str]:
 
 
 def load(table: str) -> BenchmarkPlan:
-    """The plan of a table, or of a TOML file that may say ``extends = TABLE_OR_FILE``; each target at each severity."""
+    """The plan of a table, or of a TOML file that may say ``extends = TABLE_OR_FILE``."""
     content = _content_of(table)
     if "extends" in content:
         content = _merged(_content_of(content["extends"]), content)
     name = table if table in tables() else str(Path(table).absolute())
     try:
-        plan = BenchmarkPlan(**{**content, "table": name})
+        return BenchmarkPlan(**{**content, "table": name})
     except UserError as error:
         raise UserError(f"plan {name}: {error}") from error
-    if not plan.severities:
-        return plan
-    pairs = [f"{pair}/{severity}" for severity, pair in product(plan.severities, plan.pairs)]
-    return plan.replace(pairs=tuple(pairs), severities=())
 
 
 def _content_of(table: str) -> Options:

@@ -19,19 +19,24 @@ EIGHT = [str(number) for number in range(8)]
 
 
 class Recorder:
-    """An engine whose runs end at once; those whose root is in ``broken`` fail."""
+    """An engine whose runs end at once; those whose root is in ``broken`` fail, and ``elsewhere`` leave no result."""
 
-    def __init__(self, broken=()):
+    def __init__(self, broken=(), elsewhere=()):
         self.broken = broken
+        self.elsewhere = elsewhere
         self.made = []
 
     def submit(self, run, out):
         self.made.append(run.name)
         future = Future()
-        if run.settings["root"] in self.broken:
+        root = run.settings["root"]
+        if root in self.broken:
             future.set_exception(OSError("the disk is full"))
-        else:
-            future.set_result(None)
+            return future
+        if root not in self.elsewhere:
+            (out / run.name).mkdir(parents=True)
+            (out / run.name / "result.json").touch()
+        future.set_result(None)
         return future
 
     def end(self):
@@ -50,11 +55,12 @@ def test_sources_come_first_and_everything_is_made_once(tmp_path):
 
 
 def test_a_failed_run_stops_only_what_starts_from_it(tmp_path):
-    engine = Recorder(broken="a1")
+    engine = Recorder(broken="a1", elsewhere="3")
     failures = make_all(RUNS, engine, tmp_path, print)
-    assert failures.keys() == {"source/a", "erm/0", "erm/1", "erm/2"}
+    assert failures.keys() == {"source/a", "erm/0", "erm/1", "erm/2", "erm/3"}
     assert failures["source/a"].startswith("the disk is full")
     assert failures["erm/0"] == "needs source/a, which failed"
+    assert "the machine that made it must share this folder" in failures["erm/3"]
     assert sorted(engine.made) == ["erm/1", "erm/3", "source/a", "source/b"]
 
 
