@@ -22,7 +22,7 @@ from tllib_ancon.config.check import CheckConfig
 from tllib_ancon.config.predict import PredictConfig, PredictionsConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.settings import Settings, choices_of, defaults_of, described, settings_of
-from tllib_ancon.laboratory.curves import COLOURS, TITLE_SIZE
+from tllib_ancon.laboratory.curves import COLOURS
 
 ROOT = Path(__file__).resolve().parent.parent
 EVIDENCE = ("benchmarks", "tests")
@@ -74,7 +74,7 @@ def add_badge(repository: str, app: Any, page: str, source: list[str]) -> None:
 def set_figure_style(settings: Mapping[str, Any], example: str) -> None:
     """Draw the figures of an example in the colours of the package."""
     plt.rcParams["axes.prop_cycle"] = plt.cycler(color=COLOURS)
-    plt.rcParams["axes.titlesize"] = plt.rcParams["figure.titlesize"] = TITLE_SIZE
+    plt.rcParams["axes.titlesize"] = plt.rcParams["figure.titlesize"] = 11
 
 
 def commands() -> dict[str, str]:

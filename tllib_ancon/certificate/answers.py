@@ -1,7 +1,6 @@
 """A file of answers: the classes that a person gave to images."""
 
 import csv
-import hashlib
 import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -18,24 +17,18 @@ CANNOT_TELL: Literal["cannot tell"] = "cannot tell"
 COLUMNS = ["path", "class"]
 
 
-def opaque(name: str) -> str:
-    """Name of an image's copy for a user, who shall not learn the class from the folder."""
-    return hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()[:16] + ".jpg"
-
-
 def read_answers(file: Path, names: Sequence[str], classes: Sequence[str], root: str) -> dict[int, Answer]:
     """Position of an image -> its answer, from a CSV file of ``path,class``, with or without a header.
 
     An image list with labels is read as well. A path is one of the images' ``names``, which are paths below ``root``,
-    or leads to one, or ends in the :func:`opaque` form of one. A class is a name, ``another``, ``cannot tell`` or a
+    or leads to one. A class is a name, ``another``, ``cannot tell`` or a
     number from 0 to K - 1, in this order."""
     meanings: dict[str, Answer] = {str(label): label for label in range(len(classes))}
     meanings |= {ANOTHER: ANOTHER, CANNOT_TELL: CANNOT_TELL}
     meanings |= {showable(name): label for label, name in enumerate(classes)}
-    positions_of = defaultdict(list)  # of an image's name and that of its copy; a list can name an image twice
+    positions_of = defaultdict(list)  # a list can name an image twice
     for position, name in enumerate(names):
-        for path in (cell(name), opaque(name)):
-            positions_of[path].append(position)
+        positions_of[cell(name)].append(position)
     with reading(file, "answers"), open(file, encoding="utf-8-sig", newline="") as text:
         rows = list(csv.reader(text, skipinitialspace=True))
     answers: dict[int, Answer] = {}
@@ -66,8 +59,8 @@ def _path_and_answer(row: Sequence[str]) -> list[str]:
 
 
 def _positions_of(path: str, positions_of: Mapping[str, list[int]], root: str) -> list[int]:
-    """The positions of the image that a path names or leads to, or whose copy it names."""
-    for candidate in (cell(path), cell(os.path.relpath(path or root, root)), path[-len(opaque("")) :]):
+    """The positions of the image that a path names or leads to."""
+    for candidate in (cell(path), cell(os.path.relpath(path or root, root))):
         if candidate in positions_of:
             return positions_of[candidate]
     raise BadImages(f"{path!r} is none of the images of the run", f"give its path below {root}, or remove the line")

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy.typing as npt
 
-from tllib_ancon.certificate.answers import COLUMNS, opaque, read_answers
+from tllib_ancon.certificate.answers import COLUMNS, read_answers
 from tllib_ancon.certificate.model_pair import ModelPair, predicted_classes
 from tllib_ancon.certificate.session import Comparison, Session
 from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.config.predict import PredictConfig
-from tllib_ancon.data.image_files import jpeg
 from tllib_ancon.data.labels import checked_labels
 from tllib_ancon.data.readers import Loader
 from tllib_ancon.data.transforms import Transform
@@ -57,11 +56,9 @@ def certify_run(config: CertifyConfig) -> None:
 
 
 def _write_questions(session: Session, file: Path) -> None:
-    """Write the open questions as a table, and copies of their images beside it, whose names tell no class."""
-    folder = file.with_name(f"{file.stem}-images")
-    questions = {number: session.asked(number) for number in range(len(session.answers), len(session))}
-    copies = {number: folder / f"{number + 1:06}-{opaque(question.name)}" for number, question in questions.items()}
-    content = csv_text([COLUMNS, *([f"{folder.name}/{copy.name}", ""] for copy in copies.values())]).encode()
+    """Write the open questions as a table, in their order."""
+    names = [session.asked(place).name for place in range(len(session.answers), len(session))]
+    content = csv_text([COLUMNS, *([name, ""] for name in names)]).encode()
     if file.exists() and file.read_bytes() != content:
         raise BadSetting(
             f"{named('questions', file)} exists and may hold labels, which would be lost",
@@ -69,9 +66,6 @@ def _write_questions(session: Session, file: Path) -> None:
             setting="questions",
         )
     write_bytes(file, content)
-    folder.mkdir(exist_ok=True)
-    for number, copy in copies.items():
-        write_bytes(copy, jpeg(session.image(questions[number].position)))
 
 
 def certify(  # noqa: PLR0913
@@ -129,8 +123,10 @@ def certify(  # noqa: PLR0913
     session = Session(comparison, delta, margin, seed, log, side)
     session.image = start.images.image
     if labels is not None:
-        known = checked_labels(named("labels"), labels, len(comparison), len(comparison.classes), unknown=True).tolist()
-        session.answer_all({position: label for position, label in enumerate(known) if label >= 0})
+        given_labels = checked_labels(
+            named("labels"), labels, len(comparison), len(comparison.classes), unknown=True
+        ).tolist()
+        session.answer_all({position: label for position, label in enumerate(given_labels) if label >= 0})
     return session
 
 

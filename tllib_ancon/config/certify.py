@@ -28,7 +28,7 @@ class CertifyConfig(InferenceConfig, NetworkConfig):
     answers: Annotated[str | None, Flag(metavar="FILE", group="labels", common=True)] = None
     """CSV file with path,class on each line, or an image list; in place of a class it may say another or cannot tell"""
     questions: Annotated[str | None, Flag(metavar="FILE", group="labels", common=True)] = None
-    """CSV file to write, with the images to label in their order; beside it, copies of them without telling names"""
+    """CSV file to write, with the images to label in their order"""
     delta: Annotated[Probability, Flag(group="test", common=True)] = 0.05
     """largest probability of a false verdict"""
     side: Annotated[Literal["better", "both"], Flag(group="test", common=True)] = "better"

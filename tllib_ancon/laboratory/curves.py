@@ -21,7 +21,6 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 WIDTH = 7.0
 """Inches. Letters of a figure of this width can be read if it is shown 600 pixels wide."""
 DPI = 150
-TITLE_SIZE = 11
 
 
 def draw_curves(

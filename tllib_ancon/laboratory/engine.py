@@ -144,7 +144,7 @@ class LocalEngine:
     def __init__(self, config: EngineConfig):
         self._num_threads = config.cpus_per_run
         self._free_gpus: SimpleQueue[str] = SimpleQueue()
-        gpus = gpus_of_runs(config)
+        gpus = _gpus_of_runs(config)
         for gpu in gpus:
             self._free_gpus.put(gpu)
         self._executor = ThreadPoolExecutor(len(gpus))
@@ -185,7 +185,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def gpus_of_runs(config: EngineConfig) -> list[str]:
+def _gpus_of_runs(config: EngineConfig) -> list[str]:
     """The GPU of each run at a time, as ``CUDA_VISIBLE_DEVICES`` names it; "" for a run without one."""
     import torch
 

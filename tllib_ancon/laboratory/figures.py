@@ -11,7 +11,7 @@ import torch
 from matplotlib.figure import Figure
 
 from tllib_ancon.laboratory.curves import COLOURS, DPI, WIDTH, WITH_LABELS, draw_curves
-from tllib_ancon.laboratory.finished_runs import ROW, compared_everywhere, label
+from tllib_ancon.laboratory.finished_runs import PLACE, ROW, label
 from tllib_ancon.laboratory.tables import measured
 from tllib_ancon.measures.evaluation import NUM_BINS, expected_calibration_error
 from tllib_ancon.runs.directory import PREDICTIONS
@@ -19,7 +19,7 @@ from tllib_ancon.runs.files import read_arrays
 
 
 @dataclass(frozen=True)
-class Picture:
+class _Picture:
     """A figure as PNG: a short name for its file, and what it shows."""
 
     name: str
@@ -27,14 +27,20 @@ class Picture:
     png: bytes
 
 
-def figures(runs: pd.DataFrame) -> list[Picture]:
+def figures(runs: pd.DataFrame) -> list[_Picture]:
     """The figures of these runs: of the epochs where all methods have a run in common, and of stored predictions."""
     with mpl.rc_context({"text.parse_math": False}):  # a $ in a name is no mathematics
-        pictures = [_accuracy_by_epoch(compared_everywhere(runs)), _accuracy_by_pair(runs), _calibration(runs)]
+        pictures = [_accuracy_by_epoch(_compared_everywhere(runs)), _accuracy_by_pair(runs), _calibration(runs)]
     return [picture for picture in pictures if picture is not None]
 
 
-def _accuracy_by_epoch(runs: pd.DataFrame) -> Picture | None:
+def _compared_everywhere(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs on targets, from sources and with seeds that every row of a table has: their means can be compared."""
+    rows = runs.start + runs.method + runs.variant
+    return runs[rows.groupby([runs[name] for name in PLACE]).transform("nunique") == rows.nunique()]
+
+
+def _accuracy_by_epoch(runs: pd.DataFrame) -> _Picture | None:
     """The mean over pairs is a line's value for a seed."""
     if runs.empty:
         return None
@@ -45,10 +51,10 @@ def _accuracy_by_epoch(runs: pd.DataFrame) -> Picture | None:
     file = io.BytesIO()
     draw_curves([(label(*key[:3]), of_seed.to_dict("records")) for key, of_seed in by_seed], file)
     title = "Accuracy and ECE by epoch, mean over the pairs that every method has; the band is the range over seeds"
-    return Picture("epochs", title, file.getvalue())
+    return _Picture("epochs", title, file.getvalue())
 
 
-def _accuracy_by_pair(runs: pd.DataFrame) -> Picture:
+def _accuracy_by_pair(runs: pd.DataFrame) -> _Picture:
     means = measured(runs, "accuracy").groupby(level=ROW, sort=False).mean()
     figure, panel = _panel(2.4 + 0.3 * means.shape[1], WITH_LABELS["accuracy"])
     for row, accuracies in means.iterrows():
@@ -57,7 +63,7 @@ def _accuracy_by_pair(runs: pd.DataFrame) -> Picture:
     return _picture("pairs", "Accuracy of the selected epoch by pair, mean over seeds", figure)
 
 
-def _calibration(runs: pd.DataFrame) -> Picture | None:
+def _calibration(runs: pd.DataFrame) -> _Picture | None:
     """Accuracy by confidence of the first run of each row that stored its predictions."""
     figure, panel = _panel(4.5, "confidence", "accuracy")
     panel.plot([0, 1], [0, 1], color="black", linestyle=":")
@@ -90,8 +96,8 @@ def _panel(height: float, xlabel: str, ylabel: str = "") -> tuple[Figure, Any]:
     return figure, panel
 
 
-def _picture(name: str, title: str, figure: Figure) -> Picture:
+def _picture(name: str, title: str, figure: Figure) -> _Picture:
     figure.legend(loc="outside lower center", ncols=3)
     file = io.BytesIO()
     figure.savefig(file, dpi=DPI, format="png")
-    return Picture(name, title, file.getvalue())
+    return _Picture(name, title, file.getvalue())

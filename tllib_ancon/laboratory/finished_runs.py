@@ -18,8 +18,6 @@ ROW = ["start", "method", "variant"]
 """Columns of a frame that name a row of a table."""
 PLACE = ["column", "severity", "seed"]
 """Columns of a frame that name the place in a row that one run fills."""
-SOURCE_ONLY = "source-only"
-
 _SCORES = ["epoch", "accuracy", "mean_class_accuracy", "ece"]
 
 _IDENTITY = ("command", "root", "source", "target", "method", "seed", "checkpoint", "pretrained_weights")
@@ -135,13 +133,6 @@ def settings_of_runs(runs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(runs.settings.tolist(), runs.index).fillna(NOT_SET)
 
 
-def with_sources(runs: pd.DataFrame) -> pd.DataFrame:
-    """The source models as rows of their own, then the runs."""
-    scores = {name: runs[f"start_{name}"] for name in _SCORES}
-    sources = runs.assign(method=SOURCE_ONLY, variant="", **scores).drop_duplicates([*ROW, *PLACE])
-    return pd.concat([sources, runs]).sort_values("start", kind="stable", ignore_index=True)
-
-
 def label(start: str, method: str, variant: str = "") -> str:
     """Name of a row: with its start, unless that is the usual one."""
     name = method
@@ -150,9 +141,3 @@ def label(start: str, method: str, variant: str = "") -> str:
     if variant:
         name += f" ({variant})"
     return name
-
-
-def compared_everywhere(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs on targets, from sources and with seeds that every row of a table has: their means can be compared."""
-    rows = runs.start + runs.method + runs.variant
-    return runs[rows.groupby([runs[name] for name in PLACE]).transform("nunique") == rows.nunique()]

@@ -8,10 +8,11 @@ from typing import Any
 
 import pandas as pd
 
-from tllib_ancon.laboratory.finished_runs import PLACE, ROW, label, with_sources
+from tllib_ancon.laboratory.finished_runs import PLACE, ROW, label
 from tllib_ancon.measures.evaluation import NUM_BINS
 
 AVERAGE = "average"
+SOURCE_ONLY = "source-only"
 
 TITLES = {
     "accuracy": "accuracy in %",
@@ -33,8 +34,9 @@ class Table:
 
 def measured(runs: pd.DataFrame, score: str) -> pd.DataFrame:
     """The scores by :data:`ROW` and seed, a column for each pair or corruption; with those of the source models."""
-    scores = with_sources(runs).set_index([*ROW, *PLACE])[score]
-    return scores.unstack("column", sort=False).dropna(axis="columns", how="all")
+    sources = runs.assign(method=SOURCE_ONLY, variant="", **{score: runs[f"start_{score}"]})
+    rows = pd.concat([sources.drop_duplicates([*ROW, *PLACE]), runs]).sort_values("start", kind="stable")
+    return rows.set_index([*ROW, *PLACE])[score].unstack("column", sort=False).dropna(axis="columns", how="all")
 
 
 def table(score: str, runs: pd.DataFrame, published: pd.DataFrame | None = None) -> Table:

@@ -1,11 +1,10 @@
-"""TLLib's scripts, unmodified: the losses of this package and a user's own images in them."""
+"""TLLib's scripts, unmodified: a user's own images in them."""
 
 from typing import Any
 
 from tllib_ancon.toolkit import compat
 
 EXTENDED = (
-    "tllib.self_training",
     "tllib.vision.datasets.imagelist",
     "tllib.vision.datasets",
     "tllib.vision.datasets.partial",
@@ -15,9 +14,8 @@ EXTENDED = (
 
 
 def enable() -> None:
-    """Make ``import tllib`` work from now on, as :func:`tllib_ancon.toolkit.enable` does, and extend it.
-
-    ``tllib.self_training.ancon`` has the losses of this package, and ``tllib.vision.datasets`` its layouts of images.
+    """Make ``import tllib`` work from now on, as :func:`tllib_ancon.toolkit.enable` does, and give
+    ``tllib.vision.datasets`` the layouts of images of this package.
     """
     compat.enable(dict.fromkeys(EXTENDED, _extend))
 

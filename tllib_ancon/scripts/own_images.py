@@ -1,7 +1,6 @@
 """A user's own images in TLLib's scripts: layouts of this package as classes among TLLib's datasets."""
 
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from weakref import WeakValueDictionary
 from torchvision.datasets import VisionDataset
 from torchvision.datasets.folder import default_loader
 
-from tllib_ancon import self_training
 from tllib_ancon.data.layouts.image_folder import require_class_folders
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.runtime.errors import UserError
@@ -139,14 +137,7 @@ def _classes_of(dataset: Any, images: Any, source: Any) -> list[str]:
     return classes
 
 
-def _add_losses(module: Any) -> None:
-    """Where a TLLib user looks for the losses of this package: ``tllib.self_training.ancon``."""
-    module.ancon = self_training
-    sys.modules["tllib.self_training.ancon"] = self_training
-
-
 EXTENSIONS: dict[str, Callable[[Any], None]] = {
-    "tllib.self_training": _add_losses,
     "tllib.vision.datasets.imagelist": _extend_image_list,
     "tllib.vision.datasets": _add_folders,
     "tllib.vision.datasets.partial": _add_partial,

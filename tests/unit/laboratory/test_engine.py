@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.support.refusals import REFUSED, one_line
-from tllib_ancon.laboratory.engine import EngineConfig, gpus_of_runs, make_all
+from tllib_ancon.laboratory.engine import EngineConfig, _gpus_of_runs, make_all
 from tllib_ancon.laboratory.plan import PlannedRun
 
 SOURCES = [PlannedRun(f"source/{name}", "pretrain", {"root": name}) for name in "ab"]
@@ -81,7 +81,7 @@ def test_each_run_has_a_gpu_or_cores(settings, visible, expected, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: len(visible))
     monkeypatch.setattr("os.cpu_count", lambda: 16)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ",".join(visible))
-    assert gpus_of_runs(EngineConfig(**settings)) == expected
+    assert _gpus_of_runs(EngineConfig(**settings)) == expected
 
 
 @pytest.mark.parametrize(("settings", "message"), REFUSED["engines"])
