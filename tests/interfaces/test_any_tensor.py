@@ -63,7 +63,7 @@ def test_a_file_of_arrays_on_the_command_line(folder):
         (folder / name).mkdir()
         np.save(folder / name / "x.npy", rows)
         np.save(folder / name / "y.npy", LABELS)
-    common = ["target/x.npy", "-d", "Arrays", "--model", "networks_of_test:build", "-j", "0", "--quiet"]
+    common = ["target/x.npy", "--model", "networks_of_test:build", "-j", "0", "--quiet"]
     assert main(["adapt", *common, "--checkpoint", "model.pth", "--epochs", "1", "--log", "run"]) == 0
     assert main(["predict", *common, "--checkpoint", "run", "--out", "out.csv"]) == 0
     assert len((folder / "out.csv").read_text().splitlines()) == len(SHIFTED) + 1

@@ -11,7 +11,6 @@ from PIL import Image
 
 import tllib_ancon
 from tests.support.levels import levels, write
-from tests.support.networks import transformer
 from tests.support.refusals import one_line
 from tllib_ancon.cli.main import main
 
@@ -31,22 +30,14 @@ def test_folders_with_names_of_the_model_are_labels_in_any_order(order, some, tm
     assert accuracy(levels(4), photos, class_names=tuple(NAMES[label] for label in order)) == 100
 
 
-@given(num_classes=st.integers(3, 14))
-def test_numbers_are_names_in_their_own_order(num_classes, tmp_path_factory):
-    photos = write(tmp_path_factory.mktemp("photos"), map(str, range(num_classes)), num_classes)
-    assert accuracy(levels(num_classes), photos) == 100
-    assert accuracy(levels(num_classes), photos, data="ImageFolder") == 100
-
-
-def test_folders_that_give_labels_by_number_get_a_note_from_the_least_to_the_largest(tmp_path, capfd):
+def test_numbers_are_names_in_their_own_order_and_a_note_says_so(tmp_path, capfd):
     photos = write(tmp_path, map(str, range(12)), 12)
-    accuracy(levels(12), photos)
+    assert accuracy(levels(12), photos) == 100
     assert "folders 0 to 11 give labels" in capfd.readouterr().err
+    assert accuracy(levels(12), photos, data="ImageFolder") == 100
 
 
-@pytest.mark.parametrize(
-    "folders", [["pig", "kitten"], ["2022", "2023"], ["camera 0", "camera 1"], ["pig", "1"], ["pig", "pig/inside", "4"]]
-)
+@pytest.mark.parametrize("folders", [["pig", "kitten"], ["2022", "2023"], ["pig", "1"], ["pig", "pig/inside", "4"]])
 @pytest.mark.parametrize("class_names", [None, NAMES])
 def test_other_folders_give_no_labels_and_one_note(folders, class_names, tmp_path, capfd):
     photos = write(tmp_path, folders, 4)
@@ -68,14 +59,6 @@ def test_names_differ_in_case_spaces_and_accents(tmp_path):
     assert accuracy(levels(3, class_names=["Bär", "Snowy Owl", "Möwe"]), write(tmp_path, folders, 3)) == 100
 
 
-def test_names_of_a_model_of_transformers(tmp_path):
-    network = transformer("ResNet", num_labels=3, id2label={0: "pig", 1: "owl", 2: "dog"})
-    photos = write(tmp_path, ["dog", "owl", "pig"], 3)
-    evaluation = tllib_ancon.evaluate(network, photos, **{**HOW, "image_size": 32})
-    assert [*evaluation.classes] == ["pig", "owl", "dog"]
-    assert evaluation.accuracy is not None
-
-
 def test_a_dataset_that_names_other_classes_is_one_line(tmp_path):
     photos = write(tmp_path, ["pig", "kitten"], 4)
     with one_line("not all of which are among the 4 of the model .*; pass `class_names`"):
@@ -94,18 +77,13 @@ def test_domains_of_class_folders_may_lack_classes(tmp_path):
 PIXELS = np.zeros((6, 8, 8, 3), np.uint8)
 
 
-@given(labels=st.lists(st.integers(-2, 5), min_size=6, max_size=6))
+@pytest.mark.parametrize("labels", [[-1, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 4]])
 def test_numbers_outside_are_one_line(labels):
-    if min(labels) >= 0 and max(labels) < 4:
-        assert accuracy(levels(4), PIXELS, labels=labels) is not None
-        return
     with one_line("labels range from .* to .*; pass for each of 6 images the whole number of its class, from 0 to "):
         accuracy(levels(4), PIXELS, labels=labels)
 
 
-@pytest.mark.parametrize(
-    "labels", [np.eye(4)[[0] * 6], [0.0] * 6, ["pig"] * 6, [True] * 6, [[0]] * 6, [0] * 5, {0: 1}, [None] * 6]
-)
+@pytest.mark.parametrize("labels", [np.eye(4)[[0] * 6], [0.0] * 6, ["pig"] * 6, [True] * 6, [0] * 5, {0: 1}, True])
 def test_labels_of_another_form_are_one_line(labels):
     with one_line(r"labels are .* of shape .*; pass for each of 6 images the whole number of its class"):
         accuracy(levels(4), PIXELS, labels=labels)

@@ -9,7 +9,6 @@ from torch import nn
 
 import tllib_ancon
 from tests.support.json_files import read_json
-from tests.support.places import SHARED
 from tests.support.sides import LEVEL, SIDE, network, of_patterns, pictures
 
 
@@ -100,34 +99,3 @@ def test_a_run_is_resumed_and_certified_as_it_began(tmp_path, capfd):
     images, labels = pictures(True)
     predicted = tllib_ancon.predict(network(sides=True), images, checkpoint=str(tmp_path / "run"))
     assert (predicted.labels == labels).all()
-
-
-def digits_network(images, labels):
-    """A small network after one epoch, which saw neither mirrors nor shifts."""
-    net = nn.Sequential(
-        nn.Conv2d(1, 16, 5), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(16, 32, 5), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(32, 10),
-    )  # fmt: skip
-    optimizer = torch.optim.Adam(net.parameters(), 1e-3)
-    for batch in torch.randperm(len(images))[:6000].split(32):
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(net(images[batch]), labels[batch]).backward()
-        optimizer.step()
-    return net.eval()
-
-
-@pytest.mark.skipif(not (SHARED / "data" / "digits").is_dir(), reason="needs MNIST and USPS beside the checkout")
-def test_the_default_does_no_harm_from_mnist_to_usps():
-    with np.load(SHARED / "data" / "digits" / "mnist.npz") as mnist:
-        images = torch.from_numpy(mnist["train_x"].reshape(-1, 1, 28, 28)) / 255
-        labels = torch.from_numpy(mnist["train_y"].astype(np.int64))
-    with np.load(SHARED / "data" / "digits" / "usps.npz") as usps:
-        chosen = np.random.default_rng(0).permutation(len(usps["test_y"]))[:800]
-        levels = usps["test_x"].reshape(-1, 16, 16, 1)[chosen]
-        target = (levels * 255).astype(np.uint8)
-        target_labels = usps["test_y"][chosen]
-    small = nn.functional.interpolate(images[:, :, 2:26, 2:26], 16)
-    net = digits_network(small, labels)
-    result = tllib_ancon.adapt(net, target, labels=target_labels, epochs=3, norm_mean=(0.0,), norm_std=(1.0,))
-    assert result.config.no_hflip is True
-    assert result.metrics[-1]["accuracy"] > result.metrics[0]["accuracy"] - 1.5

@@ -48,14 +48,6 @@ def test_opening_calls_the_network_once_and_its_copy_once_and_prints_nothing(mod
     assert opened.classes.num_classes == 3
 
 
-def test_shifts_of_training_images_get_a_note_only_where_images_train(model, capsys):
-    config = AdaptConfig(method="adabn", **SETTINGS)
-    without_training = open_images(images(), open_model(model, config), config)
-    assert "shifted-images" not in {note.code for note in without_training.notes}
-    tllib_ancon.predict(model, images(), **SETTINGS)
-    assert "shifts images" not in capsys.readouterr().err
-
-
 def test_check_makes_one_pass_after_that(model):
     tllib_ancon.check(model, images(), **SETTINGS)
     predictions = 1

@@ -15,60 +15,42 @@ import numpy as np
 import PIL
 
 from tllib_ancon.data.image_source import ImageSource
-from tllib_ancon.data.readers import Bytes
+from tllib_ancon.data.readers import Bytes, Reader
 from tllib_ancon.data.transforms import Resizing
 from tllib_ancon.runtime.errors import BadImages, named
 from tllib_ancon.runtime.notes import Note
 
-FORMAT = 4
+_FORMAT = 5
 
 
 class _ResizedImages:
-    """Resized images by position among those of ``domain``, which are sorted. Each is stored when it is first read, in
-    memory that processes share or in a file. An image with a wrong checksum is decoded again. Of images that keep their
-    aspect ratio, those with one above 2 are decoded each time."""
+    """Resized images by their position for a reader. Each is stored when it is first read, in memory that processes
+    share or in a file. An image with a wrong checksum is decoded again. Of images that keep their aspect ratio, those
+    with one above 2 are decoded each time."""
 
-    def __init__(self, domain: ImageSource, resizing: Resizing, store: BufferWrapper | Path):
-        self.domain = domain
+    def __init__(self, reader: Reader, resizing: Resizing, store: BufferWrapper | Path):
+        self.reader = reader
         self.resizing = resizing
         self.store = store
         memory: Any = np.memmap(store, mode="r+") if isinstance(store, Path) else store.create_memoryview()
-        rows = np.frombuffer(memory, _row(resizing), len(domain))
-        self.sizes = rows["size"]
-        self.sums = rows["sum"]
-        self.pixels = rows["pixels"]
-        self.checked = np.zeros(len(domain), dtype=bool)
+        self.rows = np.frombuffer(memory, _row(resizing), len(reader))
 
     def __call__(self, position: int) -> Bytes:
-        index = int(np.searchsorted(self.domain.positions, position))
-        stored = self._stored(index)
-        if stored is None:
-            return self._decode(index)
-        return stored
-
-    def _stored(self, index: int) -> Bytes | None:
-        """The stored bytes of an image; None if there are none, or if their checksum is wrong."""
-        height, width = self.sizes[index].tolist()
-        if height == 0:
-            return None
-        pixels: Bytes = self.pixels[index, : height * width * 3]
-        if not self.checked[index] and zlib.crc32(pixels.data, height) != self.sums[index]:
-            return None
-        self.checked[index] = True
-        return pixels.reshape(height, width, 3)
-
-    def _decode(self, index: int) -> Bytes:
-        """Decode and resize an image, and store it if there is room for its size."""
-        image: Any = self.domain.image(index)
-        pixels = np.array(self.resizing(image))
-        if pixels.size <= self.pixels.shape[1]:
-            self.pixels[index, : pixels.size] = pixels.reshape(-1)
-            self.sums[index] = zlib.crc32(pixels.data, len(pixels))
-            self.sizes[index] = pixels.shape[:2]  # last: whoever sees it finds the bytes
-        return pixels
+        row = self.rows[position]
+        height, width = row["size"].tolist()
+        pixels: Bytes = row["pixels"][: height * width * 3]
+        if height > 0 and zlib.crc32(pixels.data, height) == row["sum"]:
+            return pixels.reshape(height, width, 3)
+        image: Any = self.reader.read(position)
+        resized = np.array(self.resizing(image))
+        if resized.size <= len(row["pixels"]):
+            row["pixels"][: resized.size] = resized.reshape(-1)
+            row["sum"] = zlib.crc32(resized.data, len(resized))
+            row["size"] = resized.shape[:2]  # last: whoever sees it finds the bytes
+        return resized
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _ResizedImages, (self.domain, self.resizing, self.store)
+        return _ResizedImages, (self.reader, self.resizing, self.store)
 
 
 def _row(resizing: Resizing) -> np.dtype[Any]:
@@ -82,12 +64,14 @@ def cached(domain: ImageSource, folder: str | Path, resizings: Iterable[Resizing
     stores: dict[Resizing, Path] = {}
     Path(folder).mkdir(parents=True, exist_ok=True)
     positions = np.unique(domain.positions)
+    content = hashlib.sha256(positions.tobytes())
+    for key in domain.reader.cache_keys(positions):
+        content.update(key + b"\n")
     for resizing in set(resizings):
-        digest = hashlib.sha256(json.dumps([FORMAT, "bicubic", *astuple(resizing), PIL.__version__]).encode())
-        for key in domain.reader.cache_keys(positions):
-            digest.update(key + b"\n")
+        digest = content.copy()
+        digest.update(json.dumps([_FORMAT, "bicubic", *astuple(resizing), PIL.__version__]).encode())
         file = Path(folder, f"{resizing.side}px-{digest.hexdigest()[:24]}")
-        _reserve(file, len(positions) * _row(resizing).itemsize)
+        _reserve(file, len(domain.reader) * _row(resizing).itemsize)
         stores[resizing] = file
     return _with_stores(domain, stores)
 
@@ -106,7 +90,7 @@ def _reserve(file: Path, size: int) -> None:
 
 def cached_in_memory(domain: ImageSource, resizings: Iterable[Resizing], room: int, notes: list[Note]) -> ImageSource:
     """The same domain with its resized images cached in memory, if they fit into ``room`` bytes."""
-    sizes = {resizing: len(domain) * _row(resizing).itemsize for resizing in resizings}
+    sizes = {resizing: len(domain.reader) * _row(resizing).itemsize for resizing in resizings}
     size = sum(sizes.values())
     if size > room:
         text = f"decoded images take {size / 1e9:.1f} GB, more than {room / 1e9:.1f} GB"
@@ -114,11 +98,10 @@ def cached_in_memory(domain: ImageSource, resizings: Iterable[Resizing], room: i
         return domain
     stores = {resizing: BufferWrapper(sizes[resizing]) for resizing in sizes}
     for resizing, store in stores.items():  # which may hold the bytes of an earlier one
-        np.frombuffer(store.create_memoryview(), _row(resizing), len(domain))["size"] = 0
+        np.frombuffer(store.create_memoryview(), _row(resizing), len(domain.reader))["size"] = 0
     return _with_stores(domain, stores)
 
 
 def _with_stores(domain: ImageSource, stores: Mapping[Resizing, BufferWrapper | Path]) -> ImageSource:
-    unique = replace(domain, positions=np.unique(domain.positions), labels=None)
-    images = {resizing: _ResizedImages(unique, resizing, store) for resizing, store in stores.items()}
+    images = {resizing: _ResizedImages(domain.reader, resizing, store) for resizing, store in stores.items()}
     return replace(domain, cached=images)

@@ -43,25 +43,30 @@ class Tree:
         )
 
     def folders(self, folder: str | Path) -> list[str]:
-        return [os.path.basename(path) for path, is_folder in _entries(folder) if is_folder]
+        """Names of the folders in this one, sorted."""
+        _, names, _ = next(_walk(folder))
+        return names
 
     def images(self, folder: str | Path) -> list[str]:
-        files = [path for path, is_folder in _entries(folder) if not is_folder]
-        return [self.require(path) for path in files if path.lower().endswith(SUFFIXES)]
+        """Paths of the images in this folder, sorted."""
+        place, _, files = next(_walk(folder))
+        return self._images_among(place, files)
 
-    def images_below(self, folder: str | Path) -> Iterator[str]:
+    def images_below(self, folder: str | Path) -> list[str]:
         """Paths of the images in and below this folder: folder by folder, sorted by their paths. A folder that several
         links lead to is read once."""
-        places = {os.path.realpath(folder): self.require(folder)}
-        unread = [*places.values()]
-        for place in unread:  # the list grows meanwhile
-            for name in self.folders(place):
-                subfolder = self.require(os.path.join(place, name))
-                real_path = os.path.realpath(subfolder)
-                if real_path not in places:
-                    places[real_path] = subfolder
-                    unread.append(subfolder)
-        return chain.from_iterable(map(self.images, sorted(unread)))
+        real_paths = {os.path.realpath(folder)}
+        images: dict[str, list[str]] = {}
+        for place, names, files in _walk(folder):
+            images[place] = self._images_among(place, files)
+            subfolders = [os.path.realpath(self.require(os.path.join(place, name))) for name in names]
+            names[:] = [name for name, path in zip(names, subfolders, strict=True) if path not in real_paths]
+            real_paths.update(subfolders)
+        return list(chain.from_iterable(images[place] for place in sorted(images)))
+
+    def _images_among(self, folder: str, files: list[str]) -> list[str]:
+        paths = [os.path.join(folder, name) for name in sorted(files) if not name.startswith(".")]
+        return [self.require(path) for path in paths if path.lower().endswith(SUFFIXES)]
 
     def domain(self, code: str, names: Sequence[str] | None = None) -> Path:
         """The folder of a domain, of these names. Default: the root and the folders in it."""
@@ -71,17 +76,15 @@ class Tree:
         raise unknown_name(f"domain of {self.root}:", code, names or [ROOT, *self.folders(self.root)])
 
 
-def _entries(folder: str | Path) -> list[tuple[str, bool]]:
-    """Paths in a folder without hidden ones, sorted, and whether each is a folder or leads to one."""
-    with os.scandir(folder) as entries:
-        shown = [entry for entry in entries if not entry.name.startswith(".")]
-        return sorted((entry.path, _is_folder(entry)) for entry in shown)
+def _walk(folder: str | Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Each folder in and below this one, with the names of the folders in it, without hidden ones, and of its files."""
+    for place, names, files in os.walk(folder, onerror=_unreadable, followlinks=True):
+        names[:] = sorted(name for name in names if not name.startswith("."))
+        yield place, names, files
 
 
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    if entry.is_symlink():  # of links in a circle ``is_dir`` raises an error
-        return os.path.isdir(entry.path)
-    return entry.is_dir()
+def _unreadable(error: OSError) -> None:
+    raise error
 
 
 def files_of_domain(

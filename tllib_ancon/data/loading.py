@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -64,8 +63,7 @@ class UnlabelledImages(Dataset[tuple[int, Any]]):
     A key is ``epoch * N + index``, as :class:`EpochSampler` gives them.
 
     The transform's random numbers come from (seed, key), so that an epoch has the same tensors for any number of
-    workers. Images that are raw (:attr:`~tllib_ancon.data.image_source.ImageSource.is_raw`) skip an
-    :class:`ImageTransform`.
+    workers.
     """
 
     def __init__(self, domain: ImageSource, transform: Transform, seed: int = 0):
@@ -79,15 +77,14 @@ class UnlabelledImages(Dataset[tuple[int, Any]]):
     def __getitem__(self, key: int) -> tuple[int, Any]:
         """The index of a key, and its image; of an :class:`ImageTransform` its pixels (H, W, C) uint8."""
         index = key % len(self)
-        if not isinstance(self.transform, ImageTransform):
-            return index, self.transformed(self.domain.image(index), key)
-        image = self.domain.image(index, self.transform.resizing)
-        if self.domain.is_raw:
-            return index, image
-        return index, self.transformed(image, key)
+        resizing = None
+        if isinstance(self.transform, ImageTransform):
+            resizing = self.transform.resizing
+        return index, self.transformed(self.domain.image(index, resizing), key)
 
     def transformed(self, image: Any, key: int) -> Any:
-        with _seeded(_item_seed(self.seed, key)):
+        with torch.random.fork_rng([], device_type="cpu"):
+            torch.default_generator.manual_seed(_item_seed(self.seed, key))
             if isinstance(self.transform, ImageTransform):
                 return torch.from_numpy(self.transform.pixels(image))
             where = f"domain {self.domain.name}, item {key % len(self)}: the transform"
@@ -147,14 +144,6 @@ def _as_input(item: Any, where: str) -> Tensor:
     if not isinstance(tensor, Tensor):
         raise BadImages(f"{where} returns {type(item).__name__}", "it must return a tensor (C, H, W)")
     return tensor.float() if tensor.is_floating_point() else tensor
-
-
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """In this context torch's random numbers on the CPU start from ``seed``. Afterwards they continue as before."""
-    with torch.random.fork_rng([], device_type="cpu"):
-        torch.default_generator.manual_seed(seed)
-        yield
 
 
 def _item_seed(seed: int, key: int) -> int:

@@ -1,7 +1,7 @@
 """Opening images as a domain: by the name of a dataset, or from Python objects."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,19 +13,12 @@ from torch.utils.data import DataLoader, Dataset
 from tllib_ancon.data.image_source import ImageSource, with_labels
 from tllib_ancon.data.layout import Opening
 from tllib_ancon.data.layouts import layout_of
-from tllib_ancon.data.layouts.arrays import open_arrays
 from tllib_ancon.data.layouts.hugging_face import source_of_dataset
 from tllib_ancon.data.lists import listed_images
-from tllib_ancon.data.readers import Loader, reader_of
+from tllib_ancon.data.readers import Loader, open_array, reader_of
 from tllib_ancon.runtime.errors import BadImages, UserError, named
-from tllib_ancon.runtime.types import Options
 
-LIST_SUFFIXES = (".txt", ".lst", ".list")
-
-PASS_ARRAYS = (
-    "pass its array of images or its column of paths alone, such as table['path'], or torch.utils.data."
-    "TensorDataset(images, labels)"
-)
+_LIST_SUFFIXES = (".txt", ".lst", ".list")
 
 
 def open_domain(
@@ -53,124 +46,80 @@ def open_domain(
         raise BadImages(
             f"no domain given for dataset {dataset}", f"name one as {named('target')}, or leave {named('data')} out"
         )
-    return _finished(layout.open(opening), opening.classes, loader, skip_corrupt, workers)
+    return _complete(layout.open(opening), loader, skip_corrupt, workers)
 
 
 def as_domain(
     images: Any,
     *,
-    labels: ArrayLike | bool | None = None,
-    classes: Sequence[str] | None = None,
+    labels: ArrayLike | None = None,
     skip_corrupt: bool = False,
     workers: int = 0,
     loader: Loader | None = None,
 ) -> ImageSource:
     """Images of Python objects: an :class:`ImageSource`, or images as for :func:`tllib_ancon.adapt`.
 
-    The first of :data:`RECOGNISERS` that knows them opens them. The names of ``classes`` are in the order of the labels
-    and of the model's outputs. Hugging Face datasets bring names and labels. Otherwise there are none by default; given
-    labels are named by numbers. A folder holds images without labels, at any depth, until a model is known whose
-    classes have the names of its subfolders. ``labels`` True takes each subfolder as a class, False none.
+    Hugging Face datasets and ``x.npy`` beside ``y.npy`` bring labels. Otherwise there are none by default; given labels
+    are named by numbers. A folder holds images without labels, at any depth, until a model is known whose classes have
+    the names of its subfolders. ``labels`` False takes none.
     """
-    how: Options = {"classes": classes, "loader": loader, "skip_corrupt": skip_corrupt, "workers": workers}
-    if labels is True and _is_folder(images):
-        return open_domain(images, "ImageFolder", **how)
-    return labelled(_finished(recognised(images), **how), labels)
+    return labelled(_complete(_recognised(images), loader, skip_corrupt, workers), labels)
 
 
-def labelled(source: ImageSource, labels: ArrayLike | bool | None) -> ImageSource:
+def labelled(source: ImageSource, labels: ArrayLike | None) -> ImageSource:
     """The images with labels as for :func:`as_domain`."""
     if labels is None:
         return source
     chosen = replace(source, plain_folder=False)
-    if labels is True:
-        return chosen
     if labels is False:
         return chosen.without_labels()
     return with_labels(chosen, labels)
 
 
-def recognised(images: Any) -> ImageSource:
+def _recognised(images: Any) -> ImageSource:
     """The images of an object, without any decoded."""
-    for recognise in RECOGNISERS:
-        source = recognise(images)
-        if source is not None:
-            return source
-    raise BadImages(
-        f"images are a {type(images).__name__}, and which part of it are the images is not known", PASS_ARRAYS
-    )
-
-
-def _opened(images: Any) -> ImageSource | None:
-    return images if isinstance(images, ImageSource) else None
-
-
-def _paths(images: Any) -> ImageSource | None:
-    """Paths in a sequence, an array or a column of a table."""
-    paths = images
-    if getattr(images, "ndim", 0) == 1 and not isinstance(images, torch.Tensor):
-        paths = images.tolist()
-    if not isinstance(paths, list | tuple) or not paths or not all(map(_is_path, paths)):
-        return None
-    return ImageSource.of_files("given", list(map(os.fspath, paths)))
-
-
-def _folder(images: Any) -> ImageSource | None:
-    if not _is_folder(images):
-        return None
-    layout = layout_of("Folder")
-    return replace(layout.open(Opening(Path(images), layout.name, layout.default_codes)), plain_folder=True)
-
-
-def _file(images: Any) -> ImageSource | None:
-    """An image list, whose paths begin at its folder or at the dataset that it lies in; an array; one image."""
-    if not _is_path(images):
-        return None
-    file = Path(images)
-    if file.suffix == ".npy":
-        return open_arrays(file)
-    if file.suffix not in LIST_SUFFIXES:
-        return ImageSource.of_files("given", [str(file)])
-    root = file.parent.parent if file.parent.name == "image_list" else file.parent
-    return listed_images("given", file, root)
-
-
-def _hugging_face(images: Any) -> ImageSource | None:
-    if type(images).__module__.partition(".")[0] != "datasets":
-        return None
-    return source_of_dataset(images, "the dataset")
-
-
-def _in_memory(images: Any) -> ImageSource | None:
-    """An array, a tensor or a map-style dataset; no pair and no mapping of arrays."""
-    if hasattr(images, "keys") or isinstance(images, tuple):
-        return None
+    if isinstance(images, ImageSource):
+        return images
+    if isinstance(images, str | os.PathLike):
+        return _at_path(Path(images))
     name = type(images).__name__
+    if type(images).__module__.partition(".")[0] == "datasets":
+        return source_of_dataset(images, "the dataset")
+    if hasattr(images, "keys") or isinstance(images, tuple):
+        raise BadImages(
+            f"images are a {name}, and which part of it are the images is not known",
+            "pass its array of images or its column of paths alone, such as table['path'], or torch.utils.data."
+            "TensorDataset(images, labels)",
+        )
+    paths = images
+    if getattr(images, "ndim", 0) == 1 and not isinstance(images, torch.Tensor):  # such as the column of a table
+        paths = images.tolist()
+    if isinstance(paths, list) and paths and all(isinstance(path, str | os.PathLike) for path in paths):
+        return ImageSource.of_files("given", list(map(os.fspath, paths)))
     return ImageSource(name, reader_of(images, name))
 
 
-def _is_path(thing: Any) -> bool:
-    return isinstance(thing, str | os.PathLike)
+def _at_path(path: Path) -> ImageSource:
+    """The images of a folder; of a list, whose paths begin at its folder or at the dataset that it lies in; the rows of
+    an array, with the labels in a file ``y.npy`` beside it; one image."""
+    if path.is_dir():
+        layout = layout_of("Folder")
+        return replace(layout.open(Opening(path, layout.name, layout.default_codes)), plain_folder=True)
+    if not path.exists():
+        raise BadImages(f"{path} does not exist", "pass a folder of images, an image, a list .txt or an array .npy")
+    if path.suffix == ".npy":
+        source = ImageSource(path.stem, reader_of(open_array(path), str(path)))
+        label_file = path.with_name("y.npy")
+        return with_labels(source, open_array(label_file)) if label_file.is_file() else source
+    if path.suffix not in _LIST_SUFFIXES:
+        return ImageSource.of_files("given", [str(path)])
+    root = path.parent.parent if path.parent.name == "image_list" else path.parent
+    return listed_images("given", path, root)
 
 
-def _is_folder(thing: Any) -> bool:
-    return _is_path(thing) and not os.path.isfile(thing)
-
-
-Recogniser = Callable[[Any], ImageSource | None]
-"""Opens images of one kind; None of every other kind."""
-
-RECOGNISERS: tuple[Recogniser, ...] = (_opened, _paths, _folder, _file, _hugging_face, _in_memory)
-
-
-def _finished(
-    source: ImageSource, classes: Sequence[str] | None, loader: Loader | None, skip_corrupt: bool, workers: int
-) -> ImageSource:
-    """The images as they are read, if all files are there; with ``skip_corrupt`` those that can be read. A model's
-    ``classes`` name those of images without labels."""
+def _complete(source: ImageSource, loader: Loader | None, skip_corrupt: bool, workers: int) -> ImageSource:
+    """The images as they are read, if all files are there; with ``skip_corrupt`` those that can be read."""
     domain = source.read_by(loader)
-    if classes and domain.labels is None:
-        domain = replace(domain, classes=list(classes))
     if skip_corrupt:
         return _readable(domain, workers)
     missing = [path for path in domain.paths or () if not os.path.isfile(path)]

@@ -1,4 +1,4 @@
-"""What reads images by their position: from files, the items of a dataset, the rows of an array of floats."""
+"""What reads images by their position: from files, or the items of a dataset or an array."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,29 +21,19 @@ from torch import Tensor
 from torch.utils.data import IterableDataset, TensorDataset
 
 from tllib_ancon.data.image_files import image_of, kind_of, load_image
-from tllib_ancon.runtime.errors import BadImages, BadSetting, UserError, named, one_line
-from tllib_ancon.runtime.text import first_few
+from tllib_ancon.runtime.errors import BadImages, BadSetting, UserError, named, one_line, reading
 
 Positions = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
-Array = np.ndarray[Any, Any] | Tensor
 
 Loader = Callable[[str], Any]
 """Path of a file -> PIL image or uint8 tensor (1 or 3, H, W), or a float tensor that the model gets unchanged."""
 
-TRIED = 64
+_TRIED = 64
 """Images at most that the user's code reads until one shows what it returns."""
 
-CHECKED = 2**27
+_CHECKED = 2**27
 """Largest array, in bytes, that is checked before anything is written. A larger one is checked while it is read."""
-
-MOST_NAMED = 5
-"""Bad rows that an error names."""
-
-
-def spread(count: int, most: int) -> Positions:
-    """At most this many of ``count`` positions, spread evenly, the first and the last among them."""
-    return np.unique(np.linspace(0, count - 1, most).astype(np.int64))
 
 
 class Reader(ABC):
@@ -82,13 +73,11 @@ class Reader(ABC):
         raise BadSetting(f"{named('loader')} reads files, and these images are none", "leave it out", setting="loader")
 
     def identity(self) -> bytes:
-        """What tells them from others that have the same keys: checksums of at most eight whose second reading is
-        equal."""
-        readings = [(self._checksum(position), self._checksum(position)) for position in spread(len(self), 8).tolist()]
-        return b"".join(first for first, second in readings if first == second)
-
-    def _checksum(self, position: int) -> bytes:
-        return hashlib.sha256(np.asarray(self.read(position)).tobytes()).digest()
+        """What tells them from others that have the same keys: the content of at most eight."""
+        digest = hashlib.sha256()
+        for position in _spread(len(self), 8):
+            digest.update(np.asarray(self.read(position)).tobytes())
+        return digest.digest()
 
     def keys(self, positions: Positions) -> Iterator[bytes]:
         """The path of each file; else the number of each image."""
@@ -98,6 +87,49 @@ class Reader(ABC):
         """Keys of the images' content for a cache."""
         yield self.identity()
         yield from self.keys(positions)
+
+
+class _OfUser(Reader):
+    """Images that code of the user makes. All are RGB, or all are float tensors."""
+
+    setting = ""
+
+    @abstractmethod
+    def made(self, position: int) -> Any:
+        """What the user's code returns."""
+
+    @abstractmethod
+    def described(self, position: int) -> str:
+        """The call of the user's code in a message."""
+
+    def read(self, position: int) -> Image.Image | Tensor:
+        image = self._read(position)
+        if isinstance(image, Tensor) != self.is_raw:
+            raise BadImages(
+                f"{self.described(position)} returns {type(image).__name__}, and before another kind",
+                "return images, or float tensors, alone",
+                self.setting,
+            )
+        return image
+
+    def _read(self, position: int) -> Image.Image | Tensor:
+        try:
+            value = self.made(position)
+        except Exception as error:  # it is the user's code
+            raise BadImages(
+                f"{self.described(position)} raises {type(error).__name__} ({one_line(error)})",
+                "repair it",
+                self.setting,
+            ) from error
+        return image_of(value, self.described(position), self.setting)
+
+    @cached_property
+    def is_raw(self) -> bool:  # type: ignore[override]
+        """By the first image that can be read."""
+        for position in _spread(len(self), _TRIED):
+            with suppress(UserError):
+                return isinstance(self._read(position), Tensor)
+        return isinstance(self._read(0), Tensor)
 
 
 class Files(Reader):
@@ -139,54 +171,6 @@ class Files(Reader):
             yield self.stored[position] + state.encode()
 
 
-class _OfUser(Reader):
-    """Images that code of the user makes. All are of one kind: RGB, or float tensors of one shape."""
-
-    setting = ""
-
-    @abstractmethod
-    def made(self, position: int) -> Any:
-        """What the user's code returns."""
-
-    @abstractmethod
-    def described(self, position: int) -> str:
-        """The call of the user's code in a message."""
-
-    def read(self, position: int) -> Image.Image | Tensor:
-        image = self._read(position)
-        shape = _shape_of(image)
-        if shape != self.shape:
-            raise BadImages(
-                f"{self.described(position)} returns {shape or 'an image'} and before {self.shape or 'an image'}",
-                "return images of one kind",
-                self.setting,
-            )
-        return image
-
-    def _read(self, position: int) -> Image.Image | Tensor:
-        try:
-            value = self.made(position)
-        except Exception as error:  # it is the user's code
-            raise BadImages(
-                f"{self.described(position)} raises {type(error).__name__} ({one_line(error)})",
-                "repair it",
-                self.setting,
-            ) from error
-        return image_of(value, self.described(position), self.setting)
-
-    @cached_property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of its float tensors, by the first image that can be read; empty for RGB."""
-        for position in spread(len(self), TRIED).tolist():
-            with suppress(UserError):
-                return _shape_of(self._read(position))
-        return _shape_of(self._read(0))
-
-    @property
-    def is_raw(self) -> bool:  # type: ignore[override]
-        return bool(self.shape)
-
-
 class _Loaded(_OfUser, Files):
     """Files that a function of the user reads."""
 
@@ -210,8 +194,8 @@ class _Loaded(_OfUser, Files):
         yield from super().cache_keys(positions)
 
 
-class Items(_OfUser):
-    """Items of a map-style dataset: an image, or a tuple with one first. Float tensors stay unchanged."""
+class _Items(_OfUser):
+    """Rows of an array, or items of a map-style dataset: an image, or a tuple with one first."""
 
     is_in_memory = True
 
@@ -224,9 +208,12 @@ class Items(_OfUser):
             )
         self.dataset = dataset
         self.name = name
+        self.are_rows = "float" in kind_of(dataset)
         first = self._read(0)
         if isinstance(first, Image.Image) and first.width == first.height:
             self.side = first.width
+        if self.are_rows and dataset.nbytes <= _CHECKED:
+            self.batch(np.arange(len(dataset)))
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -240,58 +227,35 @@ class Items(_OfUser):
     def described(self, position: int) -> str:
         return f"{self.name}[{position}]"
 
-
-class Rows(Reader):
-    """The rows of an array or tensor (N, ...) of floats; those of a small one are checked at once."""
-
-    is_raw = True
-    is_in_memory = True
-
-    def __init__(self, rows: Array, name: str):
-        self.rows = rows
-        self.name = name
-        if rows.nbytes <= CHECKED:
-            self.batch(np.arange(len(rows)))
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def read(self, position: int) -> Tensor:
-        return self.batch(np.array([position]))[0]
-
-    def batch(self, positions: Positions) -> Tensor:
-        if isinstance(self.rows, Tensor):
-            chosen = self.rows[torch.from_numpy(positions)].float()
-        else:
-            chosen = torch.from_numpy(np.array(self.rows[positions], dtype=np.float32))
-        is_finite = chosen.reshape(len(chosen), -1).isfinite().all(1).numpy()
-        if not is_finite.all():
-            bad_rows = positions[~is_finite].tolist()
-            shown = first_few([str(row) for row in bad_rows], MOST_NAMED)
-            raise BadImages(
-                f"{self.name}: NaN or infinity in {len(bad_rows)} rows ({shown})", "remove them or fill them in"
-            )
-        return chosen
+    def batch(self, positions: Positions) -> Tensor | None:
+        if not self.are_rows:
+            return None
+        rows = torch.as_tensor(self.dataset[positions]).float()
+        if not rows.isfinite().all():
+            for position in positions.tolist():
+                self._read(position)  # which names it
+        return rows
 
 
 def reader_of(data: Any, name: str) -> Reader:
     """The reader of an array, a tensor or a map-style dataset."""
     on_host = on_cpu(data)
     kind = kind_of(on_host)
-    if not kind:
-        return Items(on_host, name)
-    shape = tuple(on_host.shape)
-    if "float" in kind and shape and len(on_host):
-        return Rows(on_host, name)
-    channels = 0 if isinstance(on_host, Tensor) else 2
-    is_one_image = len(shape) == 3 and shape[channels] == 3
-    if kind == "uint8" and len(shape) in (3, 4) and not is_one_image:
-        return Items(on_host, name)
-    raise BadImages(
-        f"{name}: an array {shape} of {kind}",
-        "pass images as uint8 (N, H, W) or (N, H, W, 3), in a tensor (N, 1 or 3, H, W), or in a list such as "
-        "[image]; the model gets arrays of float32 (N, ...) unchanged",
-    )
+    shape = tuple(getattr(on_host, "shape", ()))
+    is_one_image = kind == "uint8" and len(shape) == 3 and shape[0 if isinstance(on_host, Tensor) else 2] == 3
+    if kind and (not shape or is_one_image):
+        raise BadImages(
+            f"{name}: an array {shape} of {kind}",
+            "pass images as uint8 (N, H, W) or (N, H, W, 3), in a tensor (N, 1 or 3, H, W), or in a list such as "
+            "[image]; the model gets arrays of float32 (N, ...) unchanged",
+        )
+    return _Items(on_host, name)
+
+
+def open_array(file: str | Path) -> Any:
+    """The array in a file, mapped from disk."""
+    with reading(file, "an array", "save an array of numbers with numpy.save"):
+        return np.lib.format.open_memmap(file, mode="r")
 
 
 def on_cpu(data: Any) -> Any:
@@ -303,11 +267,10 @@ def on_cpu(data: Any) -> Any:
     return data
 
 
-def _shape_of(image: Image.Image | Tensor) -> tuple[int, ...]:
-    """The shape of a float tensor; empty for an image."""
-    if isinstance(image, Tensor):
-        return tuple(image.shape)
-    return ()
+def _spread(count: int, most: int) -> list[int]:
+    """At most this many of ``count`` positions, spread evenly, the first and the last among them."""
+    positions: list[int] = np.unique(np.linspace(0, count - 1, most).astype(np.int64)).tolist()
+    return positions
 
 
 def _owner_of(loader: Any) -> Any:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
 
 import numpy as np
 
@@ -22,13 +21,6 @@ from tllib_ancon.runtime.text import counted, first_few, showable
 
 MOST_LISTED = 5
 """Names at most that a note lists."""
-
-
-class LabelledImages(NamedTuple):
-    """Images with labels in the order of the model's classes, or without, and what was decided."""
-
-    domain: ImageSource
-    notes: list[Note]
 
 
 @dataclass(frozen=True)
@@ -96,7 +88,9 @@ class ClassMap:
                 yield names[label]
                 yield from (part.strip() for part in names[label].split(","))
 
-    def label(self, images: ImageSource, recorded_folders: Mapping[str, int] = MappingProxyType({})) -> LabelledImages:
+    def label(
+        self, images: ImageSource, recorded_folders: Mapping[str, int] = MappingProxyType({})
+    ) -> tuple[ImageSource, list[Note]]:
         """The images with labels in the order of these classes.
 
         Subfolders of a plain folder are labels if they :meth:`match`; else the images have none. Labels of a dataset
@@ -105,6 +99,8 @@ class ClassMap:
         Args:
             images: as they were opened
             recorded_folders: folder -> label of the images that trained the model, whose order must be the same
+
+        Returns: the images, and notes on what was decided
 
         Raises:
             BadImages: classes of a dataset that the model does not have, labels outside 0 to K - 1, another order
@@ -118,7 +114,7 @@ class ClassMap:
         require_same_order(labelled.class_folders, recorded_folders, labelled.name, "the run of the model")
         if labelled.labels is not None and not self.are_named:
             notes += filter(None, [note_on_first_label(labelled.labels, self.num_classes)])
-        return LabelledImages(replace(labelled, plain_folder=False), notes)
+        return replace(labelled, plain_folder=False), notes
 
     def _in_order(self, images: ImageSource, labels: Labels) -> tuple[ImageSource, list[Note]]:
         names = [*images.classes]
@@ -192,12 +188,7 @@ def _notes_on_numbers(images: ImageSource) -> list[Note]:
 
 def note_on_first_label(labels: Labels, num_classes: int) -> Note | None:
     """A note where no label is 0, so that they may count from 1."""
-    if not len(labels) or labels.min() == 0:
+    if not len(labels) or labels.min() != 1:
         return None
-    if labels.min() > 1 and labels.max() < num_classes - 1:
-        return None
-    text = (
-        f"no label is 0: they range from {labels.min()} to {labels.max()}, and the model has the classes 0 to "
-        f"{num_classes - 1}"
-    )
+    text = f"no label is 0: they range from 1 to {labels.max()}, and the model has the classes 0 to {num_classes - 1}"
     return Note("labels-from-one", text, "", "if the labels count from 1, subtract 1", "warning")

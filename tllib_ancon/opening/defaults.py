@@ -269,29 +269,25 @@ def _machine(settings: Options, facts: Facts) -> Options:
     return {"mixed_precision": "no"}
 
 
-class _Rung(NamedTuple):
-    layer: str
-    decide: Callable[[Options, Facts], Options]
-    stages: tuple[type, ...] = (AdaptConfig, PredictConfig, PretrainConfig)
+_ALL = (AdaptConfig, PredictConfig, PretrainConfig)
 
-
-LADDER = (
-    _Rung("run", _recorded_run, (AdaptConfig, PretrainConfig)),
-    _Rung("source run", _source_run, (AdaptConfig, PredictConfig)),
-    _Rung("field", _usual_network),
-    _Rung("field", _images_of_a_source_model, (PretrainConfig,)),
-    _Rung("images", _size_of_the_images),
-    _Rung("model", _metadata_of_the_network),
-    _Rung("images", _layout_of_the_data),
-    _Rung("field", _usual_images),
-    _Rung("source run", _views_of_the_source_run, (PredictConfig,)),
-    _Rung("model", _optimizer_of_the_network, (AdaptConfig,)),
-    _Rung("method", _step_change, (AdaptConfig,)),
-    _Rung("field", _learning_rate, (AdaptConfig,)),
-    _Rung("model", _frozen_parameters, (AdaptConfig,)),
-    _Rung("method", _method, (AdaptConfig,)),
-    _Rung("images", _number_of_images, (AdaptConfig,)),
-    _Rung("machine", _machine, (AdaptConfig, PretrainConfig)),
+LADDER: tuple[tuple[str, Callable[[Options, Facts], Options], tuple[type, ...]], ...] = (
+    ("run", _recorded_run, (AdaptConfig, PretrainConfig)),
+    ("source run", _source_run, (AdaptConfig, PredictConfig)),
+    ("field", _usual_network, _ALL),
+    ("field", _images_of_a_source_model, (PretrainConfig,)),
+    ("images", _size_of_the_images, _ALL),
+    ("model", _metadata_of_the_network, _ALL),
+    ("images", _layout_of_the_data, _ALL),
+    ("field", _usual_images, _ALL),
+    ("source run", _views_of_the_source_run, (PredictConfig,)),
+    ("model", _optimizer_of_the_network, (AdaptConfig,)),
+    ("method", _step_change, (AdaptConfig,)),
+    ("field", _learning_rate, (AdaptConfig,)),
+    ("model", _frozen_parameters, (AdaptConfig,)),
+    ("method", _method, (AdaptConfig,)),
+    ("images", _number_of_images, (AdaptConfig,)),
+    ("machine", _machine, (AdaptConfig, PretrainConfig)),
 )
 """Layer, what it decides, and for which stages, from the first to the last."""
 
@@ -306,14 +302,8 @@ def _differences_from_the_source(config: StageConfig, facts: Facts) -> dict[str,
     for name in INHERITED:
         value = getattr(config, name, None)
         if value is not None and value != recorded.get(name, value):
-            differing[name] = _in_words(recorded[name])
+            differing[name] = str(recorded[name])
     return differing
-
-
-def _in_words(value: Any) -> str:
-    if isinstance(value, tuple):
-        return " ".join(map(str, value))
-    return str(value)
 
 
 def _require_the_network_of_the_source(config: StageConfig, facts: Facts, differing: Mapping[str, str]) -> None:

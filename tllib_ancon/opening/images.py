@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from tllib_ancon.config.adapt import AdaptConfig
-from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data import cache
 from tllib_ancon.data.image_source import ImageSource
@@ -22,13 +21,6 @@ from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.importing import function_named
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.types import Options
-
-
-def chosen_loader(config: StageConfig | CertifyConfig, loader: Loader | None) -> Loader | None:
-    """The function that reads image files: the caller's, else what the settings name; None for Pillow."""
-    if loader is None and config.loader is not None:
-        return cast("Loader", function_named("loader", config.loader))
-    return loader
 
 
 def find_target(
@@ -64,21 +56,23 @@ def open_by_settings(
     Args:
         classes: names of the model's classes
     """
+    if loader is None and config.loader is not None:
+        loader = cast("Loader", function_named("loader", config.loader))
     place = config.root if images is None else images
     if place is None:
         raise BadSetting(f"{named('root')} is needed", "pass the folder of the dataset", setting="root")
     how: Options = {
-        "classes": classes,
         "skip_corrupt": config.skip_corrupt,
         "workers": config.workers,
-        "loader": chosen_loader(config, loader),
+        "loader": loader,
     }
     is_path = isinstance(place, str | os.PathLike)
     if is_path:
         place = os.path.expanduser(place)
     if is_path and config.data is not None:
         split = "test" if isinstance(config, PredictConfig) else "train"
-        domain = open_domain(place, config.data, codes, split, allow_download=config.allow_download, **how)
+        options: Options = {"classes": classes, "allow_download": config.allow_download}
+        domain = open_domain(place, config.data, codes, split, **options, **how)
         return labelled(domain, labels)
     if is_path and codes:
         raise missing_dataset(place)

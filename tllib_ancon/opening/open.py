@@ -208,27 +208,25 @@ def open_images(
     probe: Tensor = probe_of(dataset_class(cached, prepared.evaluation))
     classifier = model.as_classifier(probe, not resolved.settings.scratch)
     classes = model.classes(classifier.num_classes)
-    labelled = classes.label(cached, source.recorded_folders)
-    notes = (*model.notes, *notes_of(target), *resolved.notes, *labelled.notes)
-    notes += _notes_on_what_is_assumed(source, resolved)
-    if target.is_raw and preprocessing is None:
-        notes += _notes_on_tensors(probe)
+    labelled, notes_on_labels = classes.label(cached, source.recorded_folders)
     opened: Opened[Any] = Opened(
         settings,
         resolved.settings,
         resolved.layers,
         model,
         classifier,
-        labelled.domain,
+        labelled,
         prepared,
         classes,
         probe,
-        notes,
+        (*model.notes, *notes_of(target), *resolved.notes, *notes_on_labels),
     )
+    opened = opened.with_notes(_notes_on_what_is_assumed(source, resolved))
+    if target.is_raw and preprocessing is None:
+        opened = opened.with_notes(_notes_on_tensors(probe))
     if isinstance(settings, AdaptConfig):
-        opened = _ready_to_adapt(opened)
-    else:
-        classifier.release()  # predictions need no features, and the caller's module has no hook afterwards
+        return _ready_to_adapt(opened)
+    classifier.release()  # predictions need no features, and the caller's module has no hook afterwards
     return opened
 
 
@@ -261,11 +259,13 @@ def probe_of(images: UnlabelledImages) -> Any:
     return inputs
 
 
-def _ready_to_adapt(opened: Opened[AdaptConfig]) -> Opened[AdaptConfig]:
+def _ready_to_adapt(opened: Opened[AdaptConfig]) -> Opened[Any]:
     """The same with what an adaptation decides by the model and the images together."""
     settings = opened.settings
     notes = []
-    if opened.requested.adapted is None and _head_is_all(opened.classifier) and settings.adapted == "all-but-head":
+    model = opened.classifier
+    head_is_all = model.head is not None and {*model.head.parameters()} == {*model.parameters()}
+    if opened.requested.adapted is None and head_is_all and settings.adapted == "all-but-head":
         text = f"the head has all parameters of the model; it learns ({named('adapted', 'all')})"
         notes.append(Note("head-learns", text, "adapted"))
         settings = settings.replace(adapted="all")
@@ -273,11 +273,3 @@ def _ready_to_adapt(opened: Opened[AdaptConfig]) -> Opened[AdaptConfig]:
         text = f"only {len(opened.images)} of at least {FEW} images: adapting may reduce accuracy"
         notes.append(Note("few-images", text, action="add images", level="warning"))
     return replace(opened, settings=settings).with_notes(notes)
-
-
-def _head_is_all(model: Classifier) -> bool:
-    """Whether the head has all parameters of the model."""
-    if model.head is None:
-        return False
-    in_head = {*model.head.parameters()}
-    return all(parameter in in_head for parameter in model.parameters())

@@ -56,8 +56,8 @@ def adapt(  # noqa: PLR0913
             images, or tuples with an image first. Arrays and tensors (N, ...) of floats, such as features (N, D),
             reach the model unchanged. Default: the domain that ``root``, ``data`` and ``target`` in the settings name
         labels: (N,) true classes in [0, K), scored for the record in ``metrics``; they reach neither training nor
-            selection. Labels in the dataset's items are dropped. True takes each subfolder of a folder as a class,
-            False none. Default: the subfolders of a folder, if they have the names of the model's classes
+            selection. Labels in the dataset's items are dropped. False takes none. Default: the subfolders of a
+            folder, if they have the names of the model's classes
         teacher: another model, whose predictions for the images enter the pseudo-labels of every method that makes
             some: a module, a checkpoint, a run directory, ``hf:FOLDER`` or ``open_clip:NAME/WEIGHTS``. It has its own
             preprocessing. Its classes are matched by name, else by their order. See

@@ -31,7 +31,6 @@ def test_any_tree_without_labels(root):
     assert domain.labels is None
     assert not domain.classes
     assert list(domain.paths) == sorted(domain.paths, key=lambda path: path.rsplit("/", 1))
-    assert open_domain(root, "Folder", ["dslr"], classes=["a", "b"]).classes == ["a", "b"]
 
 
 LEADS_OUTSIDE = "leads outside the dataset root; give a folder that holds all images, or copy them into it"
@@ -54,9 +53,6 @@ def test_folders_of_other_names_are_refused_with_both_lists(root):
     lists = "bike, bus, car instead of bike, bus"
     with refused(f"ROOT/dslr has other class folders than ROOT/web, 'car' first: {lists}; {RENAME}", ROOT=root):
         open_domain(root, "ImageFolder", ["web", "dslr"])
-    lists = "bike, bus instead of bike, bus, car"
-    with refused(f"ROOT/web has other class folders than ROOT/dslr, 'car' first: {lists}; {RENAME}", ROOT=root):
-        open_domain(root, "ImageFolder", ["dslr", "web"])
     assert len(open_domain(root, "ImageFolder", ["dslr", "web"], classes=["bike", "bus", "car"])) == 9
 
 

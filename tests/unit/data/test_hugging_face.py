@@ -50,16 +50,10 @@ def test_a_folder_of_files_that_the_library_reads(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("labels", "classes", "expected"),
-    [
-        ([2, 0], None, (["0", "1", "2"], [2, 0])),
-        ([-1, 0], NAMES, (NAMES, None)),
-        ([None, 0], None, ([], None)),
-    ],
+    ("labels", "expected"), [([2, 0], (["0", "1", "2"], [2, 0])), ([-1, 0], ([], None)), ([None, 0], ([], None))]
 )
-def test_labels_of_every_kind(labels, classes, expected):
-    dataset = datasets.Dataset.from_dict({"image": images(2), "label": labels})
-    domain = as_domain(dataset, classes=classes)
+def test_labels_of_every_kind(labels, expected):
+    domain = as_domain(datasets.Dataset.from_dict({"image": images(2), "label": labels}))
     assert (list(domain.classes), None if domain.labels is None else domain.labels.tolist()) == expected
 
 
@@ -72,9 +66,7 @@ def test_an_image_that_cannot_be_decoded_is_named(tmp_path):
     with one_line(r"hf:.*one \., image 1 is no .*`skip_corrupt=True`"):
         open_domain(tmp_path, "hf:one", ["."]).image(1)
     left = open_domain(tmp_path, "hf:one", ["."], skip_corrupt=True)
-    assert len(left) == 1
     assert left.positions.tolist() == [0]
-    assert len(left.skipped) == 1
 
 
 def test_nothing_is_downloaded_unless_allowed(tmp_path, monkeypatch):

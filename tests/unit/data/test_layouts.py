@@ -9,7 +9,7 @@ from tests.support.refusals import one_line
 from tllib_ancon.cli.main import parser_of
 from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.layout import LAYOUTS, Layout, layout
-from tllib_ancon.data.layouts import default_resizing, layout_names, missing_dataset
+from tllib_ancon.data.layouts import default_resizing, missing_dataset
 from tllib_ancon.data.open import open_domain
 
 
@@ -44,10 +44,3 @@ def test_a_new_layout_needs_its_own_registration_alone(tmp_path):
     assert "Suffixes: images of any suffix." in " ".join(parser_of("adapt").format_help().split())
     with one_line("did you mean 'Suffixes'"):
         open_domain(tmp_path, "Suffxes", ["."])
-
-
-def test_names_of_layouts_are_unique_and_general_ones_come_first():
-    names = layout_names()
-    assert len(set(names)) == len(names)
-    assert names.index("ImageList") < names.index("Office31")
-    assert "hf:NAME_OR_PATH" in names

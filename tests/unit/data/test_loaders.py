@@ -1,7 +1,5 @@
 """An epoch visits each image once in an order of the seed, whatever the workers."""
 
-import time
-
 import pytest
 import torch
 from PIL import Image
@@ -46,7 +44,7 @@ def test_the_order_of_an_epoch_is_what_it_was_and_a_longer_one_repeats_the_image
 
 @pytest.mark.parametrize(
     ("num_samples", "fraction", "held"),
-    [(100, 0.0, 0), (100, 0.1, 10), (100, 0.5, 50), (100, 0.999, 99), (4, 0.1, 1), (2, 1e-9, 1), (1, 0.5, 0)],
+    [(100, 0.0, 0), (100, 0.1, 10), (100, 0.999, 99), (2, 1e-9, 1), (1, 0.5, 0)],
 )
 def test_hold_out_splits_without_overlap(num_samples, fraction, held):
     kept, held_out = hold_out(num_samples, fraction, seed=0)
@@ -56,42 +54,28 @@ def test_hold_out_splits_without_overlap(num_samples, fraction, held):
 
 
 class Numbers(Reader):
-    """Image i has i everywhere; ``fail`` is what image 40 raises."""
+    """Image i has i everywhere; ``failure`` is what image 40 raises."""
 
-    def __init__(self, fail=None):
-        self.fail = fail
+    def __init__(self, failure):
+        self.failure = failure
 
     def __len__(self):
         return 90
 
     def read(self, position):
-        if self.fail and position == 40:
-            raise self.fail
+        if position == 40:
+            raise self.failure
         return Image.new("RGB", (6, 6), (position,) * 3)
 
 
-LEVELS = {"mean": (0.0,) * 3, "std": (1 / 255,) * 3}
-
-
-def numbers(side=6, fail=None):
-    options = Preprocessing(val_resizing="res.", resize_size=side, **LEVELS)
-    return UnlabelledImages(ImageSource("numbers", Numbers(fail)), evaluation_transform(options))
-
-
-def read(loader, pause=0.0):
-    """The numbers of the images, which must be what they show."""
-    found = []
-    for indices, images in loader:
-        time.sleep(pause)  # workers run ahead
-        for values in (images.amax((1, 2, 3)), images.amin((1, 2, 3))):
-            assert values.round().tolist() == indices.tolist()
-        found += indices.tolist()
-    return found
+def numbers(failure):
+    options = Preprocessing(val_resizing="res.", resize_size=6)
+    return UnlabelledImages(ImageSource("numbers", Numbers(failure)), evaluation_transform(options))
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_an_image_that_cannot_be_read_is_named_and_other_errors_stay(workers):
     with one_line("^mine$"):
-        read(ImageLoader(numbers(fail=UserError("mine")), 4, workers))
+        list(ImageLoader(numbers(UserError("mine")), 4, workers))
     with pytest.raises(RuntimeError, match="yours"):
-        read(ImageLoader(numbers(fail=RuntimeError("yours")), 4, workers))
+        list(ImageLoader(numbers(RuntimeError("yours")), 4, workers))

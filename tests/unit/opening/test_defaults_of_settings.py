@@ -190,4 +190,4 @@ def test_settings_that_do_not_fit_together_are_one_line(settings, facts, message
 def test_images_unlike_those_of_the_source_are_a_note():
     config, _, notes = resolve(AdaptConfig(norm_mean=(0.5, 0.25, 1.0)), facts_about(**SOURCE))
     assert config.norm_mean == (0.5, 0.25, 1.0)
-    assert "`norm_mean=(0.5, 0.25, 1.0)` is used; the run that trained best.pth had 0.1 0.2 0.3" in map(str, notes)
+    assert "`norm_mean=(0.5, 0.25, 1.0)` is used; the run that trained best.pth had (0.1, 0.2, 0.3)" in map(str, notes)
