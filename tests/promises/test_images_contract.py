@@ -282,8 +282,6 @@ def test_the_command_imports_the_loader_that_the_user_names_and_no_other(tmp_pat
     assert "--loader" in shown
     assert not Path("imported").exists()
     assert main([*predict, "--loader", "readers_of_mine:read"]) == 0
-    assert main([*predict, "--loader", "readers_of_mine:none", "--overwrite"]) == 2
-    assert main([*predict, "--loader", "read", "--overwrite"]) == 2
 
 
 def a_classifier():

@@ -7,6 +7,7 @@ import warnings
 from contextlib import suppress
 from typing import Any, BinaryIO
 
+import numpy as np
 import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
@@ -69,10 +70,17 @@ def image_of(value: Any, name: str, setting: str = "") -> Image.Image | Tensor:
         return _picture_of(value).convert("RGB")
     if "float" not in kind or not value.ndim:
         raise BadImages(f"{name} returns {described(value)}", EXPECTED, setting)
-    tensor = torch.as_tensor(value).detach().cpu().float()
+    tensor = as_floats(value)
     if not tensor.isfinite().all():
         raise BadImages(f"{name} returns NaN or infinity", "remove it or fill it in", setting)
     return tensor
+
+
+def as_floats(array: Any) -> Tensor:
+    """An array or tensor as float32 on the CPU; an array is copied."""
+    if isinstance(array, Tensor):
+        return array.detach().cpu().float()
+    return torch.from_numpy(np.array(array, dtype=np.float32))
 
 
 def described(value: Any) -> str:

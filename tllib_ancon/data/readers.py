@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import IterableDataset, TensorDataset
 
-from tllib_ancon.data.image_files import image_of, kind_of, load_image
+from tllib_ancon.data.image_files import as_floats, image_of, kind_of, load_image
 from tllib_ancon.runtime.errors import BadImages, BadSetting, UserError, named, one_line, reading
 
 Positions = NDArray[np.int64]
@@ -230,7 +229,7 @@ class _Items(_OfUser):
     def batch(self, positions: Positions) -> Tensor | None:
         if not self.are_rows:
             return None
-        rows = torch.as_tensor(self.dataset[positions]).float()
+        rows = as_floats(self.dataset[positions])
         if not rows.isfinite().all():
             for position in positions.tolist():
                 self._read(position)  # which names it

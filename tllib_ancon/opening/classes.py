@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -73,13 +73,11 @@ class ClassMap:
 
     def _labels_of_names(self, form: Callable[[str], str]) -> dict[str, int]:
         """The label of each name, in this form, that one class alone has."""
-        labels: dict[str, int] = {}
-        counts: Counter[str] = Counter()
+        labels: dict[str, set[int]] = defaultdict(set)
         for label in range(self.num_classes):
-            forms = {form(name) for name in self._aliases(label)}
-            counts.update(forms)
-            labels.update(dict.fromkeys(forms, label))
-        return {name: label for name, label in labels.items() if counts[name] == 1}
+            for name in self._aliases(label):
+                labels[form(name)].add(label)
+        return {name: min(classes) for name, classes in labels.items() if len(classes) == 1}
 
     def _aliases(self, label: int) -> Iterator[str]:
         """Every name of a class; a name with commas lists several, as those of transformers for ImageNet."""

@@ -26,16 +26,10 @@ def read(folder, content, classes="abcd"):
     ("content", "expected"),
     [
         ("a.png 0\nb/c.png 1\n", [("a.png", 0), ("b/c.png", 1)]),
-        ("a.png 0\n\n   \nb.png 1", [("a.png", 0), ("b.png", 1)]),
-        ("a.png 0\r\nb.png 1\r\n", [("a.png", 0), ("b.png", 1)]),
-        ("a.png\t0\nb.png \t 1", [("a.png", 0), ("b.png", 1)]),
+        ("a.png\t0\r\n   \r\nb.png \t 1", [("a.png", 0), ("b.png", 1)]),
         ("a.png,0\nb, 2.png , 1\n", [("a.png", 0), ("b, 2.png", 1)]),
-        ("my photo 1.png 0\n", [("my photo 1.png", 0)]),
-        ("übung/猫.png 3\n", [("übung/猫.png", 3)]),
-        ("a.png 0\na.png 0\n", [("a.png", 0), ("a.png", 0)]),
-        ("./a/../b.png 0\n", [("b.png", 0)]),
+        ("\ufeff./übung/../猫.png 3\n", [("猫.png", 3)]),
         ("a.png\nmy photo.png\n", [("a.png", None), ("my photo.png", None)]),
-        ("\ufeffa.png 0\n", [("a.png", 0)]),
     ],
 )
 def test_lists_as_people_write_them(tmp_path, content, expected):

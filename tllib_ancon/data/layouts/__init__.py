@@ -21,11 +21,11 @@ def layout_of(dataset: str) -> Layout:
     prefix, colon, _ = dataset.partition(":")
     registered = LAYOUTS.get(dataset) or LAYOUTS.get(prefix + colon)
     if registered is None:
-        raise unknown_name("dataset", dataset, layout_names())
+        raise unknown_name("dataset", dataset, _layout_names())
     return registered
 
 
-def layout_names() -> list[str]:
+def _layout_names() -> list[str]:
     """Names as ``data`` takes them, the general layouts before TLLib's datasets."""
     return [name + registered.placeholder for name, registered in LAYOUTS.items()]
 
@@ -46,5 +46,5 @@ def default_resizing(dataset: str | None) -> str:
 
 def missing_dataset(root: str | Path) -> UserError:
     """The error for a root without the name of its dataset."""
-    names = ", ".join(layout_names())
+    names = ", ".join(_layout_names())
     return BadSetting(f"{named('data')} is missing: which dataset lies in {root}? Names: {names}", setting="data")

@@ -8,7 +8,7 @@ from tllib_ancon.data.layouts.image_folder import ImageFolder, require_class_fol
 
 
 @layout
-class CorruptedImages(ImageFolder):
+class _CorruptedImages(ImageFolder):
     """Any classes. A domain is a severity of a corruption, such as ``frost/5``."""
 
     name = "CorruptedImages"
@@ -18,7 +18,7 @@ class CorruptedImages(ImageFolder):
 
 
 @layout
-class ImageNetC(CorruptedImages):
+class ImageNetC(_CorruptedImages):
     """ImageNet's classes, in the order of ImageNet classifiers."""
 
     name = "ImageNetC"

@@ -10,7 +10,7 @@ FOLDER = "image_list"
 
 
 @layout
-class ImageList(Layout):
+class _ImageList(Layout):
     name = "ImageList"
     help = "image_list/<domain>.txt"
 
