@@ -130,12 +130,12 @@ def _layers_before(config: StageConfig, settings: Options) -> dict[str, str]:
     by_method: dict[str, Any] = {}
     if isinstance(config, AdaptConfig):
         by_method = {**methods.all_options(config.method, {}), **methods.training_defaults(config.method)}
+    by_field = {name: field.default for name, field in type(config).model_fields.items()}
     layers = {}
     for name, value in settings.items():
-        declared = type(config).model_fields.get(name)
-        if name in by_method and value == by_method[name]:
+        if by_method.get(name) == value:
             layers[name] = "method"
-        elif declared is not None and value == declared.default:
+        elif by_field.get(name) == value:
             layers[name] = "field"
         else:
             layers[name] = "user"
@@ -295,18 +295,14 @@ LADDER: tuple[tuple[str, Callable[[Options, Facts], Options], tuple[type, ...]],
 # What does not fit together, and what the user is told.
 
 
-def _differences_from_the_source(config: StageConfig, facts: Facts) -> dict[str, str]:
-    """Setting of the user -> what it is, in words, in the run that trained the model, where they differ."""
+def _differences_from_the_source(config: StageConfig, facts: Facts) -> Options:
+    """Setting of the user -> what it is in the run that trained the model, where they differ."""
     recorded = defined(_source_run({}, facts))
-    differing = {}
-    for name in INHERITED:
-        value = getattr(config, name, None)
-        if value is not None and value != recorded.get(name, value):
-            differing[name] = str(recorded[name])
-    return differing
+    inherited = [name for name in INHERITED if name in recorded]
+    return {name: recorded[name] for name in inherited if getattr(config, name, None) not in (None, recorded[name])}
 
 
-def _require_the_network_of_the_source(config: StageConfig, facts: Facts, differing: Mapping[str, str]) -> None:
+def _require_the_network_of_the_source(config: StageConfig, facts: Facts, differing: Options) -> None:
     """Raise an error for a setting that describes another network than that of the source model."""
     source = facts.source
     for name, setting in settings_of(ModelConfig).items():
@@ -363,7 +359,7 @@ def _augments(settings: Options, facts: Facts) -> bool:
     return prepared is not None and second_view(prepared) is not None
 
 
-def _notes(config: StageConfig, settings: Options, facts: Facts, differing: Mapping[str, str]) -> list[Note]:
+def _notes(config: StageConfig, settings: Options, facts: Facts, differing: Options) -> list[Note]:
     notes = []
     for name, recorded_value in differing.items():
         setting = named(name, getattr(config, name))
@@ -371,14 +367,11 @@ def _notes(config: StageConfig, settings: Options, facts: Facts, differing: Mapp
         notes.append(Note("other-than-source", text, name, level="warning"))
     padding = settings.get("padding")
     is_assumed = getattr(config, "padding", None) is None and not facts.recorded
-    if padding and is_assumed and not facts.images_are_fixed and _trains(config):
+    trains = isinstance(config, PretrainConfig)
+    if isinstance(config, AdaptConfig):
+        trains = methods.method_class(config.method).trains
+    if padding and is_assumed and not facts.images_are_fixed and trains:
         shift = counted(padding, "pixel")
         text = f"training shifts images at random by up to {shift}; {named('padding', 0)} does not"
         notes.append(Note("shifted-images", text, "padding"))
     return notes
-
-
-def _trains(config: StageConfig) -> bool:
-    if isinstance(config, AdaptConfig):
-        return methods.method_class(config.method).trains
-    return isinstance(config, PretrainConfig)

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data.image_source import ImageSource, numbered
-from tllib_ancon.data.layouts.hugging_face import require_datasets
 from tllib_ancon.data.loading import UnlabelledImages
 from tllib_ancon.data.readers import Loader
 from tllib_ancon.models.networks import create_backbone, parse_options
@@ -59,7 +58,6 @@ def open_pretraining(
         loader: as for :func:`tllib_ancon.adapt`
         recorded: ``config.json`` of the run that continues; empty for a new one
     """
-    require_datasets(str(settings.data))
     untrained = ModelRef()
     source = open_by_settings(settings, settings.source, loader=loader)
     network = resolve(settings, Facts(untrained)).settings

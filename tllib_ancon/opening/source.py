@@ -11,7 +11,6 @@ from torch import nn
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.settings import Settings
-from tllib_ancon.data.layouts.hugging_face import require_datasets
 from tllib_ancon.data.lists import read_class_names
 from tllib_ancon.models.output import Output
 from tllib_ancon.models.references import ModelRef, Request, refer
@@ -28,7 +27,6 @@ def open_source(config: AdaptConfig | PredictConfig, model: Any = None, output: 
         model: what the caller passes
         output: what the caller passes. Default: that of the settings
     """
-    require_datasets(str(config.data))  # before anything is read or written
     learns = isinstance(config, AdaptConfig)
     module = None
     if model is not None and not isinstance(model, str | Path | Settings):

@@ -74,22 +74,14 @@ class _Column(Reader):
         return f"{self.fingerprint} {self.column}".encode()
 
 
-def require_datasets(name: str) -> None:
-    """Raise an error where the library that opens ``hf:NAME`` is missing; other names need none."""
-    if name.startswith(HUGGING_FACE):
-        require(f"the dataset {name}", "datasets", extra="huggingface")
-
-
 def _open_splits(place: str, codes: Sequence[str], allow_download: bool) -> Any:
     """Splits of a dataset on disk, in the cache of the library ``datasets`` or its hub."""
     name = HUGGING_FACE + place
-    require_datasets(name)
+    require(f"the dataset {name}", "datasets", extra="huggingface")
     import datasets
 
     offline = datasets.config.HF_HUB_OFFLINE or not allow_download
-    advice = f"{named('allow_download', True)} asks the hub for it"
-    if allow_download or os.path.isdir(place):
-        advice = ""
+    advice = f"give a folder, or a name of the hub: {named('allow_download', True)} asks the hub for it"
     splits = []
     with reading(name, "a dataset", advice), patch.object(datasets.config, "HF_HUB_OFFLINE", offline):
         for code in codes:
