@@ -27,7 +27,7 @@ from tllib_ancon.toolkit.toolkit import find
 AUTHORS_CODE = Path(__file__).with_name("support") / "authors_code_steps.npz"
 torch.set_num_threads(1)
 hypothesis.settings.register_profile(
-    "suite", max_examples=40, deadline=None, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture]
+    "suite", max_examples=20, deadline=None, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture]
 )
 hypothesis.settings.load_profile("suite")
 
