@@ -35,7 +35,6 @@ def data(tmp_path_factory):
     [
         ("cdan", "Office31", "resnet18"),
         ("mdd", "Office31", "resnet18"),
-        ("erm", "Office31", "resnet18"),
         ("erm", "ImageFolder", "resnet18"),
         ("erm", "ImageFolder", "test_resnet"),
     ],
