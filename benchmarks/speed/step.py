@@ -35,7 +35,7 @@ class TrainingStep:
         self.model = model.to(device)
         choose_adapted_parameters(model, "all-but-head")
         BatchNormPolicy().set_mode(model)
-        self.optimizer = create_optimizer(model.get_parameters(1e-3), AdaptConfig(), model)
+        self.optimizer = create_optimizer(model.get_parameters(1e-3), AdaptConfig())
         sizes = {"num_samples": NUM_SAMPLES, "num_classes": NUM_CLASSES, "feature_dim": 256}
         self.method = methods.create(method, **sizes).to(device)
         self.images = torch.randn(BATCH, 3, side, side, generator=self.generator).to(device)

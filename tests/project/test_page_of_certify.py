@@ -25,11 +25,11 @@ def test_the_examples_run(tmp_path, monkeypatch, capsys):
     exec(by_hand, names)
     assert capsys.readouterr().out.startswith("better ")
     generator = np.random.default_rng(0)
-    pixels = generator.integers(0, 255, (200, 8, 8, 3), dtype=np.uint8)
+    images = generator.standard_normal((200, 3, 8, 8), dtype=np.float32)
     hidden = nn.Linear(192, 8), nn.BatchNorm1d(8)
     network = nn.Sequential(nn.Flatten(), *hidden, nn.Linear(8, 3))
-    settings = {"image_size": 8, "norm_mean": (0.5,) * 3, "norm_std": (0.5,) * 3, "workers": 0, "quiet": True}
-    names["result"] = tllib_ancon.adapt(network, pixels, method="shot-im", epochs=1, log=tmp_path / "run", **settings)
+    result = tllib_ancon.adapt(network, images, method="shot-im", epochs=1, workers=0, quiet=True)
+    names |= {"model": network, "images": images, "result": result}
     real = page.serve
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(page, "serve", lambda session: real(session, port=0, say=finished_at_once))

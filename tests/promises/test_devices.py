@@ -59,9 +59,11 @@ def predicted(kind, device):
 
 def certified(kind, device):
     result = adapt(kind, device, method="ancon", adapted="all", lr=0.1)
-    certificate = result.certify(torch.from_numpy(LABELS).to(device)).certificate
-    two_models = tllib_ancon.certify(network().to(device), result.model, images(kind, device), labels=LABELS)
-    assert certificate["labels"] == two_models.certificate["labels"] > 0
+    labels = torch.from_numpy(LABELS).to(device)
+    certificate = tllib_ancon.certify(
+        network().to(device), result.model, images(kind, device), labels=labels
+    ).certificate
+    assert certificate["labels"] > 0
     return [torch.tensor(certificate["difference"])]
 
 

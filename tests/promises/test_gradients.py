@@ -81,7 +81,7 @@ class NeverLearns(Net):
 def test_a_loss_without_a_gradient_gets_a_line_and_its_advice_leads_on(model, settings, advice, tmp_path):
     log = tmp_path / "run"
     for method in ("ancon-auto", "shot"):
-        with one_line(rf"no parameter that learns with `adapted=\".*\"` reaches the loss.*{advice}"):
+        with one_line(rf"no parameter that learns reaches the loss.*{advice}"):
             adapt(model, PIXELS, method=method, log=str(log), **FAST, **settings)
     assert not log.exists()
     if isinstance(model, Probe):

@@ -150,11 +150,7 @@ def _folder(name: str) -> str:
 
 def _settings_of_method(method: str, settings: Options) -> Options:
     """The settings of an adaptation without those that other methods of the plan read alone."""
-    from tllib_ancon.training.learning import OF_TRAINING  # here: the help text needs none of it
-
     unread = set(methods.settings()) - set(methods.settings(method)) - set(settings_of(AdaptConfig))
-    if not methods.method_class(method).trains:
-        unread.update(OF_TRAINING, methods.training_defaults(method))
     return {**{name: value for name, value in settings.items() if name not in unread}, "method": method}
 
 

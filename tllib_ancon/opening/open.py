@@ -151,11 +151,6 @@ class Opened(Generic[Config_co]):
         action = f"pass {named('augment')}, a function of a batch"
         return self.with_notes([Note("no-augmentation", text, "augment", action, "warning")])
 
-    def source_model(self) -> Classifier:
-        """Another copy of the model, as it was opened."""
-        network = self.source.network(dict(self.settings))
-        return replace(self.model, network=network).as_classifier(self.probe)
-
 
 def open_model(
     model: Any, settings: AdaptConfig | PredictConfig, *, head: str | None = None, output: Output | None = None

@@ -14,7 +14,6 @@ from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.runtime.types import Metrics
 from tllib_ancon.training.callbacks.callback import Callback
 from tllib_ancon.training.callbacks.guard import CollapseGuard
-from tllib_ancon.training.callbacks.line import EpochLine
 from tllib_ancon.training.callbacks.method import MethodPredictions
 from tllib_ancon.training.callbacks.rate import FittedRate
 from tllib_ancon.training.callbacks.scores import Scores
@@ -73,7 +72,7 @@ def compose(
     passes = Passes(loaders, trainer.predict, mirrors=step.second_view is mirror)
     prepared = _preparing(opened, teacher, step, passes)
     result = partial(result_of, settings, loaders.num_held_out)
-    all_callbacks = [*prepared, *callbacks, *_storing(opened, run, passes, method), EpochLine()]
+    all_callbacks = [*prepared, *callbacks, *_storing(opened, run, passes, method)]
     return Training(trainer, step, all_callbacks, result, run, first_epoch=0)
 
 

@@ -31,9 +31,7 @@ from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.text import Shown, counted, first_few, showable
 from tllib_ancon.runtime.types import Record
 from tllib_ancon.training.first_pass import FirstPass, begin
-from tllib_ancon.training.learning import parameter_groups, refuse_unread_settings
-from tllib_ancon.training.not_finite import require_predictions
-from tllib_ancon.training.probing import require_gradient
+from tllib_ancon.training.learning import parameter_groups, require_gradient
 
 PICTURE = "images.png"
 FEW_NAMES = 4
@@ -137,7 +135,6 @@ def check(  # noqa: PLR0913
         if requested.out is not None:
             picture = _draw(opened.probe, Path(requested.out))
         opened, predicted = begin(opened)
-        require_predictions(predicted.labels.numpy(), predicted.sample, "source model")
         names = opened.images.classes
         classes = [names[label] for label in predicted.labels.tolist()]
         notes = [*opened.notes]
@@ -216,12 +213,11 @@ def _learning(opened: Opened[AdaptConfig], notes: list[Note]) -> str:
     settings = opened.settings
     classifier = opened.classifier
     trains = methods.method_class(settings.method).trains
-    refuse_unread_settings(opened.requested, settings, classifier)
     parameter_groups(settings, classifier, trains, notes)
     require_batch_statistics(classifier, settings.batch_size)
     if not trains:
         return f"none: {settings.method} trains nothing"
-    require_gradient(classifier, opened.probe, settings.adapted)
+    require_gradient(classifier, opened.probe)
     parameters = dict(classifier.named_parameters())
     learning = [name for name, parameter in parameters.items() if parameter.requires_grad]
     return f"{len(learning)} of {len(parameters)} parameters: {first_few(learning, FEW_NAMES)}"

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from tllib_ancon.config.adapt import AdaptConfig
-from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.models.calling import evaluating
@@ -17,6 +16,7 @@ from tllib_ancon.opening.transforms import transforms_of
 from tllib_ancon.runtime import devices, processes
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.training.mirroring import MirrorDisagreement, mirror_disagreement
+from tllib_ancon.training.not_finite import predicted_classes, require_predictions
 
 SAMPLE = 64
 """Images of the sample at most."""
@@ -34,18 +34,16 @@ class FirstPass(NamedTuple):
     """What a source model predicts on M images of the target.
 
     Attributes:
-        sample: these images
-        labels: (M,) predicted classes, -1 where the logits are not finite
+        labels: (M,) predicted classes
         mirrors: how often a mirror changes the predicted class; None if the inputs are no images
     """
 
-    sample: ImageSource
     labels: Tensor
     mirrors: MirrorDisagreement | None
 
 
-def note_on_one_class(labels: Tensor, names: Sequence[str] | None = None, model: str = "the model") -> Note | None:
-    """Say if nearly all images are predicted as one class.
+def note_on_one_class(labels: Tensor, names: Sequence[str] | None = None, model: str = "the model") -> list[Note]:
+    """A note if nearly all images are predicted as one class.
 
     Args:
         labels: (N,), negative for images without a prediction
@@ -54,14 +52,14 @@ def note_on_one_class(labels: Tensor, names: Sequence[str] | None = None, model:
     """
     predicted = labels[labels >= 0]
     if len(predicted) < FEWEST:
-        return None
+        return []
     label = int(predicted.mode().values)
     share = float((predicted == label).float().mean())
     if share <= MOST_OF_ONE_CLASS:
-        return None
+        return []
     name = str(label) if names is None else names[label]
     text = f"{model} predicts {name} for {100 * share:.0f} % of {len(predicted)} images"
-    return Note("one-class", text, action=NEARLY_ONE_CLASS, level="warning")
+    return [Note("one-class", text, action=NEARLY_ONE_CLASS, level="warning")]
 
 
 @torch.no_grad()
@@ -88,8 +86,9 @@ def begin(opened: Opened[AdaptConfig]) -> tuple[Opened[AdaptConfig], FirstPass]:
     mirrors = None
     if batches[0].ndim == 4:
         mirrors = mirror_disagreement(model, predict, batches, config.batch_norm == "source")
-    labels = logits.argmax(1).masked_fill(~logits.isfinite().all(1), -1)
-    predicted = FirstPass(sample, labels, mirrors)
+    labels = predicted_classes(logits)
+    require_predictions(labels.numpy(), sample, "source model")
+    predicted = FirstPass(labels, mirrors)
     return _with_conclusions(opened, predicted), predicted
 
 
@@ -101,9 +100,7 @@ def _with_conclusions(opened: Opened[AdaptConfig], predicted: FirstPass) -> Open
     if mirrors is not None and mirrors.changes_class and mirrors_by_default:
         opened = _unmirrored(opened)
         notes.append(Note("no-mirrors", mirrors.line(), "no_hflip", level="warning"))
-    one_class = note_on_one_class(predicted.labels, opened.images.classes, "the source model")
-    if one_class is not None:
-        notes.append(one_class)
+    notes += note_on_one_class(predicted.labels, opened.images.classes, "the source model")
     return opened.with_notes(notes)
 
 

@@ -11,13 +11,10 @@ from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.copies import in_the_form_of, without_graphs
 from tllib_ancon.opening.open import Opened
 from tllib_ancon.runs.directory import RunDirectory
-from tllib_ancon.runtime.errors import NotFinite
 from tllib_ancon.training.adaptation import compose
 from tllib_ancon.training.callbacks.callback import Callback
 from tllib_ancon.training.callbacks.teacher import Teacher
-from tllib_ancon.training.learning import refuse_unread_settings
-from tllib_ancon.training.not_finite import require_finite_source
-from tllib_ancon.training.probing import require_gradient
+from tllib_ancon.training.learning import require_gradient
 from tllib_ancon.training.result import AdaptationResult
 from tllib_ancon.training.run_record import record_of
 
@@ -30,20 +27,12 @@ def fit(
     model = opened.classifier
     model.preprocessing = opened.transforms.preprocessing
     record = record_of(opened, teacher)
-    trains = methods.method_class(config.method).trains
-    refuse_unread_settings(opened.requested, config, model)
     run = None if config.log is None else RunDirectory(config.log)
     training = compose(opened, run, teacher, callbacks)
     trainer = training.trainer
-    if not trains:
-        config = config.replace(optimizer=None, lr=None)  # the defaults of what it does not read
-    elif opened.source.is_whole:
-        require_gradient(model, opened.probe, config.adapted)
-    try:
-        summary = training.fit({"command": "adapt", **config.to_dict(), **record})
-    except NotFinite:
-        require_finite_source(opened)
-        raise
+    if opened.source.is_whole and methods.method_class(config.method).trains:
+        require_gradient(model, opened.probe)
+    summary = training.fit({"command": "adapt", **config.to_dict(), **record})
     trainer.network.load_state_dict(trainer.best_weights if run is None else run.best())
     module = opened.source.callers_module
     return AdaptationResult(
@@ -53,7 +42,6 @@ def fit(
         summary,
         config,
         (*opened.notes, *trainer.notes),
-        _opened=opened,
     )
 
 

@@ -1,28 +1,19 @@
-"""What learns in an adaptation, and settings that have no effect on it."""
+"""What learns in an adaptation: the method, and the parameters that it trains."""
 
-from torch import nn
+from torch import Tensor, nn
 
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.data.batches import with_floats_as
 from tllib_ancon.models.batch_norm import has_statistics
+from tllib_ancon.models.calling import evaluating
 from tllib_ancon.models.classifier import BATCH_NORMS, Classifier, ParameterGroups, trainable
-from tllib_ancon.runtime.errors import BadModel, BadSetting, UserError, named
+from tllib_ancon.models.copies import recording_gradients
+from tllib_ancon.runtime.errors import BadModel, UserError, named
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.training.target_loaders import TargetLoaders
 
 NORMS = (BATCH_NORMS, nn.GroupNorm, nn.LayerNorm)
-
-OF_TRAINING = (
-    "optimizer",
-    "lr",
-    "lr_gamma",
-    "lr_decay",
-    "momentum",
-    "weight_decay",
-    "adapted",
-    "dropout",
-)
-"""Settings that a method reads only if it trains."""
 
 
 def create_method(settings: AdaptConfig, model: Classifier, loaders: TargetLoaders) -> methods.Method:
@@ -69,36 +60,6 @@ def parameter_groups(settings: AdaptConfig, model: Classifier, trains: bool, not
     return model.get_parameters(settings.lr)
 
 
-def refuse_unread_settings(requested: AdaptConfig, settings: AdaptConfig, model: Classifier) -> None:
-    """Raise an error for a setting of the user's that changes nothing with this method and model."""
-    trains = methods.method_class(settings.method).trains
-    reasons: dict[str, str] = {}
-    if not trains:
-        reason = f"has no effect with {named('method', settings.method)}, which trains nothing"
-        reasons = dict.fromkeys(_settings_of_training(requested), reason)
-    if not has_statistics(model):
-        reason = "is about running statistics of batch-norm, which this network does not keep"
-        if settings.batch_norm == "source":
-            reasons["batch_norm"] = reason
-        elif not trains:
-            reasons["method"] = reason
-    if reasons:
-        name, reason = next(iter(reasons.items()))
-        raise BadSetting(f"{named(name, getattr(settings, name))} {reason}", "leave it out", setting=name)
-
-
-def _settings_of_training(requested: AdaptConfig) -> list[str]:
-    """Settings that a user passes and that only a method that trains reads."""
-    defaults = {name: AdaptConfig.model_fields[name].default for name in OF_TRAINING}
-    defaults |= methods.training_defaults(requested.method)
-    names = [name for name in OF_TRAINING if getattr(requested, name) not in (None, defaults[name])]
-    if requested.batch_norm == "source":
-        names.append("batch_norm")
-    if requested.views == 2:
-        names.append("views")
-    return names
-
-
 def choose_adapted_parameters(model: Classifier, which: str) -> int:
     """Choose the parameters to train; returns how many of them were frozen. ``all-but-head`` is SHOT's and AnCon's
     choice, ``norm-affine`` scale and shift of the normalisation layers (Rusak et al., 2022)."""
@@ -123,4 +84,27 @@ def _nothing_to_train(model: nn.Module, which: str) -> UserError:
         return BadModel("the adapters of the model are frozen, as PEFT loads them", "load them with is_trainable=True")
     return BadModel(
         f"no parameter of the model learns with {named('adapted', which)}", f"pass {named('adapted', 'all')}"
+    )
+
+
+def require_gradient(model: Classifier, images: Tensor) -> None:
+    """Raise an error if no parameter that learns has a gradient: a forward that computes it under ``no_grad``."""
+    weights = next(model.parameters())
+    batch = with_floats_as(images.to(weights.device), weights.dtype)
+    try:
+        with evaluating(model), recording_gradients():
+            logits, _ = model.predict(batch)
+    except RuntimeError as error:  # of tensors that inference_mode made
+        raise without_gradient() from error
+    if not logits.requires_grad:
+        raise without_gradient()
+
+
+def without_gradient() -> BadModel:
+    """The error for a model without a gradient of any parameter that learns."""
+    return BadModel(
+        "no parameter that learns reaches the loss: the model's forward computes it under torch.no_grad(), "
+        "torch.inference_mode() or an operation without a gradient, such as argmax",
+        f"remove that context or operation from the forward, or in adapt pass {named('adapted', 'all')}, which also "
+        "trains the parameters outside it",
     )

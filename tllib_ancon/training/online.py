@@ -32,7 +32,7 @@ from tllib_ancon.self_training.streams import (
     moved_frequencies,
     stream_method,
 )
-from tllib_ancon.training.probing import without_gradient
+from tllib_ancon.training.learning import without_gradient
 
 ENOUGH = 8
 """Samples with which a model is tried."""

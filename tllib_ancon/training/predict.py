@@ -58,7 +58,7 @@ class Predictions(Shown):
     @cached_property
     def labels(self) -> NDArray[np.int64]:
         """(N,) int64, the class of the largest probability; -1 where the probabilities are NaN."""
-        return predicted_classes(self.probabilities)
+        return predicted_classes(torch.from_numpy(self.probabilities)).numpy()
 
     @property
     def class_prior(self) -> NDArray[np.float32]:
@@ -160,10 +160,9 @@ def predict_images(opened: Opened[PredictConfig], dataset: UnlabelledImages | No
             predict_batch, bar, weight.device, len(order), len(images), result_device=torch.device("cpu")
         )
     logits = outputs.logits.masked_fill((outputs.indices < 0)[:, None], torch.nan).numpy()
-    one_class = note_on_one_class(torch.from_numpy(predicted_classes(logits)))
-    if one_class is not None:
-        progress.notes([one_class])
-        opened = opened.with_notes([one_class])
+    one_class = note_on_one_class(predicted_classes(torch.from_numpy(logits).softmax(1)))
+    progress.notes(one_class)
+    opened = opened.with_notes(one_class)
     positions = np.asarray(opened.images.positions, dtype=np.int64)
     return Predictions(logits, positions, opened.images.paths, opened.notes)
 

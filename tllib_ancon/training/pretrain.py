@@ -31,7 +31,6 @@ from tllib_ancon.runtime.types import Metrics, Record
 from tllib_ancon.self_training.pseudo_label import belief_matching_loss
 from tllib_ancon.toolkit.toolkit import AdversarialLoss, GradientReversal, Toolkit, find
 from tllib_ancon.training.callbacks.callback import Callback
-from tllib_ancon.training.callbacks.line import EpochLine
 from tllib_ancon.training.callbacks.scores import scores_by_labels
 from tllib_ancon.training.callbacks.storage import Storage
 from tllib_ancon.training.progress import Progress
@@ -97,7 +96,7 @@ def _source_only(opened: Pretraining, run: RunDirectory) -> Training:
     loader = _training_loader(LabelledImages(source.subset(indices), opened.transforms.train, settings.seed), settings)
     trainer = Trainer(model, [loader], model.get_parameters(settings.lr), settings)
     scores = _AccuracyOnSource(_evaluation_loader(held_out, opened), torch.as_tensor(held_out.labels))
-    callbacks = [scores, Storage(run, _has_highest_accuracy), EpochLine("source epoch")]
+    callbacks = [scores, Storage(run, _has_highest_accuracy)]
     return Training(trainer, _SourceLoss(trainer, settings), callbacks, _result_of_source_only, run)
 
 
@@ -135,7 +134,6 @@ class _AccuracyOnSource(Callback):
 
     def after_epoch(self, trainer: Trainer) -> None:
         logits = trainer.predict(self.held_out).logits
-        trainer.require_finite(logits)
         is_right = logits.argmax(1).cpu() == self.labels
         trainer.metrics[-1]["accuracy"] = 100 * float(is_right.float().mean())
 
@@ -183,7 +181,7 @@ def _adversarial(opened: Pretraining, toolkit: Toolkit, run: RunDirectory) -> Tr
     )
     scores = _ScoresOnTarget(_evaluation_loader(unlabelled, opened), opened.target)
     objective = _AdversarialLoss(trainer, adversary, reversal, settings.trade_off)
-    callbacks = [scores, Storage(run, _no_epoch_is_best), EpochLine("source epoch")]
+    callbacks = [scores, Storage(run, _no_epoch_is_best)]
     return Training(trainer, objective, callbacks, partial(_result_of_adversarial, settings.method), run)
 
 
@@ -251,7 +249,6 @@ class _ScoresOnTarget(Callback):
 
     def after_epoch(self, trainer: Trainer) -> None:
         predictions = trainer.predict(self.loader)
-        trainer.require_finite(predictions.logits)
         trainer.metrics[-1] |= selection.score_all(predictions.logits.softmax(1))
         trainer.metrics[-1] |= scores_by_labels(predictions, self.target)
 

@@ -72,9 +72,9 @@ class Progress:
             batches, total=steps, desc=title, leave=False, disable=self.quiet or None, file=sys.stderr, unit="step"
         )
 
-    def epoch(self, title: str, metrics: Metrics, total: int) -> None:
+    def epoch(self, metrics: Metrics, total: int) -> None:
         values = [form.format(metrics[name]) for name, form in SHOWN.items() if name in metrics]
-        self.line("  ".join([f"{title} {metrics['epoch']}/{total}", *values]))
+        self.line("  ".join([f"epoch {metrics['epoch']}/{total}", *values]))
 
     def notes(self, notes: Iterable[Note]) -> None:
         for note in notes:

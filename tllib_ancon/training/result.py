@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
 
-from numpy.typing import ArrayLike
 from torch import nn
 
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.measures import selection
-from tllib_ancon.opening.open import Opened, open_model
-from tllib_ancon.runtime import devices
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.text import Shown
 from tllib_ancon.runtime.types import Metrics, Record
-
-if TYPE_CHECKING:
-    from tllib_ancon.certificate.session import Session
 
 MEASURES = {
     "accuracy": "accuracy {:.2f} %",
@@ -50,36 +43,12 @@ class AdaptationResult(Shown):
     summary: Record
     config: AdaptConfig
     notes: tuple[Note, ...] = ()
-    _opened: Opened[AdaptConfig] = field(kw_only=True)
 
     def __repr__(self) -> str:
         lines = [f"{self.config.method}, {self.config.epochs} epochs", result_summary(self.summary)]
         if self.config.log is not None:
             lines.append(f"kept in {self.config.log}")
         return "\n".join(lines)
-
-    def certify(self, labels: ArrayLike | None = None, **settings: Any) -> Session:
-        """Compare this model with its source model by labels of a few images.
-
-        Args:
-            labels: as for :func:`tllib_ancon.certify`
-            **settings: of :func:`tllib_ancon.certify`, such as ``log``, the file that stores the answers
-
-        Returns: a session, as :func:`tllib_ancon.certify` does
-        """
-        from tllib_ancon.certificate.certify import certify  # which few who adapt need
-
-        opened = self._opened
-        source_model = opened.source.callers_module
-        if source_model is None:
-            source_model = open_model(None, self.config).network.to(devices.device())
-        usual = {
-            "output": opened.source.output,
-            "classes": opened.images.classes,
-            "evaluation_transform": opened.transforms.evaluation,
-            "views": 1 if self.config.no_hflip else self.config.views,
-        }
-        return certify(source_model, self.model, opened.images, labels=labels, **{**usual, **settings})
 
 
 def selected_epoch(metrics: Sequence[Metrics], criterion: str) -> int:

@@ -26,6 +26,7 @@ from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.types import Metrics, Record, State
 from tllib_ancon.training.callbacks.callback import Callback
 from tllib_ancon.training.inference import Outputs, predict_domain
+from tllib_ancon.training.not_finite import predicted_classes, require_predictions
 from tllib_ancon.training.optimizer import create_optimizer, power_decay
 from tllib_ancon.training.progress import Meters, Progress
 
@@ -95,7 +96,7 @@ class Trainer:
         self.accelerator = devices.create_accelerator(settings.mixed_precision)
         self.device: torch.device = self.accelerator.device
         use_fastest_layout(model)
-        optimizer = create_optimizer(groups, settings, model)
+        optimizer = create_optimizer(groups, settings)
         self.trains = any(group["params"] for group in optimizer.param_groups)
         # Of a prepared optimiser it sees no steps.
         self.schedule = power_decay(optimizer, settings, steps_of_the_schedule or settings.epochs * self.steps)
@@ -172,17 +173,21 @@ class Trainer:
     def predict(self, loader: ImageLoader, view: View | None = None, network: nn.Module | None = None) -> Outputs:
         """Predict by the current model, or by another network."""
         title = f"epoch {self.epoch}/{self.last_epoch}, predictions"
-        model = self.network if network is None else network
+        images = loader.dataset.domain
+        model = network or self.network
         with self.accelerator.autocast(), self.progress.bar(title, len(loader), loader) as bar:
-            return predict_domain(model, self.watch(bar), self.device, loader.num_images, len(loader.dataset), view)
+            outputs = predict_domain(model, self.watch(bar), self.device, loader.num_images, len(images), view)
+        classes = predicted_classes(outputs.logits).numpy()
+        if network is not None:
+            require_predictions(classes, images, "teacher")
+        elif self.epoch == 0:
+            require_predictions(classes, images, "source model")
+        self._require_finite(bool((classes >= 0).all()), f"after epoch {self.epoch}")
+        return outputs
 
     def watch(self, batches: Iterable[Item]) -> Iterator[Item]:
         """The same batches until a signal comes."""
         return self.interruption.watch(batches, self.epoch)
-
-    def require_finite(self, logits: Tensor) -> None:
-        """Raise an error for predictions of the current model that are not finite."""
-        self._require_finite(bool(logits.isfinite().all()), f"after epoch {self.epoch}")
 
     def _run_epoch(self, objective: Objective, callbacks: Sequence[Callback]) -> None:
         if self.epoch > 0:
@@ -191,6 +196,7 @@ class Trainer:
             self._train_epoch(objective, callbacks)
         for callback in callbacks:
             callback.after_epoch(self)
+        self.progress.epoch(self.metrics[-1], self.last_epoch)
 
     def _train_epoch(self, objective: Objective, callbacks: Sequence[Callback]) -> None:
         if not self.trains:
@@ -228,14 +234,10 @@ class Trainer:
     def _require_finite(self, is_finite: bool, when: str) -> None:
         if is_finite:
             return
-        problem = f"logits or loss are not finite {when}"
-        action = f"pass a smaller {named('lr')}"
-        if self.epoch == 0:
-            problem = "the source model's logits are not finite: its weights are damaged"
-            action = "give another checkpoint"
-        elif self.settings.log is not None and len(self.metrics) > 1:
+        action = f"pass a smaller {named('lr')}, and leave out images for which predict finds no class"
+        if self.settings.log is not None and len(self.metrics) > 1:
             action = f"{self.settings.log} holds the last good model, of epoch {self.epoch - 1}. {action}"
-        raise NotFinite(problem, action, "lr")
+        raise NotFinite(f"logits or loss are not finite {when}", action, "lr")
 
 
 @dataclass(frozen=True)

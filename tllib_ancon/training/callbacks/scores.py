@@ -42,11 +42,9 @@ class Scores(Callback):
         """Score the current model, and replace what the record has of this epoch's scores."""
         self.passes.forget()
         if self.target.labels is not None or self._next_epoch_needs_all(trainer.epoch):
-            trainer.require_finite(self.passes.target().logits)
-        scored = self.passes.scored()
-        trainer.require_finite(scored.logits)
+            self.passes.target()
         metrics = trainer.metrics[-1]
-        metrics |= self._without_labels(scored, trainer)
+        metrics |= self._without_labels(self.passes.scored(), trainer)
         if self.target.labels is not None:
             metrics |= self._by_labels()
 
