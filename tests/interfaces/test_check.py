@@ -81,7 +81,7 @@ def test_it_shows_facts_then_settings_then_notes():
         "  output          logits (B, 3); head head, 3 features",
         "  learning        4 of 6 parameters: convolution.weight, convolution.bias, norm.weight, norm.bias",
         "; 3 of 3 classes in 24 images",
-        "  mirror          changes the predicted class of 0 % of 24 images",
+        "  mirror          a mirror changes the predicted class of 0 % of 24 images",
         "  `batch_norm`        mixed               method",
         "  `padding`           4                   images",
         "    training shifts images at random by up to 4 pixels; `padding=0` does not",

@@ -6,11 +6,9 @@ import signal
 
 import psutil
 import pytest
-import torch
 
 from tests.support.cutting import counting, cut_in_the_second_epoch
 from tests.support.domains_on_disk import small_arguments
-from tests.support.json_files import read_json
 from tests.support.killable import differences, last_epoch, outcome, start, wait_for
 from tllib_ancon import methods
 from tllib_ancon.cli.main import main
@@ -164,17 +162,6 @@ def test_every_method_continues_after_an_epoch_as_if_it_had_not_stopped(training
     assert same(tmp_path)
 
 
-def test_threads_are_recorded_and_others_are_said(adapt, tmp_path, monkeypatch, capsys):
-    before = torch.get_num_threads()
-    words = [word for word in adapt() if word != "--quiet"]
-    cut_in_the_second_epoch(monkeypatch, words)
-    assert main([*words, "--threads", str(before + 1)]) == 0
-    line = f"this run began with {before} threads of PyTorch and continues with {before + 1}"
-    assert line in capsys.readouterr().err
-    assert torch.get_num_threads() == before
-    assert read_json(tmp_path / "run" / "config.json")["threads"] == before
-
-
 # Finished, overwritten
 
 
@@ -194,22 +181,8 @@ def test_a_finished_run_says_so(adapt, tmp_path, capsys):
     assert capsys.readouterr().out == first
 
 
-def test_what_a_command_with_overwrite_began_is_continued(adapt, tmp_path, monkeypatch):
-    words = adapt("cut", "--epochs", "3")
-    assert main(adapt("whole", "--epochs", "3")) == 0
-    assert main(words) == 0
-    cut_in_the_second_epoch(monkeypatch, [*words, "--overwrite"])
-    epochs = counting(monkeypatch)
-    assert main([*words, "--overwrite"]) == 0
-    assert epochs == [2, 3]
-    assert same(tmp_path)
-    assert main([*words, "--overwrite"]) == 0
-    assert epochs == [2, 3, 1, 2, 3]
-
-
-def test_what_began_otherwise_or_is_damaged_is_begun_anew_by_overwrite(adapt, tmp_path, monkeypatch):
+def test_overwrite_begins_anew_also_where_the_state_is_damaged(adapt, tmp_path, monkeypatch):
     cut_in_the_second_epoch(monkeypatch, adapt())
-    cut_in_the_second_epoch(monkeypatch, adapt("run", "--overwrite", "--lr", "0.02"))
     state = tmp_path / "run" / "checkpoints" / "state.pth"
     state.write_bytes(state.read_bytes()[:-5])
     epochs = counting(monkeypatch)

@@ -56,7 +56,6 @@ def test_classes_are_matched_by_name_or_by_order_and_a_note_says_so(teacher, is_
             {"teacher": Colours(factor=torch.nan)},
             "the teacher's logits are not finite on any image",
         ),
-        ({"teacher": Student()}, "`teacher` is the model itself, which has no second opinion"),
         ({"teacher": Colours((0, 1))}, r"the `teacher` has 2 classes \(0, 1\), and not each of the model's 3 "),
         (
             {"teacher": Colours(names=("red", "green", "cyan"))},

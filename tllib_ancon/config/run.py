@@ -17,7 +17,7 @@ class RunConfig(Settings):
     """run directory; by default runs/source or runs/adapted by the command, and in Python none, which stores
     nothing on disk"""
     overwrite: Annotated[bool, Flag(decides=False)] = False
-    """replace the run that is in the run directory; if the new run is interrupted, the same command resumes it"""
+    """replace the run that is in the run directory; leave it out to resume the new run"""
     seed: Annotated[Seed, Flag(common=True)] = 0
     """seed of every random number"""
     threads: Annotated[Threads | None, Flag(decides=False)] = None

@@ -1,6 +1,5 @@
 """A run directory: which files it holds, in which order they are written, and what it needs to resume."""
 
-import contextlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,18 +10,10 @@ import torch
 
 from tllib_ancon.runs import files
 from tllib_ancon.runs.record import CONFIG as CONFIG
-from tllib_ancon.runs.record import (
-    SCHEMA,
-    differences,
-    notes_on_threads,
-    read_record,
-    refuse_other_settings,
-    versions,
-)
+from tllib_ancon.runs.record import SCHEMA, read_record, refuse_other_settings, versions
 from tllib_ancon.runs.state import on_cpu, other_version, read_state, start_again, write_state
 from tllib_ancon.runtime import processes
-from tllib_ancon.runtime.errors import BadFile, BadSetting, UserError, named, reading
-from tllib_ancon.runtime.notes import Note
+from tllib_ancon.runtime.errors import BadFile, BadSetting, named, reading
 from tllib_ancon.runtime.processes import on_main
 from tllib_ancon.runtime.types import Metrics, Record, State
 
@@ -82,49 +73,29 @@ class RunDirectory:
             return read_state(path)
 
     @on_main
-    def begin(self, config: Record, overwrite: bool = False) -> list[Note]:
+    def begin(self, config: Record, overwrite: bool = False) -> None:
         """Claim the directory for a run with these settings: a new, an interrupted or a finished one.
 
-        Other settings are an error once an epoch is complete. ``overwrite`` starts anew, but resumes a run that the
-        same settings began with ``overwrite``."""
+        Other settings are an error once an epoch is complete. ``overwrite`` starts anew."""
         computing = {"threads": torch.get_num_threads(), "processes": processes.world_size()}
         requested = json.loads(json.dumps({"schema": SCHEMA, **config, **computing}))
         if self._has(RESULT) and not overwrite:
             refuse_other_settings(self.path, self.config(), requested)
-            return []
-        self._claim_folders()
-        if overwrite and not self._overwrites_already(requested):
-            self.clear()
-        if self._has(STATE):
-            refuse_other_settings(self.path, self.config(), requested)
-            return notes_on_threads(self.config(), requested)
-        if self._has(METRICS):
-            raise BadFile(
-                f"run directory {self.path} holds {METRICS} but no {STATE}: it is a partial copy of a run",
-                f"copy all of it, choose another {named('log')}, or {start_again()}",
-            )
-        if self._has(CONFIG):
-            self.config()  # an error for the settings of another program
-        self.write_json(CONFIG, {**requested, "versions": versions()})
-        return []
-
-    def _claim_folders(self) -> None:
-        """Make the folders of the run, keep other processes out, and remove files that were not completely written."""
+            return
         for folder in (self.checkpoints, self.path / "visualize"):
             folder.mkdir(parents=True, exist_ok=True)
         self.claim()
-        for unfinished in (*self.path.glob("*" + files.PARTIAL), *self.path.glob("*/*" + files.PARTIAL)):
+        for unfinished in self.path.rglob("*" + files.PARTIAL):
             unfinished.unlink()
-
-    def _overwrites_already(self, requested: Record) -> bool:
-        """Whether a run with these settings overwrote another one here, and was interrupted."""
-        if not self._has(STATE) or self._has(RESULT):
-            return False
-        with contextlib.suppress(UserError), reading(self.path, "a run"):
-            read_state(self.path / STATE)
+        if overwrite:
+            for name in OF_A_RUN:
+                (self.path / name).unlink(missing_ok=True)
+        if self._has(CONFIG):
             recorded = self.config()
-            return bool(recorded["overwrite"]) and not differences(recorded, requested)
-        return False
+            if self._has(STATE):
+                refuse_other_settings(self.path, recorded, requested)
+                return
+        self.write_json(CONFIG, {**requested, "versions": versions()})
 
     @on_main
     def resume(self) -> tuple[State, list[Metrics]]:
@@ -155,11 +126,6 @@ class RunDirectory:
         write_state(self.checkpoints / name, on_cpu(weights))
 
     @on_main
-    def save_source(self, weights: State) -> None:
-        """Store the source model."""
-        self.write_weights(SOURCE, weights)
-
-    @on_main
     def save_predictions(self, arrays: Mapping[str, Any]) -> None:
         """Store predictions of the best model on the target."""
         files.write_arrays(self.path / PREDICTIONS, arrays)
@@ -181,13 +147,6 @@ class RunDirectory:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
-
-    def clear(self) -> None:
-        """Remove the files of an earlier run and no others."""
-        if self.path.is_dir():
-            self.claim()
-            for name in OF_A_RUN:
-                (self.path / name).unlink(missing_ok=True)
 
     def _has(self, name: str) -> bool:
         return (self.path / name).is_file()

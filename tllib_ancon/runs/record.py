@@ -3,7 +3,6 @@
 import platform
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -12,8 +11,7 @@ from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.settings import flag_of, settings_of
 from tllib_ancon.runs.files import read_json
 from tllib_ancon.runs.state import start_again
-from tllib_ancon.runtime.errors import BadFile, BadSetting, named
-from tllib_ancon.runtime.notes import Note
+from tllib_ancon.runtime.errors import BadFile, BadSetting, named, one_line
 from tllib_ancon.runtime.text import first_few
 from tllib_ancon.runtime.types import Record
 
@@ -26,6 +24,7 @@ MOST_DIFFERENCES = 8
 NOT_SETTINGS = (
     "versions",
     "network",
+    "inputs",
     *(name for name, field in settings_of(AdaptConfig).items() if not flag_of(field).decides),
 )
 """Entries of a configuration that do not decide what a run computes."""
@@ -50,15 +49,13 @@ def read_record(run: Path) -> Record:
     if path.is_file():
         advice = f"restore it from a copy, or remove it and pass the settings of the model, such as {named('arch')}"
         recorded = read_json(path, advice=advice)
-    schema = recorded.get("schema")
-    if schema == SCHEMA:
-        return recorded
-    problem = f"{path} is of another version of tllib_ancon: its schema is {schema}, here {SCHEMA}"
-    action = f"use the version that wrote it, or choose another {named('log')}"
-    if schema is None:
-        problem = f"{run} is no run directory of tllib_ancon: it has no {CONFIG} with a schema"
-        action = f"choose another folder, as {named('log')} a new one"
-    raise BadFile(problem, action)
+    if recorded.get("schema") != SCHEMA:
+        raise BadFile(
+            f"{run} is no run directory of this version of tllib_ancon: the schema in its {CONFIG} is "
+            f"{recorded.get('schema')}, here {SCHEMA}",
+            f"choose another folder, as {named('log')} a new one, or use the version that wrote it",
+        )
+    return recorded
 
 
 def recorded_settings(log: str | None, overwrite: bool) -> Record:
@@ -69,61 +66,25 @@ def recorded_settings(log: str | None, overwrite: bool) -> Record:
 
 
 def refuse_other_settings(path: Path, recorded: Record, requested: Record) -> None:
-    """Raise an error for a call whose settings are not those of the run in this directory."""
-    differing = differences(recorded, requested)
-    if not differing:
-        return
-    action = f"choose another {named('log')}, or {start_again()}"
-    texts = [f"{name}: {before!r} there, {value!r} now" for name, (before, value) in differing.items()]
-    problem = f"run directory {path} holds a run with other settings ({first_few(texts, MOST_DIFFERENCES, '; ')})"
-    if any(name.startswith("inputs.images.") for name in differing):
-        recorded_number, number = (_number_of_images(record) for record in (recorded, requested))
-        problem = f"the run in {path} has other images ({recorded_number:,} there, {number:,} now)"
-    elif "epochs" in differing:
-        action += "; a run cannot be made longer: the learning rate of each step depends on how many there will be"
-    raise BadSetting(problem, action, setting="log")
-
-
-def _number_of_images(record: Record) -> int:
-    images: dict[str, Record] = record.get("inputs", {}).get("images", {})
-    return sum(domain["number"] for domain in images.values())
-
-
-def notes_on_threads(recorded: Record, requested: Record) -> list[Note]:
-    if recorded["threads"] == requested["threads"]:
-        return []
-    text = (
-        f"this run began with {recorded['threads']} threads of PyTorch and continues with {requested['threads']}: its "
-        "numbers will differ from those of an uninterrupted run, soon by more than the last bits"
-    )
-    return [Note("other-threads", text, "threads", level="warning")]
-
-
-def differences(recorded: Record, requested: Record) -> dict[str, tuple[Any, Any]]:
-    """Setting -> its two values, where they differ; every value by itself, such as ``inputs.classes[3]``."""
-    recorded_values = _leaves(_settings(recorded))
-    requested_values = _leaves(_settings(requested))
-    differing = {}
+    """Raise an error for a call whose settings or images are not those of the run in this directory."""
+    recorded_values = _deciding(recorded)
+    requested_values = _deciding(requested)
+    differing = []
     for name in recorded_values | requested_values:
-        pair = (recorded_values.get(name), requested_values.get(name))
-        if pair[0] != pair[1]:
-            differing[name] = pair
-    return differing
+        before = recorded_values.get(name)
+        after = requested_values.get(name)
+        if before != after:
+            differing.append(f"{name}: {one_line(before)} there, {one_line(after)} now")
+    if differing:
+        raise BadSetting(
+            f"run directory {path} holds a run with other settings ({first_few(differing, MOST_DIFFERENCES, '; ')})",
+            f"choose another {named('log')}, or {start_again()}",
+            setting="log",
+        )
 
 
-def _settings(config: Record) -> Record:
-    return {name: value for name, value in config.items() if name not in NOT_SETTINGS}
-
-
-def _leaves(value: Any, place: str = "") -> Record:
-    """Every value that is no mapping or list, by its place."""
-    if isinstance(value, dict):
-        parts = {f"{place}.{key}".removeprefix("."): part for key, part in value.items()}
-    elif isinstance(value, list):
-        parts = {f"{place}[{number}]": part for number, part in enumerate(value)}
-    else:
-        return {place: value}
-    leaves: Record = {}
-    for name, part in parts.items():
-        leaves |= _leaves(part, name)
-    return leaves
+def _deciding(config: Record) -> Record:
+    """The entries that decide what a run computes, those of its inputs by themselves."""
+    settings = {name: value for name, value in config.items() if name not in NOT_SETTINGS}
+    inputs = {f"inputs.{name}": value for name, value in config.get("inputs", {}).items()}
+    return settings | inputs

@@ -23,7 +23,7 @@ from tllib_ancon.training.first_pass import begin
 from tllib_ancon.training.fit import fit
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.result import AdaptationResult
-from tllib_ancon.training.second_opinion import open_teacher, refuse_unread_teacher
+from tllib_ancon.training.second_opinion import open_teacher
 
 __all__ = ["AdaptationResult", "adapt"]
 
@@ -95,7 +95,6 @@ def adapt(  # noqa: PLR0913
         >>> predictions = tllib_ancon.predict(result.model, "photos/")
     """
     config = _config_of(model, images, teacher, config, settings)
-    refuse_unread_teacher(config, teacher)
     preprocessing = preprocessing_of_call(train_transform, evaluation_transform)
     processes.join()
     with devices.restoring_state(config.threads):

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
@@ -22,7 +23,7 @@ from tllib_ancon.training.callbacks.statistics import (
     MixedStatistics,
     RenewedStatistics,
 )
-from tllib_ancon.training.callbacks.storage import BestPredictions, Storage
+from tllib_ancon.training.callbacks.storage import Storage
 from tllib_ancon.training.callbacks.teacher import Teacher
 from tllib_ancon.training.learning import create_method, parameter_groups
 from tllib_ancon.training.passes import Passes
@@ -72,7 +73,7 @@ def compose(
     passes = Passes(loaders, trainer.predict, mirrors=step.second_view is mirror)
     prepared = _preparing(opened, teacher, step, passes)
     result = partial(result_of, settings, loaders.num_held_out)
-    all_callbacks = [*prepared, *callbacks, *_storing(opened, run, passes, method)]
+    all_callbacks = [*prepared, *callbacks, _storage(opened, run, passes, method)]
     return Training(trainer, step, all_callbacks, result, run, first_epoch=0)
 
 
@@ -107,16 +108,26 @@ def _preparing(
     return callbacks
 
 
-def _storing(
-    opened: Opened[AdaptConfig], run: RunDirectory | None, passes: Passes, method: methods.Method
-) -> list[Callback]:
+def _storage(opened: Opened[AdaptConfig], run: RunDirectory | None, passes: Passes, method: methods.Method) -> Storage:
     settings = opened.settings
+    target = opened.images
 
     def is_best(metrics: Sequence[Metrics]) -> bool:
         epoch = len(metrics) - 1
         return epoch > 0 and selected_epoch(metrics, settings.criterion) == epoch
 
-    storage = Storage(run, is_best, keeps_source=settings.checkpoint is None)
-    if run is None or opened.images.labels is None:  # no epoch predicts the whole target
-        return [storage]
-    return [BestPredictions(run, is_best, opened.images, passes, method), storage]
+    def predictions() -> dict[str, Any]:
+        """Arrays with a row for each of the N images of the target: positions in the list of the domain, logits (N, K),
+        labels, features (N, D), votes (N, K) and paths. The votes of an image that was held out are 0."""
+        outputs = passes.target()  # which were made to score the epoch
+        return {
+            "indices": target.positions,
+            "logits": outputs.logits.cpu(),
+            "labels": target.labels,
+            "features": outputs.features.cpu(),
+            "votes": passes.loaders.votes_of_the_target(method),
+            "paths": target.paths,
+        }
+
+    # Without labels no epoch predicts the whole target.
+    return Storage(run, is_best, settings.checkpoint is None, None if target.labels is None else predictions)

@@ -30,7 +30,7 @@ from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.text import Shown, counted, first_few, showable
 from tllib_ancon.runtime.types import Record
-from tllib_ancon.training.first_pass import FirstPass, begin
+from tllib_ancon.training.first_pass import begin
 from tllib_ancon.training.learning import parameter_groups, require_gradient
 
 PICTURE = "images.png"
@@ -142,7 +142,7 @@ def check(  # noqa: PLR0913
             **_facts_of_images(opened),
             **_facts_of_the_model(opened, notes),
             "predictions": _predictions(classes, len(names)),
-            "mirror": _mirror(predicted),
+            "mirror": str(predicted.mirrors or "not compared: the inputs are no images"),
         }
         return CheckResult(facts, _decided_settings(opened), tuple(notes), classes, picture)
 
@@ -239,13 +239,3 @@ def _predictions(predicted: Sequence[str], num_classes: int) -> str:
     shares = [f"{name} {100 * number / len(predicted):.0f} %" for name, number in numbers.most_common(FEW_NAMES)]
     classes = counted(num_classes, "class", "classes")
     return f"{', '.join(shares)}; {len(numbers)} of {classes} in {counted(len(predicted), 'image')}"
-
-
-def _mirror(predicted: FirstPass) -> str:
-    mirrors = predicted.mirrors
-    if mirrors is None:
-        return "not compared: the inputs are no images"
-    text = f"changes the predicted class of {100 * mirrors.mirror:.0f} % of {counted(mirrors.images, 'image')}"
-    if mirrors.shift is not None:
-        text += f", a small shift of {100 * mirrors.shift:.0f} %"
-    return text

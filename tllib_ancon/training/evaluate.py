@@ -1,6 +1,5 @@
 """The accuracy and the label-free scores of a model on the images of a domain."""
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,13 +17,11 @@ from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.models.output import Output
 from tllib_ancon.models.references import Model
 from tllib_ancon.runtime import devices
-from tllib_ancon.runtime.errors import named
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.text import Shown, csv_text, showable
 from tllib_ancon.runtime.types import Metrics
 from tllib_ancon.training.not_finite import require_predictions
 from tllib_ancon.training.predict import open_to_predict, predict_images
-from tllib_ancon.training.progress import Progress
 
 WIDEST_NAME = 30
 """Characters of a class name in the table."""
@@ -135,7 +132,6 @@ def evaluate(
         opened = open_to_predict(model, images, requested, labels, output, evaluation_transform, loader)
         predictions = predict_images(opened)
         require_predictions(predictions.labels, opened.images)
-        notes = [*predictions.notes]
         domain = opened.images
         logits = torch.from_numpy(predictions.logits)
         confusion = None
@@ -145,8 +141,4 @@ def evaluate(
             scores |= evaluation.summarize(logits, true_labels, domain.num_classes)
             predicted = torch.from_numpy(predictions.labels)
             confusion = evaluation.confusion_matrix(predicted, true_labels, domain.num_classes).numpy()
-        elif labels is None and not isinstance(images, str | os.PathLike | None):
-            text = "no accuracy, as labels in the items of a dataset are not read"
-            notes.append(Note("no-labels", text, "labels", f"pass {named('labels')}, such as dataset.targets"))
-            Progress(requested.quiet).notes(notes[-1:])
-        return Evaluation(scores, domain.classes, confusion, tuple(notes))
+        return Evaluation(scores, domain.classes, confusion, predictions.notes)

@@ -9,7 +9,7 @@ from tllib_ancon.models.batch_norm import has_statistics
 from tllib_ancon.models.calling import evaluating
 from tllib_ancon.models.classifier import BATCH_NORMS, Classifier, ParameterGroups, trainable
 from tllib_ancon.models.copies import recording_gradients
-from tllib_ancon.runtime.errors import BadModel, UserError, named
+from tllib_ancon.runtime.errors import BadModel, named
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.training.target_loaders import TargetLoaders
 
@@ -38,21 +38,17 @@ def parameter_groups(settings: AdaptConfig, model: Classifier, trains: bool, not
     """The parameters that learn, with their rates; an empty group where only statistics change.
 
     Args:
-        notes: get what was frozen, and whether no head was found
+        notes: get what stays frozen, and whether no head was found
 
     Raises:
         UserError: no parameter that learns
     """
     if not trains:
         return [{"params": []}]
-    learned_before = [parameter.requires_grad for parameter in model.parameters()]
-    num_thawed = choose_adapted_parameters(model, settings.adapted)
-    if num_thawed:
-        frozen = learned_before.count(False)
-        text = f"{named('adapted', settings.adapted)} thaws {num_thawed} of {frozen} frozen parameters"
-        notes.append(Note("thawed", text, "adapted"))
-    elif not all(learned_before):
-        text = f"what the model has frozen stays so: {len(trainable(model))} of {len(learned_before)} parameters learn"
+    choose_adapted_parameters(model, settings.adapted)
+    if settings.adapted == "as-given":
+        number = len([*model.parameters()])
+        text = f"what the model has frozen stays so: {len(trainable(model))} of {number} parameters learn"
         notes.append(Note("frozen", text, "adapted"))
     if settings.adapted == "all-but-head" and model.head is None:
         text = "the model ends in no Linear layer that could be its head; all of it learns"
@@ -60,10 +56,9 @@ def parameter_groups(settings: AdaptConfig, model: Classifier, trains: bool, not
     return model.get_parameters(settings.lr)
 
 
-def choose_adapted_parameters(model: Classifier, which: str) -> int:
-    """Choose the parameters to train; returns how many of them were frozen. ``all-but-head`` is SHOT's and AnCon's
-    choice, ``norm-affine`` scale and shift of the normalisation layers (Rusak et al., 2022)."""
-    frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
+def choose_adapted_parameters(model: Classifier, which: str) -> None:
+    """Choose the parameters to train. ``all-but-head`` is SHOT's and AnCon's choice, ``norm-affine`` scale and shift of
+    the normalisation layers (Rusak et al., 2022)."""
     if which != "as-given":
         model.requires_grad_(which != "norm-affine")
     if which == "all-but-head" and model.head is not None:
@@ -72,19 +67,10 @@ def choose_adapted_parameters(model: Classifier, which: str) -> int:
         for norm in filter(lambda module: isinstance(module, NORMS), model.modules()):
             norm.requires_grad_(True)
     if not trainable(model):
-        raise _nothing_to_train(model, which)
-    return sum(parameter.requires_grad for parameter in frozen)
-
-
-def _nothing_to_train(model: nn.Module, which: str) -> UserError:
-    """The error for a model without a parameter that learns."""
-    if not [*model.parameters()]:
-        return BadModel("the model has no parameter, so nothing in it can adapt", "pass a network that has weights")
-    if any(hasattr(module, "peft_config") for module in model.modules()):
-        return BadModel("the adapters of the model are frozen, as PEFT loads them", "load them with is_trainable=True")
-    return BadModel(
-        f"no parameter of the model learns with {named('adapted', which)}", f"pass {named('adapted', 'all')}"
-    )
+        raise BadModel(
+            f"no parameter of the model learns with {named('adapted', which)}",
+            f"pass a network with weights and {named('adapted', 'all')}; load adapters of PEFT with is_trainable=True",
+        )
 
 
 def require_gradient(model: Classifier, images: Tensor) -> None:

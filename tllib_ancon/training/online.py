@@ -5,12 +5,11 @@ import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from inspect import signature
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch.optim import Adam, Optimizer
 
 from tllib_ancon.config.arguments import validated
 from tllib_ancon.config.predict import PredictConfig
@@ -23,7 +22,7 @@ from tllib_ancon.models.moving_statistics import MovingStatistics
 from tllib_ancon.models.output import Output
 from tllib_ancon.models.references import Model
 from tllib_ancon.opening.open import OpenedModel, open_model
-from tllib_ancon.runtime.errors import BadSetting, UserError, named, unknown_name
+from tllib_ancon.runtime.errors import BadSetting, UserError, named
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.types import State
 from tllib_ancon.self_training.streams import (
@@ -36,7 +35,6 @@ from tllib_ancon.training.learning import without_gradient
 
 ENOUGH = 8
 """Samples with which a model is tried."""
-OPTIMIZERS = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
 ENOUGH_SAMPLES = 64
 """From which a batch has batch-norm statistics that can be used, and can be learnt from."""
 FAR_BATCHES = 5
@@ -257,12 +255,11 @@ class Online(nn.Module):
 def online(
     model: Model,
     method: str = "roid",
-    optimizer: Literal["sgd", "adam", "adamw"] | None = None,
-    lr: float | None = None,
+    optimizer: Callable[..., Optimizer] = Adam,
+    lr: float = 0.001,
     augment: Callable[[Any], Any] = mirrored,
     output: Output | None = None,
     batch_norm: Literal["mixed", "target"] = "mixed",
-    **settings: Any,
 ) -> Online:
     """Wrap a model so that it adapts to every batch that it predicts.
 
@@ -270,14 +267,13 @@ def online(
         model: any module from a batch to logits (B, K), which is copied; a checkpoint or run directory
         method: ``tent``, ``adabn``, ``eta``, ``roid`` or ``stream-auto``: pseudo-labels of two views, weighted by
             class. A stream shows each sample once, so that no method has votes. Default: ``roid``
-        optimizer: of scale and shift of the normalisation layers, which are trained. Default: ``adam``. ``adabn``
-            trains nothing and takes no setting of an optimiser
-        lr (float): learning rate. Default: 0.001
+        optimizer: parameters, ``lr`` -> optimiser of them, of scale and shift of the normalisation layers: a class of
+            ``torch.optim``, or ``partial(torch.optim.SGD, momentum=0.9)``. ``adabn`` trains nothing
+        lr: learning rate
         augment: batch -> batch, the second view of ``roid`` and ``stream-auto``. Default: the mirror image of images
         output: as for :func:`tllib_ancon.adapt`
         batch_norm: statistics of batch-norm layers. ``"target"``: of each batch, as the papers define the methods.
             ``"mixed"``: also for sorted streams and for batches of any size, see below. Default: ``"mixed"``
-        **settings: of the optimiser, such as ``betas`` or ``momentum``
 
     With ``batch_norm="mixed"`` and logits (B, K), a batch of 64 samples or more is first predicted by its statistics
     mixed with the source model's. If these predicted classes are like those of the stream so far, the batch is then
@@ -290,8 +286,8 @@ def online(
     Returns: a module; calling it with a batch returns the predictions
 
     Raises:
-        UserError: an unknown method or optimiser, a setting without effect, a model without normalisation layers, a
-            batch of one sample where each batch has its statistics
+        UserError: an unknown method, a model without normalisation layers, a batch of one sample where each batch has
+            its statistics
 
     Example::
 
@@ -299,20 +295,6 @@ def online(
         >>> for batch in stream:
         ...     logits = adapting(batch)
     """
-    training_settings = {"optimizer": optimizer, "lr": lr, **settings}
-    for name, value in training_settings.items():
-        if not stream_method(method).trains and value is not None:
-            raise BadSetting(
-                f"{named(name, value)} has no effect with {named('method', method)}, which trains nothing",
-                "leave it out",
-                setting=name,
-            )
-    optimizer_class = OPTIMIZERS[optimizer or "adam"]
-    valid_names = signature(optimizer_class).parameters.keys() - {"params"}
-    for name in settings:
-        if name not in valid_names:
-            raise unknown_name("setting", name, valid_names)
-    create_optimizer = partial(optimizer_class, lr=1e-3 if lr is None else lr, **settings)
     with recording_gradients():
         opened = open_model(model, PredictConfig().with_paths(checkpoint=model), output=output).copied()
-        return Online(opened, method, batch_norm, augment, create_optimizer)
+        return Online(opened, method, batch_norm, augment, partial(optimizer, lr=lr))

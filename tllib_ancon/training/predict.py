@@ -68,15 +68,12 @@ class Predictions(Shown):
 
     def __repr__(self) -> str:
         count, num_classes = self.logits.shape
-        predicted = self.labels[self.labels >= 0]
+        predicted = self.labels[self.labels >= 0].tolist()
         parts = [f"{counted(count, 'image')}, {num_classes} classes"]
         if len(predicted) < count:
             parts.append(f"{count - len(predicted):,} without a class: the model's output is not finite")
-        if len(predicted):
-            usual = ", ".join(f"{label} ({times:,})" for label, times in Counter(predicted.tolist()).most_common(5))
-            confidence = np.nanmean(self.probabilities.max(1))
-            parts += [f"most frequent: {usual}", f"mean confidence {confidence:.2f}"]
-        return "; ".join(parts)
+        usual = ", ".join(f"{label} ({times:,})" for label, times in Counter(predicted).most_common(5))
+        return "; ".join([*parts, f"most frequent: {usual}"])
 
 
 def predict(

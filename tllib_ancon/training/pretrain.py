@@ -33,6 +33,7 @@ from tllib_ancon.toolkit.toolkit import AdversarialLoss, GradientReversal, Toolk
 from tllib_ancon.training.callbacks.callback import Callback
 from tllib_ancon.training.callbacks.scores import scores_by_labels
 from tllib_ancon.training.callbacks.storage import Storage
+from tllib_ancon.training.inference import Outputs
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run_record import images_record
 from tllib_ancon.training.trainer import Step, Trainer, Training
@@ -95,9 +96,9 @@ def _source_only(opened: Pretraining, run: RunDirectory) -> Training:
     held_out = source.subset(held_out_indices if len(held_out_indices) else indices)
     loader = _training_loader(LabelledImages(source.subset(indices), opened.transforms.train, settings.seed), settings)
     trainer = Trainer(model, [loader], model.get_parameters(settings.lr), settings)
-    scores = _AccuracyOnSource(_evaluation_loader(held_out, opened), torch.as_tensor(held_out.labels))
+    scores = _Scores(_evaluation_loader(held_out, opened), partial(_accuracy, torch.as_tensor(held_out.labels)))
     callbacks = [scores, Storage(run, _has_highest_accuracy)]
-    return Training(trainer, _SourceLoss(trainer, settings), callbacks, _result_of_source_only, run)
+    return Training(trainer, _SourceLoss(trainer, settings), callbacks, partial(_result_of, settings.method), run)
 
 
 def _training_loader(images: UnlabelledImages, settings: PretrainConfig) -> ImageLoader:
@@ -112,30 +113,43 @@ def _evaluation_loader(images: ImageSource, opened: Pretraining) -> ImageLoader:
 class _SourceLoss:
     """Cross-entropy, or belief matching, on the source."""
 
-    def __init__(self, trainer: Trainer, options: PretrainConfig):
+    def __init__(self, trainer: Trainer, settings: PretrainConfig):
         self.trainer = trainer
-        self.loss = _source_loss(options)
+        self.loss = _source_loss(settings)
 
     def set_mode(self, model: nn.Module) -> None:
         model.train()
 
-    def __call__(self, batch: tuple[Tensor, Tensor]) -> Step:
-        images, labels = batch
+    def __call__(self, source: tuple[Tensor, Tensor]) -> Step:
+        images, labels = source
         logits, _ = self.trainer.outputs(images)
-        return self.loss(logits, labels.to(logits.device, non_blocking=True)), logits, {}
+        return self.on_source(logits, labels), logits, {}
+
+    def on_source(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return self.loss(logits.float(), labels.to(logits.device, non_blocking=True))
 
 
-class _AccuracyOnSource(Callback):
-    """Score an epoch by the accuracy on held-out images of the source."""
+def _source_loss(settings: PretrainConfig) -> Callable[[Tensor, Tensor], Tensor]:
+    if settings.loss == "belief-matching":
+        return partial(belief_matching_loss, coefficient=settings.belief_coefficient)
+    return partial(nn.functional.cross_entropy, label_smoothing=settings.label_smoothing or 0.0)
 
-    def __init__(self, held_out: ImageLoader, labels: Tensor):
-        self.held_out = held_out
-        self.labels = labels
+
+class _Scores(Callback):
+    """Score an epoch by the predictions on some images."""
+
+    def __init__(self, loader: ImageLoader, scores: Callable[[Outputs], Metrics]):
+        self.loader = loader
+        self.scores = scores
 
     def after_epoch(self, trainer: Trainer) -> None:
-        logits = trainer.predict(self.held_out).logits
-        is_right = logits.argmax(1).cpu() == self.labels
-        trainer.metrics[-1]["accuracy"] = 100 * float(is_right.float().mean())
+        trainer.metrics[-1] |= self.scores(trainer.predict(self.loader))
+
+
+def _accuracy(labels: Tensor, predictions: Outputs) -> Metrics:
+    """The accuracy on held-out images of the source."""
+    is_right = predictions.logits.argmax(1).cpu() == labels
+    return {"accuracy": 100 * float(is_right.float().mean())}
 
 
 def _has_highest_accuracy(metrics: Sequence[Metrics]) -> bool:
@@ -143,14 +157,14 @@ def _has_highest_accuracy(metrics: Sequence[Metrics]) -> bool:
     return bool(last > max(earlier, default=-1.0))
 
 
-def _result_of_source_only(metrics: Sequence[Metrics]) -> Record:
-    return {
-        "method": "erm",
-        "criterion": "accuracy on held-out source images",
-        "checkpoint": BEST,
-        "selected": max(metrics, key=lambda epoch: epoch["accuracy"]),
-        "last": metrics[-1],
-    }
+def _result_of(method: str, metrics: Sequence[Metrics]) -> Record:
+    """What ``result.json`` holds. TLLib's scripts of CDAN and MDD choose an epoch by labels of the target; here it is
+    the last one."""
+    chosen: Record = {"criterion": "none: the last epoch", "checkpoint": LATEST, "selected": metrics[-1]}
+    if method == "erm":
+        best = max(metrics, key=lambda epoch: epoch["accuracy"])
+        chosen = {"criterion": "accuracy on held-out source images", "checkpoint": BEST, "selected": best}
+    return {"method": method, **chosen, "last": metrics[-1]}
 
 
 def _adversarial(opened: Pretraining, toolkit: Toolkit, run: RunDirectory) -> Training:
@@ -179,10 +193,10 @@ def _adversarial(opened: Pretraining, toolkit: Toolkit, run: RunDirectory) -> Tr
         parts={"loss": adversary, "reversal": reversal},
         steps_of_the_schedule=1,  # the rate of TLLib's scripts decays with the number of the step
     )
-    scores = _ScoresOnTarget(_evaluation_loader(unlabelled, opened), opened.target)
-    objective = _AdversarialLoss(trainer, adversary, reversal, settings.trade_off)
-    callbacks = [scores, Storage(run, _no_epoch_is_best)]
-    return Training(trainer, objective, callbacks, partial(_result_of_adversarial, settings.method), run)
+    scores = _Scores(_evaluation_loader(unlabelled, opened), partial(_scores_on_target, opened.target))
+    objective = _AdversarialLoss(trainer, settings, adversary, reversal)
+    callbacks = [scores, Storage(run, lambda metrics: False)]
+    return Training(trainer, objective, callbacks, partial(_result_of, settings.method), run)
 
 
 def _adversarial_network(
@@ -200,11 +214,14 @@ def _adversarial_network(
 class _AdversarialLoss:
     """Cross-entropy on the source and the adversarial loss. Each of many processes computes the loss of all samples."""
 
-    def __init__(self, trainer: Trainer, adversary: AdversarialLoss, reversal: GradientReversal, trade_off: float):
+    def __init__(
+        self, trainer: Trainer, settings: PretrainConfig, adversary: AdversarialLoss, reversal: GradientReversal
+    ):
         self.trainer = trainer
+        self.source = _SourceLoss(trainer, settings)
         self.adversary = adversary.to(trainer.device)
         self.reversal = reversal
-        self.trade_off = trade_off
+        self.trade_off = settings.trade_off
         processes.broadcast(adversary.state_dict().values())
         trainer.optimizer.optimizer.register_step_pre_hook(self._average_gradients)
 
@@ -231,8 +248,7 @@ class _AdversarialLoss:
         diagnostics = {"transfer_loss": transfer_loss.detach()}
         if self.adversary.domain_accuracy is not None:
             diagnostics["domain_accuracy"] = self.adversary.domain_accuracy
-        labels_s = labels_s.to(logits.device, non_blocking=True)
-        source_loss = nn.functional.cross_entropy(logits[: len(images_s)].float(), labels_s)
+        source_loss = self.source.on_source(logits[: len(images_s)], labels_s)
         return source_loss + self.trade_off * transfer_loss, logits, diagnostics
 
     def _average_gradients(self, *_: Any) -> None:
@@ -240,36 +256,6 @@ class _AdversarialLoss:
         processes.average(parameter.grad for parameter in self.adversary.parameters() if parameter.grad is not None)
 
 
-class _ScoresOnTarget(Callback):
-    """Score an epoch without labels, and for the record by the target's labels, where it has some."""
-
-    def __init__(self, loader: ImageLoader, target: ImageSource):
-        self.loader = loader
-        self.target = target
-
-    def after_epoch(self, trainer: Trainer) -> None:
-        predictions = trainer.predict(self.loader)
-        trainer.metrics[-1] |= selection.score_all(predictions.logits.softmax(1))
-        trainer.metrics[-1] |= scores_by_labels(predictions, self.target)
-
-
-def _no_epoch_is_best(metrics: Sequence[Metrics]) -> bool:
-    """TLLib's scripts of CDAN and MDD choose an epoch by labels of the target; here the last one counts."""
-    return False
-
-
-def _result_of_adversarial(method: str, metrics: Sequence[Metrics]) -> Record:
-    return {
-        "method": method,
-        "criterion": "none: the last epoch",
-        "checkpoint": LATEST,
-        "selected": metrics[-1],
-        "last": metrics[-1],
-    }
-
-
-def _source_loss(config: PretrainConfig) -> Callable[[Tensor, Tensor], Tensor]:
-    if config.loss == "belief-matching":
-        return partial(belief_matching_loss, coefficient=config.belief_coefficient)
-    cross_entropy = nn.CrossEntropyLoss(label_smoothing=config.label_smoothing)
-    return lambda logits, labels: cross_entropy(logits.float(), labels)
+def _scores_on_target(target: ImageSource, predictions: Outputs) -> Metrics:
+    """Scores without labels, and for the record by the target's labels, where it has some."""
+    return {**selection.score_all(predictions.logits.softmax(1)), **scores_by_labels(predictions, target)}

@@ -18,22 +18,6 @@ from tllib_ancon.runtime.text import first_few
 from tllib_ancon.training.callbacks.teacher import Teacher
 
 
-def refuse_unread_teacher(config: AdaptConfig, teacher: Any) -> None:
-    """Raise an error for a teacher that a method does not read.
-
-    Args:
-        config: settings of the user
-        teacher: the caller's module. Default: what the settings name
-    """
-    has_teacher = teacher is not None or config.teacher is not None
-    if has_teacher and not methods.method_class(config.method).makes_labels:
-        raise BadSetting(
-            f"{named('teacher')} has no effect with {named('method', config.method)}, which makes no labels",
-            "leave it out, or choose a method with pseudo-labels, such as ancon-auto",
-            setting="teacher",
-        )
-
-
 def open_teacher(opened: Opened[AdaptConfig], passed_teacher: Any = None) -> Teacher | None:
     """The teacher of an adaptation, which has predicted a few images; None without one.
 
@@ -41,7 +25,7 @@ def open_teacher(opened: Opened[AdaptConfig], passed_teacher: Any = None) -> Tea
         passed_teacher: what the caller passes; a path, which the settings have too, or nothing: what these name
 
     Raises:
-        UserError: a teacher that cannot be opened, is the model itself or has other classes
+        UserError: a teacher that cannot be opened or has other classes, or a method that makes no labels
     """
     settings = opened.settings
     teacher = passed_teacher
@@ -49,6 +33,12 @@ def open_teacher(opened: Opened[AdaptConfig], passed_teacher: Any = None) -> Tea
         teacher = settings.teacher
     if teacher is None:
         return None
+    if not methods.method_class(settings.method).makes_labels:
+        raise BadSetting(
+            f"{named('teacher')} has no effect with {named('method', settings.method)}, which makes no labels",
+            "leave it out, or choose a method with pseudo-labels, such as ancon-auto",
+            setting="teacher",
+        )
     classes = opened.classes
     if not classes.are_named:
         classes = ClassMap(classes.num_classes, opened.images.classes)
@@ -58,12 +48,6 @@ def open_teacher(opened: Opened[AdaptConfig], passed_teacher: Any = None) -> Tea
         action = "pass a run directory or hf:NAME, or in Python the network itself"
         raise BadModel(f"{named('teacher')}: {error.what}", action, setting="teacher") from error
     digest = sha256_of_tensors(opened_teacher.model.network.state_dict())
-    if digest == sha256_of_tensors(opened.classifier.state_dict()):
-        raise BadSetting(
-            f"{named('teacher')} is the model itself, which has no second opinion",
-            "pass another model, or leave it out",
-            setting="teacher",
-        )
     columns = _columns(opened_teacher.classes, classes)
     notes = [replace(note, text=f"teacher: {note.text}") for note in opened_teacher.notes]
     if not (classes.are_named and opened_teacher.classes.are_named):

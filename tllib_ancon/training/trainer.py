@@ -275,7 +275,7 @@ class Training:
             trainer.fit(self.objective, self.callbacks, self.first_epoch)
             return self.result_of(trainer.metrics)
         with closing(self.run) as run:
-            trainer.tell(*run.begin(record, trainer.settings.overwrite))
+            run.begin(record, trainer.settings.overwrite)
             if run.finished:
                 trainer.tell(Note("finished", f"{run.path} holds this run already, finished"))
                 trainer.metrics = run.metrics()

@@ -60,8 +60,7 @@ def test_the_given_model_stays_a_reset_restores_and_a_state_continues(method):
     model = network()
     before = copy.deepcopy(model.state_dict())
     batches = stream(6)
-    settings = {} if method == "adabn" else {"lr": 1e-2}
-    adapting = tllib_ancon.online(model, method=method, **settings)
+    adapting = tllib_ancon.online(model, method=method, lr=1e-2)
     first = [adapting(batch) for batch in batches]
     assert differences(dict(before), dict(model.state_dict())) == []
     scale = adapting.model[1].weight
@@ -79,7 +78,6 @@ LEARNING = ["tent", "eta", "roid", "stream-auto"]
     ("model", "settings", "message"),
     [
         (network(), {"method": "tnet"}, "did you mean 'tent'"),
-        (network(), {"optimizer": "adma"}, "did you mean 'adam"),
         (network(), {"batch_norm": "targets"}, "did you mean 'target'"),
         (nn.Linear(3, 2), {}, "needs normalisation layers"),
     ],
