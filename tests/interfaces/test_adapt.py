@@ -40,7 +40,7 @@ def test_neither_labels_nor_a_run_directory_change_anything_and_the_run_is_gone_
     assert (log / "result.json").is_file()
     with one_line("other settings"):
         tllib_ancon.adapt(nn.Sequential(net(), nn.Linear(CLASSES, CLASSES)), TARGET, **QUICK, log=log)
-    with one_line("cannot be made longer: the learning rate of each step depends on how many"):
+    with one_line("epochs: . there, 2 now"):
         tllib_ancon.adapt(net(), TARGET, **{**QUICK, "epochs": 2}, log=log)
 
 

@@ -45,7 +45,6 @@ def jitter(batch):
 def test_features_are_adapted_to_and_accuracy_rises(method):
     result = tllib_ancon.adapt(trained(), SHIFTED, labels=LABELS, method=method, augment=jitter, **LONGER)
     assert result.metrics[-1]["accuracy"] > result.metrics[0]["accuracy"] + 5
-    assert tllib_ancon.predict(result.model, SHIFTED).class_prior.sum() == pytest.approx(1, abs=1e-5)
 
 
 @pytest.fixture

@@ -57,16 +57,6 @@ def predicted(kind, device):
     return [torch.from_numpy(predictions.probabilities)]
 
 
-def certified(kind, device):
-    result = adapt(kind, device, method="ancon", adapted="all", lr=0.1)
-    labels = torch.from_numpy(LABELS).to(device)
-    certificate = tllib_ancon.certify(
-        network().to(device), result.model, images(kind, device), labels=labels
-    ).certificate
-    assert certificate["labels"] > 0
-    return [torch.tensor(certificate["difference"])]
-
-
 def streamed(kind, device):
     stream = tllib_ancon.online(network().to(device))
     return [stream(batch.to(device)).cpu() for batch in FLOATS.split(65)]
@@ -75,7 +65,6 @@ def streamed(kind, device):
 CALLS = {
     "adapt": (adapted, ("bytes",)),
     "predict": (predicted, KINDS),
-    "certify": (certified, ("bytes",)),
     "online": (streamed, ("floats",)),
 }
 CASES = [(name, kind) for name, (_, kinds) in CALLS.items() for kind in kinds]

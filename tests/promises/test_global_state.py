@@ -116,19 +116,3 @@ def test_nor_does_one_that_fails(name, accelerator):
 def test_the_callers_deterministic_mode_stays_on_in_a_run(accelerator, modes_of_steps):
     adapt()
     assert modes_of_steps == {True}
-
-
-@pytest.mark.parametrize("method", ["ancon-auto", "shot+ancon-auto", "nrc+ancon", "elr", "aad", "eta"])
-def test_a_default_type_of_the_caller_changes_no_result_and_stays(method):
-    labels = np.arange(len(IMAGES)) % 3
-    expected = adapt(method=method, labels=labels)
-    stream = tllib_ancon.online(network(), method="roid")(IMAGES)
-    model = network()
-    torch.set_default_dtype(torch.float64)
-    try:
-        result = tllib_ancon.adapt(model, IMAGES, labels=labels, method=method, **QUICK)
-        assert torch.get_default_dtype() == torch.float64
-        assert torch.equal(tllib_ancon.online(model, method="roid")(IMAGES), stream)
-    finally:
-        torch.set_default_dtype(torch.float32)
-    assert result.metrics[-1]["accuracy"] == expected.metrics[-1]["accuracy"]

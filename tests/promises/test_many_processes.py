@@ -13,7 +13,7 @@ from tests.support.killable import differences, results_in_two
 from tests.support.small import without
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.pretrain import PretrainConfig
-from tllib_ancon.data.loading import EpochSampler, ImageLoader, evaluation_loader
+from tllib_ancon.data.loading import EpochSampler, ImageLoader
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.models.bottleneck import BottleneckClassifier
 from tllib_ancon.models.references import ModelRef
@@ -23,11 +23,9 @@ from tllib_ancon.opening.open import Opened, OpenedModel
 from tllib_ancon.opening.pretraining import Pretraining
 from tllib_ancon.opening.transforms import Transforms
 from tllib_ancon.runs.directory import RunDirectory
-from tllib_ancon.runtime import processes
 from tllib_ancon.self_training.elr import _WithELR
 from tllib_ancon.toolkit.toolkit import find
 from tllib_ancon.training.adaptation import compose
-from tllib_ancon.training.inference import predict_domain
 from tllib_ancon.training.pretrain import _adversarial
 
 pytestmark = pytest.mark.skipif(
@@ -39,7 +37,8 @@ BATCH = 6
 EPOCHS = 2
 SIDE = 8
 IMAGES = 41
-SIZES = (1, 2, 5, 9, 12)
+
+
 SAME = 1e-5
 COMMON = re.compile(r"\.(memory|lists|shares|prior|average)\b")
 """State of a method that is of all samples in every process."""
@@ -158,19 +157,6 @@ def outcome(adaptation):
     }
 
 
-def evaluated(target, sizes):
-    """Predictions on domains of these sizes, of a model that differs between processes in its batch-norm."""
-    torch.manual_seed(0)
-    model = BottleneckClassifier(Encoder(), 3, nn.BatchNorm1d(6), nn.Linear(6, 3), features_dim=6)
-    model.bottleneck.running_mean += processes.rank()
-    loaders = {size: evaluation_loader(target.subset(range(size)), to_tensor, 4, 0) for size in sizes}
-    cpu = torch.device("cpu")
-    return {
-        size: predict_domain(model, loader, cpu, loader.num_images, len(loader.dataset))
-        for size, loader in loaders.items()
-    }
-
-
 class PlainToolkit:
     """TLLib with networks without batch-norm and dropout, so that an image's outputs are its own."""
 
@@ -225,7 +211,6 @@ def one_of_many(root, out):
         variants[name] = outcome(build(target, out / name, BATCH, **variant))
     return {
         "variants": variants,
-        "evaluated": evaluated(target, SIZES),
         "with batch-norm": usual,
         "plain": {
             method: adversarial_state(adversarial(domains, out / method, BATCH, PlainToolkit(), method=method))
@@ -275,15 +260,6 @@ def test_two_processes_do_what_one_does_with_twice_the_batch(target, many, varia
                 together[process["positions"]] = process[kept]
             close(expected[kept], together)
             assert (together.sum(0) > 0).sum() > 1
-
-
-def test_each_process_gets_the_predictions_of_the_first_ones_model_on_every_image_in_order(target, many):
-    expected = evaluated(target, SIZES)
-    for process in many:
-        for size, predictions in process["evaluated"].items():
-            assert predictions.indices.tolist() == list(range(size))
-            for found, wanted in zip(predictions, expected[size], strict=True):
-                close(wanted, found)
 
 
 def test_all_processes_end_with_one_model_and_one_discriminator_and_with_noise_of_their_own(many):

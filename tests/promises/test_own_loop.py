@@ -125,6 +125,3 @@ def test_probabilities_in_place_of_logits_are_told_once():
         AnchoredConfidence(4, 3)(indices, torch.randn(4, 3))
         AnchoredConfidence(4, 3)(indices, probabilities.log())
         AnchoredConfidence(4, 1)(indices, torch.ones(4, 1))
-
-
-# States

@@ -7,12 +7,11 @@ import signal
 import psutil
 import pytest
 
-from tests.support.cutting import counting, cut_in_the_second_epoch
+from tests.support.cutting import cut_in_the_second_epoch
 from tests.support.domains_on_disk import small_arguments
 from tests.support.killable import differences, last_epoch, outcome, start, wait_for
 from tllib_ancon import methods
 from tllib_ancon.cli.main import main
-from tllib_ancon.runs.directory import RunDirectory
 
 SOURCE_MODELS = {"erm": (), "cdan": ("-t", "dark", "-i", "5"), "mdd": ("-t", "dark", "-i", "4")}
 
@@ -102,34 +101,6 @@ def test_a_signal_to_all_processes_of_a_run_or_to_the_first_is_one_line_and_the_
     assert same(tmp_path)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_before_the_first_step_is_one_line(monkeypatch, capsys, number):
-    monkeypatch.setattr("tllib_ancon.cli.main.parse", lambda words: signal.raise_signal(number))
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where this was begun in the background
-    assert main(["adapt"]) == 128 + number
-    signal.signal(signal.SIGINT, before)
-    name = signal.Signals(number).name
-    assert capsys.readouterr().err == f"tllib-ancon: stopped by {name}; give the same command again\n"
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-
-
-def test_a_signal_while_the_last_epoch_is_saved_is_not_swallowed(adapt, tmp_path, monkeypatch):
-    save = RunDirectory.save_epoch
-    words = adapt("run")
-
-    def save_and_signal(run, snapshot, metrics, selected):
-        save(run, snapshot, metrics, selected)
-        if metrics[-1]["epoch"] == 2:
-            signal.raise_signal(signal.SIGTERM)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(RunDirectory, "save_epoch", save_and_signal)
-        assert main(words) == 128 + signal.SIGTERM
-    assert not (tmp_path / "run" / "result.json").exists()
-    assert main(words) == 0
-    assert (tmp_path / "run" / "result.json").exists()
-
-
 # Cut off in an epoch
 
 
@@ -179,15 +150,6 @@ def test_a_finished_run_says_so(adapt, tmp_path, capsys):
     path.write_text(json.dumps({"start": 3}))
     assert main(words) == 0
     assert capsys.readouterr().out == first
-
-
-def test_overwrite_begins_anew_also_where_the_state_is_damaged(adapt, tmp_path, monkeypatch):
-    cut_in_the_second_epoch(monkeypatch, adapt())
-    state = tmp_path / "run" / "checkpoints" / "state.pth"
-    state.write_bytes(state.read_bytes()[:-5])
-    epochs = counting(monkeypatch)
-    assert main(adapt("run", "--overwrite", "--lr", "0.02")) == 0
-    assert epochs == [1, 2]
 
 
 @pytest.mark.parametrize("name", ["checkpoints/best.pth", ""])

@@ -95,17 +95,6 @@ def test_a_run_that_fails_at_any_flush_or_rename_continues_and_ends_as_if_it_had
         assert_whole(path)
 
 
-def test_a_full_disk_is_one_line_and_the_epoch_before_stays(tmp_path, monkeypatch):
-    train(tmp_path, epochs=2)
-    before = (tmp_path / STATE).read_bytes()
-    with monkeypatch.context() as patch:
-        failing_at(1, patch, FULL)
-        with one_line("could not be written .*No space left on device"):
-            train(tmp_path)
-    assert (tmp_path / STATE).read_bytes() == before
-    assert not list(tmp_path.rglob("*.partial"))
-
-
 @FINISHED
 def test_other_settings_are_one_line_with_their_difference(tmp_path, finished):
     train(tmp_path, epochs=EPOCHS + 1 if finished else 2)

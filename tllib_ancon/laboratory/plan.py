@@ -151,6 +151,8 @@ def _folder(name: str) -> str:
 def _settings_of_method(method: str, settings: Options) -> Options:
     """The settings of an adaptation without those that other methods of the plan read alone."""
     unread = set(methods.settings()) - set(methods.settings(method)) - set(settings_of(AdaptConfig))
+    if not methods.method_class(method).trains:
+        unread.update(methods.training_defaults(method))
     return {**{name: value for name, value in settings.items() if name not in unread}, "method": method}
 
 

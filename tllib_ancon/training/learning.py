@@ -30,7 +30,7 @@ def create_method(settings: AdaptConfig, model: Classifier, loaders: TargetLoade
     )
     method.features_follow_target = settings.batch_norm != "source" and has_statistics(model)
     if method.ensemble is not None:
-        method.ensemble.has_checked_logits = True  # epoch 0 checks all logits
+        method.ensemble.has_checked_logits = True  # when the model was opened
     return method
 
 

@@ -60,12 +60,6 @@ class Predictions(Shown):
         """(N,) int64, the class of the largest probability; -1 where the probabilities are NaN."""
         return predicted_classes(torch.from_numpy(self.probabilities)).numpy()
 
-    @property
-    def class_prior(self) -> NDArray[np.float32]:
-        """(K,) float32, estimated frequency of each class: its fraction of the predicted classes."""
-        counts = np.bincount(self.labels[self.labels >= 0], minlength=self.logits.shape[1])
-        return np.asarray(counts / max(counts.sum(), 1), np.float32)
-
     def __repr__(self) -> str:
         count, num_classes = self.logits.shape
         predicted = self.labels[self.labels >= 0].tolist()

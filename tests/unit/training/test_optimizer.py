@@ -6,17 +6,9 @@ import torch
 from torch import nn
 
 from tests.support.refusals import REFUSED, one_line
-from tests.support.small import adapt, network, transformer
-from tllib_ancon.config.pretrain import PretrainConfig
+from tests.support.small import adapt, transformer
 
 LAYERS = nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.LayerNorm(6), nn.Linear(6, 3))
-
-
-def test_a_source_model_learns_by_sgd_unless_it_is_asked_for():
-    assert PretrainConfig().optimizer == "sgd"
-    assert PretrainConfig().lr == 0.01
-    assert PretrainConfig(optimizer="adamw").lr == 2e-4
-    assert PretrainConfig(optimizer="adamw", lr=0.1).lr == 0.1
 
 
 def test_adamw_decays_no_norm_and_no_bias(steps):
@@ -34,14 +26,6 @@ def test_the_rate_decays_by_a_power(steps):
     rates = [group["lr"] for ((group),) in steps]
     progress = np.arange(24) / 24
     assert rates == pytest.approx(0.05 * (1 + 10 * progress) ** -0.75)
-
-
-def test_statistics_of_the_source_model_stay_and_mixed_ones_lie_between():
-    start = network()
-    settings = {"lr": 1e-8, "criterion": "last", "epochs": 1}
-    source, mixed = (adapt(start, batch_norm=name, **settings).model for name in ("source", "mixed"))
-    assert torch.equal(source[2].running_mean, start[2].running_mean)
-    assert not torch.equal(mixed[2].running_mean, start[2].running_mean)
 
 
 PLAIN = nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.Linear(6, 3))

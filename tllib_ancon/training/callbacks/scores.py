@@ -5,9 +5,7 @@ from torch import Tensor
 
 from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.measures import evaluation, selection
-from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.types import Metrics, State
-from tllib_ancon.self_training.checks import PROBABILITIES, are_probabilities
 from tllib_ancon.self_training.method import Method
 from tllib_ancon.training.callbacks.callback import Callback
 from tllib_ancon.training.inference import Outputs
@@ -58,8 +56,6 @@ class Scores(Callback):
         scores = selection.score_all(scored.logits.softmax(1)) | {"effective_classes": effective_classes(labels)}
         if trainer.epoch == 0:
             self.first_labels = labels
-            if are_probabilities(scored.logits):
-                trainer.tell(Note("probabilities", PROBABILITIES, level="warning"))
         scores["changed"] = float((labels != self.first_labels).float().mean())
         return scores
 
