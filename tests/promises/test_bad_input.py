@@ -31,7 +31,7 @@ title = "t"
 dataset = "ImageList"
 pairs = ["bright-dark"]
 methods = ["ancon"]
-variants = [{class-prior = "../../../../evil"}]
+variants = [{convention = "../../../../evil"}]
 [source.erm]
 epochs = 1
 """

@@ -18,8 +18,7 @@ CHOICES = [
     "--smoothing 0.7",
     "--method ancon-auto --batch-norm 0.5",
     "--method ancon-auto --batch-norm target",  # this source model predicts its classes equally often
-    "--method shot+ancon-auto --batch-norm target --class-prior uniform",
-    "--method shot+ancon-auto --batch-norm target --prior-shrinkage 0.1",
+    "--method shot+ancon-auto --batch-norm target",
     "--beta 0.1",
     "--schedule full",
     "--schedule half",

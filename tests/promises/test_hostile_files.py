@@ -18,7 +18,6 @@ READ_FLAGS = {
 OTHER_FLAGS = {
     *((command, "--class-names") for command in ("adapt", "check", "evaluate", "predict")),  # a text
     *((command, "--config") for command in set(COMMANDS) - {"benchmark", "script"}),
-    ("adapt", "--class-prior"),  # numbers, a text
     ("certify", "--answers"),  # a text
     ("certify", "--checkpoint"),  # of the run that is certified, by the function that reads adapt's
     ("certify", "--questions"),  # written

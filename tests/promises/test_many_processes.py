@@ -40,14 +40,14 @@ IMAGES = 41
 
 
 SAME = 1e-5
-COMMON = re.compile(r"\.(memory|lists|shares|prior|average)\b")
+COMMON = re.compile(r"\.(memory|lists|average)\b")
 """State of a method that is of all samples in every process."""
 
 VARIANTS = {
     **{name: {"method": name} for name in ("elr", "shot+ancon", "aad", "tent")},
     "adabn": {"method": "adabn", "epochs": 1},
     "eta": {"method": "eta", "entropy_margin": 0.8, "similarity_margin": 0.95},
-    "ancon-auto, estimated prior": {"method": "ancon-auto", "class_prior": "estimate"},
+    "ancon-auto": {"method": "ancon-auto"},
     "soft votes": {"temperature": 1.0, "convention": "paper"},
 }
 ADVERSARIAL = ("cdan", "mdd")

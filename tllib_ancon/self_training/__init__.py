@@ -15,7 +15,7 @@ from tllib_ancon.self_training.tent import softmax_entropy
 from tllib_ancon.self_training.eta import SampleEfficientEntropy
 from tllib_ancon.self_training.elr import EarlyLearningRegularization
 from tllib_ancon.self_training.anchored import AnchoredConfidence
-from tllib_ancon.self_training.adaptive import AdaptiveSmoothing, estimate_class_prior
+from tllib_ancon.self_training.adaptive import AdaptiveSmoothing
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 # isort: on
 
@@ -29,7 +29,6 @@ __all__ = [
     "SampleEfficientEntropy",
     "TemporalEnsemble",
     "cross_entropy",
-    "estimate_class_prior",
     "generalized_cross_entropy",
     "information_maximization",
     "softmax_entropy",

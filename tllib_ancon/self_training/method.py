@@ -32,7 +32,6 @@ class Visit:
         features: (B, D) of any floating type, with gradient: what the head receives
         labels: (B,) int64 pseudo-labels, by :meth:`Method.pseudo_labels`
         probabilities: (B, K) float32 without gradient, by :meth:`Method.distribution`
-        second_logits: (B, K) logits of a second view, with gradient; None with one view
     """
 
     indices: Tensor
@@ -42,7 +41,6 @@ class Visit:
     features: Tensor
     labels: Tensor
     probabilities: Tensor
-    second_logits: Tensor | None = None
 
 
 def option(
@@ -83,9 +81,9 @@ class Method(nn.Module):
     A subclass defines :meth:`objective` and may override the other methods. State sits in buffers and submodules, so
     that it is moved, saved and resumed with the method.
 
-    A submodule, or the method itself, that needs predictions of many images has the attribute ``refresh`` and a method
-    ``initialize(indices, features, logits)``. ``refresh`` is ``"start"`` (of all images, before the first step),
-    ``"epoch"`` (of all images, before each epoch) or ``"sample"`` (of a random sample, before the first step).
+    A submodule, or the method itself, that needs predictions of all images has the attribute ``refresh`` and a method
+    ``initialize(indices, features, logits)``. ``refresh`` is ``"start"`` (before the first step) or ``"epoch"`` (before
+    each epoch).
 
     Args:
         num_samples (int): N, images of the whole target set
@@ -103,9 +101,6 @@ class Method(nn.Module):
 
     Attributes:
         num_rows: samples that this process visits: the length of a per-sample state, read at ``visit.rows``
-        features_follow_target: whether batch-norm aligns the features with the target. False, which the training sets
-            for a network without such statistics: a shift reaches the labels unreduced, and with them every estimate of
-            how often a class occurs
         Options: the options of the class as a class of settings
     """
 
@@ -148,7 +143,6 @@ class Method(nn.Module):
         self.head_of_model = [head]  # in a list: the head's weights are the model's, not the method's
         self.shard = Shard(num_samples) if shard is None else shard
         self.num_rows = len(self.shard)
-        self.features_follow_target = True
         self.teacher: Callable[[Tensor, Tensor], Tensor] | None = None  # indices and logits -> logits of labels
         for name, value in type(self).Options(**options):
             setattr(self, name, value)
@@ -184,12 +178,10 @@ class Method(nn.Module):
         visit = self.visit(indices, logits, features, prediction_of_views)
         targets = self.targets(visit)
         loss = self.objective(visit, targets)
-        if second_view is None:
-            return loss + self.regularizer(visit)
-        if self.learns_from_both_views:
+        if second_view is not None and self.learns_from_both_views:
             visit_of_second_view = replace(visit, logits=second_view[0], features=second_view[1])
             loss = (loss + self.objective(visit_of_second_view, targets)) / 2
-        return loss + self.regularizer(replace(visit, second_logits=second_view[0]))
+        return loss + self.regularizer(visit)
 
     @torch.no_grad()
     def visit(self, indices: Tensor, logits: Tensor, features: Tensor, prediction_of_views: Tensor) -> Visit:
@@ -205,12 +197,8 @@ class Method(nn.Module):
         )
 
     def needs_pass(self, epoch: int) -> bool:
-        """Whether an evaluation pass has to come before this epoch (counted from 0)."""
+        """Whether an evaluation pass over all images has to come before this epoch (counted from 0)."""
         return bool(self._parts_to_initialize(epoch))
-
-    def needs_all(self, epoch: int) -> bool:
-        """Whether this pass has to hold all images; a random sample serves otherwise."""
-        return any(part.refresh != "sample" for part in self._parts_to_initialize(epoch))
 
     def begin_epoch(self, epoch: int, indices: Tensor, features: Tensor, logits: Tensor) -> None:
         """Hand one evaluation pass, (N,), (N, D), (N, K), to all parts that need it before this epoch."""
@@ -246,15 +234,6 @@ class Method(nn.Module):
         return self.head_of_model[0]
 
     @property
-    def prior(self) -> Tensor | None:
-        """ρ, (K,) float32 of sum 1, how often each class occurs; None for a method that does not know it."""
-        return None
-
-    def step_multiple(self, views: int) -> float:
-        """Multiple of the setting ``step_change`` for 1 or 2 views: above 1 where the loss has another part."""
-        return 1.0
-
-    @property
     def feature_sizes(self) -> tuple[int, int, int]:
         """N, K and D, of a method that needs features."""
         if self.feature_dim is None:
@@ -267,7 +246,7 @@ class Method(nn.Module):
         return self.num_samples, self.num_classes, self.feature_dim
 
     def _parts_to_initialize(self, epoch: int) -> list[Any]:
-        due = ("epoch",) if epoch else ("epoch", "start", "sample")
+        due = ("epoch",) if epoch else ("epoch", "start")
         return [part for part in self.modules() if getattr(part, "refresh", None) in due]
 
 
@@ -280,7 +259,7 @@ class WithFittedRate(Method):
         lt=1,
         help="fit the learning rate, at most to lr, so that one step changes predictions on other images by this part "
         "of the difference between two views. Default: 0.05 for ancon-auto with SGD if lr is not given, else no fit. "
-        "With two views of ancon-auto 1.34 times the value counts, without batch-norm a third",
+        "Where no batch-norm follows the target, a third of it counts",
     )
 
 

@@ -18,20 +18,16 @@ EPSILON = 1e-5
 """Inside each logarithm, as in the official code."""
 
 
-def information_maximization(logits: Tensor, prior: Tensor | None = None) -> Tensor:
-    r"""SHOT-IM: each prediction certain, all of them together diverse, or as frequent as a class prior says.
+def information_maximization(logits: Tensor) -> Tensor:
+    r"""SHOT-IM: each prediction certain, all of them together diverse.
 
     .. math::
-        L = E[H(f)] - H(E[f]) - Σ_k E[f_k] log(K (ρ_k + ε)),  H(p) = - Σ_k p_k log(p_k + ε),  ε = 0.00001
-
-    whose second and third terms are log K less than the divergence of the mean prediction from ρ. With SHOT's equal
-    classes, the default, the third is 0.
+        L = E[H(f)] - H(E[f]),  H(p) = - Σ_k p_k log(p_k + ε),  ε = 0.00001
 
     Args:
         logits: (B, K) of any floating type
-        prior: ρ, (K,) of sum 1. Default: equal classes. Not in SHOT
 
-    Returns: float32 scalar, of equal classes in [-log K, 0] up to ε
+    Returns: float32 scalar in [-log K, 0] up to ε
 
     Source: Liang, Hu & Feng, "Do We Really Need to Access the Source Data? Source Hypothesis Transfer for
     Unsupervised Domain Adaptation", ICML 2020, Eq. 3.
@@ -39,10 +35,7 @@ def information_maximization(logits: Tensor, prior: Tensor | None = None) -> Ten
     check_logits(logits)
     probabilities = logits.float().softmax(1)
     mean = processes.mean(probabilities.mean(0))
-    loss = _entropy(probabilities).mean() - _entropy(mean)
-    if prior is None:
-        return loss
-    return loss - (mean * (len(prior) * (prior + EPSILON)).log()).sum()
+    return _entropy(probabilities).mean() - _entropy(mean)
 
 
 def _entropy(probabilities: Tensor) -> Tensor:
@@ -126,7 +119,7 @@ class SHOT(Method):
         return labels
 
     def objective(self, visit: Visit, targets: Tensor) -> Tensor:
-        loss = information_maximization(visit.logits, self.prior)
+        loss = information_maximization(visit.logits)
         return loss + self.shot_coefficient * cross_entropy(visit.logits, targets)
 
 

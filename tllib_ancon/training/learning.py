@@ -5,7 +5,6 @@ from torch import Tensor, nn
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.batches import with_floats_as
-from tllib_ancon.models.batch_norm import has_statistics
 from tllib_ancon.models.calling import evaluating
 from tllib_ancon.models.classifier import BATCH_NORMS, Classifier, ParameterGroups, trainable
 from tllib_ancon.models.copies import recording_gradients
@@ -28,7 +27,6 @@ def create_method(settings: AdaptConfig, model: Classifier, loaders: TargetLoade
         shard=loaders.shard,
         **settings.options,
     )
-    method.features_follow_target = settings.batch_norm != "source" and has_statistics(model)
     if method.ensemble is not None:
         method.ensemble.has_checked_logits = True  # when the model was opened
     return method

@@ -42,12 +42,11 @@ class Passes:
         mirrored = self._predicted_once(self.loaders.target, mirror)
         return outputs._replace(logits=mean_prediction(outputs.logits, mirrored.logits))
 
-    def for_method(self, needs_all: bool) -> Outputs:
-        """Predictions for a method, on all images to adapt on or on the sample. Without a hold-out
-        the predictions that score an epoch serve as well."""
+    def adapted(self) -> Outputs:
+        """Predictions on all images to adapt on. Without a hold-out those that score an epoch serve as well."""
         if self.loaders.num_held_out:
-            return self._predicted_once(self.loaders.adapted) if needs_all else self.sample()
-        return self.target() if needs_all else self.scored()
+            return self._predicted_once(self.loaders.adapted)
+        return self.target()
 
     def sample(self) -> Outputs:
         """Predictions on the sample. Their indices are positions among the images to adapt on, as those of a step."""

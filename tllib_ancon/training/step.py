@@ -47,6 +47,11 @@ class AdaptationStep:
         """Whether batch-norm statistics of the source model are mixed with those of the target."""
         return self.policy.mixes and has_statistics(self.trainer.network)
 
+    @property
+    def follows_target(self) -> bool:
+        """Whether batch-norm statistics of the target reach the features."""
+        return self.policy.statistics != "source" and has_statistics(self.trainer.network)
+
     def set_mode(self, model: nn.Module) -> None:
         """Batch-norm by the policy, and the rest in evaluation mode."""
         self.policy.set_mode(self.trainer.network, self.dropout)

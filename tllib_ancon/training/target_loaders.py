@@ -14,7 +14,7 @@ from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.self_training.method import Method
 
 SAMPLE = 1024
-"""Images at most, from which the mixing weight, the class prior and label-free scores are estimated."""
+"""Images at most, from which the mixing weight and label-free scores are estimated."""
 
 AGREEMENT_SAMPLE = 256
 """Images at most of that sample, on which the source model is compared with the model of half-mixed statistics."""

@@ -78,7 +78,7 @@ def test_values_of_other_libraries_are_taken_as_pythons(tmp_path):
         (["--no-hflip", "--pool", "R"], {"root": "R", "no_hflip": True, "no_pool": False}),
         (["--dropout", "--no-quiet", "R"], {"root": "R", "dropout": True, "quiet": False}),
         (["--epochs", "2.5", "--scale", "0.1", "x"], {"epochs": "2.5", "scale": [0.1, "x"]}),
-        (["--class-prior", "0.5", "--seed", "3"], {"class_prior": "0.5", "seed": 3}),
+        (["--weighting", "0.5", "--seed", "3"], {"weighting": 0.5, "seed": 3}),
     ],
 )
 def test_words_become_settings(words, given):

@@ -1,4 +1,4 @@
-"""The predictions that a method needs before an epoch, such as those of NRC's memories or of the class prior."""
+"""The predictions that a method needs before an epoch, such as those of NRC's memories."""
 
 from tllib_ancon.self_training.method import Method
 from tllib_ancon.training.callbacks.callback import Callback
@@ -16,6 +16,5 @@ class MethodPredictions(Callback):
     def begin_epoch(self, trainer: Trainer) -> None:
         epoch = trainer.epoch - 1  # a method counts from 0
         if self.method.needs_pass(epoch):
-            outputs = self.passes.for_method(self.method.needs_all(epoch))
-            self.method.begin_epoch(epoch, *outputs)
+            self.method.begin_epoch(epoch, *self.passes.adapted())
         self.passes.forget()

@@ -21,6 +21,10 @@ TRIAL = 1e-3
 PAIRS = 2
 """Pairs of batches from which the rate is fitted."""
 
+WITHOUT_STATISTICS = 1 / 3
+"""How much less a step may change predictions where no batch-norm follows the target: a shift then reaches the labels
+unreduced."""
+
 ONE_VIEW = 0.4
 """Difference between the views of an image, about that of a hard target, where there is no second view."""
 
@@ -40,7 +44,8 @@ class FittedRate(Callback):
 
     Args:
         step: loss of a step
-        step_change: part of the difference of two views by which a step may change predictions
+        step_change: τ, part of the difference of two views by which a step may change predictions; a third of it counts
+            where no batch-norm follows the target
     """
 
     def __init__(self, step: AdaptationStep, step_change: float):
@@ -78,8 +83,12 @@ class FittedRate(Callback):
         change, between_views = map(float, mean_distances)
         if change == 0:
             return float("inf")
-        tau = self.step.method.step_multiple(self.step.num_views) * self.step_change
-        return TRIAL * tau * (between_views or ONE_VIEW) / change
+        return TRIAL * self._tau() * (between_views or ONE_VIEW) / change
+
+    def _tau(self) -> float:
+        if self.step.follows_target:
+            return self.step_change
+        return WITHOUT_STATISTICS * self.step_change
 
 
 @contextmanager

@@ -35,7 +35,7 @@ class Teacher(Callback):
     .. math::
         \log f(x) + w \log g(x)
 
-    takes the place of :math:`\log f`, from which a method makes labels, votes, memories and the class prior: f is the
+    takes the place of :math:`\log f`, from which a method makes labels, votes and memories: f is the
     mean prediction of the adapted model for the views of a step, g that of the teacher for the whole image and its
     mirror, or for the image alone where images are not mirrored. g is predicted once, before training, and stored with
     the run. A random crop in training gets the g of its whole image, so that the teacher costs one pass.
