@@ -1,4 +1,4 @@
-"""The table of the benchmarks leads to every page, pages name every list of runs, and their commands parse."""
+"""The table of the benchmarks leads to every page, and the commands of the pages parse."""
 
 import argparse
 import re
@@ -23,12 +23,6 @@ def test_every_page_has_a_row_with_its_question():
     for page in PAGES[1:]:
         link = re.escape(f"]({page.relative_to(BENCHMARKS).as_posix()}")
         assert re.search(rf"^\| [^|]+[?] \|.*{link}", INDEX, re.MULTILINE), page
-
-
-def test_every_list_of_runs_is_named_by_a_page_beside_it():
-    lists = [path for path in BENCHMARKS.rglob("*.csv") if path.parent.name != "results"]
-    for path in lists:
-        assert any(path.name in page.read_text(encoding="utf-8") for page in path.parent.glob("*.md")), path
 
 
 def test_every_program_of_the_pages_takes_the_words_that_they_show(monkeypatch):
