@@ -76,7 +76,7 @@ def test_a_head_is_named():
         (lambda batch: batch.missing, "`augment` raises AttributeError .*; repair it"),
         ("flip", "`augment` raises TypeError .'str' object is not callable.; repair it"),
         (lambda batch: None, "returns nothing; it must return a batch of as many rows"),
-        (lambda batch: batch[0], r"`augment` gets \(40, 3, 32, 32\) and returns tensor \(3, 32, 32\)"),
+        (lambda batch: batch[0], r"`augment` gets \(40, 3, 32, 32\) and returns torch.float32 \(3, 32, 32\)"),
     ],
 )
 def test_an_augmentation_that_fails_is_one_line(augment, line):

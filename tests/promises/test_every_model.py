@@ -18,7 +18,6 @@ from torchvision import models
 
 from tests.support.killable import differences
 from tests.support.networks import (
-    CLASSES,
     IMAGES,
     PIXELS,
     PREPROCESSING,
@@ -61,7 +60,6 @@ def compiled(model):
 WRAPPED = {
     "compiled": lambda: compiled(Net()),
     "data parallel": lambda: nn.DataParallel(Net()),
-    "compiled data parallel": lambda: compiled(nn.DataParallel(Net())),
 }
 
 
@@ -161,17 +159,10 @@ def how(kind):
     return {"workers": 0, "output": kind.output, **preprocessing, **kind.settings}
 
 
-def called(model, kind, count=IMAGES):
-    """The output of a model on what it gets of the first inputs."""
-    if isinstance(kind.inputs, dict):
-        return model(**{name: array[:count] for name, array in kind.inputs.items()})
-    return model(normalised()[:count] if kind.inputs is None else kind.inputs[:count])
-
-
 def expected_probabilities(model, kind):
     with torch.no_grad():
-        output = called(model, kind)
-    logits = output["logits"] if isinstance(output, dict) else output
+        output = model(normalised() if kind.inputs is None else kind.inputs)
+    logits = getattr(output, "logits", output)
     if logits.shape[1] == 1:
         logits = torch.cat([torch.zeros_like(logits), logits], 1)
     return logits.softmax(1).numpy()
@@ -268,21 +259,8 @@ def test_a_torchscript_program_predicts_and_does_not_learn():
         found = predict(program, PIXELS, **PREPROCESSING).probabilities
         expected = program(normalised()).softmax(1).detach()
         np.testing.assert_allclose(found, expected, atol=1e-6)
-        with one_line("a program of TorchScript or torch.export predicts and does not learn"):
+        with one_line("a program of TorchScript predicts and does not learn"):
             adapted(NETWORKS["plain"], program)
-
-
-def test_an_exported_program_predicts_and_does_not_learn():
-    batches = {0: torch.export.Dim("batch", min=2, max=IMAGES)}
-    exported = torch.export.export(Net().eval(), (normalised(),), dynamic_shapes=(batches,))
-    expected = predict(Net(), PIXELS, **PREPROCESSING).probabilities
-    for program in (exported.module(), nn.Sequential(exported.module())):
-        found = predict(program, PIXELS, **PREPROCESSING).probabilities
-        np.testing.assert_allclose(found, expected, atol=1e-6)
-        with one_line("a program of TorchScript or torch.export predicts and does not learn"):
-            adapted(NETWORKS["plain"], program)
-    with one_line("not of type ExportedProgram; pass the network itself"):
-        predict(exported, PIXELS, **PREPROCESSING)
 
 
 def test_a_model_that_cannot_be_copied_gets_a_line():
@@ -331,10 +309,3 @@ def test_a_result_under_autocast_computes_what_its_weights_do(tmp_path):
     source.load_state_dict(result.state_dict())
     with torch.no_grad():
         assert torch.equal(source.eval()(normalised()), result(normalised()))
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
-def test_an_output_of_another_precision_than_the_weights_is_read(dtype):
-    model = Returns(lambda features, logits: (features, logits.to(dtype))).eval()
-    result = adapt(model, PIXELS, output=1, **PREPROCESSING, **QUICK).model
-    assert predict(result, PIXELS, output=1, **PREPROCESSING, workers=0).probabilities.shape == (IMAGES, CLASSES)

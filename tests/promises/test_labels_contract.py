@@ -4,7 +4,6 @@ import unicodedata
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -12,7 +11,6 @@ from PIL import Image
 import tllib_ancon
 from tests.support.levels import levels, write
 from tests.support.refusals import one_line
-from tllib_ancon.cli.main import main
 
 HOW = {"norm_mean": (0.0,) * 3, "norm_std": (1.0,) * 3, "image_size": 8, "workers": 0}
 NAMES = ["pig", "snowy owl", "dog", "cat"]
@@ -108,18 +106,3 @@ def test_names_that_do_not_fit_are_one_line(tmp_path):
         accuracy(levels(2), photos, class_names=["pig", "pig"])
     with one_line(r"`class_names` has 2 names, 'pig' first, and the model has 3 classes"):
         accuracy(levels(3), photos, class_names=["pig", "cat"])
-
-
-def test_names_in_a_checkpoint_name_folders_and_predictions(tmp_path, capfd):
-    import timm
-
-    network = timm.create_model("test_resnet", num_classes=3)
-    content = {"state_dict": network.state_dict(), "class_to_idx": {"may": 1, "2024": 0, "2023": 2}}
-    torch.save(content, tmp_path / "model.pth")
-    photos = write(tmp_path / "photos", ["2023", "2024", "may"], 3)
-    words = ["--checkpoint", str(tmp_path / "model.pth"), "-a", "timm/test_resnet", "--image-size", "32"]
-    assert main(["evaluate", str(photos), *words]) == 0
-    assert "accuracy" in capfd.readouterr().out
-    assert main(["predict", str(photos), *words, "--out", "-"]) == 0
-    _, *rows = capfd.readouterr().out.split()
-    assert {row.split(",")[1] for row in rows} <= {"2024", "may", "2023"}

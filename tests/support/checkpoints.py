@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from tllib_ancon.models.bottleneck import BottleneckClassifier
-from tllib_ancon.models.references import Request, refer
+from tllib_ancon.models.references import refer
 
 K = 7
 
@@ -53,4 +53,4 @@ def cdan():
 def network_of(checkpoint, arch, **settings):
     """The network of a checkpoint by these settings."""
     usual = {"arch_option": (), "no_pool": False, "scratch": False}
-    return refer(Request(checkpoint=str(checkpoint))).network({"arch": arch, **usual, **settings})
+    return refer(checkpoint=str(checkpoint)).network({"arch": arch, **usual, **settings})

@@ -16,7 +16,7 @@ class ModelConfig(Settings):
     shot_lenet. With weights: hf:NAME (image classifier of transformers) or open_clip:NAME/WEIGHTS (zero-shot), by hub
     name or folder. Default: that of the checkpoint, or resnet18"""
     arch_option: Annotated[tuple[str, ...], Flag(metavar="KEY=VALUE")] = DECIDED_LATER
-    """options of the model of timm, such as pad_type=same"""
+    """options of the network in timm or torchvision, such as pad_type=same"""
     bottleneck_dim: Annotated[Width, Flag(metavar="D")] = DECIDED_LATER
     """width of the bottleneck; by default the model's"""
     no_pool: bool = DECIDED_LATER

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tllib_ancon.models.calling import evaluating
 from tllib_ancon.models.classifier import BATCH_NORMS
 from tllib_ancon.runtime import processes
-from tllib_ancon.runtime.errors import BadImages, BadModel, named
+from tllib_ancon.runtime.errors import BadImages, named
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.text import counted
 
@@ -53,12 +53,12 @@ class BatchNormPolicy:
         r"""Say if the running statistics of a model lag behind its training.
 
         A layer with momentum m keeps the source's statistics with the weight :math:`(1 - m)^{steps}`, one with the mean
-        of n batches (momentum None) with :math:`n / (n + steps)`. Mixed statistics are estimated after each epoch, and
-        do not lag.
+        of all batches (momentum None) nearly as a whole. Mixed statistics are estimated after each epoch, and do not
+        lag.
         """
         if self.statistics != "target":
             return None
-        weights = [_source_weight(layer, steps) for layer in _layers_with_statistics(model)]
+        weights = [(1 - (layer.momentum or 0)) ** steps for layer in _layers_with_statistics(model)]
         source_weight = max(weights, default=0.0)
         if source_weight < LAGGING:
             return None
@@ -184,12 +184,7 @@ def estimated_statistics(model: nn.Module, source_weight: float = 0.0, num_image
     Schneider et al., "Improving robustness against common corruptions by covariate shift adaptation", NeurIPS 2020,
     Eq. (2), with the geometric mean of deviations in place of the arithmetic one of variances.
     """
-    layers = _layers_with_statistics(model)
-    if not layers:
-        raise BadModel(
-            "the model has no batch-norm with running statistics", f"choose another method or {named('batch_norm')}"
-        )
-    estimates = [_LayerEstimate(layer, source_weight, num_images) for layer in layers]
+    estimates = [_LayerEstimate(layer, source_weight, num_images) for layer in _layers_with_statistics(model)]
     with ExitStack() as hooks, evaluating(model):
         for estimate in estimates:
             hooks.enter_context(estimate.layer.register_forward_pre_hook(estimate.add_batch))
@@ -309,14 +304,6 @@ def has_statistics(model: nn.Module) -> bool:
 
 def _layers_with_statistics(model: nn.Module) -> list[BATCH_NORMS]:
     return [layer for layer in model.modules() if isinstance(layer, BATCH_NORMS) and layer.track_running_stats]
-
-
-def _source_weight(layer: BATCH_NORMS, steps: int) -> float:
-    """Weight of the present statistics of a layer among those after more steps."""
-    if layer.momentum is None:
-        tracked = int(layer.num_batches_tracked or 0)
-        return tracked / (tracked + steps)
-    return float((1 - layer.momentum) ** steps)
 
 
 def one_value_error() -> BadImages:

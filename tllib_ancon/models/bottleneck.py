@@ -5,7 +5,6 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from tllib_ancon.models.classifier import Classifier, LogitsAndFeatures
 from tllib_ancon.models.preprocessing import preprocessing_of
-from tllib_ancon.runtime.errors import BadModel
 
 
 class BottleneckClassifier(Classifier):
@@ -74,12 +73,7 @@ class _AveragePool(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         if features.ndim == 2:
             return features
-        if features.ndim == 4:
-            return nn.functional.adaptive_avg_pool2d(features, 1).flatten(1)
-        raise BadModel(
-            f"the backbone returns {tuple(features.shape)}",
-            "expected (B, C, H, W) or (B, C). Build a transformer so that it returns one vector an image",
-        )
+        return nn.functional.adaptive_avg_pool2d(features, 1).flatten(1)
 
 
 def create_pool_layer(pool: bool) -> nn.Module:

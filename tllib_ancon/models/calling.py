@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from tllib_ancon.data.batches import with_floats_as
 from tllib_ancon.runtime.errors import BadModel, named, one_line
 
 
@@ -27,13 +28,18 @@ def called(network: nn.Module, images: Tensor) -> Any:
         ) from error
 
 
+def as_inputs_of(network: nn.Module, images: Tensor) -> Tensor:
+    """Images on the device of a network's weights, in their floating type."""
+    weights = next((weight for weight in network.parameters() if weight.is_floating_point()), images)
+    return with_floats_as(images.to(weights.device), weights.dtype)
+
+
 @contextmanager
 def evaluating(network: nn.Module) -> Iterator[None]:
-    """In this context a network is in evaluation mode; after it each part is in the mode in which it was. A program of
-    ``torch.export`` has one mode, and stays in it; a frozen one of TorchScript has none."""
+    """In this context a network is in evaluation mode; after it each part is in the mode in which it was. A frozen
+    program of TorchScript has no mode."""
     training = [module for module in network.modules() if getattr(module, "training", False)]
-    with suppress(NotImplementedError):  # of a program of torch.export
-        network.eval()
+    network.eval()
     try:
         yield
     finally:

@@ -38,8 +38,6 @@ def load_state_dict(path: str | Path, show: Show = silently) -> Weights:
     """Read the state dict in a file of ``torch.save`` or .safetensors; no code of the file is run. It is the content or
     one of the :data:`ENTRIES`. ``show`` gets a line where the file also has weights that are not used."""
     file = Path(path)
-    if not file.is_file():
-        raise BadModel(f"checkpoint {file} is not a file", "give a file or a run directory")
     content = _content_of(file)
     states = _states_in(content)
     if not states:
@@ -70,8 +68,7 @@ def _content_of(file: Path) -> Any:
 def _numpy_numbers() -> list[Any]:
     """What a pickled number of NumPy names: its type, and a function that makes it of bytes; none runs code."""
     scalar = np.float64(0).__reduce__()[0]
-    kinds = [np.dtype(kind) for kind in (np.bool_, *np.sctypeDict.values())]
-    number_types = {type(kind) for kind in kinds if kind.kind in "biuf"}
+    number_types = [type(np.dtype(kind)) for kind in (np.bool_, np.int64, np.float32, np.float64)]
     return [scalar, (scalar, "numpy.core.multiarray.scalar"), np.dtype, *number_types]
 
 
@@ -84,13 +81,13 @@ def _states_in(content: Any) -> dict[str, Weights]:
         return {"": content}
     if not isinstance(content, Mapping):
         return {}
-    if set(content) == MCD_PARTS and all(_is_state_dict(state) for state in content.values()):
+    states = {name: entry for name, entry in content.items() if _is_state_dict(entry)}
+    if set(content) == set(states) == MCD_PARTS:
         return {"": _joined(content)}
-    states = {f"[{name!r}]": content[name] for name in ENTRIES if _is_state_dict(content.get(name))}
-    if states:
-        return states
-    unnamed_states = {f"[{name!r}]": entry for name, entry in content.items() if _is_state_dict(entry)}
-    return unnamed_states if len(unnamed_states) == 1 else {}
+    usual = [name for name in ENTRIES if name in states]
+    if not usual and len(states) == 1:
+        usual = [*states]
+    return {f"[{name!r}]": states[name] for name in usual}
 
 
 def _is_state_dict(content: Any) -> bool:
@@ -119,66 +116,63 @@ def without_prefix(state: Weights, network: nn.Module, show: Show = silently) ->
     """The tensors of a network without the prefix of a program. Others stay if some of the network are missing; else
     ``show`` gets a line about them."""
     names = [name for name in network.state_dict() if not name.endswith(COUNTERS)]
-    matches = _matches_by_prefix(names, state)
-    most = max(matches.values(), default=0)
-    if most < max(1, len(names) / 2):  # of another network, a few of whose tensors may have such names
-        return state
-    prefix, *others = sorted(prefix for prefix, number in matches.items() if number == most)
-    if others:
-        networks = ", ".join(map(repr, (prefix, *others)))
-        raise BadModel(f"the checkpoint holds several networks, {networks}", f"save one alone: {SAVE}")
-    unused = [name for name in state if not name.startswith(prefix)]
-    if unused and most == len(names):
-        show(f"the checkpoint also holds {_few(unused)}, which the network has no place for; they are not used")
-        return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name not in unused}
-    return {name.removeprefix(prefix): tensor for name, tensor in state.items()}
-
-
-def _matches_by_prefix(names: list[str], state: Weights) -> dict[str, int]:
-    """What stands before the first of these names in a state dict -> the number of them that have it."""
     first_name = next(iter(names), "")
     prefixes = [name.removesuffix(first_name) for name in state if f".{name}".endswith(f".{first_name}")]
-    return {prefix: sum(prefix + name in state for name in names) for prefix in prefixes}
+    matches = [sum(prefix + name in state for name in names) for prefix in prefixes]
+    most = max(matches, default=0)
+    if most < max(1, len(names) / 2) or matches.count(most) > 1:  # of another network, or of several
+        return state
+    prefix = prefixes[matches.index(most)]
+    unused = [name for name in state if not name.startswith(prefix)]
+    if most < len(names):
+        unused = []
+    if unused:
+        show(f"the checkpoint also holds {_few(unused)}, which the network has no place for; they are not used")
+    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name not in unused}
 
 
 def load_into(network: nn.Module, state: Weights, source: str, ignore: tuple[str, ...] = (), advice: str = "") -> None:
     """Load each tensor of the network from ``state``, or name those that are missing, of another kind, or left over.
     Counters may be missing or left over, as well as names that begin with one of ``ignore``."""
-    expected = network.state_dict()  # of a type that knows the versions of the network's modules
-    present = {name: state[name] for name in expected if name in state}
-    missing = [name for name in expected if name not in state and not name.endswith(COUNTERS)]
-    left_over = [name for name in state if name not in expected and not name.startswith(ignore)]
-    left_over = [name for name in left_over if not name.endswith(COUNTERS)]
+    weights = network.state_dict()  # of a type that knows the versions of the network's modules
+    present = {name: state[name] for name in weights if name in state}
+    different = [name for name, tensor in present.items() if not _fits(tensor, weights[name])]
+    missing = [name for name in weights if name not in state and not name.endswith(COUNTERS)]
+    left_over = [name for name in state if name not in weights and not name.endswith(COUNTERS)]
+    left_over = [name for name in left_over if not name.startswith(ignore)]
     problems = []
-    differences = [_difference(name, tensor, expected[name]) for name, tensor in present.items()]
-    differences = list(filter(None, differences))
-    if differences:
-        problems.append(first_few(differences, 4, "; "))
+    if different:
+        differences = [f"{name} is {_form(state[name])}, not {_form(weights[name])}" for name in different]
+        problems.append(_few(differences))
     if missing:
         problems.append(f"{_few(missing)} of the network are missing")
     if left_over:
         problems.append(f"the file also holds {_few(left_over)}")
+    if not problems:
+        weights.update(present)
+        try:
+            network.load_state_dict(weights)
+        except RuntimeError as error:  # of tensors that are not plain
+            problems.append(one_line(error))
     if problems:
         raise BadModel(
             f"{source} does not fit the network: {'; '.join(problems)}",
             advice or f"give the {named('arch')} that it was trained with",
         )
-    network.load_state_dict({**expected, **present})
 
 
-def _few(names: list[str]) -> str:
-    return one_line(first_few(names, 4))
+def _few(texts: list[str]) -> str:
+    return one_line(first_few(texts, 4))
 
 
-def _difference(name: str, tensor: Tensor, expected: Tensor) -> str:
-    """Why a tensor does not fit in place of the network's; empty if it does."""
-    if tensor.shape != expected.shape:
-        return f"{one_line(name)} has shape {tuple(tensor.shape)}, the network {tuple(expected.shape)}"
+def _fits(tensor: Tensor, expected: Tensor) -> bool:
     if expected.is_floating_point() and not tensor.is_floating_point():
-        return f"{one_line(name)} has type {tensor.dtype}, the network {expected.dtype}"
-    if tensor.is_meta or tensor.layout != torch.strided:
-        return f"{one_line(name)} is on the device {tensor.device} with layout {tensor.layout}, and no plain tensor"
-    return ""
+        return False
+    return tensor.shape == expected.shape
+
+
+def _form(tensor: Tensor) -> str:
+    return f"{tensor.dtype} {tuple(tensor.shape)}"
 
 
 def sha256_of_tensors(state: Weights) -> str:

@@ -12,9 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon.data.batches import with_floats_as
 from tllib_ancon.data.transforms import Preprocessing
-from tllib_ancon.models.calling import called
+from tllib_ancon.models.calling import as_inputs_of, called
 from tllib_ancon.models.copies import require_true_copy, unwrapped
 from tllib_ancon.models.head import inspect
 from tllib_ancon.models.output import OutputReader
@@ -81,11 +80,11 @@ def trainable(module: nn.Module) -> list[nn.Parameter]:
     return [parameter for parameter in module.parameters() if parameter.requires_grad]
 
 
-class NetworkClassifier(Classifier):
+class _NetworkClassifier(Classifier):
     """A whole network, whose state dict and names of parameters this has, and its head, a module by its dotted name.
 
     If the logits are the mean of several heads, their names have commas between them. ``widths`` maps the name
-    of each to D. The head has a forward hook while this object lives.
+    of each to D. The head has a forward hook until :meth:`release`.
     """
 
     def __init__(
@@ -114,12 +113,10 @@ class NetworkClassifier(Classifier):
 
     def release(self) -> nn.Module:
         """The network, without the hook; this object finds its features no more."""
-        for hook in self.__dict__.get("_hooks", ()):
+        for hook in self._hooks:
             hook.remove()
+        self._head_inputs = []
         return self.network
-
-    def __del__(self) -> None:
-        self.release()
 
     @property
     def head(self) -> nn.Module | None:  # type: ignore[override]
@@ -136,7 +133,7 @@ class NetworkClassifier(Classifier):
 
     def predict(self, images: Tensor) -> LogitsAndFeatures:
         output = self.network(images)
-        head_inputs = [head_input.take() for head_input in self._head_inputs]
+        features = [head_input.take() for head_input in self._head_inputs]
         logits = self.reader(output, len(images), self.network.training)
         if logits.shape[1] != self.num_classes:
             raise BadModel(
@@ -144,11 +141,8 @@ class NetworkClassifier(Classifier):
                 f"return the same in both modes, or pass {named('output')}, a function that finds them",
                 setting="output",
             )
-        features = [features for features in head_inputs if features is not None]
-        if not features or len(features) < len(head_inputs):
+        if not features:
             return logits, logits.new_empty(len(logits), 0)
-        if len(features) == 1:
-            return logits, features[0]
         return logits, torch.cat(features, 1)
 
     def state_dict(self, *args: Any, **options: Any) -> Any:
@@ -162,20 +156,17 @@ class NetworkClassifier(Classifier):
 
 
 class _HeadInput:
-    """A feature hook: it holds what entered the head last. A copy holds nothing."""
+    """A feature hook: it holds what entered the head last."""
 
-    features: Tensor | None = None
+    features: Any = None
 
     def __call__(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
         self.features = inputs[0].flatten(1)
 
-    def take(self) -> Tensor | None:
+    def take(self) -> Any:
         features = self.features
         self.features = None
         return features
-
-    def __reduce__(self) -> tuple[type[_HeadInput], tuple[()]]:
-        return _HeadInput, ()
 
 
 class _MeanOfHeads(nn.Module):
@@ -236,13 +227,7 @@ def as_classifier(
     source_model = model
     if original is not None:
         source_model = unwrapped(original)
-    logits, widths = inspect(source_model, _for(source_model, probe), reader, head, num_classes)
+    logits, widths = inspect(source_model, as_inputs_of(source_model, probe), reader, head, num_classes)
     if original is not None:
-        require_true_copy(source_model, model, _for(model, probe), reader, logits)
-    return NetworkClassifier(model, logits.shape[1], widths, finetune, reader, preprocessing_of(model))
-
-
-def _for(network: nn.Module, images: Tensor) -> Tensor:
-    """Images on the device of a network's weights, in their floating type."""
-    weights = next((weight for weight in network.parameters() if weight.is_floating_point()), torch.empty(0))
-    return with_floats_as(images.to(weights.device), weights.dtype)
+        require_true_copy(source_model, model, as_inputs_of(model, probe), reader, logits)
+    return _NetworkClassifier(model, logits.shape[1], widths, finetune, reader, preprocessing_of(model))

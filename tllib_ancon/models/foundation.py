@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tllib_ancon.data.transforms import Preprocessing
-from tllib_ancon.runtime.errors import BadSetting, named
 
 
 class CosineHead(nn.Module):
@@ -32,12 +31,6 @@ class CosineHead(nn.Module):
 
     def __init__(self, text_embeddings: Tensor, logit_scale: float | Tensor = 100.0):
         super().__init__()
-        if text_embeddings.ndim != 2:
-            raise BadSetting(
-                f"{named('text_embeddings')} has shape {tuple(text_embeddings.shape)}",
-                "it must be (K, D)",
-                setting="text_embeddings",
-            )
         self.out_features, self.in_features = text_embeddings.shape
         self.weight = nn.Parameter(functional.normalize(text_embeddings.detach(), dim=1))
         self.register_buffer("logit_scale", torch.as_tensor(logit_scale).detach().to(self.weight, copy=True))

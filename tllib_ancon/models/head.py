@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from typing import Any
@@ -62,28 +61,22 @@ def inspect(
 
 
 def _require_one_class(network: nn.Module) -> None:
-    """Raise an error if the configuration of a part, as transformers has it, says that classes exclude no others."""
+    """Raise an error if a part is a model of transformers whose classes exclude no others."""
     for module in network.modules():
         problem = getattr(getattr(module, "config", None), "problem_type", None)
         if problem not in (None, "single_label_classification"):
             raise BadModel(
                 f"the model's configuration has problem_type {one_line(problem)}; here classes exclude each other",
-                "if each image has one class, set problem_type = 'single_label_classification' in the config of the "
-                f"{type(module).__name__}",
+                "if each image has one class, set it to 'single_label_classification'",
             )
 
 
 def _observed_call(network: nn.Module, images: Tensor, names: list[str]) -> tuple[Any, Calls]:
     """The output of a network, and the calls of its modules with these names, else of all that may be heads."""
-    modules: Iterable[tuple[str, nn.Module]] = network.named_modules()
-    if names:
-        modules = [(name, network.get_submodule(name)) for name in names]
-    elif isinstance(network, torch.jit.ScriptModule):  # which takes no hooks
-        modules = []
     calls: Calls = {}
     with ExitStack() as contexts, observing():
-        for name, module in modules:
-            if names or isinstance(module, nn.Linear | nn.Conv2d | CosineHead):
+        for name, module in network.named_modules():
+            if name in names or (not names and isinstance(module, nn.Linear | nn.Conv2d | CosineHead)):
                 contexts.enter_context(module.register_forward_hook(partial(_remember, calls, name)))
         return called(network, images), calls
 
@@ -105,11 +98,9 @@ def _have_logits_as_mean(names: list[str], calls: Calls, logits: Tensor) -> bool
     mean = torch.stack(outputs).mean(0).double()
     if mean.shape[1] == 1:
         mean = from_one_logit(mean)
-    compared = logits.isfinite().all(1)
-    if not compared.any():
-        compared = ~compared
-    log_probabilities = logits[compared].double().log_softmax(1)
-    return torch.allclose(mean[compared].log_softmax(1), log_probabilities, 1e-3, 1e-3, equal_nan=True)
+    finite = logits.isfinite().all(1)
+    log_probabilities = logits[finite].double().log_softmax(1)
+    return torch.allclose(mean[finite].log_softmax(1), log_probabilities, 1e-3, 1e-3)
 
 
 def _require_known_classes(network: nn.Module, width: int, num_classes: int) -> None:

@@ -47,8 +47,10 @@ class MovingStatistics(nn.Module):
     def of_estimate(self, source_weight: float) -> Iterator[None]:
         """Each layer normalises by the estimate, mixed with the source by this weight."""
         self._use_estimate(source_weight)
-        with self._each_layer():
+        try:
             yield
+        finally:
+            self._use_estimate(self.source_weight)
 
     @contextmanager
     def of_batch(self) -> Iterator[None]:
@@ -81,15 +83,14 @@ class MovingStatistics(nn.Module):
             estimate.use(estimate.mean, estimate.variance, source_weight)
 
     @contextmanager
-    def _each_layer(self, before: Callable[..., None] | None = None) -> Iterator[None]:
+    def _each_layer(self, before: Callable[..., None]) -> Iterator[None]:
         """In this context each layer first calls ``before(estimate, layer, inputs)``. At its end each layer normalises
         by the estimate."""
         with ExitStack() as hooks:
             hooks.callback(lambda: self._use_estimate(self.source_weight))
             for estimate in self.estimates:
                 estimate.moved = None
-                if before is not None:
-                    hooks.enter_context(estimate.layer.register_forward_pre_hook(partial(before, estimate)))
+                hooks.enter_context(estimate.layer.register_forward_pre_hook(partial(before, estimate)))
             yield
 
     def get_extra_state(self) -> State:

@@ -17,7 +17,7 @@ from torch import nn
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.checkpoints import load_into, load_state_dict, without_prefix
 from tllib_ancon.models.preprocessing import USUAL_CROP, preprocessing_of
-from tllib_ancon.runtime.errors import BadModel, BadSetting, named, one_line, unknown_name
+from tllib_ancon.runtime.errors import BadModel, BadSetting, UserError, named, one_line, unknown_name
 from tllib_ancon.runtime.types import Options
 
 if TYPE_CHECKING:
@@ -37,9 +37,15 @@ TORCHVISION = "torchvision/"
 """Prefixes that say which library a name is of. A bare name is torchvision's for its ResNets, as in TLLib, else timm's.
 """
 
+RESNETS = (
+    *("resnet18", "resnet34", "resnet50", "resnet101", "resnet152"),
+    *("resnext50_32x4d", "resnext101_32x8d", "resnext101_64x4d", "wide_resnet50_2", "wide_resnet101_2"),
+)
+"""Names that are torchvision's where they are bare."""
 
-NOT_OF_A_NETWORK = ("num_classes", "features_only", "cache_dir", "checkpoint_path")
-"""Options of timm that do not say what a network computes, and that settings here do."""
+
+NOT_OF_A_NETWORK = ("weights", "features_only", "cache_dir", "checkpoint_path")
+"""Options of builders that do not say what a network computes, and that settings here do."""
 
 
 class _SmallCNN(nn.Sequential):
@@ -80,29 +86,25 @@ class _ShotLeNet(nn.Sequential):
 
 def names() -> list[str]:
     """All names of networks, those of torchvision with its prefix where timm may have the same."""
-    resnets = _resnets()
-    of_timm = [name for name in names_in(TIMM) if name not in resnets]
-    of_torchvision = [TORCHVISION + name for name in names_in(TORCHVISION) if name not in resnets]
-    return [*HEADLESS, *resnets, *of_timm, *of_torchvision]
-
-
-def _resnets() -> list[str]:
-    from torchvision.models import resnet  # torchvision starts slowly
-
-    return [name for name in resnet.__all__ if name.islower()]
+    of_timm = [name for name in _names_in(TIMM) if name not in RESNETS]
+    of_torchvision = [TORCHVISION + name for name in _names_in(TORCHVISION) if name not in RESNETS]
+    return [*HEADLESS, *RESNETS, *of_timm, *of_torchvision]
 
 
 def create_network(
     name: str, num_classes: int | None = None, pretrained: bool = False, options: Options | None = None
 ) -> nn.Module:
     """Build a whole network of torchvision or timm, images -> logits; K is by default that of its ImageNet weights."""
-    library, bare_name = library_of(name)
-    arguments = _checked_options(name, library, options)
+    library, bare_name = _library_of(name)
     if library is None:
-        raise BadModel(f"{name} has no ImageNet classifier: it is a backbone alone. Give a {named('checkpoint')} of it")
+        raise BadModel(
+            f"{name} is a backbone without a classifier of its own",
+            f"give a {named('checkpoint')} of TLLib's scripts, dalib, the AnCon authors or this package",
+        )
+    arguments = dict(options or {})
     if num_classes is not None:
         arguments["num_classes"] = num_classes
-    network: nn.Module = _from_zoo(library, bare_name, pretrained, arguments)
+    network: nn.Module = _built(library, bare_name, pretrained, arguments)
     return network
 
 
@@ -115,20 +117,22 @@ def create_backbone(
 ) -> Any:
     """Build a network without its head, with ``out_features`` (C) and ``pretrained``, whether it has trained weights:
     images -> (B, C, H, W) or (B, C). A ``toolkit`` gives its own network of this name, for TLLib's scripts."""
-    library, bare_name = library_of(name)
-    arguments = _checked_options(name, library, options)
-    with_zoo_weights = pretrained and weights_file is None
-    if library is None:
-        backbone = _headless(bare_name)
-    elif library == TORCHVISION:
-        backbone = _torchvision_backbone(bare_name, with_zoo_weights)
-    else:
-        backbone = _timm_backbone(bare_name, with_zoo_weights, arguments)
+    library, bare_name = _library_of(name)
+    has_zoo_weights = pretrained and weights_file is None and library is not None
+    arguments = dict(options or {})
+    if library == TIMM:
+        arguments["num_classes"] = 0
+    backbone = _built(library, bare_name, has_zoo_weights, arguments)
+    if library == TIMM:
+        backbone.out_features = backbone.head_hidden_size
         declared = preprocessing_of(backbone)
         if declared is not None:
             backbone.preprocessing = replace(declared, crop_fraction=USUAL_CROP)  # as TLLib trains it
+    elif library == TORCHVISION:
+        _remove_head(backbone, name)
     if weights_file is not None:
         _load_backbone(backbone, weights_file)
+    backbone.pretrained = has_zoo_weights or weights_file is not None
     if toolkit is None or name not in toolkit.backbone_names():
         return backbone
     of_toolkit = toolkit.create_backbone(name)
@@ -138,17 +142,19 @@ def create_backbone(
     return of_toolkit
 
 
-def _load_backbone(backbone: Any, weights_file: str | Path) -> None:
+def _remove_head(network: Any, name: str) -> None:
+    """Put an identity in the place of the last linear layer of a network of torchvision."""
+    linear_names = [module_name for module_name, module in network.named_modules() if isinstance(module, nn.Linear)]
+    if not linear_names:
+        raise BadModel(f"{name} has no linear head to replace", "choose another network")
+    network.out_features = network.get_submodule(linear_names[-1]).in_features
+    network.set_submodule(linear_names[-1], nn.Identity())
+
+
+def _load_backbone(backbone: nn.Module, weights_file: str | Path) -> None:
     """Load the weights of a whole network without those of its head."""
-    heads = ["fc", "head", "classifier"]
-    declared = getattr(backbone, "default_cfg", {}).get("classifier", "fc")
-    if isinstance(declared, str):
-        heads.append(declared)
-    else:
-        heads.extend(declared)
     state = without_prefix(load_state_dict(weights_file), backbone)
-    load_into(backbone, state, str(weights_file), ignore=tuple(f"{head}." for head in heads))
-    backbone.pretrained = True
+    load_into(backbone, state, str(weights_file), ignore=("fc.", "head.", "classifier."))
 
 
 def parse_options(texts: Sequence[str]) -> dict[str, Any]:
@@ -167,20 +173,20 @@ def parse_options(texts: Sequence[str]) -> dict[str, Any]:
     return options
 
 
-def library_of(name: str) -> tuple[str | None, str]:
+def _library_of(name: str) -> tuple[str | None, str]:
     """The prefix of the library that has this network, None for one without a head, and its name there."""
     if name in HEADLESS:
         return None, name
     library = TIMM
-    if name.startswith(TORCHVISION) or name in _resnets():
+    if name.startswith(TORCHVISION) or name in RESNETS:
         library = TORCHVISION
     bare_name = name.removeprefix(library)
-    if bare_name.partition(".")[0] not in names_in(library):
+    if bare_name.partition(".")[0] not in _names_in(library):
         raise unknown_name("architecture", name, names())
     return library, bare_name
 
 
-def names_in(library: str) -> list[str]:
+def _names_in(library: str) -> list[str]:
     if library == TORCHVISION:
         from torchvision import models
 
@@ -190,82 +196,52 @@ def names_in(library: str) -> list[str]:
     return list(timm.list_models())
 
 
-def _checked_options(name: str, library: str | None, options: Options | None) -> dict[str, Any]:
-    """``arch_option`` as arguments of a builder of timm."""
-    arguments = dict(options or {})
-    for option in arguments:
-        if library != TIMM:
-            raise BadSetting(
-                f"{named('arch_option')} is for timm models; {name} takes none, got {option}",
-                "leave it out",
-                setting="arch_option",
-            )
+def _built(library: str | None, name: str, pretrained: bool, options: Options) -> Any:
+    """A network of a library, or a backbone that is no library's, with the options of its builder."""
+    for option in options:
         if option.startswith("pretrained") or option in NOT_OF_A_NETWORK:
             raise BadSetting(
                 f"{named('arch_option')} {option} is not of the network {name}",
                 f"pass weights as {named('checkpoint')}, or to pretrain as {named('pretrained_weights')}",
                 setting="arch_option",
             )
-    return arguments
-
-
-def _headless(name: str) -> Any:
-    if name == "small_cnn":
-        backbone: Any = _SmallCNN()
-    elif name == "shot_lenet":
-        backbone = _ShotLeNet()
-    else:
-        from tllib_ancon.toolkit.toolkit import find  # makes TLLib importable, which other networks do not ask for
-
-        backbone = find("tllib").create_backbone(name)
-    channels, side = HEADLESS[name]
-    backbone.preprocessing = Preprocessing((0.5,) * channels, (0.5,) * channels, side)
-    backbone.pretrained = False
-    return backbone
-
-
-def _from_zoo(library: str, name: str, pretrained: bool, arguments: Options) -> Any:
     try:
+        if library is None:
+            return _headless(name, options)
         if library == TORCHVISION:
-            from torchvision import models
-
-            weights = None
-            if pretrained:
-                versions = models.get_model_weights(name)
-                weights = getattr(versions, "IMAGENET1K_V1", versions.DEFAULT)
-            return models.get_model(name, weights=weights, **arguments)
+            return _of_torchvision(name, pretrained, options)
         import timm
 
-        return timm.create_model(name, pretrained=pretrained, **arguments)
+        return timm.create_model(name, pretrained=pretrained, **options)
+    except UserError:
+        raise
     except Exception as error:  # downloads, damaged files and unknown options can lead to any error
-        kind = "with its pre-trained weights" if pretrained else f"with {named('arch_option')} {dict(arguments)}"
         raise BadModel(
-            f"{name} cannot be built {kind} ({one_line(error)})",
-            f"give options that it has, and weights as a file: {named('checkpoint')}, to pretrain "
+            f"{name} cannot be built ({one_line(error)})",
+            f"give an {named('arch_option')} that it has, and weights as a file: {named('checkpoint')}, to pretrain "
             f"{named('pretrained_weights')}, or {named('scratch', True)} for none",
         ) from error
 
 
-def _torchvision_backbone(name: str, pretrained: bool) -> Any:
-    arguments = {}
-    if name in ("googlenet", "inception_v3"):
-        arguments["aux_logits"] = False
-    backbone = _from_zoo(TORCHVISION, name, pretrained, arguments)
-    linear_names = [module_name for module_name, module in backbone.named_modules() if isinstance(module, nn.Linear)]
-    if not linear_names:
-        raise BadModel(f"{name} has no linear head to replace", "choose another network")
-    head_name = linear_names[-1]
-    backbone.out_features = backbone.get_submodule(head_name).in_features
-    backbone.set_submodule(head_name, nn.Identity())
-    backbone.pretrained = pretrained
+def _headless(name: str, options: Options) -> Any:
+    if name == "small_cnn":
+        backbone: Any = _SmallCNN(**options)
+    elif name == "shot_lenet":
+        backbone = _ShotLeNet(**options)
+    else:
+        from tllib_ancon.toolkit.toolkit import find  # makes TLLib importable, which other networks do not ask for
+
+        backbone = find("tllib").create_backbone(name, **options)
+    channels, side = HEADLESS[name]
+    backbone.preprocessing = Preprocessing((0.5,) * channels, (0.5,) * channels, side)
     return backbone
 
 
-def _timm_backbone(name: str, pretrained: bool, arguments: Options) -> Any:
-    import timm
+def _of_torchvision(name: str, pretrained: bool, options: Options) -> Any:
+    from torchvision import models
 
-    has_weights = pretrained and timm.is_model_pretrained(name)
-    backbone = _from_zoo(TIMM, name, has_weights, {**arguments, "num_classes": 0})
-    backbone.out_features = backbone.head_hidden_size
-    backbone.pretrained = has_weights
-    return backbone
+    weights = None
+    if pretrained:
+        versions = models.get_model_weights(name)
+        weights = getattr(versions, "IMAGENET1K_V1", versions.DEFAULT)
+    return models.get_model(name, weights=weights, **options)

@@ -57,11 +57,8 @@ class OutputReader:
         try:
             logits = self._logits_in(output, training)
         except Exception as error:  # it is the user's code
-            raise BadModel(
-                f"{self._name} raises {type(error).__name__} ({one_line(error)}) for {structure_of(output)}",
-                "pass what leads to logits (B, K) in it",
-                setting="output",
-            ) from error
+            text = f"{self._name} raises {type(error).__name__} ({one_line(error)}) for {structure_of(output)}"
+            raise self._error(text) from error
         is_float = isinstance(logits, Tensor) and logits.is_floating_point()
         if is_float and logits.ndim == 2 and len(logits) == count and logits.shape[1] > 1:
             return cast(Tensor, logits)
@@ -69,12 +66,7 @@ class OutputReader:
         if self.hook is not None:
             what = f"{self._name} gives {structure_of(logits)} of"
         mode = " in training mode" if training else ""
-        raise BadModel(
-            f"{what} {structure_of(output)}{mode} where logits ({count}, K) are expected",
-            f"pass {named('output')}, a key or a position of them or in Python a function that returns them; of one "
-            f"number for an image {self._converted_by('from_one_logit', 'from_probabilities')}",
-            setting="output",
-        )
+        raise self._error(f"{what} {structure_of(output)}{mode} where logits ({count}, K) are expected")
 
     def _logits_in(self, output: Any, training: bool) -> Any:
         is_tuple = isinstance(output, tuple | list)
@@ -99,17 +91,14 @@ class OutputReader:
         are_sigmoids = len(rows) >= ENOUGH and (rows <= 1).all()
         if are_sigmoids or any(((sums - total).abs() < 1e-2 * total).all() for total in (1, 100)):
             what = "the model returns" if self.hook is None else f"{self._name} gives"
-            raise BadModel(
-                f"{what} probabilities, tensor {tuple(logits.shape)}, where logits are expected",
-                f"pass {self._converted_by('from_probabilities')}, which converts them to logits",
-                setting="output",
-            )
+            raise self._error(f"{what} probabilities {tuple(logits.shape)} where logits are expected")
 
-    def _converted_by(self, *helpers: str) -> str:
-        """What a user passes in place of this reader to convert by a helper what it gives."""
+    def _error(self, problem: str) -> BadModel:
+        converters = "from_probabilities, or from_one_logit of one number for an image"
+        action = f"in Python pass {named('output')}, a function of the model's output, such as {converters}"
         if self.hook is None:
-            return " or ".join(named("output", helper) for helper in helpers)
-        return f"in Python as {named('output')} a function of the model's output that ends with {' or '.join(helpers)}"
+            action = f"pass {named('output')}, a key or a position of logits, {converters}, or in Python a function"
+        return BadModel(problem, action, setting="output")
 
     @property
     def _name(self) -> str:
@@ -124,10 +113,9 @@ def _entry(output: Any, name: str) -> Any:
 
 
 def structure_of(value: Any) -> str:
-    """A value with the shapes of the tensors in it: ``(tensor (8, 512), tensor (8, 10))``."""
+    """A value with the shapes of the tensors in it: ``(torch.float32 (8, 512), torch.float32 (8, 10))``."""
     if isinstance(value, Tensor):
-        kind = "tensor" if value.is_floating_point() else f"{str(value.dtype).removeprefix('torch.')} tensor"
-        return f"{kind} {tuple(value.shape)}"
+        return f"{value.dtype} {tuple(value.shape)}"
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{key!r}: {structure_of(part)}' for key, part in value.items())}}}"
     if isinstance(value, tuple | list):

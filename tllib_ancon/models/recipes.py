@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from tllib_ancon.models.foundation import ZeroShotClassifier
+from tllib_ancon.models.networks import create_network
 from tllib_ancon.runtime.errors import BadModel, network_itself, one_line
 
 OWN = "python"
@@ -54,8 +55,6 @@ def _names_and_options(network: Any, num_classes: int) -> list[tuple[str, Recipe
     if file.startswith("timm."):
         import timm
 
-        if not hasattr(timm.models, "get_model_args"):  # since timm 1.0.31
-            return []
         options = {**timm.models.get_model_args(network), "num_classes": num_classes}
         return [(network.pretrained_cfg["architecture"], options)]
     if not file.startswith("torchvision."):
@@ -80,14 +79,8 @@ def build(recipe: Recipe) -> nn.Module:
 
 
 def _built(library: str, name: str, options: Recipe) -> Any:
-    if library == "timm":
-        import timm
-
-        return timm.create_model(name, **options)
-    if library == "torchvision":
-        from torchvision import models
-
-        return models.get_model(name, **options)
+    if library in ("timm", "torchvision"):
+        return create_network(f"{library}/{name}", options=options)
     if library == "transformers":
         import transformers
 

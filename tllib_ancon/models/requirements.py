@@ -17,15 +17,12 @@ def require_network(model: object, learns: bool = False) -> nn.Module:
         )
     if learns and is_program(model):
         raise BadModel(
-            "a program of TorchScript or torch.export predicts and does not learn",
+            "a program of TorchScript predicts and does not learn",
             "pass the torch.nn.Module that it was made from",
         )
     return model
 
 
 def is_program(model: nn.Module) -> bool:
-    """Whether a part of it is TorchScript, or ``torch.export`` has made it and set a method in place of ``train``."""
-    return any(
-        isinstance(part, torch.jit.ScriptModule) or (isinstance(part, torch.fx.GraphModule) and "train" in vars(part))
-        for part in model.modules()
-    )
+    """Whether a part of it is TorchScript."""
+    return any(isinstance(part, torch.jit.ScriptModule) for part in model.modules())

@@ -1,15 +1,14 @@
 """Rebuild the classifier of a checkpoint by the names that TLLib's scripts, dalib and the authors give its tensors."""
 
 import re
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable
 
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from tllib_ancon.models.bottleneck import BottleneckClassifier
 from tllib_ancon.models.checkpoints import Weights, load_into
-from tllib_ancon.runtime.errors import BadModel
+from tllib_ancon.runtime.errors import BadModel, one_line
 
 RENAMED = (
     (r"^((module|_orig_mod|model|net|network)\.)+", ""),
@@ -28,12 +27,13 @@ authors' code call the parts that other checkpoints call by these names."""
 UNUSED = ("adv_head", "F2")
 """Adversarial classifiers."""
 
+Layers = tuple[type[nn.Module], ...]
+
 BLOCK = (nn.Linear, nn.BatchNorm1d, nn.ReLU)
-WITH_TENSORS = (nn.Linear, nn.BatchNorm1d)
 LINEAR_HEAD = {""}
 TWO_LAYER_HEAD = {"0", "3"}
 WEIGHT_NORM_HEAD = {"", "parametrizations.weight"}
-LAYOUTS: dict[str, tuple[tuple[type[nn.Module], ...], set[str]]] = {
+LAYOUTS: dict[str, tuple[Layers, set[str]]] = {
     "erm": ((), LINEAR_HEAD),
     "cdan": (BLOCK, LINEAR_HEAD),  # also dann, mcc, cc_loss, bsp, adda, fixmatch, self_ensemble, jan, afn; dalib's
     "dan": ((nn.Linear, nn.ReLU, nn.Dropout), LINEAR_HEAD),
@@ -42,19 +42,17 @@ LAYOUTS: dict[str, tuple[tuple[type[nn.Module], ...], set[str]]] = {
     "mcd": ((nn.Dropout, *BLOCK, nn.Dropout, *BLOCK), LINEAR_HEAD),
     "shot": ((nn.Linear, nn.BatchNorm1d), WEIGHT_NORM_HEAD),
     "shot without bottleneck": ((), WEIGHT_NORM_HEAD),
+    **{f"afn of {count} blocks": (BLOCK * count, LINEAR_HEAD) for count in range(2, 6)},
 }
 """Layers between pooling and head, and modules of the head that hold tensors, by the script that saved them. JAN's and
 AFN's dropout leave no trace."""
 
 
-class _Layout(NamedTuple):
-    bottleneck: tuple[type[nn.Module], ...]  # its layers, as in LAYOUTS
-    head: set[str]  # its modules that hold tensors
-    tensors: Mapping[str, Weights]  # part (backbone, bottleneck, head) -> name within it -> tensor
-
-
-def recognize(state: Weights) -> _Layout | None:
-    """The layout of a checkpoint by the names of its tensors; None if it is not known."""
+def rebuild_model(
+    state: Weights, create_backbone: Callable[[], nn.Module], pool: bool = True, finetune: bool = True
+) -> BottleneckClassifier | None:
+    """Build the model that a checkpoint was saved from; in evaluation mode its logits are the same. None if its layout,
+    by the names of its tensors, is not known."""
     tensors: dict[str, dict[str, Tensor]] = {"backbone": {}, "bottleneck": {}, "head": {}}
     for name, tensor in state.items():
         part, _, name_in_part = _canonical(name).partition(".")
@@ -62,15 +60,31 @@ def recognize(state: Weights) -> _Layout | None:
             tensors[part][name_in_part] = tensor
         elif part not in UNUSED:
             return None
-    if not tensors["backbone"]:
+    layers = _layers_of(tensors["bottleneck"], tensors["head"])
+    if layers is None or not tensors["backbone"]:
         return None
-    bottleneck_modules = _modules_with_tensors(tensors["bottleneck"])
-    head_modules = _modules_with_tensors(tensors["head"])
-    blocks_of_afn = BLOCK * max(1, len(bottleneck_modules) // 2)
-    for bottleneck, head in (*LAYOUTS.values(), (blocks_of_afn, LINEAR_HEAD)):
-        with_tensors = {str(index) for index, layer in enumerate(bottleneck) if layer in WITH_TENSORS}
-        if bottleneck_modules == with_tensors and head_modules == head:
-            return _Layout(bottleneck, head, tensors)
+    try:
+        bottleneck = _sequence(layers, tensors["bottleneck"])
+        head = _head(tensors["head"])
+    except (KeyError, TypeError, ValueError) as error:  # a weight is missing, or no matrix
+        raise BadModel(f"the checkpoint's bottleneck or head does not fit its layout ({one_line(error)})") from error
+    backbone = create_backbone()
+    # TLLib's backbones keep an unused ImageNet classifier, dalib's and ours do not.
+    unused_weights = {name: weight for name, weight in backbone.state_dict().items() if name.startswith("fc.")}
+    load_into(backbone, {**tensors["backbone"], **unused_weights}, "the checkpoint's backbone", ("fc.",))
+    load_into(bottleneck, tensors["bottleneck"], "the checkpoint's bottleneck")
+    load_into(head, tensors["head"], "the checkpoint's head")
+    linears = [layer for layer in head.modules() if isinstance(layer, nn.Linear)]
+    num_classes = linears[-1].out_features
+    return BottleneckClassifier(backbone, num_classes, bottleneck, head, linears[0].in_features, pool, finetune)
+
+
+def _layers_of(bottleneck: Weights, head: Weights) -> Layers | None:
+    """The layers of a bottleneck with tensors of these names before such a head; None if no script saves both."""
+    for layers, modules_of_head in LAYOUTS.values():
+        with_tensors = {str(index) for index, layer in enumerate(layers) if layer in (nn.Linear, nn.BatchNorm1d)}
+        if _modules_with_tensors(bottleneck) == with_tensors and _modules_with_tensors(head) == modules_of_head:
+            return layers
     return None
 
 
@@ -78,63 +92,33 @@ def _modules_with_tensors(tensors: Weights) -> set[str]:
     return {name.rpartition(".")[0] for name in tensors}
 
 
-def rebuild_model(
-    layout: _Layout, backbone: nn.Module, pool: bool = True, finetune: bool = True
-) -> BottleneckClassifier:
-    """Build the model that a checkpoint was saved from; in evaluation mode its logits are the same."""
-    bottleneck = _sequence(layout.bottleneck, layout.tensors["bottleneck"])
-    head = _head(layout, bottleneck)
-    # TLLib's backbones keep an unused ImageNet classifier, dalib's and ours do not.
-    unused_weights = {name: weight for name, weight in backbone.state_dict().items() if name.startswith("fc.")}
-    load_into(backbone, {**layout.tensors["backbone"], **unused_weights}, "the checkpoint's backbone", ("fc.",))
-    load_into(bottleneck, layout.tensors["bottleneck"], "the checkpoint's bottleneck")
-    load_into(head, layout.tensors["head"], "the checkpoint's head")
-    linears = _linears_of(head)
-    num_classes = linears[-1].out_features
-    features_dim = linears[0].in_features
-    return BottleneckClassifier(backbone, num_classes, bottleneck, head, features_dim, pool, finetune)
-
-
-def _sequence(types: tuple[type[nn.Module], ...], tensors: Weights, inputs: int | None = None) -> nn.Module:
-    """Layers of these types with the widths of the checkpoint's tensors; the first Linear takes (B, ``inputs``)."""
-    width = inputs
-    if not types:
-        return nn.Identity()
-    layers: list[nn.Module] = []
-    for index, layer_type in enumerate(types):
-        if layer_type is nn.Linear:
-            linear = _linear(tensors, f"{index}.weight", width)
-            width = linear.out_features
-            layers.append(linear)
-        elif layer_type is nn.BatchNorm1d:
-            layers.append(nn.BatchNorm1d(width or 0))
+def _sequence(layers: Layers, tensors: Weights) -> nn.Sequential:
+    """Layers of these types with the widths of the checkpoint's tensors."""
+    built: list[nn.Module] = []
+    for index, layer in enumerate(layers):
+        if layer is nn.Linear:
+            built.append(_linear(tensors[f"{index}.weight"]))
+        elif layer is nn.BatchNorm1d:
+            built.append(nn.BatchNorm1d(len(tensors[f"{index}.weight"])))
         else:
-            layers.append(layer_type())
-    return nn.Sequential(*layers)
+            built.append(layer())
+    return nn.Sequential(*built)
 
 
-def _head(layout: _Layout, bottleneck: nn.Module) -> nn.Module:
-    tensors = layout.tensors["head"]
-    width = next((linear.out_features for linear in reversed(_linears_of(bottleneck))), None)
-    if layout.head == TWO_LAYER_HEAD:
-        return _sequence((nn.Linear, nn.ReLU, nn.Dropout, nn.Linear), tensors, width)
-    if layout.head == WEIGHT_NORM_HEAD:
-        normalised: nn.Module = weight_norm(_linear(tensors, "parametrizations.weight.original1", width))
+def _head(tensors: Weights) -> nn.Module:
+    modules = _modules_with_tensors(tensors)
+    if modules == TWO_LAYER_HEAD:
+        return _sequence((nn.Linear, nn.ReLU, nn.Dropout, nn.Linear), tensors)
+    if modules == WEIGHT_NORM_HEAD:
+        normalised: nn.Module = weight_norm(_linear(tensors["parametrizations.weight.original1"]))
         return normalised
-    return _linear(tensors, "weight", width)
+    return _linear(tensors["weight"])
 
 
-def _linear(tensors: Weights, name: str, in_features: int | None = None) -> nn.Linear:
-    """A linear layer of the shape of a weight (outputs, inputs); ``in_features`` are those of the layer before it."""
-    weight = tensors.get(name)
-    if weight is None or weight.ndim != 2:
-        shape = "missing" if weight is None else tuple(weight.shape)
-        raise BadModel(f"the checkpoint's {name} must be a matrix and is {shape}")
-    return nn.Linear(in_features or weight.shape[1], len(weight))
-
-
-def _linears_of(module: nn.Module) -> list[nn.Linear]:
-    return [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
+def _linear(weight: Tensor) -> nn.Linear:
+    """A linear layer of the shape of this weight."""
+    outputs, inputs = weight.shape
+    return nn.Linear(inputs, outputs)
 
 
 def _canonical(name: str) -> str:

@@ -21,7 +21,7 @@ from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.models.copies import copy_of, unwrapped
 from tllib_ancon.models.output import Output
-from tllib_ancon.models.references import ModelRef, Request, refer
+from tllib_ancon.models.references import ModelRef, refer
 from tllib_ancon.models.references.zoo import IMAGENET
 from tllib_ancon.opening.classes import ClassMap
 from tllib_ancon.opening.defaults import Facts, Resolved, resolve
@@ -74,7 +74,7 @@ class OpenedModel:
 
     def with_weights_of(self, checkpoint: str, settings: AdaptConfig | PredictConfig) -> OpenedModel:
         """Another model of the same network, such as the one that this model's run started from."""
-        reference = refer(Request(self.source.module, checkpoint))
+        reference = refer(self.source.module, checkpoint)
         network = reference.network(dict(resolve(settings, Facts(self.source)).settings))
         return replace(self, source=replace(self.source, checkpoint=reference.checkpoint), network=network, notes=())
 
@@ -202,6 +202,8 @@ def open_images(
     cached = with_cache(resolved.settings, target, prepared, resolved.notes)
     probe: Tensor = probe_of(dataset_class(cached, prepared.evaluation))
     classifier = model.as_classifier(probe, not resolved.settings.scratch)
+    if isinstance(settings, PredictConfig):
+        classifier.release()  # predictions need no features, and the caller's module keeps no hook
     classes = model.classes(classifier.num_classes)
     labelled, notes_on_labels = classes.label(cached, source.recorded_folders)
     opened: Opened[Any] = Opened(
@@ -221,7 +223,6 @@ def open_images(
         opened = opened.with_notes(_notes_on_tensors(probe))
     if isinstance(settings, AdaptConfig):
         return _ready_to_adapt(opened)
-    classifier.release()  # predictions need no features, and the caller's module has no hook afterwards
     return opened
 
 

@@ -13,7 +13,7 @@ from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.settings import Settings
 from tllib_ancon.data.lists import read_class_names
 from tllib_ancon.models.output import Output
-from tllib_ancon.models.references import ModelRef, Request, refer
+from tllib_ancon.models.references import ModelRef, refer
 from tllib_ancon.models.requirements import require_network
 from tllib_ancon.runtime.errors import BadSetting, named, one_line
 from tllib_ancon.runtime.importing import function_named
@@ -37,7 +37,7 @@ def open_source(config: AdaptConfig | PredictConfig, model: Any = None, output: 
     elif config.model is not None and config.checkpoint is not None:
         module = _network_of_function(config.model, learns)
     names = _class_names(config.class_names)
-    reference = refer(Request(module, config.checkpoint, config.arch, names, allow_download=config.allow_download))
+    reference = refer(module, config.checkpoint, config.arch, names, config.allow_download)
     return replace(reference, output=config.output if output is None else output)
 
 

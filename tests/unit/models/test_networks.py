@@ -11,7 +11,7 @@ from tests.support.checkpoints import network_of
 from tests.support.refusals import REFUSED, one_line
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.bottleneck import shot_classifier
-from tllib_ancon.models.networks import _SmallCNN, create_backbone, create_network, parse_options
+from tllib_ancon.models.networks import create_backbone, create_network, parse_options
 from tllib_ancon.models.preprocessing import preprocessing_of
 from tllib_ancon.models.recipes import OWN, build, recipe_of
 from tllib_ancon.models.references.run import Run
@@ -26,17 +26,6 @@ def lenet():
     return shot_classifier(create_backbone("shot_lenet"), 10, dropout=0.5)
 
 
-# SHOT's layers
-
-
-def test_the_head_is_weight_normalised_and_the_bottleneck_has_no_relu():
-    model = shot_classifier(_SmallCNN(), num_classes=5, bottleneck_dim=16)
-    lengths = model.head.parametrizations.weight.original0
-    torch.testing.assert_close(model.head.weight.norm(dim=1), lengths[:, 0])
-    assert [type(layer) for layer in model.bottleneck] == [nn.Linear, nn.BatchNorm1d]
-    assert (model.eval().predict(IMAGES)[1] < 0).any()
-
-
 # Digits
 
 
@@ -49,8 +38,9 @@ def test_shots_lenet_gives_800_features_in_the_published_order(lenet):
     features = lenet.eval().backbone(DIGITS)
     assert features.shape == (8, 800)
     torch.testing.assert_close(features, maps.reshape(len(DIGITS), -1))
-    num_weights = sum(parameter.numel() for parameter in lenet.backbone.parameters())
-    assert num_weights == 20 * 26 + 50 * 501
+    lengths = lenet.head.parametrizations.weight.original0
+    torch.testing.assert_close(lenet.head.weight.norm(dim=1), lengths[:, 0])
+    assert [type(layer) for layer in lenet.bottleneck] == [nn.Linear, nn.BatchNorm1d, nn.Dropout]
 
 
 def test_a_checkpoint_is_loaded_with_its_dropout(lenet, tmp_path):
@@ -83,15 +73,14 @@ def test_preprocessing_is_that_of_the_networks_library():
     assert preprocessing_of(nn.Flatten()) is None
     backbone = create_backbone("small_cnn")
     assert shot_classifier(backbone, 3, 8).preprocessing == Preprocessing((0.5,) * 3, (0.5,) * 3)
-    with pytest.raises(RuntimeError):
-        shot_classifier(backbone, 3, 8, pool=False)(torch.zeros(2, 3, 16, 16))
 
 
-def test_options_are_python_values_and_reach_timm():
+def test_options_are_python_values_and_reach_the_builder():
     parsed = parse_options(["pad_type=same", "drop_rate=0.1", "scales=(1, 2)"])
     assert parsed == {"pad_type": "same", "drop_rate": 0.1, "scales": (1, 2)}
     backbone = create_backbone("mobilenetv2_100", pretrained=False, options={"pad_type": "same"})
     assert "Same" in type(backbone.conv_stem).__name__
+    assert create_network("torchvision/googlenet", options={"aux_logits": False}).aux1 is None
     with one_line("KEY=VALUE"):
         parse_options(["same"])
 
@@ -107,13 +96,11 @@ def test_local_weights_need_no_classifier(tmp_path):
 
 @pytest.mark.parametrize(("name", "options", "said"), REFUSED["networks"])
 def test_what_cannot_be_built_is_named(name, options, said):
-    with one_line(said) as error:
+    with one_line(said):
         create_backbone(name, pretrained=False, options=options)
-    assert "\n" not in str(error.value)
 
 
 TIMM = [
-    ("test_resnet", {}),
     ("test_resnet", {"global_pool": "max", "drop_rate": 0.2}),
     ("test_vit", {"img_size": 32, "patch_size": 8, "depth": 2, "global_pool": "avg", "drop_path_rate": 0.1}),
     ("test_efficientnet", {"global_pool": "catavgmax", "in_chans": 1}),
@@ -131,7 +118,7 @@ def test_a_network_of_timm_is_built_again_with_its_options(name, options):
     torch.testing.assert_close(twin(images), network(images))
 
 
-@pytest.mark.parametrize("name", ["resnet18", "googlenet", "mobilenet_v3_small"])
+@pytest.mark.parametrize("name", ["resnet18", "googlenet"])
 def test_a_network_of_torchvision_is_known_by_its_layers(name):
     network = models.get_model(name, num_classes=4, weights=None)
     recipe = recipe_of(network, 4)
@@ -139,12 +126,7 @@ def test_a_network_of_torchvision_is_known_by_its_layers(name):
     build(recipe).load_state_dict(network.state_dict())
 
 
-def test_a_changed_network_of_a_library_is_not_built_again(monkeypatch):
-    changed = models.resnet18(num_classes=4)
-    changed.maxpool = nn.AvgPool2d(3, 2, 1)
-    pooled = timm.create_model("test_resnet", num_classes=4)
-    pooled.act1 = nn.GELU()
-    for network in (changed, pooled):
+def test_a_changed_network_of_a_library_is_not_built_again():
+    for network in (models.resnet18(num_classes=4), timm.create_model("test_resnet", num_classes=4)):
+        network.maxpool = nn.AvgPool2d(3, 2, 1)
         assert recipe_of(network, 4)["library"] == OWN
-    monkeypatch.delattr(timm.models, "get_model_args", raising=False)  # of timm before 1.0.31
-    assert recipe_of(timm.create_model("test_resnet", num_classes=4), 4)["library"] == OWN

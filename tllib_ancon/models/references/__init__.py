@@ -1,27 +1,42 @@
-"""What a user may pass as a model. Each kind is a file of this folder and a class of :data:`KINDS`."""
+"""What a user may pass as a model. Each kind is a file of this folder."""
 
 from __future__ import annotations
 
-from tllib_ancon.models.references.hub import Hub
-from tllib_ancon.models.references.module import Module
-from tllib_ancon.models.references.reference import Model, ModelRef, Request
-from tllib_ancon.models.references.run import Run
-from tllib_ancon.models.references.weights_file import WeightsFile
-from tllib_ancon.models.references.zoo import Zoo
+from torch import nn
+
+from tllib_ancon.models.references.hub import LIBRARIES, load_from_hub
+from tllib_ancon.models.references.reference import Model, ModelRef
+from tllib_ancon.models.references.run import run_or_file
+from tllib_ancon.models.references.zoo import IMAGENET, Zoo
 from tllib_ancon.runtime.errors import UserError, named
 
-__all__ = ["Model", "ModelRef", "Request", "refer"]
-
-KINDS: tuple[type[ModelRef], ...] = (Module, Hub, Zoo, Run, WeightsFile)
-"""The kinds of references. The first that recognises a request takes it."""
+__all__ = ["Model", "ModelRef", "refer"]
 
 
-def refer(request: Request) -> ModelRef:
-    """The trained model that a user names or passes."""
-    for kind in KINDS:
-        reference = kind.recognise(request)
-        if reference is not None:
-            return reference
+def refer(
+    module: nn.Module | None = None,
+    checkpoint: str | None = None,
+    arch: str | None = None,
+    names: list[str] | None = None,
+    allow_download: bool = False,
+) -> ModelRef:
+    """The trained model that a user names or passes.
+
+    Args:
+        module: the network that is passed, or that a function of the user returns
+        checkpoint: a file, a run directory or ``imagenet``
+        arch: name of a network
+        names: names of the classes, in the order of the labels
+        allow_download: whether a hub may be asked for ``arch``
+    """
+    if checkpoint == IMAGENET:
+        return Zoo(IMAGENET, names=names)
+    if checkpoint is not None:
+        return run_or_file(checkpoint, module, names)
+    if module is not None:
+        return ModelRef(module=module, names=names)
+    if arch is not None and arch.partition(":")[0] in LIBRARIES:
+        return load_from_hub(arch, names, allow_download)
     raise UserError(
         f"no model to start from: pass {named('checkpoint')}, or an {named('arch')} that begins with hf: or open_clip:"
     )

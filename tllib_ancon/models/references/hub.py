@@ -4,17 +4,15 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NoReturn
 from unittest.mock import patch
 
 import torch
 from torch import nn
 
-from tllib_ancon.models.class_names import class_names_of
 from tllib_ancon.models.foundation import CosineHead, ZeroShotClassifier
 from tllib_ancon.models.preprocessing import preprocessing_of, preprocessing_of_processor
-from tllib_ancon.models.references.reference import ModelRef, Request
+from tllib_ancon.models.references.reference import ModelRef
 from tllib_ancon.runtime.errors import BadModel, BadSetting, UserError, named, one_line
 from tllib_ancon.runtime.extras import require
 
@@ -28,35 +26,25 @@ PROMPT = "a photo of a {}."
 """Text of a class of a zero-shot classifier."""
 
 
-class Hub(ModelRef):
+def load_from_hub(arch: str, class_names: list[str] | None, allow_download: bool) -> ModelRef:
     """``LIBRARY:NAME`` with its weights. NAME is a folder, on the hub, or a model with a tag or file of weights."""
-
-    @classmethod
-    def recognise(cls, request: Request) -> ModelRef | None:
-        arch = str(request.arch)
-        library, _, name = arch.partition(":")
-        if request.module is not None or request.checkpoint is not None:
-            return None
-        if Path(arch).is_dir():
-            raise BadSetting(
-                f"{named('arch', arch)} is a folder",
-                f"pass {named('arch', f'hf:{arch}')} for a saved model of transformers",
-            )
-        if library not in LIBRARIES:
-            return None
-        require(named("arch", arch), LIBRARIES[library], extra="foundation")
-        try:
-            with _hub(request.allow_download):
-                network, names = _classifier(library, name, request.names)
-        except UserError:
-            raise
-        except Exception as error:  # of files, of the cache and of networks, of any kind
-            raise BadSetting(
-                f"{named('arch')} {arch} cannot be loaded from files or the hub's cache ({one_line(error)})",
-                f"load the model in Python and pass it, or {named('allow_download', True)} asks the hub for it",
-                setting="arch",
-            ) from error
-        return cls(arch, network, request.names or names)
+    library, _, name = arch.partition(":")
+    require(named("arch", arch), LIBRARIES[library], extra="foundation")
+    try:
+        with _hub(allow_download):
+            if library == "hf":
+                network = _image_classifier(name)
+            else:
+                network = _zero_shot(name, class_names)
+    except UserError:
+        raise
+    except Exception as error:  # of files, of the cache and of networks, of any kind
+        raise BadSetting(
+            f"{named('arch')} {arch} cannot be loaded from files or the hub's cache ({one_line(error)})",
+            f"load the model in Python and pass it, or {named('allow_download', True)} asks the hub for it",
+            setting="arch",
+        ) from error
+    return ModelRef(arch, network, class_names)
 
 
 @contextmanager
@@ -84,20 +72,6 @@ def _no_code(folder: str, file: str, **_: object) -> NoReturn:
     raise BadModel(f"{file} of {folder} is code, which tllib-ancon does not run", "load the model in Python")
 
 
-def _classifier(library: str, name: str, texts: list[str] | None) -> tuple[nn.Module, list[str] | None]:
-    """The network and the names of its classes, if known."""
-    if library == "open_clip":
-        if texts is None:
-            raise BadSetting(
-                f"{named('arch')} open_clip:{name} needs the names of the classes",
-                f"pass a file of them as {named('class_names')}",
-                setting="class_names",
-            )
-        return _zero_shot(name, texts), texts
-    network = _image_classifier(name)
-    return network, class_names_of(network, network.config.num_labels)
-
-
 def _image_classifier(name: str) -> Any:
     from transformers import AutoImageProcessor, AutoModelForImageClassification
 
@@ -117,9 +91,15 @@ def _image_classifier(name: str) -> Any:
     return model
 
 
-def _zero_shot(name: str, classes: Sequence[str]) -> nn.Module:
+def _zero_shot(name: str, classes: Sequence[str] | None) -> nn.Module:
     import open_clip
 
+    if classes is None:
+        raise BadSetting(
+            f"{named('arch')} open_clip:{name} needs the names of the classes",
+            f"pass a file of them as {named('class_names')}",
+            setting="class_names",
+        )
     model_name, weights = _open_clip_source(name)
     device = "cuda" if torch.cuda.is_available() else "cpu"  # many texts take their time
     model = open_clip.create_model(model_name, weights, device=device, require_pretrained=True).eval()

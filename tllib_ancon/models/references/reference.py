@@ -22,27 +22,8 @@ Model = nn.Module | str | Path
 
 
 @dataclass(frozen=True)
-class Request:
-    """What a user says of a model.
-
-    Attributes:
-        module: the network that is passed, or that a function of the user returns
-        checkpoint: a file, a run directory or ``imagenet``
-        arch: name of a network
-        names: names of the classes, in the order of the labels
-        allow_download: whether a hub may be asked for ``arch``
-    """
-
-    module: nn.Module | None = None
-    checkpoint: str | None = None
-    arch: str | None = None
-    names: list[str] | None = None
-    allow_download: bool = False
-
-
-@dataclass(frozen=True)
 class ModelRef:
-    """A trained model by the way in which it is passed. The base class refers to none, as for a first stage.
+    """A trained model by the way in which it is passed: the base class as a module, or not at all for a first stage.
 
     Attributes:
         checkpoint: the file, ``imagenet`` or the name of a library's model; empty for the caller's own module
@@ -64,11 +45,6 @@ class ModelRef:
 
     # What a kind defines.
 
-    @classmethod
-    def recognise(cls, request: Request) -> ModelRef | None:
-        """The reference, if the request is of this kind."""
-        raise NotImplementedError
-
     def network(self, settings: Options, show: Show = silently) -> nn.Module:
         """The network with its weights, which the caller may change. Default: a copy of ``module``.
 
@@ -80,17 +56,17 @@ class ModelRef:
         return copy_of(self.module).float()
 
     def class_names(self, network: nn.Module, num_classes: int) -> list[str] | None:
-        """Names of the K classes of its network: of the user, else what the model tells; None if unknown."""
-        if self.names is None:
-            return class_names_of(network, num_classes)
-        if len(self.names) != num_classes:
+        """Names of the K classes of its network: of the user, else of the run, else of the model; None if unknown."""
+        if self.names is not None and len(self.names) != num_classes:
             raise BadSetting(
                 f"{named('class_names')} has {counted(len(self.names), 'name')}, {self.names[0]!r} first, and the "
                 f"model has {num_classes} classes",
                 "name each class, in the order of the model's outputs",
                 setting="class_names",
             )
-        return self.names
+        if self.num_classes == num_classes:
+            return self.classes
+        return class_names_of(network, num_classes)
 
     def digest(self) -> str:
         """What differs between two models of this kind. Default: the SHA-256 of the module's tensors."""
@@ -99,17 +75,19 @@ class ModelRef:
 
     def describe(self) -> str:
         """The model in a text for the user."""
-        return self.checkpoint
+        if self.module is None or self.checkpoint:
+            return self.checkpoint
+        return type(unwrapped(self.module)).__qualname__
 
     @property
     def is_whole(self) -> bool:
         """Whether its network is an object or recorded as a whole, so that no setting builds it."""
-        return self.module is not None
+        return self.module is not None or bool(self.network_record)
 
     @property
     def callers_module(self) -> nn.Module | None:
         """The module that the caller passes to adapt or to predict with; None for weights of a file or a library."""
-        return None
+        return None if self.checkpoint else self.module
 
     # What follows from it.
 

@@ -3,7 +3,7 @@
 from torch import nn
 
 from tllib_ancon.models.networks import create_network, parse_options
-from tllib_ancon.models.references.reference import ModelRef, Request
+from tllib_ancon.models.references.reference import ModelRef
 from tllib_ancon.runtime.types import Options, Show, silently
 
 IMAGENET = "imagenet"
@@ -12,12 +12,6 @@ IMAGENET = "imagenet"
 
 class Zoo(ModelRef):
     """The model zoo's weights of ``arch``; random ones with ``scratch``."""
-
-    @classmethod
-    def recognise(cls, request: Request) -> ModelRef | None:
-        if request.checkpoint != IMAGENET:
-            return None
-        return cls(IMAGENET, names=request.names)
 
     def network(self, settings: Options, show: Show = silently) -> nn.Module:
         return create_network(settings["arch"], None, not settings["scratch"], parse_options(settings["arch_option"]))
