@@ -15,13 +15,14 @@ from pydantic.fields import FieldInfo
 from tllib_ancon import methods
 from tllib_ancon.cli.flags import help_text
 from tllib_ancon.cli.main import COMMANDS, parser_of
+from tllib_ancon.cli.parser import Parser
 from tllib_ancon.cli.script import second_stage_parser
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.config.check import CheckConfig
 from tllib_ancon.config.predict import PredictConfig, PredictionsConfig
 from tllib_ancon.config.pretrain import PretrainConfig
-from tllib_ancon.config.settings import Settings, choices_of, defaults_of, described, settings_of
+from tllib_ancon.config.settings import Settings, choices_of, defaults_of, settings_of
 from tllib_ancon.laboratory.curves import COLOURS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -106,12 +107,12 @@ def index(title: str, remark: str, body: str, pages: Iterable[str]) -> str:
     return f"# {title}\n\n{remark}\n\n{body}\n\n```{{toctree}}\n:hidden:\n\n{entries}\n```\n"
 
 
-def flags_of(parser: argparse.ArgumentParser) -> list[str]:
+def flags_of(parser: Parser) -> list[str]:
     """A table for each group of a parser's arguments."""
     tables = []
-    for group in parser._action_groups:
+    for title, actions in parser.sections.items():
         rows = []
-        for action in group._group_actions:
+        for action in actions:
             if argparse.SUPPRESS in (action.dest, action.help):  # --help, and the switch that changes nothing
                 continue
             words = ", ".join(f"`{word}`" for word in action.option_strings) or f"`{action.metavar or action.dest}`"
@@ -119,7 +120,7 @@ def flags_of(parser: argparse.ArgumentParser) -> list[str]:
             shown = " ".join(value) if isinstance(value, tuple) else value
             rows.append((f"{words} `{shown}`" if shown else words, escaped(str(action.help).replace("%%", "%"))))
         if rows:
-            tables += [f"## {group.title}", table(("argument", "meaning, range, default"), rows)]
+            tables += [f"## {title}", table(("argument", "meaning, range, default"), rows)]
     return tables
 
 
@@ -150,9 +151,8 @@ def settings_table(fields: Mapping[str, FieldInfo], by_method: Mapping[str, Mapp
     rows = []
     for name, field in fields.items():
         text = help_text(name, field, defaults_of(name, by_method))
-        kind, choices = escaped(described(field.annotation)), choices_of(field)
-        kind = kind.replace("text", " or ".join(f"`{choice}`" for choice in choices) if choices else "text")
-        rows.append((f"`{name}`", f"{escaped(text)}. Type: {kind}."))
+        choices = " or ".join(f"`{choice}`" for choice in choices_of(field))
+        rows.append((f"`{name}`", f"{escaped(text)}. {choices}".strip()))
     return table(("setting", "meaning and range"), rows)
 
 

@@ -73,8 +73,8 @@ class Endless(Dataset):
         ({"model": nn.Flatten(0)}, "logits"),
         ({"images": Endless()}, "Endless has no items by number"),
         ({"model": torch.jit.script(nn.Flatten())}, "pass the torch.nn.Module that it was made from"),
-        ({"model": AdaptConfig()}, "not both"),
-        ({"config": AdaptConfig()}, "not both"),
+        ({"model": AdaptConfig()}, "pass AdaptConfig alone"),
+        ({"config": AdaptConfig()}, "pass AdaptConfig alone"),
         ({"train_transform": nn.Identity()}, "`evaluation_transform` is needed"),
     ],
 )

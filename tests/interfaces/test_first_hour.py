@@ -45,15 +45,6 @@ def test_evaluation_shows_each_class_and_writes_the_confusion_matrix(place, capf
     assert counts.sum(1).tolist() == [2, 2, 2]
 
 
-def test_a_run_stands_for_its_model_and_images(place, capfd):
-    assert shown(capfd, "adapt", "photos", *MODEL, *QUICK, "--class-names", *NAMES, "--log", "run")[0] == 0
-    _, whole = shown(capfd, "evaluate", "run", "--workers", "0")
-    _, same = shown(capfd, "evaluate", "photos", "--checkpoint", "run", "--workers", "0")
-    assert "accuracy" in whole.out
-    assert whole.out == same.out
-    assert shown(capfd, "predict", "run", "--workers", "0", "--out", "-")[0] == 0
-
-
 def test_resume_is_the_same_command(place, capfd):
     status, output = shown(capfd, "adapt", "photos", *MODEL, "--resume")
     assert status == 2

@@ -7,12 +7,10 @@ import pytest
 import timm
 import torch
 from PIL import Image
-from torch import nn
-from torchvision import models
 
 import tllib_ancon
 from tests.support.killable import differences
-from tests.support.networks import HALVES, transformer
+from tests.support.networks import HALVES
 from tllib_ancon.cli.main import main
 
 IMAGES = 24
@@ -35,12 +33,6 @@ def of_timm():
     return timm.create_model("test_vit", img_size=32, patch_size=8, depth=2, num_classes=3)
 
 
-def of_torchvision():
-    network = models.shufflenet_v2_x0_5()
-    network.fc = nn.Linear(1024, 3)
-    return network
-
-
 def of_no_library():
     namespace = {}
     exec(MODULE, namespace)  # as a program would that keeps it in no module
@@ -49,16 +41,8 @@ def of_no_library():
     return network
 
 
-def of_transformers():
-    network = transformer("ResNet")
-    network.classifier[1].weight.data *= 50  # so that images are of several classes
-    return network
-
-
 NETWORKS = {
     "timm": (of_timm, SIZED),
-    "torchvision": (of_torchvision, SIZED),
-    "transformers": (of_transformers, {**SIZED, **HALVES}),
     "own": (of_no_library, {**SIZED, **HALVES}),
 }
 OWN = pytest.mark.parametrize("made", ["own"], indirect=True)
@@ -85,10 +69,7 @@ def made(request, folder):
     build, sizes = NETWORKS[request.param]
     torch.manual_seed(0)
     model = build()
-    photos = folder / "photos"
-    if request.param == "torchvision":
-        photos = sorted(map(str, photos.iterdir()))
-    result = tllib_ancon.adapt(model, photos, labels=LABELS, log=folder / request.param, **QUICK, **sizes)
+    result = tllib_ancon.adapt(model, folder / "photos", labels=LABELS, log=folder / request.param, **QUICK, **sizes)
     return request.param, model, result
 
 
@@ -139,8 +120,8 @@ def test_every_command_goes_on_from_its_directory(made, flags, folder, tmp_path,
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ([], "pass --model MODULE:FUNCTION, the function that returns such a network"),
-        (["--model", "networks"], "--model networks: expected MODULE:FUNCTION"),
+        ([], "pass the network itself, with these weights, as --model"),
+        (["--model", "networks"], "--model networks cannot be imported"),
         (["--model", "networks:missing"], "cannot be imported (module 'networks' has no attribute"),
         (["--model", "networks:nothing"], "not of type int"),
     ],

@@ -52,13 +52,13 @@ def script(source_checkpoint, tmp_path):
 def words(script, domains, tmp_path):
     """The script's command with these flags after ``--method ancon``."""
 
-    def words(*ours, epochs=7, left="model", adapts=True):
+    def words(*ours, epochs=7, left="model"):
         second = ["--method", "ancon", "--epochs", "2", "--batch-size", "8", "--quiet", *ours]
         return [
             *("script", str(script), str(domains), "-d", "ImageList", "-s", "bright", "-t", "dark", "-a", "small_cnn"),
             *("--train-resizing", "res.", "--val-resizing", "res.", "--resize-size", "16", "-j", "0", "--no-hflip"),
             *("--epochs", str(epochs), "--left", left, "--log", str(tmp_path / "log")),
-            *(second if adapts else ()),
+            *second,
         ]
 
     return words
@@ -83,12 +83,6 @@ def test_script_then_adaptation(words, tmp_path, capsys):
     assert (of_the_script | of_the_adaptation).items() <= config.items()
     assert Path(config["checkpoint"]).name == "latest.pth"
     assert "selected by infomax" in capsys.readouterr().out
-
-
-def test_script_without_method_only_runs_it(words, tmp_path):
-    assert main(words(adapts=False)) == 0
-    assert trained(tmp_path) == 1
-    assert not (tmp_path / "log" / "adapt").exists()
 
 
 @pytest.mark.parametrize(("left", "more", "status", "message"), REFUSED["adaptations of scripts"])
@@ -130,22 +124,6 @@ def test_the_same_command_goes_on_with_the_second_stage(words, tmp_path, monkeyp
     assert epochs == [2]
     assert epochs_kept(tmp_path) == [0, 1, 2]
     assert "has run here before; adapting its model" in capsys.readouterr().err
-
-
-def test_a_finished_one_says_so(words, tmp_path, monkeypatch, capsys):
-    assert main(words()) == 0
-    shown = capsys.readouterr().out
-    log = tmp_path / "log"
-    result = (log / "adapt" / "result.json").read_bytes()
-    epochs = counting(monkeypatch)
-    assert main([word for word in words() if word != "--quiet"]) == 0
-    again = capsys.readouterr()
-    assert (log / "trained.txt").read_text().count("\n") == 1
-    assert epochs == []
-    assert again.out == shown
-    assert "has run here before" in again.err
-    assert f"{log / 'adapt'} holds this run already, finished" in again.err
-    assert (log / "adapt" / "result.json").read_bytes() == result
 
 
 def test_a_used_log_is_refused_before_training(words, tmp_path, refused):

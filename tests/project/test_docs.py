@@ -94,7 +94,7 @@ def test_every_flag_of_every_command_is_in_the_reference(generate):
     for name in COMMANDS:
         parser = parser_of(name)
         parsers = [parser, second_stage_parser()] if name == "script" else [parser]
-        actions = [one for each in parsers for one in each._actions if argparse.SUPPRESS not in (one.dest, one.help)]
+        actions = [one for each in parsers for one in each.arguments() if argparse.SUPPRESS not in (one.dest, one.help)]
         flags = [word for action in actions for word in action.option_strings]
         page = pages[f"commands/{name}.md"]
         assert [word for word in flags if f"`{word}`" not in page] == []

@@ -24,14 +24,3 @@ def test_an_error_of_many_lines_is_shown_in_one_with_its_file(text, shown, monke
 
     monkeypatch.setattr("tllib_ancon.cli.main.parse", fail)
     assert refused(["adapt"]) == f"tllib-ancon: error: {shown}"
-
-
-PLAN = """
-title = "t"
-dataset = "ImageList"
-pairs = ["bright-dark"]
-methods = ["ancon"]
-variants = [{convention = "../../../../evil"}]
-[source.erm]
-epochs = 1
-"""

@@ -21,9 +21,9 @@ OTHER_FLAGS = {
     ("certify", "--answers"),  # a text
     ("certify", "--checkpoint"),  # of the run that is certified, by the function that reads adapt's
     ("certify", "--questions"),  # written
-    ("check", "--json"),  # written
+    ("check", "--json-file"),  # written
     ("evaluate", "--confusion"),  # written
-    ("evaluate", "--json"),
+    ("evaluate", "--json-file"),
     ("evaluate", "--out"),
     ("predict", "--out"),
 }
@@ -43,7 +43,7 @@ def write_bomb(path, victim, form):
 
 def file_flags(command):
     """Options of a command whose value is a file, by the word its help shows."""
-    flags = (action.option_strings for action in parser_of(command)._actions if action.metavar == "FILE")
+    flags = (action.option_strings for action in parser_of(command).arguments() if action.metavar == "FILE")
     return {(command, strings[-1]) for strings in flags if strings}
 
 

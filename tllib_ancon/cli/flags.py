@@ -23,99 +23,60 @@ class Flags:
 
     settings: Mapping[str, FieldInfo]
     positional: Sequence[str] = ()  # settings that are given without a flag
-    required: Sequence[str] = ()  # settings that must be given, here or in a file; the short help text shows them
     defaults: Mapping[str, Options] = field(default_factory=dict)  # method -> setting -> default
 
     def add(self, parser: Parser) -> None:
         """Add every flag to a parser, in groups."""
-        groups: dict[str, Any] = {str(group.title): group for group in parser._action_groups}
         for name, setting in self.settings.items():
             title = flag_of(setting).group or f"options of {', '.join(methods.methods_with(name))}"
-            if title not in groups:
-                groups[title] = parser.add_argument_group(title)
-            actions = [groups[title].add_argument(*words, **options) for words, options in self._arguments(name)]
-            if not flag_of(setting).common and name not in self.required:
-                parser.further.update(actions)
+            for words, options in self._arguments(name, setting):
+                parser.add(title, *words, common=flag_of(setting).common, default=argparse.SUPPRESS, **options)
 
     def settings_in(self, args: argparse.Namespace) -> Options:
         """The settings that the arguments hold."""
-        values = vars(args)
-        return {name: values[self._destination(name)] for name in self.settings if self._destination(name) in values}
+        return {name: value for name, value in vars(args).items() if name in self.settings}
 
-    def shown(self, name: str) -> str:
-        """How a setting is given: ``ROOT``, or ``-t/--target``."""
-        if name in self.positional:
-            return name.upper()
-        return "/".join(self._words(name))
-
-    def _destination(self, name: str) -> str:
-        return self.settings[name].alias or name
-
-    def _words(self, name: str) -> list[str]:
-        """The flags of a setting, a short one first."""
-        if name in self.positional:
-            return [name]
-        short = flag_of(self.settings[name]).also
-        words = [flag(self._destination(name))]
-        if short:
-            words.append(short)
-        return sorted(words, key=lambda word: word.startswith("--"))
-
-    def _arguments(self, name: str) -> Iterator[tuple[list[str], Options]]:
+    def _arguments(self, name: str, setting: FieldInfo) -> Iterator[tuple[list[str], Options]]:
         """Words and options of a setting's argument; a switch has two arguments."""
-        setting = self.settings[name]
+        text = help_text(name, setting, defaults_of(name, self.defaults)).replace("%", "%%")
+        words = [word for word in (flag_of(setting).also, flag(name)) if word]
         kinds = [kind for kind in members_of(setting.annotation) if kind is not NoneType]
-        defaults = defaults_of(name, self.defaults)
-        text = help_text(name, setting, defaults).replace("%", "%%")
-        options = {"default": argparse.SUPPRESS, "help": text}
+        if bool in kinds:
+            for value, spellings in ((True, words), (False, [switched_off(name)])):
+                shown = text
+                if value is (setting.default is True):  # help shows what changes the default
+                    shown = argparse.SUPPRESS
+                yield spellings, {"dest": name, "action": "store_const", "const": value, "help": shown}
+            return
+        number_of_words = _number_of_words(kinds)
+        options: dict[str, Any] = {"help": text, "metavar": _metavar(name, setting), "nargs": number_of_words}
+        number = _number(setting.annotation)
+        if number is not None and str not in kinds:
+            options["type"] = partial(_word_as, number)
         if name in self.positional:
-            number_of_words = "*" if _items(kinds) else "?"
-            yield [name], {**options, "nargs": number_of_words, "metavar": self._metavar(name)}
-        elif bool in kinds:
-            yield from self._switch(name, options)
+            yield [name], {**options, "nargs": "*" if number_of_words else "?"}
         else:
-            yield self._words(name), {**options, **self._value_options(name, kinds)}
-
-    def _value_options(self, name: str, kinds: Sequence[Any]) -> Options:
-        number = None
-        if str not in kinds:
-            number = _number(self.settings[name].annotation)
-        options: dict[str, Any] = {"type": partial(_word_as, number or str), "metavar": self._metavar(name)}
-        items = _items(kinds)
-        if items:
-            options["nargs"] = "+" if items[-1] is Ellipsis else len(items)
-        return {**options, "dest": self._destination(name)}
-
-    def _switch(self, name: str, options: Options) -> Iterator[tuple[list[str], Options]]:
-        """Words that switch a setting on, and words that switch it off. Help shows what changes the default."""
-        on = self._words(name)
-        off = [switched_off(word) for word in on if word.startswith("--")]
-        is_on = self.settings[name].default is True
-        for value, words in ((True, on), (False, off)):
-            shown_help = argparse.SUPPRESS if value is is_on else options["help"]
-            constant = {"dest": self._destination(name), "action": "store_const", "const": value, "help": shown_help}
-            yield words, {**options, **constant}
-
-    def _metavar(self, name: str) -> str | tuple[str, ...]:
-        setting = self.settings[name]
-        metavar = flag_of(setting).metavar
-        if metavar:
-            return metavar
-        choices = ",".join(map(str, choices_of(setting)))
-        if choices:
-            return f"{{{choices}}}"
-        return {float: "X", int: "N", None: name.upper()}[_number(setting.annotation)]
+            yield words, {**options, "dest": name}
 
 
-def _items(kinds: Sequence[Any]) -> tuple[Any, ...]:
-    """The types of the items of a tuple, if that is the only kind, or the other one is a text."""
+def _metavar(name: str, setting: FieldInfo) -> str | tuple[str, ...]:
+    metavar = flag_of(setting).metavar
+    if metavar:
+        return metavar
+    choices = ",".join(map(str, choices_of(setting)))
+    if choices:
+        return f"{{{choices}}}"
+    return {float: "X", int: "N", None: name.upper()}[_number(setting.annotation)]
+
+
+def _number_of_words(kinds: Sequence[Any]) -> int | str | None:
+    """How many words a setting takes, None for one: several for a tuple, unless a text is no item of it."""
     tuples = [get_args(kind) for kind in kinds if get_origin(kind) is tuple]
-    if len(tuples) != 1:
-        return ()
-    is_text = len(kinds) == 2 and str in kinds and tuples[0][0] is str
-    if len(kinds) == 1 or is_text:
-        return tuples[0]
-    return ()
+    if not tuples or (str in kinds and str not in tuples[0]):
+        return None
+    if len(tuples) > 1 or Ellipsis in tuples[0]:
+        return "+"
+    return len(tuples[0])
 
 
 def help_text(name: str, setting: FieldInfo, defaults: Options) -> str:
@@ -166,8 +127,6 @@ def _number(kind: Any) -> type[float] | type[int] | None:
 
 
 def _word_as(kind: type, word: str) -> Any:
-    with suppress(ValueError):
+    with suppress(ValueError):  # the setting's own error names its range
         return kind(word)
-    if kind is not str and "," in word:
-        raise argparse.ArgumentTypeError(f"write numbers without commas, several with spaces between; got {word!r}")
     return word

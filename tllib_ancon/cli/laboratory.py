@@ -70,8 +70,6 @@ def _demo(config: DemoConfig) -> None:
 
 COMMANDS = {
     "demo": Command(DemoConfig, _demo),
-    "benchmark": Command(
-        BenchmarkConfig, benchmark, ("table", "root"), ("table", "root"), "%(prog)s TABLE ROOT [flags]"
-    ),
-    "report": Command(ReportConfig, _report, ("folders",), ("folders",), "%(prog)s DIR [DIR ...] [flags]"),
+    "benchmark": Command(BenchmarkConfig, benchmark, "%(prog)s TABLE ROOT [flags]", ("table", "root")),
+    "report": Command(ReportConfig, _report, "%(prog)s DIR [DIR ...] [flags]", ("folders",)),
 }

@@ -70,4 +70,4 @@ def _list(config: ListConfig) -> None:
         print(line)
 
 
-COMMANDS = {"list": Command(ListConfig, _list, ("kind",), ("kind",), "%(prog)s KIND")}
+COMMANDS = {"list": Command(ListConfig, _list, "%(prog)s KIND", ("kind",))}

@@ -1,12 +1,9 @@
 """The command ``tllib-ancon``: its words, the one line that ends it, its streams, and its part in many processes."""
 
 import argparse
-import atexit
 import importlib
 import io
 import os
-import platform
-import select
 import signal
 import sys
 import warnings
@@ -26,7 +23,6 @@ from tllib_ancon.runtime.errors import (
     unknown_name,
 )
 from tllib_ancon.runtime.interruption import sigterm_raises
-from tllib_ancon.runtime.memory import keep_freed_memory
 from tllib_ancon.runtime.text import say
 
 COMMANDS = {
@@ -73,13 +69,9 @@ AGAIN = "give the same command again"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; returns the exit status: 0, or with one line on standard error 2 for bad input, 1 if a
     process was lost, 128 plus the number of a signal."""
-    with sigterm_raises(next=AGAIN) as ignore_sigterm, spelling_settings(as_flag):
+    with sigterm_raises(next=AGAIN), spelling_settings(as_flag):
         try:
-            try:
-                args = parse(list(sys.argv[1:] if argv is None else argv))
-                return _run(args)
-            finally:
-                ignore_sigterm()
+            return _run(parse(list(sys.argv[1:] if argv is None else argv)))
         except BrokenPipeError:  # whoever reads has enough
             raise
         except BAD_INPUT as error:
@@ -137,37 +129,11 @@ def _parse_without_command(arguments: list[str]) -> argparse.Namespace:
         description="Adapt image classifiers to another domain without labels, by Anchored Confidence (AnCon).",
         epilog="tllib-ancon COMMAND --help lists the flags that users set first, --help-all every flag.",
     )
-    parser.add_argument(
-        "--version", action="store_true", help="show the version; with --verbose those of the libraries"
-    )
-    parser.add_argument("--verbose", action="store_true", help="with --version: libraries, device and threads")
-    commands = parser.add_subparsers(prog="tllib-ancon", metavar="COMMAND", required=True, title="commands")
+    parser.add("options", "--version", action="version", version=f"tllib-ancon {__version__}", help="show the version")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, title="commands")
     for name, help_text in COMMANDS.items():
         commands.add_parser(name, help=help_text)
-    if "--version" in arguments:
-        print(f"tllib-ancon {__version__}")
-        if "--verbose" in arguments:
-            print(*_versions(), sep="\n")
-        parser.exit()
-    return parser.parsed(arguments)
-
-
-def _versions() -> list[str]:
-    from importlib.metadata import distributions
-
-    import torch
-
-    installed = {distribution.name.lower(): distribution.version for distribution in distributions()}
-    names = ("torch", "torchvision", "timm", "tllib", "dalib", "transformers", "accelerate", "numpy", "pillow")
-    if torch.cuda.is_available():
-        device = torch.cuda.get_device_name()
-    else:
-        device = platform.machine()
-    return [
-        f"python {platform.python_version()} on {platform.platform()}",
-        *(f"{name} {installed.get(name, 'is not installed')}" for name in names),
-        f"device {device}, {torch.get_num_threads()} threads",
-    ]
+    return parser.parse_args(arguments)
 
 
 def parser_of(name: str) -> Parser:
@@ -208,35 +174,18 @@ def _run_one_of_many(args: argparse.Namespace) -> int:
 
 def command() -> int:
     """Run :func:`main` at a terminal; the status is 128 plus the number of SIGPIPE if a pipe's reader has gone."""
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if stream is None:  # closed, as by >&- in a shell
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
-        elif isinstance(stream, io.TextIOWrapper):
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    keep_freed_memory()
-    ended: list[int] = []
-    atexit.register(_end_process, ended)
     try:
         try:
             status = main()
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        poll = select.poll()
-        poll.register(sys.stdout.fileno(), 0)
-        if not any(event & select.POLLERR for _, event in poll.poll(0)):
-            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it ends
         return 128 + signal.SIGPIPE
     if _one_of_many():
-        ended.append(status)
-    return status
-
-
-def _end_process(status: list[int]) -> None:
-    """End the process with this status, if any, last of all: gloo's threads would abort an interpreter that ends."""
-    if status:
-        sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(status[0])
+        os._exit(status)  # gloo's threads would abort an interpreter that ends
+    return status

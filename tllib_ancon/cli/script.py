@@ -40,8 +40,9 @@ OF_THE_SCRIPT = (*NEEDED, "source", "log", *settings_of(StartConfig))
 class _Script:
     def add_arguments(self, parser: Parser) -> None:
         example = "Transfer-Learning-Library/examples/domain_adaptation/image_classification/cdan.py"
-        parser.add_argument("script", metavar="PATH", help=f"the script, such as {example}")
-        parser.add_argument(
+        parser.add("positional arguments", "script", metavar="PATH", help=f"the script, such as {example}")
+        parser.add(
+            "positional arguments",
             "arguments",
             nargs=argparse.REMAINDER,
             metavar="...",
@@ -157,7 +158,7 @@ def second_stage_parser() -> Parser:
         description="Flags of the adaptation after a script; all else it takes from the script's arguments.",
     )
     _adaptation_flags().add(parser)
-    parser.add_argument("--config", metavar="FILE", help="TOML file of settings of the adaptation; a flag overrides it")
+    parser.add("run", "--config", metavar="FILE", help="TOML file of settings of the adaptation; a flag overrides it")
     return parser
 
 

@@ -11,7 +11,7 @@ from tllib_ancon.config.images import AugmentationConfig
 from tllib_ancon.config.model import ModelConfig, StartConfig
 from tllib_ancon.config.optimization import OptimizationConfig
 from tllib_ancon.config.run import RunConfig
-from tllib_ancon.config.settings import DECIDED_LATER, Flag, defined, settings_of
+from tllib_ancon.config.settings import DECIDED_LATER, Flag, defined
 from tllib_ancon.config.types import Area, BelowOne, NotNegative, Number
 from tllib_ancon.runtime.errors import unknown_name
 from tllib_ancon.runtime.types import Options
@@ -64,16 +64,15 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, AugmentationConfig
 
     def __init__(self, /, **settings: Any) -> None:
         fields = type(self).model_fields
-        names = {*fields, *(field.alias for field in fields.values())}
-        options = {name: value for name, value in settings.items() if name not in names}
+        options = {name: value for name, value in settings.items() if name not in fields}
         for name in options:
             if name not in methods.settings():
-                raise unknown_name("setting", name, {**settings_of(AdaptConfig), **methods.settings()})
-        method = settings.get("method") or AdaptConfig.model_fields["method"].default
+                raise unknown_name("setting", name, {**fields, **methods.settings()})
+        method = settings.get("method") or fields["method"].default
         defaults = methods.training_defaults(method)
-        decided_at_construction = {name: defaults[name] for name in defaults if name not in _DECIDED_BY_FACTS}
-        set_by_user = defined({name: settings[name] for name in settings.keys() & names})
-        super().__init__(**{**decided_at_construction, **set_by_user}, **methods.all_options(method, options))
+        decided_now = {name: defaults[name] for name in defaults if name not in _DECIDED_BY_FACTS}
+        requested = defined({name: settings[name] for name in settings.keys() & fields})
+        super().__init__(**{**decided_now, **requested}, **methods.all_options(method, options))
 
     @property
     def options(self) -> Options:

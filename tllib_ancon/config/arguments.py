@@ -31,10 +31,9 @@ def validated(function: Callable[P, R]) -> Callable[P, R]:
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         bound = shape.bind(*args, **kwargs)
-        checked_names = bound.arguments.keys() & arguments_class().model_fields.keys()
-        checked = arguments_class()(**{name: bound.arguments[name] for name in checked_names})
-        for name in checked_names:
-            bound.arguments[name] = getattr(checked, name)
+        names = bound.arguments.keys() & arguments_class().model_fields.keys()
+        checked = arguments_class()(**{name: bound.arguments[name] for name in names})
+        bound.arguments.update({name: getattr(checked, name) for name in names})
         return function(*bound.args, **bound.kwargs)
 
     return call

@@ -14,7 +14,7 @@ class DataConfig(Settings):
     """folder of the dataset"""
     data: Annotated[str | None, Flag("-d", common=True)] = None
     """Layout of ROOT, or the name of a dataset."""
-    source: Annotated[tuple[str, ...], Flag("-s")] = ()
+    source: Annotated[tuple[str, ...], Flag("-s", common=True)] = ()
     """names of the source domains"""
     target: Annotated[tuple[str, ...], Flag("-t", common=True)] = ()
     """names of the target domains"""

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from tllib_ancon.config.settings import DECIDED_LATER, Flag, Settings
-from tllib_ancon.config.types import Area, Pixels, Positive
+from tllib_ancon.config.types import Area, Pixels, Positive, Share
 from tllib_ancon.runtime.errors import BadSetting, named
 
 
@@ -27,28 +27,14 @@ class ImageConfig(Settings):
     cache: Annotated[str | None, Flag(metavar="DIR", decides=False)] = None
     """Folder that stores decoded and resized images for later runs, 0.2 MB each at 256 pixels. Default: memory, if they
     fit in a quarter of the free memory."""
-    norm_mean: Annotated[tuple[float, ...] | None, Flag(metavar="X")] = None
-    """mean of each channel for the normalisation, of pixels from 0 to 1; by default that of the architecture's
-    training"""
-    norm_std: Annotated[tuple[Positive, ...] | None, Flag(metavar="X")] = None
+    norm_mean: Annotated[tuple[Share] | tuple[Share, Share, Share] | None, Flag(metavar="X")] = None
+    """mean of each channel for the normalisation, of pixels from 0 to 1 (those of pixels to 255 divided by 255), or one
+    for grey; by default that of the architecture's training"""
+    norm_std: Annotated[tuple[Positive] | tuple[Positive, Positive, Positive] | None, Flag(metavar="X")] = None
     """standard deviation of each channel for the normalisation, of pixels from 0 to 1; by default as for the mean"""
     loader: Annotated[str | None, Flag(metavar="MODULE:FUNCTION", decides=False)] = None
     """Function that reads an image file: path -> PIL image or uint8 tensor (1 or 3, H, W), or a float tensor, which the
     model gets unchanged. Its module may lie in the current folder. Default: Pillow, as RGB with 8 bits."""
-
-    def check(self) -> None:
-        super().check()
-        for name in ("norm_mean", "norm_std"):
-            values = getattr(self, name)
-            if values is not None and len(values) not in (1, 3):
-                raise BadSetting(f"{named(name)} must have 3 values, or 1 for grey, got {len(values)}", setting=name)
-        largest = max(self.norm_mean or (0.0,))
-        if largest > 1:
-            raise BadSetting(
-                f"{named('norm_mean')} is of pixels from 0 to 1, got {largest:g}",
-                f"pass {named('norm_mean')} and {named('norm_std')} divided by 255",
-                setting="norm_mean",
-            )
 
 
 class AugmentationConfig(ImageConfig):
@@ -68,11 +54,7 @@ class AugmentationConfig(ImageConfig):
 
     def check(self) -> None:
         super().check()
-        require_order("scale", self.scale or (0.0, 1.0))
-
-
-def require_order(name: str, pair: tuple[float, float]) -> None:
-    """Raise an error for a range whose first number is above its second."""
-    least, most = pair
-    if least > most:
-        raise BadSetting(f"{named(name)} must be MIN and MAX with MIN <= MAX, got {least:g} {most:g}", setting=name)
+        for name in ("scale", "ratio"):
+            pair = getattr(self, name, None)
+            if pair is not None and pair[0] > pair[1]:
+                raise BadSetting(f"{named(name, pair)} must be MIN and MAX with MIN <= MAX", setting=name)

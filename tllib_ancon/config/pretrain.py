@@ -6,14 +6,14 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from tllib_ancon.config.data import DataConfig
-from tllib_ancon.config.images import AugmentationConfig, require_order
+from tllib_ancon.config.images import AugmentationConfig
 from tllib_ancon.config.model import ModelConfig
 from tllib_ancon.config.optimization import RATES, OptimizationConfig
 from tllib_ancon.config.run import RunConfig
 from tllib_ancon.config.settings import DECIDED_LATER, Flag, defaults_of, defined
 from tllib_ancon.config.types import Area, BelowOne, File, NotNegative, Number, Positive, Width
 from tllib_ancon.runtime.errors import BadSetting, named
-from tllib_ancon.runtime.types import Options, Record
+from tllib_ancon.runtime.types import Options
 
 Loss = Literal["cross-entropy", "belief-matching"]
 
@@ -111,33 +111,28 @@ class PretrainConfig(RunConfig, OptimizationConfig, AugmentationConfig, ModelCon
 
     def __init__(self, **settings: Any) -> None:
         method = str(settings.get("method") or "erm")
-        set_by_user = defined(settings)
+        requested = defined(settings)
         defaults = dict(DEFAULTS.get(method, DEFAULTS["erm"]))
-        if set_by_user.get("optimizer") == "adamw":
+        if requested.get("optimizer") == "adamw":
             defaults["lr"] = RATES["adamw"]
-        for name in set_by_user:
+        for name in requested:
             readers = _readers(name)
             if method in DEFAULTS and method not in readers:
-                listed = " and ".join(named("method", reader) for reader in readers)
                 raise BadSetting(
-                    f"{named(name)} is an option of {listed}, not of {method}",
+                    f"{named(name)} is an option of {' and '.join(readers)}, not of {method}",
                     "leave it out",
                     setting=name,
                 )
-        super().__init__(**{**defaults, **set_by_user})
+        super().__init__(**{**defaults, **requested})
 
     def check(self) -> None:
         super().check()
-        require_order("ratio", self.ratio)
         if self.label_smoothing and self.loss != "cross-entropy":
             raise BadSetting(
                 f"{named('label_smoothing')} belongs to the cross-entropy",
                 f"leave it out with {named('loss', self.loss)}",
                 setting="label_smoothing",
             )
-
-    def to_dict(self) -> Record:
-        return {name: value for name, value in super().to_dict().items() if self.method in _readers(name)}
 
 
 def _readers(name: str) -> list[str]:

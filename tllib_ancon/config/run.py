@@ -33,5 +33,5 @@ class RunConfig(Settings):
 class JsonConfig(Settings):
     """Where the results go, beside the terminal."""
 
-    json_file: Annotated[str | None, Flag(metavar="FILE", group="output", common=True)] = Field(None, alias="json")
+    json_file: Annotated[str | None, Flag("--json", metavar="FILE", group="output", common=True)] = None
     """JSON file of the results"""

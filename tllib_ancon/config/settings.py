@@ -1,21 +1,20 @@
 """What a setting is: a field of a pydantic model with a type, a default, a range and a docstring, its help text.
 
 ``hold_out: Annotated[float, Flag("-o", common=True)] = Field(0.1, ge=0)`` defines a Python keyword, a TOML entry and a
-flag. A field with ``exclude=True`` is no setting.
+flag.
 """
 
-import collections.abc
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, cast, get_args, get_origin
+from types import UnionType
+from typing import Any, ClassVar, Literal, TypeVar, Union, cast, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model, field_validator
 from pydantic.fields import FieldInfo
 
-from tllib_ancon.runtime.errors import BadSetting, UserError, named, one_line, unknown_name
+from tllib_ancon.runtime.errors import BadSetting, UserError, named, unknown_name
 from tllib_ancon.runtime.types import Options, Record
 
 SettingsType = TypeVar("SettingsType", bound="Settings")
@@ -25,14 +24,6 @@ DECIDED_LATER: Any = None
 images are open. Its type is that of the decided setting: what reads it before that, reads None."""
 
 _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
-_WORDS = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    str: "text",
-    Literal: "text",
-    collections.abc.Mapping: "a table",
-}
 
 
 @dataclass(frozen=True)
@@ -57,16 +48,14 @@ class Flag:
 
 
 def _plain(value: Any) -> Any:
-    """Python's own type for a path, a list, a table, or a number or array of NumPy, PyTorch or pandas. ``~/`` at the
-    beginning of a text is the user's home folder: a shell does not replace it in ``--log=~/run``."""
+    """Python's own type for a path, a list, or a number or array of NumPy, PyTorch or pandas. ``~/`` at the beginning
+    of a text is the user's home folder: a shell does not replace it in ``--log=~/run``."""
     if isinstance(value, os.PathLike):
         return _plain(os.fspath(value))
     if isinstance(value, str) and value.startswith("~/"):
         return os.path.expanduser(value)
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return tuple(map(_plain, value))
-    if isinstance(value, Mapping):
-        return {name: as_tuple(entry) for name, entry in value.items()}
     if hasattr(value, "tolist"):
         return _plain(value.tolist())
     return value
@@ -104,7 +93,6 @@ class Settings(BaseModel):
         allow_inf_nan=False,
         frozen=True,
         extra="forbid",
-        populate_by_name=True,
         use_attribute_docstrings=True,
     )
     FLAG: ClassVar[Flag] = Flag()
@@ -113,36 +101,28 @@ class Settings(BaseModel):
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
         """Give each field of this class its flag and its description; one of a base class keeps those of that."""
+        inherited: dict[str, FieldInfo] = {}
+        for base in reversed(cls.__mro__[1:]):
+            inherited |= getattr(base, "model_fields", {})
         for name in cls.__annotations__.keys() & cls.model_fields.keys():
             field = cls.model_fields[name]
-            inherited_field = cls._inherited_field(name)
             flag = flag_of(field)
-            description = field.description
-            if inherited_field is None:
-                common_flag = vars(cls).get("FLAG", Flag())
-                flag = replace(flag, group=flag.group or common_flag.group, common=flag.common or common_flag.common)
+            if name in inherited:
+                field.description = field.description or inherited[name].description
+                flag = flag if flag != Flag() else flag_of(inherited[name])
             else:
-                flag = flag if flag != Flag() else flag_of(inherited_field)
-                description = description or inherited_field.description
-            field.description = " ".join((description or "").split())
+                shared = vars(cls).get("FLAG", Flag())
+                flag = replace(flag, group=flag.group or shared.group, common=flag.common or shared.common)
+            field.description = " ".join((field.description or "").split())
             field.metadata = [*(entry for entry in field.metadata if not isinstance(entry, Flag)), flag]
-
-    @classmethod
-    def _inherited_field(cls, name: str) -> FieldInfo | None:
-        """The field of this name of the nearest base class that has one."""
-        for base in cls.__mro__[1:]:
-            fields: Mapping[str, FieldInfo] = getattr(base, "model_fields", {})
-            if name in fields:
-                return fields[name]
-        return None
 
     def __init__(self, /, **settings: Any) -> None:
         fields = type(self).model_fields
-        set_by_user = {name: value for name, value in settings.items() if value is not None or name not in fields}
+        requested = {name: value for name, value in settings.items() if value is not None or name not in fields}
         try:
-            super().__init__(**set_by_user)
+            super().__init__(**requested)
         except ValidationError as error:
-            raise _user_error(fields, set_by_user, error) from None
+            raise _user_error(fields, requested, error) from None
         self.check()
 
     def check(self) -> None:
@@ -168,15 +148,11 @@ def settings_of_call(owner: type[SettingsType], config: SettingsType | None, set
     """All settings of a call, which are passed at once as ``config`` or one by one."""
     if config is None:
         return owner(**settings)
-    if not isinstance(config, owner):
+    if settings or not isinstance(config, owner):
         raise BadSetting(
-            f"{named('config')} must be {owner.__name__}, got {type(config).__name__}",
-            "pass single settings by their names, those of a dict as **settings",
+            f"{named('config')} is {type(config).__name__}, beside {len(settings)} single settings",
+            f"pass {owner.__name__} alone, or single settings, those of a dict as **settings",
             setting="config",
-        )
-    if settings:
-        raise BadSetting(
-            f"give {named('config')} or single settings, not both", f"leave out {named(next(iter(settings)))}"
         )
     return config
 
@@ -193,7 +169,7 @@ def defaults_of(name: str, by_method: Mapping[str, Options]) -> Options:
 
 def settings_of(owner: type[Settings]) -> dict[str, FieldInfo]:
     """The settings of a class by name."""
-    return {name: field for name, field in owner.model_fields.items() if not field.exclude}
+    return dict(owner.model_fields)
 
 
 def flag_of(field: FieldInfo) -> Flag:
@@ -237,41 +213,16 @@ def range_of(field: FieldInfo) -> str:
     return " and ".join(bounds)
 
 
-def described(kind: Any) -> str:
-    """A type in words. None is left out: it means that a setting is not set."""
-    return " or ".join(_member_in_words(member) for member in members_of(kind) if member is not NoneType)
-
-
-def _member_in_words(kind: Any) -> str:
-    origin = get_origin(kind)
-    arguments = get_args(kind)
-    if origin is Annotated:
-        return described(arguments[0])
-    if origin is tuple:
-        count = "a list of"
-        if arguments[-1] is not Ellipsis:
-            count = str(len(arguments))
-        return f"{count} {described(arguments[0]).removeprefix('a ')}s"
-    return _WORDS.get(origin or kind, str(kind))
-
-
 def _user_error(fields: Mapping[str, FieldInfo], settings: Options, error: ValidationError) -> UserError:
-    detail = error.errors()[-1]
-    kind = detail["type"]
+    """The first problem that pydantic found, as an error that names the setting as the user knows it."""
+    details = error.errors()
+    kind = details[0]["type"]
+    name = str(details[0]["loc"][0])
     if kind == "value_error":
-        return cast(UserError, detail["ctx"]["error"])
-    name = str(detail["loc"][0])
+        return cast(UserError, details[0]["ctx"]["error"])
     if kind == "extra_forbidden":
         return unknown_name("setting", name, fields)
-    field = fields[name]
-    if name not in settings:
-        if field.description:
-            return BadSetting(f"{named(name)} is needed", f"pass it: {field.description}", setting=name)
-        return BadSetting(f"{named(name)} is needed", "pass it", setting=name)
-    if kind == "literal_error" or (isinstance(settings[name], str) and choices_of(field)):
-        return unknown_name(f"value of {named(name)}:", str(detail["input"]), map(str, choices_of(field)))
-    if kind == "finite_number" or "than" in kind:
-        return BadSetting(
-            f"{named(name)} must be {range_of(field) or 'finite'}, got {one_line(detail['input'])}", setting=name
-        )
-    return BadSetting(f"{named(name)} must be {described(field.annotation)}, got {settings[name]!r}", setting=name)
+    if kind == "missing":
+        return BadSetting(f"{named(name)} is needed", f"pass it: {fields[name].description}", setting=name)
+    problems = dict.fromkeys(str(detail["msg"]) for detail in details if detail["loc"][0] == name)
+    return BadSetting(f"{named(name)} cannot be {settings[name]!r}", "; ".join(problems), setting=name)

@@ -44,7 +44,8 @@ def open_domain(
     opening = Opening(Path(root), dataset, codes or layout.default_codes, split, **options)
     if not opening.codes:
         raise BadImages(
-            f"no domain given for dataset {dataset}", f"name one as {named('target')}, or leave {named('data')} out"
+            f"no domain given for dataset {dataset}",
+            f"name one as {named('target')}, to pretrain as {named('source')}, or leave {named('data')} out",
         )
     return _complete(layout.open(opening), loader, skip_corrupt, workers)
 

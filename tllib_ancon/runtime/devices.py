@@ -55,18 +55,13 @@ def make_reproducible(seed: int) -> None:
     torch.backends.cudnn.benchmark = False
 
 
-CUBLAS_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
-"""Variable that PyTorch reads at a process's first product of matrices on a GPU."""
-
-DETERMINISTIC_WORKSPACE = ":4096:8"
-"""Value of it with which products of matrices on a GPU are deterministic."""
-
-
 @contextmanager
 def restoring_state(threads: int | None) -> Iterator[None]:
-    """Restore the caller's state of the process at the end of this context, also by an error: threads, default type,
-    random generators, deterministic mode, Accelerate's state, environment. In the context PyTorch uses this number of
-    CPU threads, and makes tensors of float32."""
+    """Restore the caller's state of the process at the end of this context, also by an error.
+
+    It is threads, default type, random generators, cuDNN's choice of algorithms, Accelerate's state and environment.
+    In the context PyTorch uses this number of CPU threads, and makes tensors of float32.
+    """
     with ExitStack() as caller:
         for read, write in _SHARED_STATE:
             caller.callback(write, read())
@@ -76,21 +71,11 @@ def restoring_state(threads: int | None) -> Iterator[None]:
         if threads is not None:
             torch.set_num_threads(threads)
         if torch.cuda.is_available():
-            os.environ.setdefault(CUBLAS_WORKSPACE, DETERMINISTIC_WORKSPACE)
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # products of matrices are deterministic then
         yield
 
 
-def _algorithms() -> tuple[bool, bool, bool]:
-    return (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-        torch.backends.cudnn.benchmark,
-    )
-
-
-def _set_algorithms(state: tuple[bool, bool, bool]) -> None:
-    deterministic, warn_only, benchmark = state
-    torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+def _set_benchmark(benchmark: bool) -> None:
     torch.backends.cudnn.benchmark = benchmark
 
 
@@ -119,7 +104,7 @@ _SHARED_STATE: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (
     (torch.get_default_dtype, torch.set_default_dtype),
     (random.getstate, random.setstate),
     (np.random.get_state, np.random.set_state),
-    (_algorithms, _set_algorithms),
+    (lambda: torch.backends.cudnn.benchmark, _set_benchmark),
     (_copies_of_accelerate, _set_states_of_accelerate),
 )
 """What a process shares: functions that read it and that write it back."""

@@ -12,30 +12,17 @@ MOST_SHOWN = 60
 """Names in a message; of more, the nearest are shown."""
 
 _NEAREST = 6
-
-_USUAL_WORDS = {
-    "learningrate": "lr",
-    "verbose": "quiet",
-    "silent": "quiet",
-    **dict.fromkeys(("output", "outputdir", "outdir", "savedir", "savepath", "logdir", "rundir"), "log"),
-    **dict.fromkeys(("modelname", "backbone", "architecture", "network"), "arch"),
-    **dict.fromkeys(("weights", "weight", "ckpt", "modelpath", "pretrained"), "checkpoint"),
-    **dict.fromkeys(("datadir", "datapath", "imagedir", "images"), "root"),
-    **dict.fromkeys(("gpu", "gpus", "cuda", "cpu"), "device"),
-    **dict.fromkeys(("resumefrom", "resumetraining"), "resume"),
-    "transforms": "transform",
-}
-"""What other programs call a setting, without dashes -> its name here."""
-
 _MOST_CHARACTERS = 200
 
-_NO_SETTINGS = {
+_OF_OTHER_PROGRAMS = {
+    "learningrate": "its name here is lr",
+    "outputdir": "its name here is log",
     "device": "leave it out: the GPU is used if PyTorch finds one, else the CPU. Set CUDA_VISIBLE_DEVICES=1 "
     "to choose a GPU, CUDA_VISIBLE_DEVICES= for the CPU",
     "resume": "leave it out: the same command resumes after its last epoch",
     "transform": "pass evaluation_transform, in Python, to adapt also train_transform",
 }
-"""Usual word that is no setting here -> what to do."""
+"""What other programs call a setting, without dashes -> what to do here."""
 
 
 class UserError(ValueError):
@@ -120,10 +107,8 @@ def named(name: str, value: object = None) -> str:
 
 
 def network_itself() -> str:
-    """What a user passes in place of weights that no name builds a network for: the module, or a function's name."""
-    if _spelling.get(_in_python) is _in_python:
-        return "the network itself, with these weights loaded"
-    return f"{named('model', 'MODULE:FUNCTION')}, the function that returns such a network"
+    """What a user passes in place of weights that no name builds a network for."""
+    return f"the network itself, with these weights, as {named('model')}"
 
 
 def _in_python(name: str, value: object) -> str:
@@ -173,22 +158,18 @@ def _reason(error: Exception) -> str:
 def unknown_name(kind: str, name: str, valid: Iterable[str]) -> UserError:
     """The error for a name that is not among ``valid``: the nearest match, and all valid names or the nearest few."""
     letters = _letters(name)
-    usual_word = _USUAL_WORDS.get(letters, letters)
-    if usual_word in _NO_SETTINGS:
-        return UserError(f"unknown {kind} {name!r}", _NO_SETTINGS[usual_word])
-    valid_names = sorted(set(valid))
-    by_letters = {_letters(valid_name): valid_name for valid_name in valid_names}
-    matches = difflib.get_close_matches(letters, by_letters, _NEAREST, 0.5)
-    if usual_word != letters and usual_word in by_letters:
-        matches = [usual_word, *(match for match in matches if match != usual_word)]
-    nearest = [by_letters[match] for match in matches]
+    what = f"unknown {kind} {name!r}"
+    if letters in _OF_OTHER_PROGRAMS:
+        return UserError(what, _OF_OTHER_PROGRAMS[letters], name)
+    by_letters = {_letters(valid_name): valid_name for valid_name in sorted(set(valid))}
+    nearest = [by_letters[match] for match in difflib.get_close_matches(letters, by_letters, _NEAREST, 0.5)]
     suggestion = "."
     if nearest:
         suggestion = f"; did you mean {nearest[0]!r}?"
-    shown = f"Valid names: {', '.join(valid_names)}"
-    if len(valid_names) > MOST_SHOWN:
-        shown = f"Nearest of {len(valid_names):,} valid names: {', '.join(nearest) or 'none'}"
-    return UserError(f"unknown {kind} {name!r}{suggestion} {shown}")
+    listed = f"Valid names: {', '.join(by_letters.values())}"
+    if len(by_letters) > MOST_SHOWN:
+        listed = f"Nearest of {len(by_letters):,} valid names: {', '.join(nearest) or 'none'}"
+    return UserError(f"{what}{suggestion} {listed}", setting=name)
 
 
 def one_line(error: object) -> str:

@@ -11,9 +11,7 @@ from tllib_ancon.runtime.errors import BadSetting, named, one_line
 def function_named(setting: str, function: str) -> Any:
     """The function that the user gives as ``module:function``; the module may lie in the current folder, as for
     ``python -m``. Nothing else imports by a name, and no name comes from a file of a run."""
-    module, colon, name = function.partition(":")
-    if not module or not colon or not name:
-        raise BadSetting(f"{named(setting, function)}: expected MODULE:FUNCTION, such as images:read", setting=setting)
+    module, _, name = function.partition(":")
     current_folder = os.getcwd()
     if current_folder not in sys.path:
         sys.path.insert(0, current_folder)
@@ -21,5 +19,7 @@ def function_named(setting: str, function: str) -> Any:
         return getattr(importlib.import_module(module), name)
     except Exception as error:  # any error can come out of a user's own module
         raise BadSetting(
-            f"{named(setting, function)} cannot be imported ({one_line(error)})", "repair the module", setting=setting
+            f"{named(setting, function)} cannot be imported ({one_line(error)})",
+            "pass MODULE:FUNCTION, such as images:read, of a module that can be imported",
+            setting=setting,
         ) from error

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TypeVar
@@ -72,25 +72,21 @@ class Interruption:
 
 
 @contextmanager
-def sigterm_raises(next: str) -> Iterator[Callable[[], object]]:
-    """In this context the first SIGTERM raises ``Interrupted``. Gives a function after which it is ignored."""
-
-    def ignore() -> None:
-        if handles:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def sigterm_raises(next: str) -> Iterator[None]:
+    """In this context the first SIGTERM raises ``Interrupted``, and later ones do nothing."""
 
     def stop(number: int, frame: FrameType | None) -> None:
-        ignore()
+        signal.signal(number, signal.SIG_IGN)
         raise Interrupted(number, next=next)
 
-    handles = _in_main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    if handles:
-        signal.signal(signal.SIGTERM, stop)
+    if not _in_main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, stop)
     try:
-        yield ignore
+        yield
     finally:
-        if handles:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _in_main_thread() -> bool:

@@ -16,7 +16,7 @@ PARSERS = {**{name: parser_of(name) for name in COMMANDS}, "script --method": se
 
 def shown(parser):
     """Help text of each argument that the parser shows, by its longest flag or its name."""
-    actions = [action for action in parser._actions if action.help not in (None, argparse.SUPPRESS)]
+    actions = [action for action in parser.arguments() if action.help not in (None, argparse.SUPPRESS)]
     return {max([*action.option_strings, action.dest], key=len): str(action.help) for action in actions}
 
 
@@ -30,7 +30,7 @@ def test_a_flag_has_one_default(name):
 @pytest.mark.parametrize("name", PARSERS)
 def test_help_names_flags_that_the_command_has_and_nothing_as_python_spells_it(name):
     parser = PARSERS[name]
-    flags = set(parser._option_string_actions)
+    flags = {word for action in parser.arguments() for word in action.option_strings}
     spelled_as_python = {*settings_of(AdaptConfig), *methods.settings()}
     for flag, text in shown(parser).items():
         assert "`" not in text, flag

@@ -95,7 +95,7 @@ BAD_ROWS = "row 0 of the probabilities (2 of 2 rows) does not sum to 1; apply so
         (confusion_matrix, [LABELS, LABELS[:1], 3], f"labels have shape (1,) and dtype torch.int64; {INTEGERS}"),
         (expected_calibration_error, [OUTPUTS + 1, LABELS], f"{BAD_ROWS} first"),
         (expected_calibration_error, [torch.eye(2), LABELS + 1], "labels range from 1 to 2, and must be within 0 to 1"),
-        (expected_calibration_error, [torch.eye(2), LABELS, 0], "`num_bins` must be at least 1, got 0"),
+        (expected_calibration_error, [torch.eye(2), LABELS, 0], "`num_bins` cannot be 0"),
     ],
 )
 def test_bad_input_is_named(measure, arguments, message):
