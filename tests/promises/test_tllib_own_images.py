@@ -120,9 +120,6 @@ def test_lists_and_corrupted_images(datasets, tmp_path):
     file = tmp_path / "as_before.txt"
     file.write_text("a.png 1\n")
     assert datasets.ImageList(str(tmp_path), ["x", "y"], str(file)).samples == [("a.png", 1)]
-    for severity in (1, 5):
-        write_classes(tmp_path / "corrupted" / "frost" / str(severity), ["cat", "dog"], images=2)
-    assert opened(datasets.CorruptedImages, tmp_path / "corrupted", "frost/5").targets == [0, 0, 1, 1]
 
 
 def test_a_partial_target_has_some_of_the_classes(datasets, photos):

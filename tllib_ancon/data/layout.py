@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
 
 from tllib_ancon.data.folders import Tree
 from tllib_ancon.data.image_source import ImageSource, joined
@@ -42,7 +41,7 @@ class Opening:
 
 
 class Layout(ABC):
-    """A layout of data. A subclass with :func:`layout` above it is all that a new one needs."""
+    """A layout of data. A subclass and :func:`register` below it are all that a new one needs."""
 
     name: str = ""
     """As ``data`` takes it. One that ends in a colon is the beginning of names, such as ``hf:``."""
@@ -52,6 +51,7 @@ class Layout(ABC):
     """What ``root`` holds, in the help text of ``data``."""
     resizing: str = SQUARE
     """Default resizing of its images: :data:`SQUARE`, or ``keep-ratio`` for images of any origin."""
+
     default_codes: Sequence[str] = ()
     """The domains that are opened where none is named."""
 
@@ -67,14 +67,7 @@ class Layout(ABC):
 LAYOUTS: dict[str, Layout] = {}
 """Every layout by its name. :mod:`tllib_ancon.data.layouts` fills it."""
 
-LayoutClass = TypeVar("LayoutClass", bound=type[Layout])
-
-
-def layout(layout_class: LayoutClass) -> LayoutClass:
-    """Register a layout, as a decorator of its class."""
-    register(layout_class())
-    return layout_class
-
 
 def register(instance: Layout) -> None:
+    """Add a layout to the values of ``data``."""
     LAYOUTS[instance.name] = instance

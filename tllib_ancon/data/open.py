@@ -34,10 +34,10 @@ def open_domain(
 ) -> ImageSource:
     """Open the domains of these codes as one; nothing is downloaded unless ``allow_download`` is given.
 
-    A code may be a list, a folder (``.`` is the root) or a split, with the name of a configuration before it as
-    ``clipart/train``. A Hugging Face dataset is one of the hub, or a folder that ``save_to_disk`` wrote or that holds
-    data files. Every image must exist, unless ``skip_corrupt`` decodes each once, in ``workers`` processes, and leaves
-    out unreadable images. ``loader`` reads the files. The other ``options`` are those of
+    A code may be a list, a folder (``.`` is the root) or a split, with the name of a configuration before it
+    as ``clipart/train``. A Hugging Face dataset is one of the hub, or a folder that ``save_to_disk`` wrote or that
+    holds data files. Every image must exist, unless ``skip_corrupt`` decodes each once, in ``workers`` processes, and
+    leaves out unreadable images. ``loader`` reads the files. The other ``options`` are those of
     :class:`~tllib_ancon.data.layout.Opening`, too.
     """
     layout = layout_of(dataset)

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tllib_ancon.data.batches import with_floats_as
 from tllib_ancon.runtime.errors import BadModel, named, one_line
 
 
@@ -29,9 +28,11 @@ def called(network: nn.Module, images: Tensor) -> Any:
 
 
 def as_inputs_of(network: nn.Module, images: Tensor) -> Tensor:
-    """Images on the device of a network's weights, in their floating type."""
+    """Images on the device of a network's weights, floats in their type."""
     weights = next((weight for weight in network.parameters() if weight.is_floating_point()), images)
-    return with_floats_as(images.to(weights.device), weights.dtype)
+    if images.is_floating_point():
+        return images.to(weights)
+    return images.to(weights.device)
 
 
 @contextmanager

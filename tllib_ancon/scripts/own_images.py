@@ -13,11 +13,11 @@ from tllib_ancon.data.layouts.image_folder import require_class_folders
 from tllib_ancon.data.open import open_domain
 from tllib_ancon.runtime.errors import UserError
 
-FOLDERS = ("ImageFolder", "CorruptedImages")
-"""Layouts whose classes are folders. TLLib has no class of these names."""
+FOLDERS = "ImageFolder"
+"""The layout whose classes are folders. TLLib has no class of this name."""
 LIST = "ImageList"
 """The layout of lists. TLLib's class of this name takes one list."""
-OWN_IMAGES = (LIST, *FOLDERS)
+OWN_IMAGES = (LIST, FOLDERS)
 
 UNKNOWN = "unknown"
 """TLLib's name for every class of an open-set target that the source does not have."""
@@ -46,17 +46,14 @@ def _extend_image_list(module: Any) -> None:
 
 
 def _add_folders(module: Any) -> None:
-    """Add the layouts of class folders to ``tllib.vision.datasets``."""
-    for name in FOLDERS:
-        setattr(module, name, _folder_class(module, name))
+    """Add the layout of class folders to ``tllib.vision.datasets``."""
 
-
-def _folder_class(module: Any, name: str) -> type:
     def __init__(dataset: Any, root: str, task: str, download: Any = None, *args: Any, **options: Any) -> None:
-        _open(dataset, name, root, task, *args, **options)
+        _open(dataset, FOLDERS, root, task, *args, **options)
 
-    text = f"The layout {name} of tllib_ancon. ``task`` names a domain in ``root``. Nothing is downloaded."
-    return type(name, (module.ImageList,), {"__init__": __init__, "__module__": module.__name__, "__doc__": text})
+    text = "The layout ImageFolder of tllib_ancon. ``task`` names a domain in ``root``. Nothing is downloaded."
+    content = {"__init__": __init__, "__module__": module.__name__, "__doc__": text}
+    module.ImageFolder = type(FOLDERS, (module.ImageList,), content)
 
 
 def _add_partial(module: Any) -> None:

@@ -4,8 +4,7 @@ from torch import Tensor, nn
 
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
-from tllib_ancon.data.batches import with_floats_as
-from tllib_ancon.models.calling import evaluating
+from tllib_ancon.models.calling import as_inputs_of, evaluating
 from tllib_ancon.models.classifier import BATCH_NORMS, Classifier, ParameterGroups, trainable
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.runtime.errors import BadModel, named
@@ -73,11 +72,9 @@ def choose_adapted_parameters(model: Classifier, which: str) -> None:
 
 def require_gradient(model: Classifier, images: Tensor) -> None:
     """Raise an error if no parameter that learns has a gradient: a forward that computes it under ``no_grad``."""
-    weights = next(model.parameters())
-    batch = with_floats_as(images.to(weights.device), weights.dtype)
     try:
         with evaluating(model), recording_gradients():
-            logits, _ = model.predict(batch)
+            logits, _ = model.predict(as_inputs_of(model, images))
     except RuntimeError as error:  # of tensors that inference_mode made
         raise without_gradient() from error
     if not logits.requires_grad:

@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tllib_ancon.config.predict import PredictConfig
-from tllib_ancon.data.batches import with_floats_as
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.readers import Loader
 from tllib_ancon.data.transforms import Transform, mirror
-from tllib_ancon.models.calling import called, evaluating
+from tllib_ancon.models.calling import as_inputs_of, called, evaluating
 from tllib_ancon.models.classifier import LogitsAndFeatures
 from tllib_ancon.models.output import Output
 from tllib_ancon.models.references import Model
@@ -135,7 +134,7 @@ def predict_images(opened: Opened[PredictConfig], dataset: UnlabelledImages | No
     weight = weights[0] if weights else torch.empty(0)
 
     def predict_batch(items: Tensor) -> LogitsAndFeatures:
-        batch = with_floats_as(items, weight.dtype)
+        batch = as_inputs_of(network, items)
         if batch.ndim == 4 and weight.device.type == "cpu":  # where convolutions are faster in this layout
             batch = batch.contiguous(memory_format=torch.channels_last)
         logits = called(network, batch)

@@ -8,14 +8,13 @@ from tests.support.layouts import write_picture
 from tests.support.refusals import one_line
 from tllib_ancon.cli.main import parser_of
 from tllib_ancon.data.image_source import ImageSource
-from tllib_ancon.data.layout import LAYOUTS, Layout, layout
+from tllib_ancon.data.layout import LAYOUTS, Layout, register
 from tllib_ancon.data.layouts import default_resizing, missing_dataset
 from tllib_ancon.data.open import open_domain
 
 
 @pytest.fixture
 def suffixes():
-    @layout
     class Suffixes(Layout):
         """The class of an image is its suffix."""
 
@@ -29,6 +28,7 @@ def suffixes():
             labels = [classes.index(Path(path).suffix) for path in paths]
             return ImageSource.of_files("suffixes", paths, classes, labels, str(opening.root))
 
+    register(Suffixes())
     yield
     del LAYOUTS["Suffixes"]
 

@@ -2,11 +2,10 @@
 
 from tllib_ancon.data.folders import ROOT, files_of_domain
 from tllib_ancon.data.image_source import ImageSource
-from tllib_ancon.data.layout import Layout, Opening, layout
+from tllib_ancon.data.layout import Layout, Opening, register
 from tllib_ancon.data.transforms import KEEP_RATIO
 
 
-@layout
 class _Folder(Layout):
     name = "Folder"
     help = "any tree of images"
@@ -17,3 +16,6 @@ class _Folder(Layout):
         tree = opening.tree
         paths = list(tree.images_below(tree.domain(code)))
         return files_of_domain(tree, code, paths)
+
+
+register(_Folder())

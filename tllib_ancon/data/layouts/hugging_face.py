@@ -15,7 +15,7 @@ from tllib_ancon.data.folders import ROOT
 from tllib_ancon.data.image_files import decoded, load_image
 from tllib_ancon.data.image_source import ImageSource, numbered
 from tllib_ancon.data.labels import Labels
-from tllib_ancon.data.layout import Layout, Opening, layout
+from tllib_ancon.data.layout import Layout, Opening, register
 from tllib_ancon.data.readers import Reader
 from tllib_ancon.data.transforms import KEEP_RATIO
 from tllib_ancon.runtime.errors import BadImages, named, reading, unknown_name
@@ -28,7 +28,6 @@ SAVED_FILES = ("state.json", "dataset_info.json", "dataset_dict.json")
 """Files of which ``save_to_disk`` writes one."""
 
 
-@layout
 class _HuggingFace(Layout):
     """``hf:NAME`` on the hub or in the cache, or ``hf:PATH`` of a folder, from the root or the working directory."""
 
@@ -46,6 +45,9 @@ class _HuggingFace(Layout):
             place = str(opening.root / place)
         splits = _open_splits(place, opening.codes, opening.allow_download)
         return source_of_dataset(splits, f"{self.name}{place} {'+'.join(opening.codes)}")
+
+
+register(_HuggingFace())
 
 
 class _Column(Reader):

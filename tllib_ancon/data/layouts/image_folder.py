@@ -5,25 +5,24 @@ from pathlib import Path
 
 from tllib_ancon.data.folders import ROOT, files_of_domain
 from tllib_ancon.data.image_source import ImageSource
-from tllib_ancon.data.layout import Layout, Opening, layout
+from tllib_ancon.data.layout import Layout, Opening, register
 from tllib_ancon.data.transforms import KEEP_RATIO
 from tllib_ancon.runtime.errors import MOST_SHOWN, BadImages, named
 from tllib_ancon.runtime.text import first_few, showable
 
 
-@layout
-class ImageFolder(Layout):
+class _ImageFolder(Layout):
     """All domains have the same folders; with the classes of a model, which some may lack, each has some."""
 
     name = "ImageFolder"
     help = "class folders in ROOT/DOMAIN"
     resizing = KEEP_RATIO
-    default_codes: Sequence[str] = (ROOT,)
+    default_codes = (ROOT,)
 
     def open_domain(self, opening: Opening, code: str) -> ImageSource:
         tree = opening.tree
         folder = tree.domain(code)
-        classes = self.folders_of_classes(opening)
+        classes = _folders_of_classes(opening)
         paths: list[str] = []
         labels: list[int] = []
         for name in tree.folders(folder):
@@ -32,22 +31,26 @@ class ImageFolder(Layout):
             labels += [classes.index(name)] * len(images)
         return files_of_domain(tree, code, paths, [showable(name) for name in classes], labels)
 
-    def folders_of_classes(self, opening: Opening) -> Sequence[str]:
-        """The class folders of all domains, in the order of the labels, which is torchvision's."""
-        tree = opening.tree
-        folders = [tree.domain(code) for code in opening.codes]
-        expected = tree.folders(folders[0])
-        names: set[str] = set()
-        for folder in folders:
-            if not any(tree.images(folder / name) for name in tree.folders(folder)):
-                raise BadImages(
-                    f"{folder}: no folder in it holds an image",
-                    f"give a folder a class, or {named('data', 'Folder')} for images without labels",
-                )
-            if opening.classes is None:
-                require_class_folders(folder, tree.folders(folder), expected, str(folders[0]))
-            names.update(tree.folders(folder))
-        return sorted(names)
+
+register(_ImageFolder())
+
+
+def _folders_of_classes(opening: Opening) -> Sequence[str]:
+    """The class folders of all domains, in the order of the labels, which is torchvision's."""
+    tree = opening.tree
+    folders = [tree.domain(code) for code in opening.codes]
+    expected = tree.folders(folders[0])
+    names: set[str] = set()
+    for folder in folders:
+        if not any(tree.images(folder / name) for name in tree.folders(folder)):
+            raise BadImages(
+                f"{folder}: no folder in it holds an image",
+                f"give a folder a class, or {named('data', 'Folder')} for images without labels",
+            )
+        if opening.classes is None:
+            require_class_folders(folder, tree.folders(folder), expected, str(folders[0]))
+        names.update(tree.folders(folder))
+    return sorted(names)
 
 
 def require_class_folders(

@@ -2,14 +2,13 @@
 
 from tllib_ancon.data.folders import Tree
 from tllib_ancon.data.image_source import ImageSource, require_same_order
-from tllib_ancon.data.layout import Layout, Opening, layout
+from tllib_ancon.data.layout import Layout, Opening, register
 from tllib_ancon.data.lists import listed_images, read_class_names
 from tllib_ancon.runtime.errors import BadImages, named, unknown_name
 
 FOLDER = "image_list"
 
 
-@layout
 class _ImageList(Layout):
     name = "ImageList"
     help = "image_list/<domain>.txt"
@@ -37,3 +36,6 @@ class _ImageList(Layout):
 
 def _lists_in(tree: Tree) -> list[str]:
     return sorted({path.stem for path in (tree.root / FOLDER).glob("*.txt")} - {"classes"})
+
+
+register(_ImageList())
