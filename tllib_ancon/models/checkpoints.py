@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -55,21 +54,13 @@ def load_state_dict(path: str | Path, show: Show = silently) -> Weights:
 
 
 def _content_of(file: Path) -> Any:
-    arguments_and_scores: list[Any] = [argparse.Namespace, *_numpy_numbers()]  # of timm and torchvision
     with (
         reading(file, "a checkpoint", f"copy a damaged file again, of another one save the weights alone: {SAVE}"),
-        torch.serialization.safe_globals(arguments_and_scores),
+        torch.serialization.safe_globals([argparse.Namespace]),  # of timm and torchvision
     ):
         if file.suffix == ".safetensors":
             return load_file(file)
         return torch.load(file, map_location="cpu", weights_only=True)
-
-
-def _numpy_numbers() -> list[Any]:
-    """What a pickled number of NumPy names: its type, and a function that makes it of bytes; none runs code."""
-    scalar = np.float64(0).__reduce__()[0]
-    number_types = [type(np.dtype(kind)) for kind in (np.bool_, np.int64, np.float32, np.float64)]
-    return [scalar, (scalar, "numpy.core.multiarray.scalar"), np.dtype, *number_types]
 
 
 def _states_in(content: Any) -> dict[str, Weights]:

@@ -122,6 +122,8 @@ def create_backbone(
     arguments = dict(options or {})
     if library == TIMM:
         arguments["num_classes"] = 0
+    elif bare_name in ("googlenet", "inception_v3"):
+        arguments.setdefault("aux_logits", False)  # else they return tuples in training mode
     backbone = _built(library, bare_name, has_zoo_weights, arguments)
     if library == TIMM:
         backbone.out_features = backbone.head_hidden_size

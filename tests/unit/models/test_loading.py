@@ -3,7 +3,6 @@
 import argparse
 from collections import OrderedDict
 
-import numpy as np
 import pytest
 import timm
 import torch
@@ -92,7 +91,6 @@ PROGRAMS = {
         "loops": {"fit_loop": {"state_dict": {}}},
     },
     "odd name": lambda state: {"student": state, "epoch": 3},
-    "NumPy numbers": lambda state: {"state_dict": state, "best": np.float64(91.2), "step": np.int64(3)},
 }
 
 

@@ -80,7 +80,9 @@ def test_options_are_python_values_and_reach_the_builder():
     assert parsed == {"pad_type": "same", "drop_rate": 0.1, "scales": (1, 2)}
     backbone = create_backbone("mobilenetv2_100", pretrained=False, options={"pad_type": "same"})
     assert "Same" in type(backbone.conv_stem).__name__
-    assert create_network("torchvision/googlenet", options={"aux_logits": False}).aux1 is None
+    googlenet = create_backbone("torchvision/googlenet", pretrained=False, options={"transform_input": True})
+    assert googlenet.transform_input
+    assert googlenet.aux1 is None  # else it returns a tuple in training mode
     with one_line("KEY=VALUE"):
         parse_options(["same"])
 
