@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 
-from tests.support.json_files import read_json_lines
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.laboratory.finished_runs import read_runs
@@ -25,11 +24,10 @@ def write_run(
     seed=0,
     accuracies=(40.0, 50.0, 60.0),
     labelled=True,
-    votes=False,
     **changed,
 ):
     """An adaptation in ``out/erm/pair/method-seed`` whose epochs have these accuracies; the last is selected. Where the
-    target has no labels, they are not in the record; epochs have votes and δ where they are asked for."""
+    target has no labels, they are not in the record."""
     source, _, target = pair.rpartition("-")
     variant = "".join(f",{name}={value}" for name, value in changed.items())
     name = f"{method}-seed{seed}{variant}"
@@ -41,9 +39,8 @@ def write_run(
     metrics = []
     for epoch, accuracy in enumerate(accuracies):
         scores = {"accuracy": accuracy, "mean_class_accuracy": accuracy + 1, "ece": accuracy / 1000}
-        voting = {"votes": 0.2 * epoch, "threshold": 0.4 * epoch} if votes and epoch else {}
         criteria = {"infomax": epoch, "corr_c": epoch, "mean_entropy": -epoch}
-        metrics.append({"epoch": epoch, **(scores if labelled else {}), **voting, **criteria})
+        metrics.append({"epoch": epoch, **(scores if labelled else {}), **criteria})
     models = {"start": metrics[0], "selected": metrics[-1], "last": metrics[-1]}
     result = {"method": method, "criterion": "infomax", "held_out": 0, **models}
     _write(run, "adapt", config, changed, result)
@@ -69,17 +66,6 @@ def write_predictions(run, images=60, classes=3, **changed):
     arrays |= {"votes": votes, **changed}
     stored = {name: array for name, array in arrays.items() if array is not None}
     np.savez(run / "predictions.npz", **stored)
-
-
-def change_metrics(run, change):
-    lines = read_json_lines(run / "metrics.jsonl")
-    change(lines)
-    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-
-
-def without_scores(epoch):
-    """The change of a run that recorded no accuracy of this epoch."""
-    return lambda lines: [lines[epoch].pop(name) for name in ("accuracy", "ece")]
 
 
 def _write(run, command, config, changed, result):

@@ -35,9 +35,8 @@ class EngineConfig(Settings):
     FLAG = Flag(group="engine")
 
     jobs: Annotated[int | None, Flag(common=True)] = Field(None, ge=1)
-    """runs at a time on this machine; by default one for each GPU, or without a GPU one for each core"""
-    gpus_per_run: float = Field(1.0, ge=0, le=1)
-    """share of a GPU that a run takes; 0.5: two runs on each GPU, 0: none"""
+    """runs at a time on this machine; by default one for each GPU, or without a GPU one for each core; with more
+    runs than GPUs, some share one"""
     cpus_per_run: int = Field(1, ge=1, le=4096)
     """cores of a run, which are its threads too: its numbers depend on how many these are"""
     address: str | None = None
@@ -190,9 +189,8 @@ def _gpus_of_runs(config: EngineConfig) -> list[str]:
     import torch
 
     number = torch.cuda.device_count()
-    if number == 0 or config.gpus_per_run == 0:
+    if number == 0:
         return [""] * (config.jobs or max(1, (os.cpu_count() or 1) // config.cpus_per_run))
     variable = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = variable.split(",") if variable else list(map(str, range(number)))
-    jobs = config.jobs or number * int(1 / config.gpus_per_run)
-    return list(islice(cycle(names[:number]), jobs))
+    return list(islice(cycle(names[:number]), config.jobs or number))

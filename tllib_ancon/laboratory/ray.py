@@ -21,8 +21,8 @@ END_WITHIN = 300.0
 
 
 class RayEngine:
-    """Makes runs as tasks of Ray, each with its cores and its share of a GPU. This process is a driver of Ray until
-    :meth:`end`."""
+    """Makes runs as tasks of Ray, each with its cores, and with a GPU if the cluster has any. This process is a driver
+    of Ray until :meth:`end`."""
 
     def __init__(self, config: EngineConfig):
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -43,13 +43,11 @@ class RayEngine:
                 setting="cpus_per_run",
             )
         variables = {"OMP_NUM_THREADS": str(config.cpus_per_run)}
-        num_gpus = config.gpus_per_run
-        if not any("GPU" in of_node for of_node in resources):
-            num_gpus = 0
-        if num_gpus == 0:
+        has_gpus = any("GPU" in of_node for of_node in resources)
+        if not has_gpus:
             variables["CUDA_VISIBLE_DEVICES"] = ""
         self._make = ray.remote(
-            num_cpus=config.cpus_per_run, num_gpus=num_gpus, runtime_env={"env_vars": variables}, max_retries=-1
+            num_cpus=config.cpus_per_run, num_gpus=int(has_gpus), runtime_env={"env_vars": variables}, max_retries=-1
         )(_make_on_node)
         self._tasks: list[Any] = []
 
