@@ -146,6 +146,7 @@ def test_the_name_of_a_model_is_an_arch():
     ("arguments", "settings", "line"),
     [
         ([], {"method": "rood"}, "did you mean 'roid'"),
+        ([PIXELS], {}, "unknown method"),
     ],
 )
 def test_a_stream_with_other_arguments_is_one_line(arguments, settings, line):

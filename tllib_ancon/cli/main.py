@@ -23,6 +23,7 @@ from tllib_ancon.runtime.errors import (
     unknown_name,
 )
 from tllib_ancon.runtime.interruption import sigterm_raises
+from tllib_ancon.runtime.memory import keep_freed_memory
 from tllib_ancon.runtime.text import say
 
 COMMANDS = {
@@ -177,6 +178,7 @@ def command() -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    keep_freed_memory()
     try:
         try:
             status = main()

@@ -21,6 +21,7 @@ from tllib_ancon.laboratory.plan import PlannedRun
 from tllib_ancon.runs.directory import RunDirectory
 from tllib_ancon.runtime.errors import BadSetting, Interrupted, named, one_line
 from tllib_ancon.runtime.interruption import Interruption
+from tllib_ancon.runtime.memory import keep_freed_memory
 from tllib_ancon.runtime.types import Show
 
 LOG = "output.txt"
@@ -173,6 +174,7 @@ def _begin(gpu: str, num_threads: int) -> None:
 
     os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     torch.set_num_threads(num_threads)
+    keep_freed_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, which sends it to the parent as well
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
