@@ -278,4 +278,4 @@ def test_cdan_and_mdd_in_two_processes_do_what_one_does_with_twice_the_batch(dom
     expected = adversarial_state(training)
     for process in many:
         for part in ("model", "loss"):  # the discriminator's batch-norm magnifies rounding
-            torch.testing.assert_close(process["plain"][method][part], expected[part], rtol=1e-2, atol=1e-3)
+            torch.testing.assert_close(process["plain"][method][part], expected[part], rtol=1e-2, atol=5e-3)

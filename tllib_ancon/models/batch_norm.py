@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tllib_ancon.models.calling import evaluating
 from tllib_ancon.models.classifier import BATCH_NORMS
 from tllib_ancon.runtime import processes
-from tllib_ancon.runtime.errors import BadImages, named
+from tllib_ancon.runtime.errors import BadImages, BadModel, named
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.text import counted
 
@@ -181,7 +181,12 @@ def estimated_statistics(model: nn.Module, source_weight: float = 0.0, num_image
     Schneider et al., "Improving robustness against common corruptions by covariate shift adaptation", NeurIPS 2020,
     Eq. (2), with the geometric mean of deviations in place of the arithmetic one of variances.
     """
-    estimates = [_LayerEstimate(layer, source_weight, num_images) for layer in _layers_with_statistics(model)]
+    layers = _layers_with_statistics(model)
+    if not layers:
+        raise BadModel(
+            "the model has no batch-norm with running statistics", f"choose another method or {named('batch_norm')}"
+        )
+    estimates = [_LayerEstimate(layer, source_weight, num_images) for layer in layers]
     with ExitStack() as hooks, evaluating(model):
         for estimate in estimates:
             hooks.enter_context(estimate.layer.register_forward_pre_hook(estimate.add_batch))
