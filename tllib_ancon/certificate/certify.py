@@ -123,11 +123,15 @@ def certify(  # noqa: PLR0913
     session = Session(comparison, delta, margin, seed, log, side)
     session.image = start.images.image
     if labels is not None:
-        given_labels = checked_labels(
-            named("labels"), labels, len(comparison), len(comparison.classes), unknown=True
-        ).tolist()
-        session.answer_all({position: label for position, label in enumerate(given_labels) if label >= 0})
+        _answer(session, labels)
     return session
+
+
+def _answer(session: Session, labels: npt.ArrayLike) -> None:
+    """Answer by the labels (N,) that are known."""
+    comparison = session.comparison
+    known = checked_labels(named("labels"), labels, len(comparison), len(comparison.classes), unknown=True)
+    session.answer_all({position: label for position, label in enumerate(known.tolist()) if label >= 0})
 
 
 def _comparison(start: Opened[PredictConfig], end: Opened[PredictConfig], classes: Sequence[str]) -> Comparison:
