@@ -46,6 +46,7 @@ class Kind:
     like: str | None = None
     inputs: Any = None
     output: Any = None
+    heads: str | None = None
     settings: dict[str, Any] = field(default_factory=dict)
 
 
@@ -102,6 +103,18 @@ FORMS = {
 # Heads and inputs
 
 
+class Distilled(Net):
+    """Two heads whose mean are the logits."""
+
+    def __init__(self):
+        super().__init__()
+        self.head_dist = nn.Linear(8, 4)
+
+    def forward(self, images):
+        second = self.body(images.flip(-1) + 0.1)
+        return (self.head(self.body(images)) + self.head_dist(second)) / 2
+
+
 def seeded(*layers):
     torch.manual_seed(0)
     return nn.Sequential(*(layer() for layer in layers))
@@ -111,6 +124,10 @@ def series():
     convolution = partial(nn.Conv1d, 3, 8, 5)
     head = partial(nn.Linear, 8 * 16, 4)
     return seeded(convolution, partial(nn.BatchNorm1d, 8), nn.ReLU, nn.Flatten, head)
+
+
+def unchanged(output):
+    return output
 
 
 def drawn(*shape):
@@ -131,6 +148,7 @@ NETWORKS = {
     **{name: Kind(partial(with_head, change)) for name, change in REPARAMETRISED.items()},
     "remembers features": Kind(remembering, like="plain"),
     **{name: Kind(partial(Returns, form), like="plain", output=output) for name, (form, output) in FORMS.items()},
+    "two heads": Kind(Distilled, output=unchanged, heads="head,head_dist"),
     **{f"transformers, {name}": Kind(partial(transformer, name), "classifier") for name in ("ViT", "ConvNext")},
     "series": Kind(series, "4", inputs=drawn(3, 20)),
 }
@@ -152,7 +170,7 @@ def expected_probabilities(model, kind):
 
 def adapted(kind, model, **settings):
     inputs = PIXELS if kind.inputs is None else kind.inputs
-    return adapt(model, inputs, **{**QUICK, **how(kind), "method": "shot", **settings})
+    return adapt(model, inputs, head=kind.heads, **{**QUICK, **how(kind), "method": "shot", **settings})
 
 
 @cache

@@ -3,7 +3,7 @@
 import copy
 import math
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from typing import Literal
@@ -45,6 +45,9 @@ class BatchNormPolicy:
     @property
     def mixes(self) -> bool:
         return self.statistics not in ("target", "source")
+
+    def estimated(self, model: nn.Module, source_weight: float = 0.0) -> AbstractContextManager[None]:
+        return estimated_statistics(model, source_weight, self.num_images)
 
     def note_on_lag(self, model: nn.Module, steps: int) -> Note | None:
         r"""Say if the running statistics of a model lag behind its training.
@@ -103,17 +106,17 @@ class BatchNormPolicy:
         else:
             source_state = copy.deepcopy(model.state_dict())
             source_labels = predict_few().argmax(1) if labels is None else labels
-            with estimated_statistics(model, HALF, self.num_images):
+            with self.estimated(model, HALF):
                 half_mixed_labels = predict_few().argmax(1)
             agreement = _agreement(half_mixed_labels, source_labels[: len(half_mixed_labels)])
             numbers["agreement"] = agreement
             model.load_state_dict(source_state)
-            with estimated_statistics(model, num_images=self.num_images):
+            with self.estimated(model):
                 weight = mixing_weight(predict(), agreement)
             if weight == 0:
                 return {"batch_norm_share": weight, **numbers}
             model.load_state_dict(source_state)
-        with estimated_statistics(model, weight, self.num_images):
+        with self.estimated(model, weight):
             predict()
         return {"batch_norm_share": weight, **numbers}
 

@@ -5,9 +5,11 @@ TLLib's is backbone, bottleneck and head; any other is a whole network whose hea
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from tllib_ancon.data.transforms import Preprocessing
@@ -81,51 +83,57 @@ def trainable(module: nn.Module) -> list[nn.Parameter]:
 class _NetworkClassifier(Classifier):
     """A whole network, whose state dict and names of parameters this has, and its head, a module by its dotted name.
 
-    The head has a forward hook until :meth:`release`.
+    If the logits are the mean of several heads, their names have commas between them. ``widths`` maps the name
+    of each to D. The head has a forward hook until :meth:`release`.
     """
 
     def __init__(
         self,
         network: nn.Module,
         num_classes: int,
-        head_name: str | None,
-        features_dim: int | None,
+        widths: dict[str, int],
         finetune: bool,
         reader: OutputReader,
+        preprocessing: Preprocessing | None,
     ):
         super().__init__()
         self.network = network
         self.num_classes = num_classes
-        self.head_name = head_name
-        self.features_dim = features_dim
         self.finetune = finetune
         self.reader = reader
-        self.preprocessing = preprocessing_of(network)
-        self._head_input = _HeadInput()
-        if head_name is not None:
-            self._hook = network.get_submodule(head_name).register_forward_pre_hook(self._head_input)
+        self.preprocessing = preprocessing
+        self.widths = [*widths.values()]
+        self.head_name = ",".join(widths) or None
+        self.features_dim = sum(self.widths) or None
+        self._head_inputs = [_HeadInput() for _ in widths]
+        self._hooks = [
+            network.get_submodule(name).register_forward_pre_hook(head_input)
+            for name, head_input in zip(widths, self._head_inputs, strict=True)
+        ]
 
     def release(self) -> nn.Module:
         """The network, without the hook; this object finds its features no more."""
-        if self.head_name is not None:
-            self._hook.remove()
+        for hook in self._hooks:
+            hook.remove()
+        self._head_inputs = []
         return self.network
 
     @property
     def head(self) -> nn.Module | None:  # type: ignore[override]
         if self.head_name is None:
             return None
-        module = self.network.get_submodule(self.head_name)
-        head = module
-        if isinstance(module, nn.Conv2d):  # it takes (B, D, 1, 1)
-            head = nn.Sequential(nn.Unflatten(1, (-1, 1, 1)), module, nn.Flatten())
-        if getattr(module, "out_features", 0) == 1:
+        modules = [self.network.get_submodule(name) for name in self.head_name.split(",")]
+        heads = [_on_vectors(module) for module in modules]
+        head = heads[0]
+        if len(heads) > 1:
+            head = _MeanOfHeads(heads, self.widths)
+        if getattr(modules[0], "out_features", 0) == 1:
             return nn.Sequential(head, _TwoLogits())
         return head
 
     def predict(self, images: Tensor) -> LogitsAndFeatures:
         output = self.network(images)
-        features = self._head_input.take()
+        features = [head_input.take() for head_input in self._head_inputs]
         logits = self.reader(output, len(images), self.network.training)
         if logits.shape[1] != self.num_classes:
             raise BadModel(
@@ -133,9 +141,9 @@ class _NetworkClassifier(Classifier):
                 f"return the same in both modes, or pass {named('output')}, a function that finds them",
                 setting="output",
             )
-        if features is None:
+        if not features:
             return logits, logits.new_empty(len(logits), 0)
-        return logits, features
+        return logits, torch.cat(features, 1)
 
     def state_dict(self, *args: Any, **options: Any) -> Any:
         return self.network.state_dict(*args, **options)
@@ -161,9 +169,30 @@ class _HeadInput:
         return features
 
 
+class _MeanOfHeads(nn.Module):
+    """Features of several heads side by side, (B, D_1 + D_2 + …) -> mean of their logits (B, K)."""
+
+    def __init__(self, heads: Sequence[nn.Module], widths: Sequence[int]):
+        super().__init__()
+        self.heads = nn.ModuleList(heads)
+        self.widths = [*widths]
+
+    def forward(self, features: Tensor) -> Tensor:
+        features_by_head = torch.split(features, self.widths, 1)
+        logits = [head(inputs) for head, inputs in zip(self.heads, features_by_head, strict=True)]
+        return torch.stack(logits).mean(0)
+
+
 class _TwoLogits(nn.Module):
     def forward(self, logits: Tensor) -> Tensor:
         return from_one_logit(logits)
+
+
+def _on_vectors(head: nn.Module) -> nn.Module:
+    """A head for features (B, D), which a convolution takes as (B, D, 1, 1)."""
+    if isinstance(head, nn.Conv2d):
+        return nn.Sequential(nn.Unflatten(1, (-1, 1, 1)), head, nn.Flatten())
+    return head
 
 
 def as_classifier(
@@ -185,7 +214,8 @@ def as_classifier(
     Args:
         model: network
         probe: a few images
-        head: name of its head. Default: found
+        head: name of its head; of several heads whose mean are the logits, their names with commas between them.
+            Default: found
         finetune: whether the network is pre-trained, and learns at a tenth of the rate of its head
         reader: what gives the logits in its output
         num_classes: K where it is known, else 0
@@ -197,9 +227,7 @@ def as_classifier(
     source_model = model
     if original is not None:
         source_model = unwrapped(original)
-    logits, head_name, features_dim = inspect(
-        source_model, as_inputs_of(source_model, probe), reader, head, num_classes
-    )
+    logits, widths = inspect(source_model, as_inputs_of(source_model, probe), reader, head, num_classes)
     if original is not None:
         require_true_copy(source_model, model, as_inputs_of(model, probe), reader, logits)
-    return _NetworkClassifier(model, logits.shape[1], head_name, features_dim, finetune, reader)
+    return _NetworkClassifier(model, logits.shape[1], widths, finetune, reader, preprocessing_of(model))

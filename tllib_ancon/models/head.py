@@ -24,38 +24,40 @@ Calls = dict[str, tuple[int, Tensor]]
 
 def inspect(
     network: nn.Module, images: Tensor, reader: OutputReader, head: str | None = None, num_classes: int = 0
-) -> tuple[Tensor, str | None, int | None]:
+) -> tuple[Tensor, dict[str, int]]:
     """Call a network once in evaluation mode, check its logits, and find their head.
 
     Args:
         network: images -> logits
         images: a few, as the network gets them
         reader: of its output
-        head: name of the module that returns the logits. Default: found by the call
+        head: names of its heads with commas between them. Default: found by the call
         num_classes: K where the user or a run tells it, else 0
 
-    Returns: logits (B, K), and name and D of the head, a module with weights that returns them; None where no module
-    does
+    Returns: logits (B, K), and D of each head by its name: modules with weights that return the logits, or whose mean
+    they are; none where no module does
     """
     _require_one_class(network)
+    names = [] if head is None else str(head).split(",")
     modules = [name for name, _ in network.named_modules() if name]
-    if head is not None and head not in modules:
-        raise unknown_name("module of the model", str(head), modules)
-    output, calls = _observed_call(network, images, head)
+    for name in names:
+        if name not in modules:
+            raise unknown_name("module of the model", name, modules)
+    output, calls = _observed_call(network, images, names)
     logits = reader(output, len(images))
-    for name, (width, head_output) in calls.items():
-        if _are_alike(head_output, logits):
-            return logits, name, width
-    if head is not None:
+    candidates = [names] if names else [[name] for name in calls]
+    heads = next((heads for heads in candidates if _have_logits_as_mean(heads, calls, logits)), [])
+    if names and not heads:
         raise BadModel(
             f"what {named('head', head)} returns for (B, D) are not the model's logits",
-            f"name the module that returns them, or pass {named('output')}",
+            f"name the module that returns them, or those whose mean they are, or pass {named('output')}",
             setting="head",
         )
-    reader.require_no_probabilities(logits)
-    if not callable(reader.hook) and logits.isfinite().all(1).any():
-        _require_known_classes(network, logits.shape[1], num_classes)
-    return logits, None, None
+    if not heads:
+        reader.require_no_probabilities(logits)
+        if not callable(reader.hook) and logits.isfinite().all(1).any():
+            _require_known_classes(network, logits.shape[1], num_classes)
+    return logits, {name: calls[name][0] for name in heads}
 
 
 def _require_one_class(network: nn.Module) -> None:
@@ -69,12 +71,12 @@ def _require_one_class(network: nn.Module) -> None:
             )
 
 
-def _observed_call(network: nn.Module, images: Tensor, head: str | None) -> tuple[Any, Calls]:
-    """The output of a network, and the call of its module with this name, else of all that may be heads."""
+def _observed_call(network: nn.Module, images: Tensor, names: list[str]) -> tuple[Any, Calls]:
+    """The output of a network, and the calls of its modules with these names, else of all that may be heads."""
     calls: Calls = {}
     with ExitStack() as contexts, observing():
         for name, module in network.named_modules():
-            if name == head or (head is None and isinstance(module, nn.Linear | nn.Conv2d | CosineHead)):
+            if name in names or (not names and isinstance(module, nn.Linear | nn.Conv2d | CosineHead)):
                 contexts.enter_context(module.register_forward_hook(partial(_remember, calls, name)))
         return called(network, images), calls
 
@@ -87,16 +89,18 @@ def _remember(calls: Calls, name: str, module: nn.Module, inputs: tuple[Any, ...
         calls[name] = shape[1], output.detach().flatten(1)
 
 
-def _are_alike(output: Tensor, logits: Tensor) -> bool:
-    """Whether the output of a module gives the probabilities of the logits, where these are finite."""
-    head_logits = output.double()
-    if output.shape == (len(logits), 1):
-        head_logits = from_one_logit(head_logits)
-    if head_logits.shape != logits.shape:
+def _have_logits_as_mean(names: list[str], calls: Calls, logits: Tensor) -> bool:
+    """Whether the mean of these modules' outputs gives the probabilities of the logits, where these are finite."""
+    outputs = [calls[name][1] for name in names if name in calls]
+    shapes = {output.shape for output in outputs}
+    if len(outputs) < len(names) or not shapes <= {logits.shape, (len(logits), 1)} or len(shapes) > 1:
         return False
+    mean = torch.stack(outputs).mean(0).double()
+    if mean.shape[1] == 1:
+        mean = from_one_logit(mean)
     finite = logits.isfinite().all(1)
     log_probabilities = logits[finite].double().log_softmax(1)
-    return torch.allclose(head_logits[finite].log_softmax(1), log_probabilities, 1e-3, 1e-3)
+    return torch.allclose(mean[finite].log_softmax(1), log_probabilities, 1e-3, 1e-3)
 
 
 def _require_known_classes(network: nn.Module, width: int, num_classes: int) -> None:

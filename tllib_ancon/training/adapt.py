@@ -62,7 +62,8 @@ def adapt(  # noqa: PLR0913
             some: a module, a checkpoint, a run directory, ``hf:FOLDER`` or ``open_clip:NAME/WEIGHTS``. It has its own
             preprocessing. Its classes are matched by name, else by their order. See
             :class:`~tllib_ancon.training.callbacks.teacher.Teacher`
-        head: dotted name of the model's head. Default: the layer that returns the logits
+        head: dotted name of the model's head; of several heads whose mean are the logits, their names with commas.
+            Default: the layer that returns the logits
         output: reads the logits (B, K) from the model's return value. It is a function, a key, an attribute's name, a
             position in a tuple, or a helper of :mod:`tllib_ancon.outputs`. A function is called in training mode as
             well. Default: the model returns logits, or an object or a dict with ``logits``

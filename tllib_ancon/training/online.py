@@ -135,7 +135,7 @@ class Online(nn.Module):
         """Check the logits of the model, and that a copy of the caller's computes the same."""
         original = opened.source.callers_module
         network = self.model if original is None else unwrapped(original)
-        logits, _, _ = inspect(network, samples, self.reader, num_classes=opened.source.num_classes)
+        logits, _ = inspect(network, samples, self.reader, num_classes=opened.source.num_classes)
         if original is not None:
             with self.statistics.of_estimate(source_weight=1.0) if self.statistics else nullcontext():
                 require_true_copy(network, self.model, samples, self.reader, logits)

@@ -34,7 +34,7 @@ class EstimatedStatistics(Callback):
         if trainer.epoch > 1:
             return
         self.passes.forget()
-        with estimated_statistics(trainer.network, num_images=self.policy.num_images):
+        with self.policy.estimated(trainer.network):
             self.passes.sample()
         self.passes.forget()
 
