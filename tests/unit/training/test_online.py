@@ -78,7 +78,7 @@ LEARNING = ["tent", "eta", "roid", "stream-auto"]
     ("model", "settings", "message"),
     [
         (network(), {"method": "tnet"}, "did you mean 'tent'"),
-        (network(), {"batch_norm": "targets"}, "did you mean 'target'"),
+        (network(), {"batch_norm": "targets"}, "Input should be 'mixed' or 'target'"),
         (nn.Linear(3, 2), {}, "needs normalisation layers"),
     ],
 )
