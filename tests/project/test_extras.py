@@ -27,10 +27,6 @@ COMMANDS = {
         "open_clip",
         "--arch open_clip:net/a needs open_clip: pip install 'tllib-ancon[foundation]'",
     ),
-    "adapt nothing -d hf:data -t train --checkpoint nothing": (
-        "datasets",
-        "the dataset hf:data needs datasets: pip install 'tllib-ancon[huggingface]'",
-    ),
     "pretrain nothing -d hf:data -s train": (
         "datasets",
         "the dataset hf:data needs datasets: pip install 'tllib-ancon[huggingface]'",
