@@ -155,7 +155,7 @@ STREAMS: dict[str, type[_StreamMethod]] = {
 }
 
 
-def stream_method(name: str) -> _StreamMethod:
+def stream_method(name: object) -> _StreamMethod:
     """The method for a stream of this name."""
     if not isinstance(name, str) or name not in STREAMS:
         raise unknown_name("method", one_line(name), STREAMS)
