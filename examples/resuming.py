@@ -6,6 +6,7 @@ With ``log`` a run is stored in a directory. The same call resumes it after the 
 for bit that of an uninterrupted run, on the same machine with the same number of threads.
 """
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -34,8 +35,8 @@ subprocess.run([*COMMAND, "--log", "runs/whole", "--overwrite"], check=True)
 # %%
 # The second run gets SIGTERM when its first epoch is on the disk. It finishes its step and ends.
 
+shutil.rmtree("runs/cut", ignore_errors=True)
 cut = RunDirectory("runs/cut")
-cut.clear()
 process = subprocess.Popen([*COMMAND, "--log", "runs/cut"])
 while process.poll() is None and not (cut.checkpoints / "best.pth").is_file():
     time.sleep(0.05)
