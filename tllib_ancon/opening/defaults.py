@@ -1,7 +1,7 @@
 """Defaults that depend on a model, its images or this machine.
 
-They are one ladder: the user, the run that continues, the run of the source model, the model, the images, the method,
-the machine, the field. :data:`LADDER` lists what each of them decides; the first that knows a setting wins.
+They are one ladder, in this order: user, continued run, run of the source model, model, images, method, machine, field.
+:data:`LADDER` lists what each of them decides. The first that knows a setting wins.
 """
 
 from __future__ import annotations

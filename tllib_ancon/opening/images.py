@@ -91,7 +91,7 @@ def notes_of(images: ImageSource) -> list[Note]:
 
 
 def with_cache(config: StageConfig, images: ImageSource, transforms: Transforms, notes: list[Note]) -> ImageSource:
-    """The images, of which what training or prediction reads again is cached."""
+    """The images, with a cache of those that training or prediction reads again."""
     pair = transforms.train, transforms.evaluation
     resizings = [transform.resizing for transform in pair if isinstance(transform, ImageTransform)]
     if images.reader.is_in_memory or not resizings:

@@ -28,8 +28,8 @@ class FixedPrecision(nn.Module):
 
 
 def check_tensor(name: str, value: Any, shape: Sequence[int | str], integers: bool = False) -> None:
-    """Raise :class:`UserError` unless the value is a tensor of this shape, in which a letter stands for any length, and
-    of a floating type or, for integers, of int64 or int32."""
+    """Raise :class:`UserError` unless the value is a tensor of this shape and type. In the shape a letter stands for
+    any length. The type is a floating one or, for integers, int64 or int32."""
     received = f"are a {type(value).__name__}"
     if isinstance(value, Tensor):
         has_type = value.dtype in INDEX_TYPES if integers else value.is_floating_point()

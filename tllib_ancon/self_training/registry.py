@@ -126,7 +126,7 @@ def names() -> list[str]:
 
 
 def _compositions_of(base: str) -> list[str]:
-    """The names of what is composed with a method; self-training stands in front of none."""
+    """The names of the compositions with a method. Self-training stands in front of none."""
     extras = [extra for extra in COMPOSITIONS if extra in REGISTERED[base].composes or f"{base}+{extra}" in REGISTERED]
     if base == "self-training":
         return extras

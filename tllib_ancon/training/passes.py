@@ -43,7 +43,7 @@ class Passes:
         return outputs._replace(logits=mean_prediction(outputs.logits, mirrored.logits))
 
     def adapted(self) -> Outputs:
-        """Predictions on all images to adapt on. Without a hold-out those that score an epoch serve as well."""
+        """Predictions on all images to adapt on. Without a hold-out they score an epoch, too."""
         if self.loaders.num_held_out:
             return self._predicted_once(self.loaders.adapted)
         return self.target()

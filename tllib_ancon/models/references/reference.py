@@ -1,4 +1,4 @@
-"""What a stage starts from: a reference to a trained model, of which each kind is a file of this folder."""
+"""What a stage starts from: a reference to a trained model. Each kind is a file of this folder."""
 
 from __future__ import annotations
 
