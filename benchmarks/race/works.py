@@ -88,7 +88,7 @@ def office31(data, work, images):
         root=root,
         data="Office31",
         source=("A",),
-        resize_size=128,
+        image_size=128,
         train_resizing="res.",
         val_resizing="res.",
         epochs=6,

@@ -11,7 +11,7 @@ from tllib_ancon.laboratory.plan import PlannedRun
 TINY = """
 [common]
 arch = "small_cnn"
-resize-size = 16
+image-size = 16
 train-resizing = "res."
 val-resizing = "res."
 epochs = 1

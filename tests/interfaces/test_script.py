@@ -78,7 +78,7 @@ def test_script_then_adaptation(words, tmp_path, capsys):
     command = words("--config", str(tmp_path / "own.toml"))
     assert main([word for word in command if word != "--quiet"]) == 0
     config = read_json(tmp_path / "log" / "adapt" / "config.json")
-    of_the_script = {"arch": "small_cnn", "resize_size": 16, "no_hflip": True}
+    of_the_script = {"arch": "small_cnn", "image_size": 16, "no_hflip": True}
     of_the_adaptation = {"smoothing": 0.2, "quiet": True, "epochs": 2, "lr": 0.01}
     assert (of_the_script | of_the_adaptation).items() <= config.items()
     assert Path(config["checkpoint"]).name == "latest.pth"

@@ -154,7 +154,7 @@ def test_the_page_for_tllib_leads_from_cdan_and_mdd_to_an_adaptation(start, tmp_
     (block,) = re.findall(r"```sh\n(tllib-ancon pretrain.*?)```", page, re.DOTALL)
     text = re.sub(r"--(arch-option|pretrained-weights) \S+", "", block.replace("\\\n", "")).replace("cdan", start)
     small = {"pretrain": ["-a", "small_cnn", "--scratch", "--bottleneck-dim", "8", "--iters-per-epoch", "2"]}
-    quick = ["--image-size", "24", "--resize-size", "24", "--epochs", "1", "-b", "4", "-j", "0", "--quiet"]
+    quick = ["--image-size", "24", "--epochs", "1", "-b", "4", "-j", "0", "--quiet"]
     for line in text.splitlines():
         program, command, *words = shlex.split(line)
         assert program == "tllib-ancon"

@@ -20,8 +20,8 @@ from tllib_ancon.laboratory.digits import write_demo_domains
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 QUICK_FLAGS = {
-    "adapt": ["--epochs", "1", "--image-size", "32", "--resize-size", "36", "-b", "4", "--workers", "0", "--quiet"],
-    "check": ["--image-size", "32", "--resize-size", "36", "-b", "4", "--workers", "0"],
+    "adapt": ["--epochs", "1", "--image-size", "32", "-b", "4", "--workers", "0", "--quiet"],
+    "check": ["--image-size", "32", "-b", "4", "--workers", "0"],
     "predict": ["--workers", "0", "--quiet"],
     "evaluate": ["--workers", "0"],
 }

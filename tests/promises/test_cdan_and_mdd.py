@@ -22,7 +22,7 @@ from tllib_ancon.training.pretrain import _adversarial
 TRANSFORM = Preprocessing(
     train_resizing="res.",
     val_resizing="res.",
-    resize_size=16,
+    image_size=16,
     horizontal_flip=False,
     mean=(0.5,) * 3,
     std=(0.5,) * 3,

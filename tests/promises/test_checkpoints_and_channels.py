@@ -16,7 +16,7 @@ from tllib_ancon.models.networks import create_backbone
 
 HALVES = ["--norm-mean", "0.5", "0.5", "0.5", "--norm-std", "0.5", "0.5", "0.5"]
 IMAGES = PIXELS[:8]
-HOW = {"image_size": 32, "val_resizing": "res.", "resize_size": 32, "quiet": False, "workers": 0}
+HOW = {"image_size": 32, "crop_fraction": 1.0, "quiet": False, "workers": 0}
 
 
 def network(**options):

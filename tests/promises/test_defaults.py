@@ -10,7 +10,7 @@ from tests.support.domains_on_disk import write_domain
 from tllib_ancon.cli.main import main
 
 PIXELS += 5 * np.eye(CLASSES, dtype=np.uint8)[LABELS][:, None, None]
-SMALL = {"arch": "small_cnn", "scratch": True, "image_size": SIDE, "resize_size": SIDE}
+SMALL = {"arch": "small_cnn", "scratch": True, "image_size": SIDE}
 """A source network and the images' size, which decide how long a training takes."""
 
 

@@ -135,7 +135,7 @@ def drawn(*shape):
 
 
 SAME = 1e-4 if torch.cuda.is_available() else 1e-5
-WHOLE = {"val_resizing": "res.", "resize_size": 32}
+WHOLE = {"crop_fraction": 1.0}
 NETWORKS = {
     "plain": Kind(Net),
     "one logit": Kind(lambda: Net(1), output=from_one_logit),

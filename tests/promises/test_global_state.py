@@ -43,7 +43,7 @@ def adapt(**settings):
 
 def pretrain(root):
     write_domain(root, "bright", 12, seed=0)
-    small = {"arch": "small_cnn", "scratch": True, "image_size": 16, "resize_size": 16, "batch_size": 4}
+    small = {"arch": "small_cnn", "scratch": True, "image_size": 16, "batch_size": 4}
     where = {"root": root, "data": "ImageList", "source": ["bright"], "log": root / "run"}
     tllib_ancon.pretrain(tllib_ancon.PretrainConfig(**QUICK, **small, **where))
 

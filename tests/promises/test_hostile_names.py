@@ -14,7 +14,7 @@ from tllib_ancon.cli.main import main
 DOMAIN = "".join(HOSTILE_NAMES[number] for number in (0, 3, 5, 8, 18, 24, 25))
 CLASSES = [*HOSTILE_NAMES[24:], *("".join(HOSTILE_NAMES[first:24:4]) for first in range(4))]
 """Names that act at their beginning, and the others in four."""
-NETWORK = ["-a", "small_cnn", "--scratch", "--bottleneck-dim", "8", "--image-size", "16", "--resize-size", "16"]
+NETWORK = ["-a", "small_cnn", "--scratch", "--bottleneck-dim", "8", "--image-size", "16"]
 
 
 def write_classes(folder):

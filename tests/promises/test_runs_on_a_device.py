@@ -22,7 +22,7 @@ IMAGES = 14
 ROUNDING = 1e-4
 HALF = 0.05
 FIXED = {
-    "data": "ImageList", "target": ("dark",), "image_size": SIDE, "resize_size": SIDE, "train_resizing": "res.",
+    "data": "ImageList", "target": ("dark",), "image_size": SIDE, "train_resizing": "res.",
     "val_resizing": "res.", "epochs": 1, "batch_size": 6, "workers": 0, "quiet": True,
     "mixed_precision": "no",
 }  # fmt: skip

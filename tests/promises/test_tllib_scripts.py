@@ -46,7 +46,7 @@ def test_script_to_adaptation(data, tmp_path, name, dataset, arch):
     assert main([*words, "--method", "ancon", "--epochs", "1", "--batch-size", "4", "--quiet"]) == 0
     config = read_json(tmp_path / "adapt" / "config.json")
     checkpoint = str(tmp_path / "checkpoints" / "latest.pth")
-    assert {"checkpoint": checkpoint, "arch": arch, "resize_size": 32, "epochs": 1}.items() <= config.items()
+    assert {"checkpoint": checkpoint, "arch": arch, "image_size": 32, "epochs": 1}.items() <= config.items()
     lines = next(tmp_path.glob("train-*.txt")).read_text().splitlines()
     printed = next(line for line in lines if " * Acc@1" in line).split()[-1]
     result = read_json(tmp_path / "adapt" / "result.json")

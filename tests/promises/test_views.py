@@ -22,7 +22,7 @@ def network():
 def adapt(images, **settings):
     quick = {"method": "self-training", "criterion": "last", "adapted": "all", "epochs": 2, "lr": 1.0}
     loaded = {"batch_size": 4, "workers": 0, "quiet": True, **HALVES}
-    sized = {"image_size": SIDE, "train_resizing": "res.", "resize_size": SIDE, "padding": 0}
+    sized = {"image_size": SIDE, "train_resizing": "res.", "padding": 0}
     return tllib_ancon.adapt(network(), images, **{**quick, **loaded, **sized, **settings}).model
 
 

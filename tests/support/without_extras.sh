@@ -27,7 +27,7 @@ torch.manual_seed(0)
 torch.save(timm.create_model("resnet18", num_classes=2).state_dict(), "model.pth")
 PYTHON
 
-small="--image-size 32 --resize-size 36 --batch-size 8 --workers 0"
+small="--image-size 32 --batch-size 8 --workers 0"
 tllib-ancon check photos -a timm/resnet18 --checkpoint model.pth --out look $small
 tllib-ancon adapt photos -a timm/resnet18 --checkpoint model.pth --log run --epochs 2 --threads 1 $small
 tllib-ancon evaluate photos --checkpoint run --workers 0

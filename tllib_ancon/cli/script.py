@@ -129,6 +129,8 @@ def _settings_of(outcome: ScriptRun) -> Record:
         names.update(settings_of(owner))
     names -= {"log", "scale", "scratch"}
     settings = {"image_size": SIDE, **{name: value for name, value in arguments.items() if name in names}}
+    if "res." in (arguments.get("train_resizing"), arguments.get("val_resizing")):
+        settings["image_size"] = arguments["resize_size"]
     for name in ("source", "target"):
         if isinstance(settings.get(name), str):
             settings[name] = (settings[name],)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from tllib_ancon.config.settings import DECIDED_LATER, Flag, Settings
-from tllib_ancon.config.types import Area, Pixels, Positive, Share
+from tllib_ancon.config.types import Area, Fraction, Pixels, Positive, Share
 from tllib_ancon.runtime.errors import BadSetting, named
 
 
@@ -17,10 +17,11 @@ class ImageConfig(Settings):
     val_resizing: Literal["default", "res.", "keep-ratio"] = DECIDED_LATER
     """Resizing and cropping for evaluation. "default" resizes to a square and takes its centre. res.: to a square.
     keep-ratio: by the shorter side, then the centre. Default: as in training."""
-    resize_size: Annotated[Pixels, Flag(metavar="PX")] = DECIDED_LATER
-    """side in pixels of the square that the resizing res. makes; by default the model's, or 224"""
-    image_size: Annotated[Pixels, Flag(metavar="PX")] = DECIDED_LATER
-    """Side of the crop in pixels. Default: the model's, else the side of square arrays. To train a source model: 224"""
+    image_size: Annotated[Pixels, Flag("--resize-size", metavar="PX")] = DECIDED_LATER
+    """Side in pixels of the images that the network gets, of the crop or with res. of the square. Default: the model's,
+    else the side of square arrays. To train a source model: 224"""
+    crop_fraction: Annotated[Fraction, Flag(metavar="X")] = DECIDED_LATER
+    """Side of the crop as a share of the side that is resized before it. Default: the model's, usually 0.875"""
     no_hflip: bool = DECIDED_LATER
     """Do not mirror training images at random. Default: as in the model's run; in an adaptation also on if a mirror
     changes the predicted class of more than 30 % of the images."""

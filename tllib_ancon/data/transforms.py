@@ -60,7 +60,6 @@ class Preprocessing:
     image_size: int = 0  # side in pixels; 0 if any will do
     crop_fraction: float = 0.875  # side of the crop / side that is resized before
     val_resizing: str | None = None  # of evaluated images; None if it is not known
-    resize_size: int = 0  # of the square of ``res.``; 0 if it is not known
     resample: int = Image.Resampling.BICUBIC  # Pillow's number of the filter that resizes
     train_resizing: str = "default"
     scale: tuple[float, float] = (0.5, 1.0)  # least and largest fraction of the area in the random resized crop
@@ -80,18 +79,12 @@ class Preprocessing:
                 setting="norm_mean",
             )
 
-    @property
-    def train_size(self) -> int:
-        if self.train_resizing == "res.":
-            return self.resize_size
-        return self.image_size
-
     def resizing(self, name: str | None) -> Resizing:
         """The first step of a resizing of this name: 256² for a crop of 224, or a shorter side of as much."""
         side = self.image_size / self.crop_fraction
         if name == KEEP_RATIO:
             return Resizing(math.floor(side + 1e-6), True, self.resample)
-        return Resizing(self.resize_size if name == "res." else round(side), False, self.resample)
+        return Resizing(self.image_size if name == "res." else round(side), False, self.resample)
 
 
 @dataclass(frozen=True)
@@ -152,7 +145,7 @@ def second_view(options: Preprocessing) -> View | None:
     if options.horizontal_flip:
         return mirror
     if options.padding or options.train_resizing not in ("cen.crop", "res."):
-        return partial(_shift, options.padding or max(1, options.train_size // 8))
+        return partial(_shift, options.padding or max(1, options.image_size // 8))
     return None
 
 
@@ -184,7 +177,7 @@ def _augmentation(options: Preprocessing) -> Any:
     from torchvision import transforms
 
     name = options.train_resizing
-    size = options.train_size
+    size = options.image_size
     steps: list[Any] = []
     if name == "cen.crop":
         steps.append(transforms.CenterCrop(size))

@@ -53,10 +53,7 @@ USUAL_NETWORK: Options = {
 }
 """Settings of a network that no run records."""
 
-USUAL_IMAGES: Options = {"image_size": USUAL_SIDE, "resize_size": USUAL_SIDE}
-"""Settings of images that neither a run nor a network's metadata tell."""
-
-INHERITED = (*USUAL_NETWORK, *USUAL_IMAGES, "norm_mean", "norm_std", "val_resizing")
+INHERITED = (*USUAL_NETWORK, "image_size", "crop_fraction", "norm_mean", "norm_std", "val_resizing")
 """Settings that a later stage takes from the run that trained the model. The network's must not contradict it."""
 
 FOLLOWED = ("train_resizing", "no_hflip")
@@ -168,7 +165,6 @@ def _metadata_of_the_network(settings: Options, facts: Facts) -> Options:
         return {}
     return {
         "image_size": preprocessing.image_size or None,
-        "resize_size": preprocessing.resize_size or None,
         "val_resizing": preprocessing.val_resizing,
     }
 
@@ -180,8 +176,8 @@ def _usual_network(settings: Options, facts: Facts) -> Options:
 def _images_of_a_source_model(settings: Options, facts: Facts) -> Options:
     preprocessing = facts.preprocessing
     if preprocessing is not None and 0 < preprocessing.image_size < SMALL:  # a digit network, which takes no other size
-        return {**USUAL_IMAGES, "image_size": preprocessing.image_size}
-    return USUAL_IMAGES
+        return {"image_size": preprocessing.image_size}
+    return {"image_size": USUAL_SIDE}
 
 
 def _size_of_the_images(settings: Options, facts: Facts) -> Options:
@@ -210,10 +206,10 @@ def _layout_of_the_data(settings: Options, facts: Facts) -> Options:
 def _usual_images(settings: Options, facts: Facts) -> Options:
     if facts.images_are_fixed:
         return {}
-    usual = {**USUAL_IMAGES, "padding": 0, "no_hflip": False}
-    if facts.preprocessing is None:
-        usual["image_size"] = None  # no size suits every network
-    return usual
+    usual = {"padding": 0, "no_hflip": False}
+    if facts.preprocessing is None:  # no size suits every network
+        return usual
+    return {**usual, "image_size": USUAL_SIDE}
 
 
 def _optimizer_of_the_network(settings: Options, facts: Facts) -> Options:

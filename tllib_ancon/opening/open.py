@@ -230,8 +230,7 @@ def _notes_on_what_is_assumed(source: ModelRef, resolved: Resolved[Any]) -> tupl
     """A note on the network and the size of images that nothing records of a file of weights."""
     if source.is_whole or source.recorded_settings or source.checkpoint == IMAGENET:
         return ()
-    side = "resize_size" if resolved.settings.val_resizing == "res." else "image_size"
-    names = [name for name in ("arch", side) if resolved.layers.get(name, "user") != "user"]
+    names = [name for name in ("arch", "image_size") if resolved.layers.get(name, "user") != "user"]
     if not names:
         return ()
     assumed = ", ".join(f"{name} {getattr(resolved.settings, name)}" for name in names)

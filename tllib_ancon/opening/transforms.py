@@ -35,7 +35,7 @@ from tllib_ancon.runtime.types import Options
 StageConfig = AdaptConfig | PretrainConfig | PredictConfig
 """Settings of a stage: of images, of how they become tensors, and of the network that takes them."""
 
-_GEOMETRY = ("image_size", "val_resizing", "resize_size", "train_resizing", "scale", "ratio", "padding", "rotation")
+_GEOMETRY = ("image_size", "crop_fraction", "val_resizing", "train_resizing", "scale", "ratio", "padding", "rotation")
 """Settings of a :class:`~tllib_ancon.data.transforms.Preprocessing` by the same names."""
 
 _PREPARING = ("norm_mean", "norm_std", *_GEOMETRY)

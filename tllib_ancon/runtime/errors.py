@@ -17,6 +17,7 @@ _MOST_CHARACTERS = 200
 _OF_OTHER_PROGRAMS = {
     "learningrate": "its name here is lr",
     "outputdir": "its name here is log",
+    "resizesize": "its name here is image_size",
     "device": "leave it out: the GPU is used if PyTorch finds one, else the CPU. Set CUDA_VISIBLE_DEVICES=1 "
     "to choose a GPU, CUDA_VISIBLE_DEVICES= for the CPU",
     "resume": "leave it out: the same command resumes after its last epoch",

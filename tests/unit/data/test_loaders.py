@@ -69,7 +69,7 @@ class Numbers(Reader):
 
 
 def numbers(failure):
-    options = Preprocessing(val_resizing="res.", resize_size=6)
+    options = Preprocessing(val_resizing="res.", image_size=6)
     return UnlabelledImages(ImageSource("numbers", Numbers(failure)), evaluation_transform(options))
 
 

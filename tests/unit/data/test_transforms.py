@@ -82,7 +82,7 @@ def test_training_is_torchvisions_steps(mean, more, resizing, resized):
         ({"padding": 3}, 3),
         ({"image_size": 32}, 4),
         ({"padding": 2, "train_resizing": "cen.crop"}, 2),
-        ({"train_resizing": "res.", "resize_size": 40}, None),
+        ({"train_resizing": "res.", "image_size": 40}, None),
     ],
 )
 def test_the_second_view_is_mirrored_as_in_training_else_shifted(options, reach):

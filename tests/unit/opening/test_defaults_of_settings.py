@@ -21,7 +21,6 @@ USUAL_IMAGES = {
     "train_resizing": "default",
     "val_resizing": "default",
     "image_size": 224,
-    "resize_size": 224,
     "padding": 0,
     "no_hflip": False,
 }
@@ -61,8 +60,8 @@ def on_a_cpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: including_emulation)
 
 
-KNOWN = Preprocessing(image_size=96, resize_size=90, val_resizing="keep-ratio")
-OF_KNOWN = {"image_size": 96, "resize_size": 90, "val_resizing": "keep-ratio"}
+KNOWN = Preprocessing(image_size=96, val_resizing="keep-ratio")
+OF_KNOWN = {"image_size": 96, "val_resizing": "keep-ratio"}
 
 
 @pytest.mark.parametrize(
@@ -122,12 +121,12 @@ def test_a_source_model_is_trained_with_the_usual_network_and_images():
 
 def test_each_setting_has_its_layer():
     config = AdaptConfig(momentum=0.5, beta=0.5)
-    run = {"checkpoint": "best.pth", "recorded_settings": {"resize_size": 80}}
+    run = {"checkpoint": "best.pth", "recorded_settings": {"crop_fraction": 0.5}}
     layers = resolve(config, facts_about(preprocessing=KNOWN, run=run)).layers
     expected = {
         "momentum": "user",
         "beta": "user",
-        "resize_size": "source run",
+        "crop_fraction": "source run",
         "image_size": "model",
         "batch_size": "images",
         "views": "method",
