@@ -1,4 +1,4 @@
-"""What a process shares is the caller's again after every call: generators, modes, threads, Accelerate, environment."""
+"""What a process shares is the caller's again after every call: generators, modes, threads, environment."""
 
 import os
 import random
@@ -6,8 +6,6 @@ import random
 import numpy as np
 import pytest
 import torch
-from accelerate import Accelerator
-from accelerate.state import AcceleratorState, GradientState
 from torch import nn
 
 import tllib_ancon
@@ -63,7 +61,7 @@ FAILING = {
 }
 
 
-def shared_state(accelerator):
+def shared_state():
     numpy_state = np.random.get_state()
     return {
         "python": random.getstate(),
@@ -73,46 +71,40 @@ def shared_state(accelerator):
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "warn_only": torch.is_deterministic_algorithms_warn_only_enabled(),
         "benchmark": torch.backends.cudnn.benchmark,
-        "precision": (accelerator.mixed_precision, accelerator.state.mixed_precision),
-        "accumulation": accelerator.gradient_state.num_steps,
-        "device": accelerator.device,
         "environment": dict(os.environ),
     }
 
 
 @pytest.fixture
-def accelerator():
-    """An accelerator of the caller's in a process with settings that differ from the defaults."""
+def caller():
+    """A process with settings that differ from the defaults."""
     benchmark = torch.backends.cudnn.benchmark
     threads = torch.get_num_threads()
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.backends.cudnn.benchmark = True
     torch.set_num_threads(2)
     network()  # every call makes one, which seeds torch's generator
-    AcceleratorState._reset_state(reset_partial_state=True)
-    yield Accelerator(mixed_precision="bf16", gradient_accumulation_steps=4, cpu=True)
+    yield
     torch.use_deterministic_algorithms(False)
     torch.backends.cudnn.benchmark = benchmark
     torch.set_num_threads(threads)
-    AcceleratorState._reset_state(reset_partial_state=True)
-    GradientState._reset_state()
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_call_changes_nothing_that_the_process_shares(name, accelerator, tmp_path):
-    before = shared_state(accelerator)
+def test_a_call_changes_nothing_that_the_process_shares(name, caller, tmp_path):
+    before = shared_state()
     CALLS[name](tmp_path)
-    assert shared_state(accelerator) == before
+    assert shared_state() == before
 
 
 @pytest.mark.parametrize("name", FAILING)
-def test_nor_does_one_that_fails(name, accelerator):
-    before = shared_state(accelerator)
+def test_nor_does_one_that_fails(name, caller):
+    before = shared_state()
     with pytest.raises(UserError):
         FAILING[name]()
-    assert shared_state(accelerator) == before
+    assert shared_state() == before
 
 
-def test_the_callers_deterministic_mode_stays_on_in_a_run(accelerator, modes_of_steps):
+def test_the_callers_deterministic_mode_stays_on_in_a_run(caller, modes_of_steps):
     adapt()
     assert modes_of_steps == {True}

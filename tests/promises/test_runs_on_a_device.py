@@ -90,22 +90,22 @@ def test_a_run_in_half_precision_ends_near_that_in_full(domains, method, precisi
 
 
 class FirstGradientTooLarge(tllib_ancon.Callback):
-    """After each step: whether fp16 left it out, and how many steps the schedule has counted."""
+    """How many steps the schedule has counted after each step, of which fp16 leaves out the first."""
 
     def __init__(self):
         self.steps = []
 
     def begin_epoch(self, trainer):
         if not self.steps:
-            trainer.accelerator.scaler._init_scale = 1e38
+            trainer.scaler.load_state_dict({**trainer.scaler.state_dict(), "scale": 1e38})
 
     def after_step(self, trainer):
         if not self.steps:
-            trainer.accelerator.scaler.update(1.0)
-        self.steps.append((trainer.accelerator.optimizer_step_was_skipped, trainer.schedule.last_epoch))
+            trainer.scaler.update(1.0)
+        self.steps.append(trainer.schedule.last_epoch)
 
 
 def test_a_step_that_fp16_leaves_out_is_none_of_the_schedule(domains):
     recorder = FirstGradientTooLarge()
     on_device(domains, mixed_precision="fp16", epochs=2, callbacks=[recorder])
-    assert recorder.steps == [(True, 0), (False, 1), (False, 2), (False, 3)]
+    assert recorder.steps == [0, 1, 2, 3]

@@ -8,7 +8,6 @@ import socket
 import sys
 import time
 
-import accelerate  # noqa: F401
 import timm  # noqa: F401
 import torch
 import torchmetrics  # noqa: F401

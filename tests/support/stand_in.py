@@ -43,15 +43,11 @@ def on_device(tensor, device, dtype=None, **layout):
 
 @contextlib.contextmanager
 def StandIn():
-    """The context in which there is a second device; Accelerate, which remembers that of a process, looks again."""
-    from accelerate.state import AcceleratorState
-
+    """The context in which there is a second device."""
     names = _Names()
     with contextlib.ExitStack() as stack:
         for target, replacement in {**_PATCHES, "torch.autograd._engine_run_backward": names.backward}.items():
             stack.enter_context(mock.patch(target, replacement))
-        AcceleratorState._reset_state(reset_partial_state=True)
-        stack.callback(AcceleratorState._reset_state, reset_partial_state=True)
         with _Operations(names), names:
             yield
 

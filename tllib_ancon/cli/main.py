@@ -54,7 +54,7 @@ EPILOGS = {
     "pretrain": "An epoch of erm is a pass over the source, unless --iters-per-epoch sets another length; cdan's and "
     "mdd's learning rate is lr (1 + gamma step)^-decay.",
     "adapt": "In many processes: torchrun --nproc-per-node N -m -- tllib_ancon adapt ... (the -- keeps torchrun from "
-    "taking --log for one of its own), or accelerate launch --multi_gpu --num_processes N -m tllib_ancon adapt ...",
+    "taking --log for one of its own).",
     "script": "The adaptation takes other settings from the script's arguments. tllib-ancon script PATH "
     "--method METHOD --help lists the flags of the adaptation that users set first, --help-all every one.",
     "benchmark": 'To change settings, write a plan: a TOML file with extends = "TABLE" and the tables [common], '

@@ -47,7 +47,6 @@ def fit(
 
 def _released(classifier: Classifier, callers_module: nn.Module | None) -> nn.Module:
     """The network in the form in which the caller passed it."""
-    _restore_methods(classifier)
     network: nn.Module = classifier.release()
     without_graphs(network)
     # In PyTorch's own layout it computes what it computes when it is loaded again.
@@ -55,9 +54,3 @@ def _released(classifier: Classifier, callers_module: nn.Module | None) -> nn.Mo
     if callers_module is None:
         return adapted
     return in_the_form_of(callers_module, adapted)
-
-
-def _restore_methods(model: nn.Module) -> None:
-    """Remove what Accelerate and ``compile`` set on an object, so that its methods are those of its class."""
-    for name in ("forward", "_original_forward", "_is_accelerate_prepared", "_compiled_call_impl"):
-        vars(model).pop(name, None)

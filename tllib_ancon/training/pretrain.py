@@ -223,7 +223,7 @@ class _AdversarialLoss:
         self.reversal = reversal
         self.trade_off = settings.trade_off
         processes.broadcast(adversary.state_dict().values())
-        trainer.optimizer.optimizer.register_step_pre_hook(self._average_gradients)
+        trainer.optimizer.register_step_pre_hook(self._average_gradients)
 
     def set_mode(self, model: nn.Module) -> None:
         model.train()

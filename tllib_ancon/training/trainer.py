@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.pretrain import PretrainConfig
@@ -32,6 +33,8 @@ from tllib_ancon.training.progress import Meters, Progress
 
 MANY_CONVOLUTIONS = 8
 """From this number of convolutions on a network is faster with channels last."""
+
+PRECISIONS = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 Item = TypeVar("Item")
 
@@ -93,22 +96,25 @@ class Trainer:
         self.metrics: list[Metrics] = []
         self.notes: list[Note] = []
         self.best_weights: State = {}
-        self.accelerator = devices.create_accelerator(settings.mixed_precision)
-        self.device: torch.device = self.accelerator.device
+        self.device = devices.device()
         use_fastest_layout(model)
-        optimizer = create_optimizer(groups, settings)
-        self.trains = any(group["params"] for group in optimizer.param_groups)
-        # Of a prepared optimiser it sees no steps.
-        self.schedule = power_decay(optimizer, settings, steps_of_the_schedule or settings.epochs * self.steps)
-        self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
-        self.network: Any = self.accelerator.unwrap_model(self.model)
-        self.parts = {"model": self.network, "optimizer": self.optimizer, "schedule": self.schedule, **parts}
-        if self.accelerator.scaler is not None:
-            self.parts["scaler"] = self.accelerator.scaler
+        self.network: Any = model.to(self.device)
+        self.optimizer = create_optimizer(groups, settings)
+        self.trains = any(group["params"] for group in self.optimizer.param_groups)
+        self.schedule = power_decay(self.optimizer, settings, steps_of_the_schedule or settings.epochs * self.steps)
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=settings.mixed_precision == "fp16")
+        self.parts: dict[str, Stateful] = {
+            "model": self.network,
+            "optimizer": self.optimizer,
+            "schedule": self.schedule,
+            "scaler": self.scaler,
+            **parts,
+        }
         self.interruption = Interruption(_after_a_stop(settings.log))
-        if processes.world_size() > 1:
+        self.model = self.network
+        if processes.world_size() > 1 and self.trains:
             # Each process keeps its own running statistics: training reads none, evaluation the main process's.
-            self.model.broadcast_buffers = False
+            self.model = DistributedDataParallel(model, broadcast_buffers=False, gradient_as_bucket_view=True)
         if processes.rank() > 0:  # noise, such as dropout's, differs between processes
             torch.manual_seed(settings.seed + processes.rank())
 
@@ -159,23 +165,28 @@ class Trainer:
         """All that a run needs to resume after this epoch."""
         return take_snapshot(self.parts)
 
+    def autocast(self) -> torch.autocast:
+        """The context of the training's precision."""
+        dtype = PRECISIONS.get(self.settings.mixed_precision)
+        return torch.autocast(self.device.type, dtype, enabled=dtype is not None)
+
     def outputs(self, images: Tensor) -> LogitsAndFeatures:
-        """Logits and features of images, with gradient."""
+        """Logits and features of images, float32 with gradient."""
         try:
-            with self.accelerator.autocast():
+            with self.autocast():
                 logits, features = self.model(images.to(self.device, non_blocking=True))
         except ValueError as error:  # batch-norm that gets one value of a channel
             if len(images) > 1:
                 raise
             raise one_value_error() from error
-        return logits, features
+        return logits.float(), features.float()
 
     def predict(self, loader: ImageLoader, view: View | None = None, network: nn.Module | None = None) -> Outputs:
         """Predict by the current model, or by another network."""
         title = f"epoch {self.epoch}/{self.last_epoch}, predictions"
         images = loader.dataset.domain
         model = network or self.network
-        with self.accelerator.autocast(), self.progress.bar(title, len(loader), loader) as bar:
+        with self.autocast(), self.progress.bar(title, len(loader), loader) as bar:
             outputs = predict_domain(model, self.watch(bar), self.device, loader.num_images, len(images), view)
         classes = predicted_classes(outputs.logits).numpy()
         if network is not None:
@@ -224,10 +235,12 @@ class Trainer:
     def _learn(self, objective: Objective, batch: tuple[Any, ...]) -> Step:
         """Make a step by the loss of a batch."""
         loss, logits, diagnostics = objective(*batch)
-        self.accelerator.backward(loss)
-        self.optimizer.step()
+        scale = self.scaler.get_scale()
+        self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
         self.optimizer.zero_grad()
-        if not self.accelerator.optimizer_step_was_skipped:  # by the gradient scaler of fp16
+        if self.scaler.get_scale() >= scale:  # else it left out a step of fp16
             self.schedule.step()
         return loss.detach(), logits.detach(), diagnostics
 

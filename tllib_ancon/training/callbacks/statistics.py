@@ -99,7 +99,7 @@ class RenewedStatistics(Callback):
 
     def _estimate(self, trainer: Trainer) -> None:
         count = -(-STATISTICS_SAMPLE // (self.training.batch_size * processes.world_size()))
-        with estimated_statistics(trainer.network), torch.inference_mode(), trainer.accelerator.autocast():
+        with estimated_statistics(trainer.network), torch.inference_mode(), trainer.autocast():
             for _, images in trainer.watch(islice(self.training, count)):
                 trainer.network.predict(self.step.augmented(images))
 
