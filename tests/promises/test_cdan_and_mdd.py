@@ -53,7 +53,7 @@ def latest(log):
 
 def naive_training(run, options):
     """The loop of TLLib's cdan.py and mdd.py on the batches that ``run`` would see, from its untrained network."""
-    model = copy.deepcopy(run.trainer.network)
+    model = copy.deepcopy(run.network)
     adversary = copy.deepcopy(run.objective.adversary)
     rates = [(group["params"], group["lr"]) for group in model.get_parameters()]
     rates += [(list(adversary.parameters()), 1.0)] if list(adversary.parameters()) else []
@@ -62,10 +62,10 @@ def naive_training(run, options):
     optimizer = torch.optim.SGD(groups, lr=0.0, weight_decay=options.weight_decay, **momentum)
     count = 0
     for epoch in range(options.epochs):
-        for loader in run.trainer.loaders:
+        for loader in run.loaders:
             loader.sampler.epoch = epoch
         model.train()
-        for (x_s, labels), (_, x_t) in zip(*run.trainer.loaders, strict=True):
+        for (x_s, labels), (_, x_t) in zip(*run.loaders, strict=True):
             rate = options.lr * (1 + options.lr_gamma * count) ** -options.lr_decay
             for group, (_, multiplier) in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * multiplier
@@ -106,7 +106,7 @@ def test_labels_of_the_target_change_nothing_and_are_not_seen(toolkit, method, b
     weights = []
     for number, domain in enumerate((target, relabelled, target.without_labels())):
         run = training(toolkit, method, (source, domain), tmp_path / str(number))
-        assert run.trainer.loaders[1].dataset.domain.labels is run.callbacks[0].loader.dataset.domain.labels is None
+        assert run.loaders[1].dataset.domain.labels is run.callbacks[0].loader.dataset.domain.labels is None
         assert ("accuracy" in run.fit({})["last"]) == (domain.labels is not None)
         weights.append(latest(tmp_path / str(number)))
     assert differences(weights[0], weights[1]) == differences(weights[0], weights[2]) == []

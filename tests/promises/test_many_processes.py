@@ -115,8 +115,8 @@ def build(target, folder, batch_size, **options):
 def in_the_order_of_many(target, folder, **options):
     """In one process."""
     adaptation = build(target, folder, WORLD_SIZE * BATCH, **options)
-    (loader,) = adaptation.trainer.loaders
-    adaptation.trainer.loaders = [in_their_order(loader, BATCH)]
+    (loader,) = adaptation.loaders
+    adaptation.loaders = [in_their_order(loader, BATCH)]
     return adaptation
 
 
@@ -135,14 +135,14 @@ def outcome(adaptation):
     """δ after each step; what the method keeps of each sample and of all, the parameters and the metrics in the end."""
     thresholds = []
     method = adaptation.objective.method
-    step = adaptation.trainer._learn
+    step = adaptation._learn
 
     def recorded(*args):
         result = step(*args)
         thresholds.append(method.diagnostics().get("threshold", torch.tensor(0.0)).clone())
         return result
 
-    adaptation.trainer._learn = recorded
+    adaptation._learn = recorded
     adaptation.fit({})
     positions = torch.tensor(method.shard.positions)
     state = method.state_dict()
@@ -152,8 +152,8 @@ def outcome(adaptation):
         "votes": method.votes(positions),
         "averages": method.early_learning.targets if isinstance(method, _WithELR) else None,
         "common": {name: state[name] for name in state if COMMON.search(name)},
-        "parameters": adaptation.trainer.network.state_dict(),
-        "metrics": without(adaptation.trainer.metrics),
+        "parameters": adaptation.network.state_dict(),
+        "metrics": without(adaptation.metrics),
     }
 
 
@@ -191,14 +191,15 @@ def without_batches_and_noise(model):
 
 def adversarial_state(training):
     """Of a run that is finished here."""
+    objective = training.objective
     training.fit({})
     return {
-        "model": dict(training.trainer.network.state_dict()),
-        "loss": dict(training.objective.adversary.state_dict()),
-        "optimizer": training.trainer.optimizer.state_dict()["state"],
-        "reversals": training.objective.reversal.state_dict(),
+        "model": dict(training.network.state_dict()),
+        "loss": dict(objective.adversary.state_dict()),
+        "optimizer": training.optimizer.state_dict()["state"],
+        "reversals": objective.reversal.state_dict(),
         "noise": torch.rand(3),
-        "metrics": without(training.trainer.metrics),
+        "metrics": without(training.metrics),
     }
 
 
@@ -274,7 +275,7 @@ def test_all_processes_end_with_one_model_and_one_discriminator_and_with_noise_o
 @pytest.mark.parametrize("method", ADVERSARIAL)
 def test_cdan_and_mdd_in_two_processes_do_what_one_does_with_twice_the_batch(domains, many, method, tmp_path):
     training = adversarial(domains, tmp_path, WORLD_SIZE * BATCH, PlainToolkit(), method=method)
-    training.trainer.loaders = [in_their_order(loader, BATCH, STEPS * BATCH) for loader in training.trainer.loaders]
+    training.loaders = [in_their_order(loader, BATCH, STEPS * BATCH) for loader in training.loaders]
     expected = adversarial_state(training)
     for process in many:
         for part in ("model", "loss"):  # the discriminator's batch-norm magnifies rounding

@@ -120,24 +120,6 @@ class UnlabelledImages(Dataset[tuple[int, Any]]):
         return indices, moved
 
 
-class LabelledImages(UnlabelledImages):
-    """Batches (images, labels): a source domain."""
-
-    def __init__(self, domain: ImageSource, transform: Transform, seed: int):
-        if domain.labels is None:
-            raise BadImages(
-                f"domain {domain.name}: its images have no labels, and a source domain needs them",
-                f"name another as {named('source')}",
-            )
-        super().__init__(domain, transform, seed)
-        self.labels = torch.from_numpy(domain.labels)
-
-    def on_device(self, batch: Sequence[Any], device: torch.device) -> tuple[Any, Any]:
-        """Images on the device and labels on the CPU."""
-        indices, images = super().on_device(batch, device)
-        return images, self.labels[indices]
-
-
 def _as_input(item: Any, where: str) -> Tensor:
     """What a transform returns, floats as float32; a network's own type follows later."""
     tensor = torch.from_numpy(np.array(item)) if isinstance(item, np.ndarray) else item

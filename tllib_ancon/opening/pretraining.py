@@ -18,6 +18,7 @@ from tllib_ancon.opening.defaults import Facts, resolve
 from tllib_ancon.opening.images import notes_of, open_by_settings, with_cache
 from tllib_ancon.opening.open import probe_of
 from tllib_ancon.opening.transforms import Transforms, preprocessing_for, refuse_unread_settings, transforms_of
+from tllib_ancon.runtime.errors import BadImages, named
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.text import first_few
 from tllib_ancon.runtime.types import Options
@@ -60,6 +61,11 @@ def open_pretraining(
     """
     untrained = ModelRef()
     source = open_by_settings(settings, settings.source, loader=loader)
+    if source.labels is None:
+        raise BadImages(
+            f"domain {source.name}: its images have no labels, and a source domain needs them",
+            f"name another as {named('source')}",
+        )
     network = resolve(settings, Facts(untrained)).settings
     options = parse_options(network.arch_option)
     backbone = create_backbone(str(network.arch), not settings.scratch, settings.pretrained_weights, options, toolkit)

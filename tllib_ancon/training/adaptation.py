@@ -30,7 +30,7 @@ from tllib_ancon.training.passes import Passes
 from tllib_ancon.training.result import result_of, selected_epoch
 from tllib_ancon.training.step import AdaptationStep
 from tllib_ancon.training.target_loaders import TargetLoaders
-from tllib_ancon.training.trainer import Trainer, Training
+from tllib_ancon.training.trainer import Trainer
 
 
 def compose(
@@ -38,7 +38,7 @@ def compose(
     run: RunDirectory | None,
     teacher: Teacher | None = None,
     callbacks: Sequence[Callback] = (),
-) -> Training:
+) -> Trainer:
     """Compose the adaptation of a model to images, in any number of processes.
 
     Process r of W visits every W-th adapted image, from the r-th on, in an order of its own, and keeps the votes and
@@ -66,15 +66,16 @@ def compose(
     lag = policy.note_on_lag(model, settings.epochs * len(loaders.training))
     if lag is not None and method.trains:
         notes.append(lag)
-    trainer = Trainer(model, [loaders.training], groups, settings, parts={"method": method})
+    trainer = Trainer(model, [loaders.training], groups, settings, run, parts={"method": method})
+    trainer.first_epoch = 0
     trainer.tell(*notes)
     method.to(trainer.device)
     step = AdaptationStep(method, trainer, opened.transforms, settings, policy)
     passes = Passes(loaders, trainer.predict, mirrors=step.second_view is mirror)
-    prepared = _preparing(opened, teacher, step, passes)
-    result = partial(result_of, settings, loaders.num_held_out)
-    all_callbacks = [*prepared, *callbacks, _storage(opened, run, passes, method)]
-    return Training(trainer, step, all_callbacks, result, run, first_epoch=0)
+    trainer.objective = step
+    trainer.callbacks = [*_preparing(opened, teacher, step, passes), *callbacks, _storage(opened, passes, method)]
+    trainer.result_of = partial(result_of, settings, loaders.num_held_out)
+    return trainer
 
 
 def _preparing(
@@ -108,7 +109,7 @@ def _preparing(
     return callbacks
 
 
-def _storage(opened: Opened[AdaptConfig], run: RunDirectory | None, passes: Passes, method: methods.Method) -> Storage:
+def _storage(opened: Opened[AdaptConfig], passes: Passes, method: methods.Method) -> Storage:
     settings = opened.settings
     target = opened.images
 
@@ -130,4 +131,4 @@ def _storage(opened: Opened[AdaptConfig], run: RunDirectory | None, passes: Pass
         }
 
     # Without labels no epoch predicts the whole target.
-    return Storage(run, is_best, settings.checkpoint is None, None if target.labels is None else predictions)
+    return Storage(is_best, settings.checkpoint is None, None if target.labels is None else predictions)

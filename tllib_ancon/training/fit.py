@@ -28,11 +28,10 @@ def fit(
     model.preprocessing = opened.transforms.preprocessing
     record = record_of(opened, teacher)
     run = None if config.log is None else RunDirectory(config.log)
-    training = compose(opened, run, teacher, callbacks)
-    trainer = training.trainer
+    trainer = compose(opened, run, teacher, callbacks)
     if opened.source.is_whole and methods.method_class(config.method).trains:
         require_gradient(model, opened.probe)
-    summary = training.fit({"command": "adapt", **config.to_dict(), **record})
+    summary = trainer.fit({"command": "adapt", **config.to_dict(), **record})
     trainer.network.load_state_dict(trainer.best_weights if run is None else run.best())
     module = opened.source.callers_module
     return AdaptationResult(

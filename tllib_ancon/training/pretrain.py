@@ -11,7 +11,6 @@ from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.loading import (
     ImageLoader,
-    LabelledImages,
     UnlabelledImages,
     evaluation_loader,
     hold_out,
@@ -33,10 +32,12 @@ from tllib_ancon.toolkit.toolkit import AdversarialLoss, GradientReversal, Toolk
 from tllib_ancon.training.callbacks.callback import Callback
 from tllib_ancon.training.callbacks.scores import scores_by_labels
 from tllib_ancon.training.callbacks.storage import Storage
-from tllib_ancon.training.inference import Outputs
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run_record import images_record
-from tllib_ancon.training.trainer import Step, Trainer, Training
+from tllib_ancon.training.trainer import Step, Trainer
+
+Batch = tuple[Tensor, Tensor]
+"""Positions (B,) among the images of a domain, and their images."""
 
 
 def pretrain(config: PretrainConfig, *, loader: Loader | None = None) -> Record:
@@ -78,7 +79,7 @@ def pretrain(config: PretrainConfig, *, loader: Loader | None = None) -> Record:
         return _adversarial(opened, toolkit, run).fit({**record, "toolkit": toolkit.name})
 
 
-def _source_only(opened: Pretraining, run: RunDirectory) -> Training:
+def _source_only(opened: Pretraining, run: RunDirectory) -> Trainer:
     """Minimise the cross-entropy on the source (ERM); ``best.pth`` has the highest accuracy on its hold-out."""
     settings = opened.settings
     source = opened.source
@@ -93,40 +94,40 @@ def _source_only(opened: Pretraining, run: RunDirectory) -> Training:
     called(model, opened.probe)
     require_batch_statistics(model, settings.batch_size)
     indices, held_out_indices = hold_out(len(source), settings.hold_out, settings.seed)
-    held_out = source.subset(held_out_indices if len(held_out_indices) else indices)
-    loader = _training_loader(LabelledImages(source.subset(indices), opened.transforms.train, settings.seed), settings)
-    trainer = Trainer(model, [loader], model.get_parameters(settings.lr), settings)
-    scores = _Scores(_evaluation_loader(held_out, opened), partial(_accuracy, torch.as_tensor(held_out.labels)))
-    callbacks = [scores, Storage(run, _has_highest_accuracy)]
-    return Training(trainer, _SourceLoss(trainer, settings), callbacks, partial(_result_of, settings.method), run)
+    labelled = source.subset(indices)
+    held_out = source.subset(held_out_indices) if len(held_out_indices) else labelled
+    loader = _training_loader(labelled, opened, settings.seed)
+    trainer = Trainer(model, [loader], model.get_parameters(settings.lr), settings, run)
+    trainer.objective = _SourceLoss(trainer, settings, labelled)
+    trainer.callbacks = [_Scores(held_out, opened), Storage(_has_highest_accuracy)]
+    trainer.result_of = partial(_result_of, settings.method)
+    return trainer
 
 
-def _training_loader(images: UnlabelledImages, settings: PretrainConfig) -> ImageLoader:
-    return training_loader(images, settings.batch_size, settings.workers, settings.iters_per_epoch)
-
-
-def _evaluation_loader(images: ImageSource, opened: Pretraining) -> ImageLoader:
+def _training_loader(images: ImageSource, opened: Pretraining, seed: int) -> ImageLoader:
     settings = opened.settings
-    return evaluation_loader(images, opened.transforms.evaluation, settings.batch_size, settings.workers)
+    dataset = UnlabelledImages(images, opened.transforms.train, seed)
+    return training_loader(dataset, settings.batch_size, settings.workers, settings.iters_per_epoch)
 
 
 class _SourceLoss:
     """Cross-entropy, or belief matching, on the source."""
 
-    def __init__(self, trainer: Trainer, settings: PretrainConfig):
+    def __init__(self, trainer: Trainer, settings: PretrainConfig, source: ImageSource):
         self.trainer = trainer
         self.loss = _source_loss(settings)
+        self.labels = torch.as_tensor(source.labels)
 
     def set_mode(self, model: nn.Module) -> None:
         model.train()
 
-    def __call__(self, source: tuple[Tensor, Tensor]) -> Step:
-        images, labels = source
+    def __call__(self, *batch: Batch) -> Step:
+        ((indices, images),) = batch
         logits, _ = self.trainer.outputs(images)
-        return self.on_source(logits, labels), logits, {}
+        return self.on_source(logits, indices), logits, {}
 
-    def on_source(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return self.loss(logits.float(), labels.to(logits.device, non_blocking=True))
+    def on_source(self, logits: Tensor, indices: Tensor) -> Tensor:
+        return self.loss(logits, self.labels[indices].to(logits.device, non_blocking=True))
 
 
 def _source_loss(settings: PretrainConfig) -> Callable[[Tensor, Tensor], Tensor]:
@@ -136,20 +137,17 @@ def _source_loss(settings: PretrainConfig) -> Callable[[Tensor, Tensor], Tensor]
 
 
 class _Scores(Callback):
-    """Score an epoch by the predictions on some images."""
+    """Score an epoch by the predictions on some images: without labels, and by labels where they have some."""
 
-    def __init__(self, loader: ImageLoader, scores: Callable[[Outputs], Metrics]):
-        self.loader = loader
-        self.scores = scores
+    def __init__(self, images: ImageSource, opened: Pretraining):
+        settings = opened.settings
+        self.images = images
+        self.loader = evaluation_loader(images, opened.transforms.evaluation, settings.batch_size, settings.workers)
 
     def after_epoch(self, trainer: Trainer) -> None:
-        trainer.metrics[-1] |= self.scores(trainer.predict(self.loader))
-
-
-def _accuracy(labels: Tensor, predictions: Outputs) -> Metrics:
-    """The accuracy on held-out images of the source."""
-    is_right = predictions.logits.argmax(1).cpu() == labels
-    return {"accuracy": 100 * float(is_right.float().mean())}
+        predictions = trainer.predict(self.loader)
+        scores = selection.score_all(predictions.logits.softmax(1))
+        trainer.metrics[-1] |= scores | scores_by_labels(predictions, self.images)
 
 
 def _has_highest_accuracy(metrics: Sequence[Metrics]) -> bool:
@@ -167,7 +165,7 @@ def _result_of(method: str, metrics: Sequence[Metrics]) -> Record:
     return {"method": method, **chosen, "last": metrics[-1]}
 
 
-def _adversarial(opened: Pretraining, toolkit: Toolkit, run: RunDirectory) -> Training:
+def _adversarial(opened: Pretraining, toolkit: Toolkit, run: RunDirectory) -> Trainer:
     """Minimise the cross-entropy on the source plus ``trade_off`` times an adversarial loss between the domains, by the
     classifier of TLLib's ``cdan.py`` or ``mdd.py``.
 
@@ -175,14 +173,12 @@ def _adversarial(opened: Pretraining, toolkit: Toolkit, run: RunDirectory) -> Tr
     Algorithm for Domain Adaptation", ICML 2019.
     """
     settings = opened.settings
-    transforms = opened.transforms
     model, adversary = _adversarial_network(toolkit, opened.backbone, opened.source.num_classes, settings)
     called(model, opened.probe)
     assert opened.target is not None  # of these methods
-    unlabelled = opened.target.without_labels()
     loaders = [
-        _training_loader(LabelledImages(opened.source, transforms.train, settings.seed), settings),
-        _training_loader(UnlabelledImages(unlabelled, transforms.train, settings.seed + 1), settings),
+        _training_loader(opened.source, opened, settings.seed),
+        _training_loader(opened.target.without_labels(), opened, settings.seed + 1),
     ]
     reversal = GradientReversal(model, adversary)
     trainer = Trainer(
@@ -190,13 +186,14 @@ def _adversarial(opened: Pretraining, toolkit: Toolkit, run: RunDirectory) -> Tr
         loaders,
         [*model.get_parameters(settings.lr), *adversary.get_parameters(settings.lr)],
         settings,
+        run,
         parts={"loss": adversary, "reversal": reversal},
         steps_of_the_schedule=1,  # the rate of TLLib's scripts decays with the number of the step
     )
-    scores = _Scores(_evaluation_loader(unlabelled, opened), partial(_scores_on_target, opened.target))
-    objective = _AdversarialLoss(trainer, settings, adversary, reversal)
-    callbacks = [scores, Storage(run, lambda metrics: False)]
-    return Training(trainer, objective, callbacks, partial(_result_of, settings.method), run)
+    trainer.objective = _AdversarialLoss(trainer, opened, adversary, reversal)
+    trainer.callbacks = [_Scores(opened.target, opened), Storage(lambda metrics: False)]
+    trainer.result_of = partial(_result_of, settings.method)
+    return trainer
 
 
 def _adversarial_network(
@@ -211,26 +208,19 @@ def _adversarial_network(
     return model, toolkit.cdan(num_classes, width, settings.randomized, settings.randomized_dim, settings.entropy)
 
 
-class _AdversarialLoss:
+class _AdversarialLoss(_SourceLoss):
     """Cross-entropy on the source and the adversarial loss. Each of many processes computes the loss of all samples."""
 
-    def __init__(
-        self, trainer: Trainer, settings: PretrainConfig, adversary: AdversarialLoss, reversal: GradientReversal
-    ):
-        self.trainer = trainer
-        self.source = _SourceLoss(trainer, settings)
+    def __init__(self, trainer: Trainer, opened: Pretraining, adversary: AdversarialLoss, reversal: GradientReversal):
+        super().__init__(trainer, opened.settings, opened.source)
         self.adversary = adversary.to(trainer.device)
         self.reversal = reversal
-        self.trade_off = settings.trade_off
+        self.trade_off = opened.settings.trade_off
         processes.broadcast(adversary.state_dict().values())
         trainer.optimizer.register_step_pre_hook(self._average_gradients)
 
-    def set_mode(self, model: nn.Module) -> None:
-        model.train()
-
-    def __call__(self, source: tuple[Tensor, Tensor], target: tuple[Tensor, Tensor]) -> Step:
-        images_s, labels_s = source
-        _, images_t = target
+    def __call__(self, *batch: Batch) -> Step:
+        (indices_s, images_s), (_, images_t) = batch
         logits, features = self.trainer.outputs(torch.cat((images_s, images_t)))
         # Its discriminator's batch statistics and the weights of its samples are those of all processes' images.
         rows = torch.cat((logits, features), 1)
@@ -248,14 +238,9 @@ class _AdversarialLoss:
         diagnostics = {"transfer_loss": transfer_loss.detach()}
         if self.adversary.domain_accuracy is not None:
             diagnostics["domain_accuracy"] = self.adversary.domain_accuracy
-        source_loss = self.source.on_source(logits[: len(images_s)], labels_s)
+        source_loss = self.on_source(logits[: len(images_s)], indices_s)
         return source_loss + self.trade_off * transfer_loss, logits, diagnostics
 
     def _average_gradients(self, *_: Any) -> None:
         """Average over processes the gradients of the loss, which lies outside the model."""
         processes.average(parameter.grad for parameter in self.adversary.parameters() if parameter.grad is not None)
-
-
-def _scores_on_target(target: ImageSource, predictions: Outputs) -> Metrics:
-    """Scores without labels, and for the record by the target's labels, where it has some."""
-    return {**selection.score_all(predictions.logits.softmax(1)), **scores_by_labels(predictions, target)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
@@ -54,7 +53,8 @@ class Objective(Protocol):
 
 
 class Trainer:
-    """Epochs of steps, which callbacks prepare, score, store and show.
+    """Epochs of steps, which callbacks prepare, score, store and show. Who composes a training sets the loss, the
+    callbacks and the result before :meth:`fit`.
 
     The model's call in training mode returns logits and features. Each loader gives a part of a step's batch; the first
     to end ends an epoch.
@@ -64,10 +64,15 @@ class Trainer:
         loaders: of a step
         groups: parameters that learn, with their rates
         settings: settings of the optimiser, the schedule, the precision, the seed and the length
+        run: the directory where the training is stored; None for a training in memory
         parts: what else a run needs to resume, by name
         steps_of_the_schedule: over which the rate decays. Default: all
 
     Attributes:
+        objective: the loss of a step
+        callbacks: called at each event, in this order
+        result_of: metrics of all epochs -> what ``result.json`` holds
+        first_epoch: 1, or 0 for an epoch without a step that scores the model before training
         network: the model without its wrappers
         metrics: numbers of each epoch so far, those of the current one last
         notes: what the training told the user
@@ -77,17 +82,24 @@ class Trainer:
         best_weights: of a training that is stored nowhere, the weights of its best epoch
     """
 
+    objective: Objective
+    callbacks: Sequence[Callback]
+    result_of: Callable[[list[Metrics]], Record]
+    first_epoch = 1
+
     def __init__(
         self,
         model: nn.Module,
         loaders: Sequence[ImageLoader],
         groups: ParameterGroups,
         settings: AdaptConfig | PretrainConfig,
+        run: RunDirectory | None = None,
         parts: Mapping[str, Stateful] = MappingProxyType({}),
         steps_of_the_schedule: int | None = None,
     ):
         self.loaders = loaders
         self.settings = settings
+        self.run = run
         self.progress = Progress(settings.quiet)
         self.steps = min(map(len, loaders))
         self.images_a_step = sum(loader.batch_size for loader in loaders)
@@ -123,27 +135,46 @@ class Trainer:
         """Number of the current epoch."""
         return int(self.metrics[-1]["epoch"])
 
-    def fit(self, objective: Objective, callbacks: Sequence[Callback], first_epoch: int) -> None:
-        """Train, or continue after the epochs of :attr:`metrics`.
+    def fit(self, record: Record) -> Record:
+        """Begin or resume the run that ``config.json`` records so; a finished run is not trained again. Returns the
+        result."""
+        try:
+            if self.run is None:
+                self._run_epochs()
+            else:
+                with closing(self.run):
+                    self._fit_stored(self.run, record)
+            return self.result_of(self.metrics)
+        finally:
+            # These refer to the trainer: circles, in which the loaders' processes would outlive the run.
+            self.parts.clear()
+            del self.objective, self.callbacks
 
-        Args:
-            objective: the loss of a step
-            callbacks: called at each event, in this order
-            first_epoch: 1, or 0 for an epoch without a step that scores the model before training
-        """
+    def _fit_stored(self, run: RunDirectory, record: Record) -> None:
+        run.begin(record, self.settings.overwrite)
+        if run.finished:
+            self.tell(Note("finished", f"{run.path} holds this run already, finished"))
+            self.metrics = run.metrics()
+            return
+        self.parts |= {callback.name: callback for callback in self.callbacks if callback.name}
+        snapshot, metrics = run.resume()
+        if snapshot:
+            restore_snapshot(self.parts, snapshot)
+            self.metrics = metrics
+            self.tell(Note("continues", f"continuing {run.path} after epoch {self.epoch}"))
+        self._run_epochs()
+        run.finish(self.result_of(self.metrics))
+
+    def _run_epochs(self) -> None:
+        """Train, or continue after the epochs of :attr:`metrics`."""
         with self.interruption:
-            for callback in callbacks:
+            for callback in self.callbacks:
                 callback.before_training(self)
-            epoch = first_epoch + len(self.metrics)
+            epoch = self.first_epoch + len(self.metrics)
             while epoch <= self.last_epoch:  # which a callback may bring forward
                 self.metrics.append({"epoch": epoch})
-                self._run_epoch(objective, callbacks)
+                self._run_epoch()
                 epoch += 1
-
-    def restore(self, snapshot: State, metrics: list[Metrics]) -> None:
-        """Continue from the state after these epochs."""
-        restore_snapshot(self.parts, snapshot)
-        self.metrics = metrics
 
     def set_rate(self, rate: float) -> None:
         """Let all parameters learn at this rate, from which the schedule decays."""
@@ -200,30 +231,30 @@ class Trainer:
         """The same batches until a signal comes."""
         return self.interruption.watch(batches, self.epoch)
 
-    def _run_epoch(self, objective: Objective, callbacks: Sequence[Callback]) -> None:
+    def _run_epoch(self) -> None:
         if self.epoch > 0:
-            for callback in callbacks:
+            for callback in self.callbacks:
                 callback.begin_epoch(self)
-            self._train_epoch(objective, callbacks)
-        for callback in callbacks:
+            self._train_epoch()
+        for callback in self.callbacks:
             callback.after_epoch(self)
         self.progress.epoch(self.metrics[-1], self.last_epoch)
 
-    def _train_epoch(self, objective: Objective, callbacks: Sequence[Callback]) -> None:
+    def _train_epoch(self) -> None:
         if not self.trains:
             return
         for loader in self.loaders:
             loader.sampler.epoch = self.epoch - 1
-        objective.set_mode(self.model)
+        self.objective.set_mode(self.model)
         meters = Meters(self.device)
         with self.progress.bar(f"epoch {self.epoch}/{self.last_epoch}", self.steps) as bar:
             for step, batch in enumerate(self.watch(zip(*self.loaders, strict=False)), start=1):
                 self.step = step
-                meters.add(*self._learn(objective, batch))
+                meters.add(*self._learn(batch))
                 bar.update()
                 if step % self.settings.print_freq == 0:
                     bar.set_postfix(self._read(meters), refresh=False)
-                for callback in callbacks:
+                for callback in self.callbacks:
                     callback.after_step(self)
         self.metrics[-1] |= self._read(meters)
 
@@ -232,9 +263,9 @@ class Trainer:
         self._require_finite(meters.are_finite(), f"by epoch {self.epoch}, step {self.step}")
         return meters.read(self.images_a_step)
 
-    def _learn(self, objective: Objective, batch: tuple[Any, ...]) -> Step:
+    def _learn(self, batch: tuple[Any, ...]) -> Step:
         """Make a step by the loss of a batch."""
-        loss, logits, diagnostics = objective(*batch)
+        loss, logits, diagnostics = self.objective(*batch)
         scale = self.scaler.get_scale()
         self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         self.scaler.step(self.optimizer)
@@ -251,56 +282,6 @@ class Trainer:
         if self.settings.log is not None and len(self.metrics) > 1:
             action = f"{self.settings.log} holds the last good model, of epoch {self.epoch - 1}. {action}"
         raise NotFinite(f"logits or loss are not finite {when}", action, "lr")
-
-
-@dataclass(frozen=True)
-class Training:
-    """A trainer with its loss and its callbacks, and the directory where it is stored.
-
-    Attributes:
-        trainer: which trains the model
-        objective: the loss of a step
-        callbacks: in the order in which they are called
-        result_of: metrics of all epochs -> what ``result.json`` holds
-        run: the directory; None for a training in memory
-        first_epoch: 1, or 0 for an epoch without a step that scores the model before training
-    """
-
-    trainer: Trainer
-    objective: Objective
-    callbacks: Sequence[Callback]
-    result_of: Callable[[list[Metrics]], Record]
-    run: RunDirectory | None = None
-    first_epoch: int = 1
-
-    def fit(self, record: Record) -> Record:
-        """Begin or resume the run that ``config.json`` records so; a finished run is not trained again. Returns the
-        result."""
-        try:
-            return self._fit(record)
-        finally:
-            self.trainer.parts.clear()  # a circle, in which the loaders' processes would outlive the run
-
-    def _fit(self, record: Record) -> Record:
-        trainer = self.trainer
-        trainer.parts |= {callback.name: callback for callback in self.callbacks if callback.name}
-        if self.run is None:
-            trainer.fit(self.objective, self.callbacks, self.first_epoch)
-            return self.result_of(trainer.metrics)
-        with closing(self.run) as run:
-            run.begin(record, trainer.settings.overwrite)
-            if run.finished:
-                trainer.tell(Note("finished", f"{run.path} holds this run already, finished"))
-                trainer.metrics = run.metrics()
-                return self.result_of(trainer.metrics)
-            snapshot, metrics = run.resume()
-            if snapshot:
-                trainer.restore(snapshot, metrics)
-                trainer.tell(Note("continues", f"continuing {run.path} after epoch {trainer.epoch}"))
-            trainer.fit(self.objective, self.callbacks, self.first_epoch)
-            result = self.result_of(trainer.metrics)
-            run.finish(result)
-        return result
 
 
 def _after_a_stop(log: str | None) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tllib_ancon.runs.directory import SOURCE, RunDirectory
+from tllib_ancon.runs.directory import SOURCE
 from tllib_ancon.runs.state import on_cpu
 from tllib_ancon.runtime.processes import on_main
 from tllib_ancon.runtime.types import Metrics
@@ -15,7 +15,6 @@ class Storage(Callback):
     """Store the state of an epoch, and the model if it is the best one; without a run the best model, in memory.
 
     Args:
-        run: where; None for in memory
         is_best: metrics of all epochs -> whether the last one has the best model
         keeps_source: whether the model of epoch 0 is stored, because it lies nowhere else
         predictions: arrays to store with the best model. Default: none
@@ -23,24 +22,22 @@ class Storage(Callback):
 
     def __init__(
         self,
-        run: RunDirectory | None,
         is_best: Callable[[Sequence[Metrics]], bool],
         keeps_source: bool = False,
         predictions: Callable[[], Mapping[str, Any]] | None = None,
     ):
-        self.run = run
         self.is_best = is_best
         self.keeps_source = keeps_source
         self.predictions = predictions
 
     def after_epoch(self, trainer: Trainer) -> None:
         is_best = self.is_best(trainer.metrics)
-        if self.run is None:
+        if trainer.run is None:
             if is_best:
                 trainer.best_weights = on_cpu(trainer.network.state_dict())
             return
         if self.keeps_source and trainer.epoch == 0:
-            on_main(self.run.write_weights)(SOURCE, trainer.network.state_dict())
+            on_main(trainer.run.write_weights)(SOURCE, trainer.network.state_dict())
         if is_best and self.predictions is not None:
-            self.run.save_predictions(self.predictions())
-        self.run.save_epoch(trainer.snapshot(), trainer.metrics, is_best)
+            trainer.run.save_predictions(self.predictions())
+        trainer.run.save_epoch(trainer.snapshot(), trainer.metrics, is_best)
