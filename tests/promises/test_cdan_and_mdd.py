@@ -61,17 +61,18 @@ def naive_training(run, options):
     momentum = {"momentum": options.momentum, "nesterov": True}
     optimizer = torch.optim.SGD(groups, lr=0.0, weight_decay=options.weight_decay, **momentum)
     count = 0
+    labels = torch.as_tensor(run.loaders[0].dataset.domain.labels)
     for epoch in range(options.epochs):
         for loader in run.loaders:
             loader.sampler.epoch = epoch
         model.train()
-        for (x_s, labels), (_, x_t) in zip(*run.loaders, strict=True):
+        for (indices, x_s), (_, x_t) in zip(*run.loaders, strict=True):
             rate = options.lr * (1 + options.lr_gamma * count) ** -options.lr_decay
             for group, (_, multiplier) in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * multiplier
             y, f = model(torch.cat([x_s, x_t]))
             half = len(x_s)
-            loss = nn.functional.cross_entropy(y[:half], labels)
+            loss = nn.functional.cross_entropy(y[:half], labels[indices])
             transfer_loss = adversary(y[:half], f[:half], y[half:], f[half:])
             loss = loss + options.trade_off * transfer_loss
             if hasattr(model, "step"):  # mdd.py; in cdan.py the layer counts by itself

@@ -230,7 +230,9 @@ def training_loader(
     return ImageLoader(images, batch_size, workers, sampler, drop_last=True)
 
 
-def evaluation_loader(domain: ImageSource, transform: Transform, batch_size: int, workers: int) -> ImageLoader:
+def evaluation_loader(
+    images: UnlabelledImages, batch_size: int, workers: int, device: torch.device | None = None
+) -> ImageLoader:
     """A loader of (index, image) in the domain's order; each of many processes has an equally large part."""
-    positions = Shard.of_this_process(len(domain)).padded_positions
-    return ImageLoader(UnlabelledImages(domain, transform), batch_size, workers, positions)
+    positions = Shard.of_this_process(len(images)).padded_positions
+    return ImageLoader(images, batch_size, workers, positions, device=device)

@@ -1,13 +1,14 @@
-"""One pass of a model over a domain, and the scores of its predictions."""
+"""One pass of a model over a domain."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.transforms import View
-from tllib_ancon.models.classifier import Classifier, LogitsAndFeatures
+from tllib_ancon.models.classifier import LogitsAndFeatures
 from tllib_ancon.runtime import processes
 
 
@@ -34,52 +35,36 @@ def _joined(batches: Iterable[tuple[Tensor, ...]], num_rows: int) -> list[Tensor
 @torch.inference_mode()
 def run_network(
     predict: Callable[[Any], LogitsAndFeatures],
+    loader: ImageLoader,
     batches: Iterable[Any],
-    device: torch.device,
-    num_rows: int,
-    total: int,
     view: View | None = None,
     result_device: torch.device | None = None,
 ) -> Outputs:
-    """Run a network over many items, and put the outputs of all processes together.
+    """Run a network over many items. Of many processes all get the outputs for all items, in the order of the domain.
 
     Args:
-        predict: items of a batch, on the device -> logits (B, K) and features (B, D)
-        batches: pairs of indices (B,) and items; of many processes those of this one's share
-        device: where the network lies
-        num_rows: items of all these batches
-        total: N, items of all processes, in whose order the outputs are
+        predict: items of a batch -> logits (B, K) and features (B, D)
+        loader: of the items, :func:`~tllib_ancon.data.loading.evaluation_loader`'s
+        batches: what it yields, indices (B,) and items
         view: items -> another view of each, which is predicted in their place. Default: the items
-        result_device: where the outputs are collected. Default: where the network lies
+        result_device: where the outputs are collected. Default: where they are computed
     """
-
-    collected_on = device if result_device is None else result_device
 
     def rows() -> Iterator[tuple[Tensor, ...]]:
         for indices, items in batches:
-            moved = items.to(device, non_blocking=True)
-            logits, features = predict(moved if view is None else view(moved))
-            yield indices, features.float().to(collected_on), logits.float().to(collected_on)
+            outputs = predict(items if view is None else view(items))
+            logits, features = (part.float().to(result_device or part.device) for part in outputs)
+            yield indices, features, logits
 
-    parts = _joined(rows(), num_rows)
+    parts = _joined(rows(), loader.num_images)
     if processes.world_size() > 1:
+        total = len(loader.dataset)
         indices, *rest = [processes.interleave(part.to(parts[-1].device))[:total] for part in parts]
         return Outputs(indices.cpu(), *rest)
     return Outputs(*parts)
 
 
-def predict_domain(
-    model: nn.Module, batches: Iterable[Any], device: torch.device, num_rows: int, total: int, view: View | None = None
-) -> Outputs:
-    """Evaluate a network and leave it in evaluation mode; only a ``Classifier`` has features. Many processes evaluate
-    the model of the main one, and all get the outputs for all images, in the domain's order. The other arguments are
-    those of :func:`run_network`."""
-    processes.broadcast(model.buffers())
-    model.eval()
-
-    def logits_alone(images: Any) -> LogitsAndFeatures:
-        logits = model(images)
-        return logits, logits.new_empty(len(logits), 0)
-
-    predict = model.predict if isinstance(model, Classifier) else logits_alone
-    return run_network(predict, batches, device, num_rows, total, view)
+def without_features(network: Callable[[Any], Tensor], images: Any) -> LogitsAndFeatures:
+    """Logits of a network, and features (B, 0)."""
+    logits = network(images)
+    return logits, logits.new_empty(len(logits), 0)

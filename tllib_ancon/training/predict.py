@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tllib_ancon.config.predict import PredictConfig
-from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
+from tllib_ancon.data.loading import UnlabelledImages, evaluation_loader
 from tllib_ancon.data.readers import Loader
 from tllib_ancon.data.transforms import Transform, mirror
 from tllib_ancon.models.calling import as_inputs_of, called, evaluating
-from tllib_ancon.models.classifier import LogitsAndFeatures
 from tllib_ancon.models.output import Output
 from tllib_ancon.models.references import Model
 from tllib_ancon.opening.open import Opened, open_images, open_model
@@ -24,11 +23,10 @@ from tllib_ancon.opening.transforms import preprocessing_of_call
 from tllib_ancon.runtime import devices
 from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.notes import Note
-from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.runtime.text import Shown, counted
 from tllib_ancon.self_training.method import mean_prediction
 from tllib_ancon.training.first_pass import note_on_one_class
-from tllib_ancon.training.inference import run_network
+from tllib_ancon.training.inference import run_network, without_features
 from tllib_ancon.training.not_finite import predicted_classes
 from tllib_ancon.training.progress import Progress
 
@@ -130,25 +128,21 @@ def predict_images(opened: Opened[PredictConfig], dataset: UnlabelledImages | No
     _require_views(settings, opened.probe)
     if opened.source.callers_module is None:
         network.to(devices.device())
-    weights: list[Tensor] = [weight for weight in network.parameters() if weight.is_floating_point()]
-    weight = weights[0] if weights else torch.empty(0)
 
-    def predict_batch(items: Tensor) -> LogitsAndFeatures:
+    def logits_of(items: Tensor) -> Tensor:
         batch = as_inputs_of(network, items)
-        if batch.ndim == 4 and weight.device.type == "cpu":  # where convolutions are faster in this layout
+        if batch.ndim == 4 and batch.device.type == "cpu":  # where convolutions are faster in this layout
             batch = batch.contiguous(memory_format=torch.channels_last)
-        logits = called(network, batch)
+        logits: Tensor = called(network, batch)
         if settings.views == 2:
             logits = mean_prediction(logits, called(network, mirror(batch)))
-        return logits, logits.new_empty(len(logits), 0)
+        return logits
 
     images = dataset or UnlabelledImages(opened.images, opened.transforms.evaluation)
-    order = Shard.of_this_process(len(images)).padded_positions
-    loader = ImageLoader(images, settings.batch_size, settings.workers, order, device=weight.device)
+    device = next(network.parameters(), torch.empty(0)).device
+    loader = evaluation_loader(images, settings.batch_size, settings.workers, device)
     with evaluating(network), progress.bar("predicting", len(loader), loader) as bar:
-        outputs = run_network(
-            predict_batch, bar, weight.device, len(order), len(images), result_device=torch.device("cpu")
-        )
+        outputs = run_network(partial(without_features, logits_of), loader, bar, result_device=torch.device("cpu"))
     logits = outputs.logits.masked_fill((outputs.indices < 0)[:, None], torch.nan).numpy()
     one_class = note_on_one_class(predicted_classes(torch.from_numpy(logits).softmax(1)))
     progress.notes(one_class)

@@ -142,7 +142,8 @@ class _Scores(Callback):
     def __init__(self, images: ImageSource, opened: Pretraining):
         settings = opened.settings
         self.images = images
-        self.loader = evaluation_loader(images, opened.transforms.evaluation, settings.batch_size, settings.workers)
+        dataset = UnlabelledImages(images, opened.transforms.evaluation)
+        self.loader = evaluation_loader(dataset, settings.batch_size, settings.workers)
 
     def after_epoch(self, trainer: Trainer) -> None:
         predictions = trainer.predict(self.loader)

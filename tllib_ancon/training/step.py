@@ -38,11 +38,6 @@ class AdaptationStep:
         self.policy = policy
 
     @property
-    def num_views(self) -> int:
-        """Views of an image from which a step learns."""
-        return 1 if self.second_view is None else 2
-
-    @property
     def mixes_statistics(self) -> bool:
         """Whether batch-norm statistics of the source model are mixed with those of the target."""
         return self.policy.mixes and has_statistics(self.trainer.network)
@@ -77,11 +72,10 @@ class AdaptationStep:
         return torch.stack(probabilities)
 
     def augmented(self, images: Tensor) -> Any:
-        """Images on the device, as training sees them."""
-        moved = images.to(self.trainer.device, non_blocking=True)
+        """Images as training sees them."""
         if self.augment is None:
-            return moved
-        return self.augment(moved)
+            return images
+        return self.augment(images)
 
     def _views(self, images: Tensor) -> list[Any]:
         first_view = self.augmented(images)

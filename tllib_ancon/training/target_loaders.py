@@ -64,4 +64,4 @@ class TargetLoaders:
         return of_all_images
 
     def _evaluating(self, domain: ImageSource, batch_size: int) -> ImageLoader:
-        return evaluation_loader(domain, self.evaluation, batch_size, self.workers)
+        return evaluation_loader(UnlabelledImages(domain, self.evaluation), batch_size, self.workers)

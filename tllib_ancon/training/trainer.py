@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
@@ -16,7 +17,7 @@ from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.transforms import View
 from tllib_ancon.models.batch_norm import one_value_error
-from tllib_ancon.models.classifier import LogitsAndFeatures, ParameterGroups
+from tllib_ancon.models.classifier import Classifier, LogitsAndFeatures, ParameterGroups
 from tllib_ancon.runs.directory import RunDirectory
 from tllib_ancon.runs.state import Stateful, restore_snapshot, take_snapshot
 from tllib_ancon.runtime import devices, processes
@@ -25,7 +26,7 @@ from tllib_ancon.runtime.interruption import Interruption
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.types import Metrics, Record, State
 from tllib_ancon.training.callbacks.callback import Callback
-from tllib_ancon.training.inference import Outputs, predict_domain
+from tllib_ancon.training.inference import Outputs, run_network, without_features
 from tllib_ancon.training.not_finite import predicted_classes, require_predictions
 from tllib_ancon.training.optimizer import create_optimizer, power_decay
 from tllib_ancon.training.progress import Meters, Progress
@@ -109,7 +110,7 @@ class Trainer:
         self.notes: list[Note] = []
         self.best_weights: State = {}
         self.device = devices.device()
-        use_fastest_layout(model)
+        _use_fastest_layout(model)
         self.network: Any = model.to(self.device)
         self.optimizer = create_optimizer(groups, settings)
         self.trains = any(group["params"] for group in self.optimizer.param_groups)
@@ -205,7 +206,7 @@ class Trainer:
         """Logits and features of images, float32 with gradient."""
         try:
             with self.autocast():
-                logits, features = self.model(images.to(self.device, non_blocking=True))
+                logits, features = self.model(images)
         except ValueError as error:  # batch-norm that gets one value of a channel
             if len(images) > 1:
                 raise
@@ -213,12 +214,16 @@ class Trainer:
         return logits.float(), features.float()
 
     def predict(self, loader: ImageLoader, view: View | None = None, network: nn.Module | None = None) -> Outputs:
-        """Predict by the current model, or by another network."""
+        """Predict by the current model, or by another network, and leave it in evaluation mode; only a ``Classifier``
+        has features. Many processes predict by the model of the main one."""
         title = f"epoch {self.epoch}/{self.last_epoch}, predictions"
         images = loader.dataset.domain
         model = network or self.network
+        processes.broadcast(model.buffers())
+        model.eval()
+        predict = model.predict if isinstance(model, Classifier) else partial(without_features, model)
         with self.autocast(), self.progress.bar(title, len(loader), loader) as bar:
-            outputs = predict_domain(model, self.watch(bar), self.device, loader.num_images, len(images), view)
+            outputs = run_network(predict, loader, self.watch(bar), view)
         classes = predicted_classes(outputs.logits).numpy()
         if network is not None:
             require_predictions(classes, images, "teacher")
@@ -290,7 +295,7 @@ def _after_a_stop(log: str | None) -> str:
     return f"the run was in memory alone, and begins again; with {named('log')} the same call would continue it"
 
 
-def use_fastest_layout(model: nn.Module) -> None:
+def _use_fastest_layout(model: nn.Module) -> None:
     """Channels last in memory, for networks that are faster with them; few convolutions do not justify other
     rounding."""
     modules = [*model.modules()]

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
-from tllib_ancon.data.loading import ImageLoader, evaluation_loader
+from tllib_ancon.data.loading import ImageLoader, UnlabelledImages, evaluation_loader
 from tllib_ancon.data.transforms import View, mirror, shifted
 from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
 from tllib_ancon.opening.defaults import USUAL_BATCH
@@ -95,8 +95,8 @@ class Teacher(Callback):
 
     def _loader(self, positions: Tensor) -> ImageLoader:
         batch_size = max(self.settings.batch_size, USUAL_BATCH)
-        images = self.opened.images.subset(positions)
-        return evaluation_loader(images, self.opened.transforms.evaluation, batch_size, self.settings.workers)
+        images = UnlabelledImages(self.opened.images.subset(positions), self.opened.transforms.evaluation)
+        return evaluation_loader(images, batch_size, self.settings.workers)
 
     def before_training(self, trainer: Trainer) -> None:
         for note in self.notes:
