@@ -134,14 +134,10 @@ def on_main(function: Callable[Arguments, Outcome]) -> Callable[Arguments, Outco
 
 
 def collect(value: Any) -> list[Any]:
-    """The values of all processes, on the main one; elsewhere an empty list. Their tensors are on the CPU."""
-    if world_size() == 1:
-        return [value]
-    if not is_main():
-        distributed.gather_object(value, None, dst=0)
-        return []
-    values: list[Any] = [None] * world_size()
-    distributed.gather_object(value, values, dst=0)
+    """The values of all processes, on the main one; elsewhere the list means nothing. Their tensors are on the CPU."""
+    values: list[Any] = [value] * world_size()
+    if world_size() > 1:
+        distributed.gather_object(value, values if is_main() else None, dst=0)
     return values
 
 
@@ -201,13 +197,6 @@ def broadcast(tensors: Iterable[Tensor]) -> None:
     if world_size() > 1:
         for tensor in tensors:
             distributed.broadcast(tensor, src=0)
-
-
-def average(tensors: Iterable[Tensor]) -> None:
-    """Overwrite these tensors with their means over processes."""
-    if world_size() > 1:
-        for tensor in tensors:
-            tensor.copy_(mean(tensor))
 
 
 @dataclass(frozen=True)

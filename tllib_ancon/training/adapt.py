@@ -18,9 +18,9 @@ from tllib_ancon.runs.directory import refuse_images, refuse_own_checkpoint
 from tllib_ancon.runs.record import recorded_settings
 from tllib_ancon.runtime import devices, processes
 from tllib_ancon.runtime.types import Options
+from tllib_ancon.training.adaptation import fit
 from tllib_ancon.training.callbacks.callback import Callback
 from tllib_ancon.training.first_pass import begin
-from tllib_ancon.training.fit import fit
 from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.result import AdaptationResult
 from tllib_ancon.training.second_opinion import open_teacher
@@ -115,10 +115,10 @@ def adapt(  # noqa: PLR0913
         opened = opened.augmented_by(augment)
         if not recorded:  # else the run has recorded what the first pass decides
             opened, _ = begin(opened)
-        Progress(config.quiet).notes(opened.notes)
         second_opinion = open_teacher(opened, teacher)
         if second_opinion is not None:
-            refuse_own_checkpoint(config.log, second_opinion.opened.source.checkpoint)
+            opened = opened.with_notes(second_opinion.notes)
+        Progress(config.quiet).notes(opened.notes)
         return fit(opened, second_opinion, callbacks)
 
 

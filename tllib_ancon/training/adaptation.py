@@ -1,13 +1,18 @@
-"""The composition of an adaptation: its trainer, its loss, and its callbacks in their order."""
+"""One adaptation: its trainer, its loss and its callbacks. The model comes back as the caller's class."""
 
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import torch
+from torch import nn
+
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics, require_batch_statistics
+from tllib_ancon.models.classifier import Classifier
+from tllib_ancon.models.copies import in_the_form_of, without_graphs
 from tllib_ancon.opening.open import Opened
 from tllib_ancon.runs.directory import RunDirectory
 from tllib_ancon.runtime.notes import Note
@@ -15,7 +20,6 @@ from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.runtime.types import Metrics
 from tllib_ancon.training.callbacks.callback import Callback
 from tllib_ancon.training.callbacks.guard import CollapseGuard
-from tllib_ancon.training.callbacks.method import MethodPredictions
 from tllib_ancon.training.callbacks.rate import FittedRate
 from tllib_ancon.training.callbacks.scores import Scores
 from tllib_ancon.training.callbacks.statistics import (
@@ -25,12 +29,49 @@ from tllib_ancon.training.callbacks.statistics import (
 )
 from tllib_ancon.training.callbacks.storage import Storage
 from tllib_ancon.training.callbacks.teacher import Teacher
-from tllib_ancon.training.learning import create_method, parameter_groups
+from tllib_ancon.training.learning import create_method, parameter_groups, require_gradient
 from tllib_ancon.training.passes import Passes
-from tllib_ancon.training.result import result_of, selected_epoch
+from tllib_ancon.training.result import AdaptationResult, result_of, selected_epoch
+from tllib_ancon.training.run_record import record_of
 from tllib_ancon.training.step import AdaptationStep
 from tllib_ancon.training.target_loaders import TargetLoaders
 from tllib_ancon.training.trainer import Trainer
+
+
+def fit(
+    opened: Opened[AdaptConfig], teacher: Teacher | None = None, callbacks: Sequence[Callback] = ()
+) -> AdaptationResult:
+    """Adapt an opened model to its images, or resume its run."""
+    config = opened.settings
+    model = opened.classifier
+    model.preprocessing = opened.transforms.preprocessing
+    record = record_of(opened, teacher)
+    run = None if config.log is None else RunDirectory(config.log)
+    trainer = compose(opened, run, teacher, callbacks)
+    if opened.source.is_whole and methods.method_class(config.method).trains:
+        require_gradient(model, opened.probe)
+    summary = trainer.fit({"command": "adapt", **config.to_dict(), **record})
+    trainer.network.load_state_dict(trainer.best_weights if run is None else run.best())
+    module = opened.source.callers_module
+    return AdaptationResult(
+        _released(trainer.network, module),
+        trainer.metrics,
+        summary["selected_epoch"],
+        summary,
+        config,
+        (*opened.notes, *trainer.notes),
+    )
+
+
+def _released(classifier: Classifier, callers_module: nn.Module | None) -> nn.Module:
+    """The network in the form in which the caller passed it."""
+    network: nn.Module = classifier.release()
+    without_graphs(network)
+    # In PyTorch's own layout it computes what it computes when it is loaded again.
+    adapted = network.eval().to(memory_format=torch.contiguous_format)
+    if callers_module is None:
+        return adapted
+    return in_the_form_of(callers_module, adapted)
 
 
 def compose(
@@ -94,13 +135,12 @@ def _preparing(
     if teacher is not None:
         teacher.open_loaders(passes.loaders)
         callbacks.append(teacher)
-    callbacks.append(MethodPredictions(method, passes))
-    step_change = settings.options.get("step_change")
-    if step_change is not None:
-        callbacks.append(FittedRate(step, step_change))
     if step.mixes_statistics and method.trains:
         callbacks.append(RenewedStatistics(passes, passes.loaders.training, step))
     callbacks.append(scores)
+    step_change = settings.options.get("step_change")
+    if step_change is not None:
+        callbacks.append(FittedRate(step, step_change))
     # With the target's statistics their moving average lags behind the weights, and the diversity may fall for this
     # reason alone.
     statistics_lag = policy.statistics == "target" and has_statistics(opened.classifier)

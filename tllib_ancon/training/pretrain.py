@@ -142,7 +142,7 @@ class _Scores(Callback):
     def __init__(self, images: ImageSource, opened: Pretraining):
         settings = opened.settings
         self.images = images
-        dataset = UnlabelledImages(images, opened.transforms.evaluation)
+        dataset = UnlabelledImages(images.without_labels(), opened.transforms.evaluation)
         self.loader = evaluation_loader(dataset, settings.batch_size, settings.workers)
 
     def after_epoch(self, trainer: Trainer) -> None:
@@ -244,4 +244,6 @@ class _AdversarialLoss(_SourceLoss):
 
     def _average_gradients(self, *_: Any) -> None:
         """Average over processes the gradients of the loss, which lies outside the model."""
-        processes.average(parameter.grad for parameter in self.adversary.parameters() if parameter.grad is not None)
+        for parameter in self.adversary.parameters():
+            if parameter.grad is not None:
+                parameter.grad.copy_(processes.mean(parameter.grad))

@@ -12,6 +12,7 @@ from tllib_ancon.models.references.hub import LIBRARIES
 from tllib_ancon.opening.classes import ClassMap
 from tllib_ancon.opening.open import Opened, open_images, open_model
 from tllib_ancon.opening.transforms import preprocessing_of_call
+from tllib_ancon.runs.directory import refuse_own_checkpoint
 from tllib_ancon.runtime.errors import BadModel, BadSetting, UserError, named
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.text import first_few
@@ -47,6 +48,7 @@ def open_teacher(opened: Opened[AdaptConfig], passed_teacher: Any = None) -> Tea
     except UserError as error:
         action = "pass a run directory or hf:NAME, or in Python the network itself"
         raise BadModel(f"{named('teacher')}: {error.what}", action, setting="teacher") from error
+    refuse_own_checkpoint(settings.log, opened_teacher.source.checkpoint)
     digest = sha256_of_tensors(opened_teacher.model.network.state_dict())
     columns = _columns(opened_teacher.classes, classes)
     notes = [replace(note, text=f"teacher: {note.text}") for note in opened_teacher.notes]

@@ -19,7 +19,7 @@ from tllib_ancon.data.transforms import View
 from tllib_ancon.models.batch_norm import one_value_error
 from tllib_ancon.models.classifier import Classifier, LogitsAndFeatures, ParameterGroups
 from tllib_ancon.runs.directory import RunDirectory
-from tllib_ancon.runs.state import Stateful, restore_snapshot, take_snapshot
+from tllib_ancon.runs.state import Stateful, restore_snapshot
 from tllib_ancon.runtime import devices, processes
 from tllib_ancon.runtime.errors import CONTINUES, NotFinite, named
 from tllib_ancon.runtime.interruption import Interruption
@@ -192,10 +192,6 @@ class Trainer:
     def stop_after_this_epoch(self) -> None:
         """Make the current epoch the last one."""
         self.last_epoch = self.epoch
-
-    def snapshot(self) -> State:
-        """All that a run needs to resume after this epoch."""
-        return take_snapshot(self.parts)
 
     def autocast(self) -> torch.autocast:
         """The context of the training's precision."""

@@ -1,4 +1,5 @@
-"""The scores of an epoch: without labels, and for the record by the labels of the target, where it has some."""
+"""The scores of an epoch: without labels, and for the record by the labels of the target, where it has some. The method
+gets the predictions that it needs."""
 
 import torch
 from torch import Tensor
@@ -14,7 +15,8 @@ from tllib_ancon.training.trainer import Trainer
 
 
 class Scores(Callback):
-    """Add the scores of the current model to the record. Labels of the target reach the record alone.
+    """Add the scores of the current model to the record, and hand the method the predictions that it needs before an
+    epoch, such as those of NRC's memories. Labels of the target reach the record alone.
 
     Args:
         target: the images, with labels if they have some
@@ -32,6 +34,12 @@ class Scores(Callback):
         self.target = target
         self.passes = passes
         self.method = method
+
+    def begin_epoch(self, trainer: Trainer) -> None:
+        epoch = trainer.epoch - 1  # a method counts from 0
+        if self.method.needs_pass(epoch):
+            self.method.begin_epoch(epoch, *self.passes.adapted())
+        self.passes.forget()
 
     def after_epoch(self, trainer: Trainer) -> None:
         self.score(trainer)

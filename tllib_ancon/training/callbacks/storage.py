@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tllib_ancon.runs.directory import SOURCE
-from tllib_ancon.runs.state import on_cpu
+from tllib_ancon.runs.state import on_cpu, take_snapshot
 from tllib_ancon.runtime.processes import on_main
 from tllib_ancon.runtime.types import Metrics
 from tllib_ancon.training.callbacks.callback import Callback
@@ -40,4 +40,4 @@ class Storage(Callback):
             on_main(trainer.run.write_weights)(SOURCE, trainer.network.state_dict())
         if is_best and self.predictions is not None:
             trainer.run.save_predictions(self.predictions())
-        trainer.run.save_epoch(trainer.snapshot(), trainer.metrics, is_best)
+        trainer.run.save_epoch(take_snapshot(trainer.parts), trainer.metrics, is_best)

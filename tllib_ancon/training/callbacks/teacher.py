@@ -98,10 +98,6 @@ class Teacher(Callback):
         images = UnlabelledImages(self.opened.images.subset(positions), self.opened.transforms.evaluation)
         return evaluation_loader(images, batch_size, self.settings.workers)
 
-    def before_training(self, trainer: Trainer) -> None:
-        for note in self.notes:
-            trainer.tell(note)
-
     def begin_epoch(self, trainer: Trainer) -> None:
         """Choose w by the predictions of the adapted model, before the first step."""
         if trainer.epoch > 1 or not trainer.trains:
