@@ -187,10 +187,6 @@ class ImageLoader:
     def __len__(self) -> int:
         return len(self.batches)
 
-    @property
-    def num_images(self) -> int:
-        return min(len(self.sampler), len(self) * self.batch_size)
-
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         for batch in self.batches:
             if isinstance(batch, UserError):

@@ -21,7 +21,6 @@ from tllib_ancon.runtime.types import Options
 from tllib_ancon.training.adaptation import fit
 from tllib_ancon.training.callbacks.callback import Callback
 from tllib_ancon.training.first_pass import begin
-from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.result import AdaptationResult
 from tllib_ancon.training.second_opinion import open_teacher
 
@@ -118,7 +117,6 @@ def adapt(  # noqa: PLR0913
         second_opinion = open_teacher(opened, teacher)
         if second_opinion is not None:
             opened = opened.with_notes(second_opinion.notes)
-        Progress(config.quiet).notes(opened.notes)
         return fit(opened, second_opinion, callbacks)
 
 

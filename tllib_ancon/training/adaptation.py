@@ -15,7 +15,6 @@ from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.copies import in_the_form_of, without_graphs
 from tllib_ancon.opening.open import Opened
 from tllib_ancon.runs.directory import RunDirectory
-from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.runtime.types import Metrics
 from tllib_ancon.training.callbacks.callback import Callback
@@ -59,7 +58,7 @@ def fit(
         summary["selected_epoch"],
         summary,
         config,
-        (*opened.notes, *trainer.notes),
+        tuple(trainer.notes),
     )
 
 
@@ -100,7 +99,7 @@ def compose(
     model = opened.classifier
     method = create_method(settings, model, loaders)
     method.teacher = teacher
-    notes: list[Note] = []
+    notes = [*opened.notes]
     groups = parameter_groups(settings, model, method.trains, notes)
     require_batch_statistics(model, loaders.training.batch_size)
     policy = BatchNormPolicy(settings.batch_norm, num_images=len(Shard.of_this_process(len(loaders.sampled))))

@@ -20,18 +20,6 @@ class Outputs(NamedTuple):
     logits: Tensor
 
 
-def _joined(batches: Iterable[tuple[Tensor, ...]], num_rows: int) -> list[Tensor]:
-    """The ``num_rows`` rows of all batches, in one memory: many small tensors would fragment it."""
-    parts: list[Tensor] = []
-    start = 0
-    for batch in batches:
-        parts = parts or [rows.new_empty(num_rows, *rows.shape[1:]) for rows in batch]
-        for whole, rows in zip(parts, batch, strict=True):
-            whole[start : start + len(rows)] = rows
-        start += len(batch[0])
-    return parts
-
-
 @torch.inference_mode()
 def run_network(
     predict: Callable[[Any], LogitsAndFeatures],
@@ -56,7 +44,7 @@ def run_network(
             logits, features = (part.float().to(result_device or part.device) for part in outputs)
             yield indices, features, logits
 
-    parts = _joined(rows(), loader.num_images)
+    parts = [torch.cat(batches_of_part) for batches_of_part in zip(*rows(), strict=True)]
     if processes.world_size() > 1:
         total = len(loader.dataset)
         indices, *rest = [processes.interleave(part.to(parts[-1].device))[:total] for part in parts]

@@ -32,7 +32,6 @@ from tllib_ancon.toolkit.toolkit import AdversarialLoss, GradientReversal, Toolk
 from tllib_ancon.training.callbacks.callback import Callback
 from tllib_ancon.training.callbacks.scores import scores_by_labels
 from tllib_ancon.training.callbacks.storage import Storage
-from tllib_ancon.training.progress import Progress
 from tllib_ancon.training.run_record import images_record
 from tllib_ancon.training.trainer import Step, Trainer
 
@@ -72,11 +71,14 @@ def pretrain(config: PretrainConfig, *, loader: Loader | None = None) -> Record:
         domains = [images for images in (opened.source, opened.target) if images is not None]
         for images in domains:
             refuse_images(config.log, images.reader.root, images.paths or ())
-        Progress(config.quiet).notes(opened.notes)
         record: Record = {"command": "pretrain", **opened.settings.to_dict(), "inputs": images_record(*domains)}
         if toolkit is None:
-            return _source_only(opened, run).fit(record)
-        return _adversarial(opened, toolkit, run).fit({**record, "toolkit": toolkit.name})
+            trainer = _source_only(opened, run)
+        else:
+            record["toolkit"] = toolkit.name
+            trainer = _adversarial(opened, toolkit, run)
+        trainer.tell(*opened.notes)
+        return trainer.fit(record)
 
 
 def _source_only(opened: Pretraining, run: RunDirectory) -> Trainer:
