@@ -16,7 +16,6 @@ from tllib_ancon.models.checkpoints import load_state_dict
 from tllib_ancon.models.networks import create_backbone
 from tllib_ancon.opening.pretraining import Pretraining
 from tllib_ancon.opening.transforms import Transforms
-from tllib_ancon.runs.directory import RunDirectory
 from tllib_ancon.training.pretrain import _adversarial
 
 TRANSFORM = Preprocessing(
@@ -43,8 +42,10 @@ def training(toolkit, settings, domains, log):
     transforms = Transforms(train_transform(TRANSFORM), evaluation_transform(TRANSFORM))
     source, target = domains
     probe = torch.zeros(2, 3, 16, 16)
-    opened = Pretraining(settings.replace(quiet=True), create_backbone("small_cnn"), source, transforms, probe, target)
-    return _adversarial(opened, toolkit, RunDirectory(log))
+    opened = Pretraining(
+        settings.replace(log=str(log), quiet=True), create_backbone("small_cnn"), source, transforms, probe, target
+    )
+    return _adversarial(opened, toolkit)
 
 
 def latest(log):

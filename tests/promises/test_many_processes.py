@@ -22,7 +22,6 @@ from tllib_ancon.opening.defaults import Facts, resolve
 from tllib_ancon.opening.open import Opened, OpenedModel
 from tllib_ancon.opening.pretraining import Pretraining
 from tllib_ancon.opening.transforms import Transforms
-from tllib_ancon.runs.directory import RunDirectory
 from tllib_ancon.self_training.elr import _WithELR
 from tllib_ancon.toolkit.toolkit import find
 from tllib_ancon.training.adaptation import compose
@@ -94,8 +93,8 @@ def build(target, folder, batch_size, **options):
     if options.get("method") == "adabn":
         bottleneck = nn.Sequential(bottleneck, nn.BatchNorm1d(5))
     model = BottleneckClassifier(Encoder(), 3, bottleneck, head, features_dim=5, finetune=False)
-    run = RunDirectory(folder)
     fixed = {"method": "ancon", "epochs": EPOCHS, "batch_size": batch_size, "lr": 0.1, "workers": 0, "quiet": True}
+    fixed["log"] = folder
     given = AdaptConfig(**{**fixed, "adapted": "all", **options})
     settings, layers, _ = resolve(given, Facts(ModelRef()))
     opened = Opened(
@@ -109,7 +108,7 @@ def build(target, folder, batch_size, **options):
         classes=ClassMap(3),
         probe=torch.zeros(2, 3, SIDE, SIDE),
     )
-    return compose(opened, run)
+    return compose(opened)
 
 
 def in_the_order_of_many(target, folder, **options):
@@ -174,12 +173,12 @@ class PlainToolkit:
 
 def adversarial(domains, log, batch_size, toolkit, **settings):
     fixed = {"epochs": EPOCHS, "iters_per_epoch": STEPS, "bottleneck_dim": 5, "lr": 0.1, "lr_gamma": 0.1, "workers": 0}
-    config = PretrainConfig(batch_size=batch_size, **{**fixed, **settings}, quiet=True)
+    config = PretrainConfig(log=log, batch_size=batch_size, **{**fixed, **settings}, quiet=True)
     torch.manual_seed(0)
     source, target = domains
     transforms = Transforms(contrasting, contrasting)
     opened = Pretraining(config, Encoder(), source, transforms, torch.zeros(2, 3, SIDE, SIDE), target)
-    return _adversarial(opened, toolkit, RunDirectory(log))
+    return _adversarial(opened, toolkit)
 
 
 def without_batches_and_noise(model):

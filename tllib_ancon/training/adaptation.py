@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import torch
 from torch import nn
@@ -14,9 +13,7 @@ from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics, requi
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.copies import in_the_form_of, without_graphs
 from tllib_ancon.opening.open import Opened
-from tllib_ancon.runs.directory import RunDirectory
 from tllib_ancon.runtime.processes import Shard
-from tllib_ancon.runtime.types import Metrics
 from tllib_ancon.training.callbacks.callback import Callback
 from tllib_ancon.training.callbacks.guard import CollapseGuard
 from tllib_ancon.training.callbacks.rate import FittedRate
@@ -30,7 +27,7 @@ from tllib_ancon.training.callbacks.storage import Storage
 from tllib_ancon.training.callbacks.teacher import Teacher
 from tllib_ancon.training.learning import create_method, parameter_groups, require_gradient
 from tllib_ancon.training.passes import Passes
-from tllib_ancon.training.result import AdaptationResult, result_of, selected_epoch
+from tllib_ancon.training.result import AdaptationResult, result_of
 from tllib_ancon.training.run_record import record_of
 from tllib_ancon.training.step import AdaptationStep
 from tllib_ancon.training.target_loaders import TargetLoaders
@@ -45,12 +42,11 @@ def fit(
     model = opened.classifier
     model.preprocessing = opened.transforms.preprocessing
     record = record_of(opened, teacher)
-    run = None if config.log is None else RunDirectory(config.log)
-    trainer = compose(opened, run, teacher, callbacks)
+    trainer = compose(opened, teacher, callbacks)
     if opened.source.is_whole and methods.method_class(config.method).trains:
         require_gradient(model, opened.probe)
     summary = trainer.fit({"command": "adapt", **config.to_dict(), **record})
-    trainer.network.load_state_dict(trainer.best_weights if run is None else run.best())
+    trainer.network.load_state_dict(trainer.best_weights if trainer.run is None else trainer.run.best())
     module = opened.source.callers_module
     return AdaptationResult(
         _released(trainer.network, module),
@@ -73,12 +69,7 @@ def _released(classifier: Classifier, callers_module: nn.Module | None) -> nn.Mo
     return in_the_form_of(callers_module, adapted)
 
 
-def compose(
-    opened: Opened[AdaptConfig],
-    run: RunDirectory | None,
-    teacher: Teacher | None = None,
-    callbacks: Sequence[Callback] = (),
-) -> Trainer:
+def compose(opened: Opened[AdaptConfig], teacher: Teacher | None = None, callbacks: Sequence[Callback] = ()) -> Trainer:
     """Compose the adaptation of a model to images, in any number of processes.
 
     Process r of W visits every W-th adapted image, from the r-th on, in an order of its own, and keeps the votes and
@@ -90,7 +81,6 @@ def compose(
 
     Args:
         opened: both, and the settings
-        run: where the adaptation is stored; None for nowhere
         teacher: another model whose predictions enter the pseudo-labels
         callbacks: of the user; they are called when an epoch is scored, and before it is stored
     """
@@ -106,26 +96,30 @@ def compose(
     lag = policy.note_on_lag(model, settings.epochs * len(loaders.training))
     if lag is not None and method.trains:
         notes.append(lag)
-    trainer = Trainer(model, [loaders.training], groups, settings, run, parts={"method": method})
+    trainer = Trainer(model, [loaders.training], groups, settings, parts={"method": method})
     trainer.first_epoch = 0
     trainer.tell(*notes)
     method.to(trainer.device)
     step = AdaptationStep(method, trainer, opened.transforms, settings, policy)
     passes = Passes(loaders, trainer.predict, mirrors=step.second_view is mirror)
     trainer.objective = step
-    trainer.callbacks = [*_preparing(opened, teacher, step, passes), *callbacks, _storage(opened, passes, method)]
+    scores = Scores(opened.images, passes, method)
+    # Without labels no epoch predicts the whole target.
+    predictions = None if opened.images.labels is None else scores.predictions
+    storage = Storage(keeps_source=settings.checkpoint is None, predictions=predictions)
+    trainer.callbacks = [*_preparing(opened, teacher, step, scores), *callbacks, storage]
     trainer.result_of = partial(result_of, settings, loaders.num_held_out)
     return trainer
 
 
 def _preparing(
-    opened: Opened[AdaptConfig], teacher: Teacher | None, step: AdaptationStep, passes: Passes
+    opened: Opened[AdaptConfig], teacher: Teacher | None, step: AdaptationStep, scores: Scores
 ) -> list[Callback]:
     """What prepares an epoch, scores it, and guards it against a collapse."""
     settings = opened.settings
     policy = step.policy
     method = step.method
-    scores = Scores(opened.images, passes, method)
+    passes = scores.passes
     callbacks: list[Callback] = []
     if step.mixes_statistics:
         callbacks.append(MixedStatistics(policy, passes, scores))
@@ -146,28 +140,3 @@ def _preparing(
     if method.trains and not statistics_lag:
         callbacks.append(CollapseGuard(scores, settings.padding or 0))
     return callbacks
-
-
-def _storage(opened: Opened[AdaptConfig], passes: Passes, method: methods.Method) -> Storage:
-    settings = opened.settings
-    target = opened.images
-
-    def is_best(metrics: Sequence[Metrics]) -> bool:
-        epoch = len(metrics) - 1
-        return epoch > 0 and selected_epoch(metrics, settings.criterion) == epoch
-
-    def predictions() -> dict[str, Any]:
-        """Arrays with a row for each of the N images of the target: positions in the list of the domain, logits (N, K),
-        labels, features (N, D), votes (N, K) and paths. The votes of an image that was held out are 0."""
-        outputs = passes.target()  # which were made to score the epoch
-        return {
-            "indices": target.positions,
-            "logits": outputs.logits.cpu(),
-            "labels": target.labels,
-            "features": outputs.features.cpu(),
-            "votes": passes.loaders.votes_of_the_target(method),
-            "paths": target.paths,
-        }
-
-    # Without labels no epoch predicts the whole target.
-    return Storage(is_best, settings.checkpoint is None, None if target.labels is None else predictions)

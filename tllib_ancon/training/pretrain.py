@@ -22,7 +22,7 @@ from tllib_ancon.models.batch_norm import require_batch_statistics
 from tllib_ancon.models.bottleneck import create_pool_layer, shot_classifier
 from tllib_ancon.models.calling import called
 from tllib_ancon.opening.pretraining import Pretraining, open_pretraining
-from tllib_ancon.runs.directory import BEST, LATEST, RunDirectory, refuse_images
+from tllib_ancon.runs.directory import BEST, LATEST, refuse_images
 from tllib_ancon.runs.record import recorded_settings
 from tllib_ancon.runtime import devices, processes
 from tllib_ancon.runtime.errors import BadSetting, named
@@ -66,22 +66,21 @@ def pretrain(config: PretrainConfig, *, loader: Loader | None = None) -> Record:
     processes.join()
     with devices.restoring_state(config.threads):
         devices.make_reproducible(config.seed)
-        run = RunDirectory(config.log)
         opened = open_pretraining(config, toolkit, loader, recorded_settings(config.log, config.overwrite))
         domains = [images for images in (opened.source, opened.target) if images is not None]
         for images in domains:
             refuse_images(config.log, images.reader.root, images.paths or ())
         record: Record = {"command": "pretrain", **opened.settings.to_dict(), "inputs": images_record(*domains)}
         if toolkit is None:
-            trainer = _source_only(opened, run)
+            trainer = _source_only(opened)
         else:
             record["toolkit"] = toolkit.name
-            trainer = _adversarial(opened, toolkit, run)
+            trainer = _adversarial(opened, toolkit)
         trainer.tell(*opened.notes)
         return trainer.fit(record)
 
 
-def _source_only(opened: Pretraining, run: RunDirectory) -> Trainer:
+def _source_only(opened: Pretraining) -> Trainer:
     """Minimise the cross-entropy on the source (ERM); ``best.pth`` has the highest accuracy on its hold-out."""
     settings = opened.settings
     source = opened.source
@@ -99,9 +98,9 @@ def _source_only(opened: Pretraining, run: RunDirectory) -> Trainer:
     labelled = source.subset(indices)
     held_out = source.subset(held_out_indices) if len(held_out_indices) else labelled
     loader = _training_loader(labelled, opened, settings.seed)
-    trainer = Trainer(model, [loader], model.get_parameters(settings.lr), settings, run)
+    trainer = Trainer(model, [loader], model.get_parameters(settings.lr), settings)
     trainer.objective = _SourceLoss(trainer, settings, labelled)
-    trainer.callbacks = [_Scores(held_out, opened), Storage(_has_highest_accuracy)]
+    trainer.callbacks = [_Scores(held_out, opened), Storage()]
     trainer.result_of = partial(_result_of, settings.method)
     return trainer
 
@@ -153,11 +152,6 @@ class _Scores(Callback):
         trainer.metrics[-1] |= scores | scores_by_labels(predictions, self.images)
 
 
-def _has_highest_accuracy(metrics: Sequence[Metrics]) -> bool:
-    *earlier, last = (epoch["accuracy"] for epoch in metrics)
-    return bool(last > max(earlier, default=-1.0))
-
-
 def _result_of(method: str, metrics: Sequence[Metrics]) -> Record:
     """What ``result.json`` holds. TLLib's scripts of CDAN and MDD choose an epoch by labels of the target; here it is
     the last one."""
@@ -168,7 +162,7 @@ def _result_of(method: str, metrics: Sequence[Metrics]) -> Record:
     return {"method": method, **chosen, "last": metrics[-1]}
 
 
-def _adversarial(opened: Pretraining, toolkit: Toolkit, run: RunDirectory) -> Trainer:
+def _adversarial(opened: Pretraining, toolkit: Toolkit) -> Trainer:
     """Minimise the cross-entropy on the source plus ``trade_off`` times an adversarial loss between the domains, by the
     classifier of TLLib's ``cdan.py`` or ``mdd.py``.
 
@@ -189,12 +183,11 @@ def _adversarial(opened: Pretraining, toolkit: Toolkit, run: RunDirectory) -> Tr
         loaders,
         [*model.get_parameters(settings.lr), *adversary.get_parameters(settings.lr)],
         settings,
-        run,
         parts={"loss": adversary, "reversal": reversal},
         steps_of_the_schedule=1,  # the rate of TLLib's scripts decays with the number of the step
     )
     trainer.objective = _AdversarialLoss(trainer, opened, adversary, reversal)
-    trainer.callbacks = [_Scores(opened.target, opened), Storage(lambda metrics: False)]
+    trainer.callbacks = [_Scores(opened.target, opened), Storage(selects=False)]
     trainer.result_of = partial(_result_of, settings.method)
     return trainer
 

@@ -51,14 +51,9 @@ class AdaptationResult(Shown):
         return "\n".join(lines)
 
 
-def selected_epoch(metrics: Sequence[Metrics], criterion: str) -> int:
-    """The epoch that a criterion selects without labels; epoch 0, the source model, is never selected."""
-    return 1 + selection.selected_epoch(metrics[1:], criterion)
-
-
 def result_of(settings: AdaptConfig, num_held_out: int, metrics: Sequence[Metrics]) -> Record:
-    """What ``result.json`` holds, from the metrics of all epochs."""
-    epoch = selected_epoch(metrics, settings.criterion)
+    """What ``result.json`` holds, from the metrics of all epochs. The source model, epoch 0, is never selected."""
+    epoch = 1 + selection.selected_epoch(metrics[1:], settings.criterion)
     return {
         "method": settings.method,
         "criterion": settings.criterion,

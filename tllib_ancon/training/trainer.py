@@ -65,7 +65,6 @@ class Trainer:
         loaders: of a step
         groups: parameters that learn, with their rates
         settings: settings of the optimiser, the schedule, the precision, the seed and the length
-        run: the directory where the training is stored; None for a training in memory
         parts: what else a run needs to resume, by name
         steps_of_the_schedule: over which the rate decays. Default: all
 
@@ -74,6 +73,7 @@ class Trainer:
         callbacks: called at each event, in this order
         result_of: metrics of all epochs -> what ``result.json`` holds
         first_epoch: 1, or 0 for an epoch without a step that scores the model before training
+        run: the directory where the training is stored; None for a training in memory
         network: the model without its wrappers
         metrics: numbers of each epoch so far, those of the current one last
         notes: what the training told the user
@@ -94,13 +94,12 @@ class Trainer:
         loaders: Sequence[ImageLoader],
         groups: ParameterGroups,
         settings: AdaptConfig | PretrainConfig,
-        run: RunDirectory | None = None,
         parts: Mapping[str, Stateful] = MappingProxyType({}),
         steps_of_the_schedule: int | None = None,
     ):
         self.loaders = loaders
         self.settings = settings
-        self.run = run
+        self.run = None if settings.log is None else RunDirectory(settings.log)
         self.progress = Progress(settings.quiet)
         self.steps = min(map(len, loaders))
         self.images_a_step = sum(loader.batch_size for loader in loaders)

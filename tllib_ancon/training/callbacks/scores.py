@@ -1,6 +1,8 @@
 """The scores of an epoch: without labels, and for the record by the labels of the target, where it has some. The method
 gets the predictions that it needs."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -72,6 +74,19 @@ class Scores(Callback):
         if self.passes.mirrors:
             scores["accuracy_one_view"] = scores_by_labels(self.passes.target_by_one_view(), self.target)["accuracy"]
         return scores
+
+    def predictions(self) -> dict[str, Any]:
+        """Arrays with a row for each of the N images of the target: positions in the list of the domain, logits (N, K),
+        labels, features (N, D), votes (N, K) and paths. The votes of an image that was held out are 0."""
+        outputs = self.passes.target()  # which were made to score the epoch
+        return {
+            "indices": self.target.positions,
+            "logits": outputs.logits.cpu(),
+            "labels": self.target.labels,
+            "features": outputs.features.cpu(),
+            "votes": self.passes.loaders.votes_of_the_target(self.method),
+            "paths": self.target.paths,
+        }
 
     def state_dict(self) -> State:
         return {"labels": self.first_labels}
