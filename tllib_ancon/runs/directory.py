@@ -2,12 +2,13 @@
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 import torch
 
+from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.runs import files
 from tllib_ancon.runs.record import CONFIG as CONFIG
 from tllib_ancon.runs.record import SCHEMA, read_record, refuse_other_settings, versions
@@ -158,12 +159,13 @@ def refuse_own_checkpoint(log: str | None, checkpoint: str) -> None:
         raise BadFile(f"checkpoint {checkpoint} lies where this run writes its own", f"choose another {named('log')}")
 
 
-def refuse_images(log: str | None, root: str, paths: Iterable[str]) -> None:
+def refuse_images(log: str | None, images: ImageSource) -> None:
     """Raise an error for images in the folder of a run, which a later call takes for a part of the run."""
     if log is None:
         return
     run = Path(os.path.realpath(log))  # of links in a circle, too
-    folders = {Path(path).parent.resolve() for path in paths}
+    folders = {Path(path).parent.resolve() for path in images.paths or ()}
+    root = images.reader.root
     lies_in_root = bool(root) and run.is_relative_to(Path(root).resolve())
     if run in folders or (lies_in_root and any(folder.is_relative_to(run) for folder in folders)):
         raise BadSetting(

@@ -28,20 +28,13 @@ def free_memory() -> int:
     return free // processes.launched()
 
 
-def make_reproducible(seed: int) -> None:
-    """Seed every generator, and let cuDNN choose its algorithms without trying them."""
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.manual_seed(seed)
-    torch.backends.cudnn.benchmark = False
-
-
 @contextmanager
-def restoring_state(threads: int | None) -> Iterator[None]:
+def restoring_state(threads: int | None, seed: int | None = None) -> Iterator[None]:
     """Restore the caller's state of the process at the end of this context, also by an error.
 
     It is threads, default type, random generators, cuDNN's choice of algorithms and environment. In the context PyTorch
-    uses this number of CPU threads, and makes tensors of float32.
+    uses this number of CPU threads, and makes tensors of float32. A seed is that of every generator, and
+    cuDNN chooses its algorithms without trying them.
     """
     with ExitStack() as caller:
         caller.callback(torch.set_num_threads, torch.get_num_threads())
@@ -56,4 +49,9 @@ def restoring_state(threads: int | None) -> Iterator[None]:
             torch.set_num_threads(threads)
         if torch.cuda.is_available():
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # products of matrices are deterministic then
+        if seed is not None:
+            random.seed(seed)
+            np.random.seed(seed)
+            torch.manual_seed(seed)
+            torch.backends.cudnn.benchmark = False
         yield

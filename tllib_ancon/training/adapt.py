@@ -96,8 +96,7 @@ def adapt(  # noqa: PLR0913
     config = _config_of(model, images, teacher, config, settings)
     preprocessing = preprocessing_of_call(train_transform, evaluation_transform)
     processes.join()
-    with devices.restoring_state(config.threads):
-        devices.make_reproducible(config.seed)
+    with devices.restoring_state(config.threads, config.seed):
         opened_model = open_model(model, config, head=head, output=output)
         refuse_own_checkpoint(config.log, opened_model.source.checkpoint)
         recorded = recorded_settings(config.log, config.overwrite)
@@ -110,7 +109,7 @@ def adapt(  # noqa: PLR0913
             loader=loader,
             recorded=recorded,
         )
-        refuse_images(config.log, opened.images.reader.root, opened.images.paths or ())
+        refuse_images(config.log, opened.images)
         opened = opened.augmented_by(augment)
         if not recorded:  # else the run has recorded what the first pass decides
             opened, _ = begin(opened)

@@ -6,10 +6,9 @@ from functools import partial
 import torch
 from torch import nn
 
-from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.transforms import mirror
-from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics, require_batch_statistics
+from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.copies import in_the_form_of, without_graphs
 from tllib_ancon.opening.open import Opened
@@ -25,7 +24,7 @@ from tllib_ancon.training.callbacks.statistics import (
 )
 from tllib_ancon.training.callbacks.storage import Storage
 from tllib_ancon.training.callbacks.teacher import Teacher
-from tllib_ancon.training.learning import create_method, parameter_groups, require_gradient
+from tllib_ancon.training.learning import create_method, parameter_groups
 from tllib_ancon.training.passes import Passes
 from tllib_ancon.training.result import AdaptationResult, result_of
 from tllib_ancon.training.run_record import record_of
@@ -43,8 +42,6 @@ def fit(
     model.preprocessing = opened.transforms.preprocessing
     record = record_of(opened, teacher)
     trainer = compose(opened, teacher, callbacks)
-    if opened.source.is_whole and methods.method_class(config.method).trains:
-        require_gradient(model, opened.probe)
     summary = trainer.fit({"command": "adapt", **config.to_dict(), **record})
     trainer.network.load_state_dict(trainer.best_weights if trainer.run is None else trainer.run.best())
     module = opened.source.callers_module
@@ -90,8 +87,7 @@ def compose(opened: Opened[AdaptConfig], teacher: Teacher | None = None, callbac
     method = create_method(settings, model, loaders)
     method.teacher = teacher
     notes = [*opened.notes]
-    groups = parameter_groups(settings, model, method.trains, notes)
-    require_batch_statistics(model, loaders.training.batch_size)
+    groups = parameter_groups(opened, notes)
     policy = BatchNormPolicy(settings.batch_norm, num_images=len(Shard.of_this_process(len(loaders.sampled))))
     lag = policy.note_on_lag(model, settings.epochs * len(loaders.training))
     if lag is not None and method.trains:

@@ -18,20 +18,18 @@ from tllib_ancon.config.check import CheckConfig
 from tllib_ancon.config.settings import settings_of_call
 from tllib_ancon.data.readers import Loader
 from tllib_ancon.data.transforms import Transform
-from tllib_ancon.models.batch_norm import require_batch_statistics
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.models.output import Output
 from tllib_ancon.models.references import Model
 from tllib_ancon.opening.open import Opened, open_images, open_model
 from tllib_ancon.opening.transforms import preprocessing_of_call
-from tllib_ancon.runs.files import write_whole
 from tllib_ancon.runtime import devices
 from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.text import Shown, counted, first_few, showable
 from tllib_ancon.runtime.types import Record
 from tllib_ancon.training.first_pass import begin
-from tllib_ancon.training.learning import parameter_groups, require_gradient
+from tllib_ancon.training.learning import parameter_groups
 
 PICTURE = "images.png"
 FEW_NAMES = 4
@@ -159,9 +157,7 @@ def _draw(inputs: Tensor, folder: Path) -> str:
         channels = inputs[:, :1]
     folder.mkdir(exist_ok=True)
     file = folder / PICTURE
-    write_whole(
-        file, lambda stream: save_image(channels.float(), stream, "png", nrow=4, normalize=True, scale_each=True)
-    )
+    save_image(channels.float(), file, nrow=4, normalize=True, scale_each=True)
     return str(file)
 
 
@@ -210,15 +206,11 @@ def _preprocessing(opened: Opened[AdaptConfig]) -> str:
 
 def _learning(opened: Opened[AdaptConfig], notes: list[Note]) -> str:
     """Which parameters learn. What ends an adaptation before its first step raises its error."""
-    settings = opened.settings
-    classifier = opened.classifier
-    trains = methods.method_class(settings.method).trains
-    parameter_groups(settings, classifier, trains, notes)
-    require_batch_statistics(classifier, settings.batch_size)
-    if not trains:
-        return f"none: {settings.method} trains nothing"
-    require_gradient(classifier, opened.probe)
-    parameters = dict(classifier.named_parameters())
+    parameter_groups(opened, notes)
+    method = opened.settings.method
+    if not methods.method_class(method).trains:
+        return f"none: {method} trains nothing"
+    parameters = dict(opened.classifier.named_parameters())
     learning = [name for name, parameter in parameters.items() if parameter.requires_grad]
     return f"{len(learning)} of {len(parameters)} parameters: {first_few(learning, FEW_NAMES)}"
 

@@ -4,9 +4,11 @@ from torch import Tensor, nn
 
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.models.batch_norm import require_batch_statistics
 from tllib_ancon.models.calling import as_inputs_of, evaluating
 from tllib_ancon.models.classifier import BATCH_NORMS, Classifier, ParameterGroups, trainable
 from tllib_ancon.models.copies import recording_gradients
+from tllib_ancon.opening.open import Opened
 from tllib_ancon.runtime.errors import BadModel, named
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.training.target_loaders import TargetLoaders
@@ -31,16 +33,20 @@ def create_method(settings: AdaptConfig, model: Classifier, loaders: TargetLoade
     return method
 
 
-def parameter_groups(settings: AdaptConfig, model: Classifier, trains: bool, notes: list[Note]) -> ParameterGroups:
+def parameter_groups(opened: Opened[AdaptConfig], notes: list[Note]) -> ParameterGroups:
     """The parameters that learn, with their rates; an empty group where only statistics change.
 
     Args:
+        opened: the model and the images
         notes: get what stays frozen, and whether no head was found
 
     Raises:
-        UserError: no parameter that learns
+        UserError: no parameter that learns, or that reaches the loss; batches too small for batch-norm
     """
-    if not trains:
+    settings = opened.settings
+    model = opened.classifier
+    require_batch_statistics(model, settings.batch_size)
+    if not methods.method_class(settings.method).trains:
         return [{"params": []}]
     choose_adapted_parameters(model, settings.adapted)
     if settings.adapted == "as-given":
@@ -50,6 +56,8 @@ def parameter_groups(settings: AdaptConfig, model: Classifier, trains: bool, not
     if settings.adapted == "all-but-head" and model.head is None:
         text = "the model ends in no Linear layer that could be its head; all of it learns"
         notes.append(Note("no-head", text, "head"))
+    if opened.source.is_whole:
+        _require_gradient(model, opened.probe)
     return model.get_parameters(settings.lr)
 
 
@@ -70,7 +78,7 @@ def choose_adapted_parameters(model: Classifier, which: str) -> None:
         )
 
 
-def require_gradient(model: Classifier, images: Tensor) -> None:
+def _require_gradient(model: Classifier, images: Tensor) -> None:
     """Raise an error if no parameter that learns has a gradient: a forward that computes it under ``no_grad``."""
     try:
         with evaluating(model), recording_gradients():

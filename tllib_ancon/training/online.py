@@ -31,7 +31,7 @@ from tllib_ancon.self_training.streams import (
     moved_frequencies,
     stream_method,
 )
-from tllib_ancon.training.learning import without_gradient
+from tllib_ancon.training.learning import NORMS, without_gradient
 
 ENOUGH = 8
 """Samples with which a model is tried."""
@@ -39,7 +39,6 @@ ENOUGH_SAMPLES = 64
 """From which a batch has batch-norm statistics that can be used, and can be learnt from."""
 FAR_BATCHES = 5
 """First batches after which a note says that nothing was learnt."""
-NORMS = (BATCH_NORMS, nn.LayerNorm, nn.GroupNorm)
 
 
 def mirrored(batch: Tensor) -> Tensor:

@@ -64,12 +64,11 @@ def pretrain(config: PretrainConfig, *, loader: Loader | None = None) -> Record:
                 setting="method",
             )
     processes.join()
-    with devices.restoring_state(config.threads):
-        devices.make_reproducible(config.seed)
+    with devices.restoring_state(config.threads, config.seed):
         opened = open_pretraining(config, toolkit, loader, recorded_settings(config.log, config.overwrite))
         domains = [images for images in (opened.source, opened.target) if images is not None]
         for images in domains:
-            refuse_images(config.log, images.reader.root, images.paths or ())
+            refuse_images(config.log, images)
         record: Record = {"command": "pretrain", **opened.settings.to_dict(), "inputs": images_record(*domains)}
         if toolkit is None:
             trainer = _source_only(opened)
