@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from tllib_ancon.config.adapt import AdaptConfig
-from tllib_ancon.data.transforms import mirror
+from tllib_ancon.data.loading import UnlabelledImages, training_loader
 from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
 from tllib_ancon.models.classifier import Classifier
 from tllib_ancon.models.copies import in_the_form_of, without_graphs
@@ -29,7 +29,6 @@ from tllib_ancon.training.passes import Passes
 from tllib_ancon.training.result import AdaptationResult, result_of
 from tllib_ancon.training.run_record import record_of
 from tllib_ancon.training.step import AdaptationStep
-from tllib_ancon.training.target_loaders import TargetLoaders
 from tllib_ancon.training.trainer import Trainer
 
 
@@ -82,29 +81,30 @@ def compose(opened: Opened[AdaptConfig], teacher: Teacher | None = None, callbac
         callbacks: of the user; they are called when an epoch is scored, and before it is stored
     """
     settings = opened.settings
-    loaders = TargetLoaders(opened.images.without_labels(), settings, opened.transforms)
+    passes = Passes(opened.images.without_labels(), settings, opened.transforms)
     model = opened.classifier
-    method = create_method(settings, model, loaders)
+    images = UnlabelledImages(passes.adapted_images, opened.transforms.train, settings.seed)
+    training = training_loader(images, settings.batch_size, settings.workers)
+    method = create_method(settings, model, passes.shard, settings.epochs * len(training))
     method.teacher = teacher
     notes = [*opened.notes]
     groups = parameter_groups(opened, notes)
-    policy = BatchNormPolicy(settings.batch_norm, num_images=len(Shard.of_this_process(len(loaders.sampled))))
-    lag = policy.note_on_lag(model, settings.epochs * len(loaders.training))
+    policy = BatchNormPolicy(settings.batch_norm, num_images=len(Shard.of_this_process(len(passes.sampled))))
+    lag = policy.note_on_lag(model, settings.epochs * len(training))
     if lag is not None and method.trains:
         notes.append(lag)
-    trainer = Trainer(model, [loaders.training], groups, settings, parts={"method": method})
+    trainer = Trainer(model, [training], groups, settings, parts={"method": method})
     trainer.first_epoch = 0
     trainer.tell(*notes)
     method.to(trainer.device)
     step = AdaptationStep(method, trainer, opened.transforms, settings, policy)
-    passes = Passes(loaders, trainer.predict, mirrors=step.second_view is mirror)
     trainer.objective = step
     scores = Scores(opened.images, passes, method)
     # Without labels no epoch predicts the whole target.
     predictions = None if opened.images.labels is None else scores.predictions
     storage = Storage(keeps_source=settings.checkpoint is None, predictions=predictions)
     trainer.callbacks = [*_preparing(opened, teacher, step, scores), *callbacks, storage]
-    trainer.result_of = partial(result_of, settings, loaders.num_held_out)
+    trainer.result_of = partial(result_of, settings, passes.num_held_out)
     return trainer
 
 
@@ -116,16 +116,16 @@ def _preparing(
     policy = step.policy
     method = step.method
     passes = scores.passes
-    callbacks: list[Callback] = []
+    callbacks: list[Callback] = [passes]
     if step.mixes_statistics:
         callbacks.append(MixedStatistics(policy, passes, scores))
     elif not method.trains and policy.statistics == "target":
         callbacks.append(EstimatedStatistics(policy, passes))
     if teacher is not None:
-        teacher.open_loaders(passes.loaders)
+        teacher.sample_of_model = passes.loaders["sample"]
         callbacks.append(teacher)
     if step.mixes_statistics and method.trains:
-        callbacks.append(RenewedStatistics(passes, passes.loaders.training, step))
+        callbacks.append(RenewedStatistics(passes, step.trainer.loaders[0], step))
     callbacks.append(scores)
     step_change = settings.options.get("step_change")
     if step_change is not None:

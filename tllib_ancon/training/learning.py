@@ -11,21 +11,21 @@ from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.opening.open import Opened
 from tllib_ancon.runtime.errors import BadModel, named
 from tllib_ancon.runtime.notes import Note
-from tllib_ancon.training.target_loaders import TargetLoaders
+from tllib_ancon.runtime.processes import Shard
 
 NORMS = (BATCH_NORMS, nn.GroupNorm, nn.LayerNorm)
 
 
-def create_method(settings: AdaptConfig, model: Classifier, loaders: TargetLoaders) -> methods.Method:
+def create_method(settings: AdaptConfig, model: Classifier, shard: Shard, total_steps: int) -> methods.Method:
     """The method that the settings name, for the images to adapt on."""
     method = methods.create(
         settings.method,
-        num_samples=loaders.shard.num_samples,
+        num_samples=shard.num_samples,
         num_classes=model.num_classes,
         feature_dim=model.features_dim,
-        total_steps=settings.epochs * len(loaders.training),
+        total_steps=total_steps,
         head=model.head,
-        shard=loaders.shard,
+        shard=shard,
         **settings.options,
     )
     if method.ensemble is not None:

@@ -125,8 +125,9 @@ class Trainer:
         self.interruption = Interruption(_after_a_stop(settings.log))
         self.model = self.network
         if processes.world_size() > 1 and self.trains:
+            self.model = DistributedDataParallel(model, gradient_as_bucket_view=True)
             # Each process keeps its own running statistics: training reads none, evaluation the main process's.
-            self.model = DistributedDataParallel(model, broadcast_buffers=False, gradient_as_bucket_view=True)
+            self.model.broadcast_buffers = False
         if processes.rank() > 0:  # noise, such as dropout's, differs between processes
             torch.manual_seed(settings.seed + processes.rank())
 

@@ -58,7 +58,7 @@ class Scores(Callback):
 
     def _next_epoch_needs_all(self, epoch: int) -> bool:
         """Whether the next epoch begins with the predictions of this model on all images."""
-        return self.method.needs_pass(epoch) and not self.passes.loaders.num_held_out
+        return self.method.needs_pass(epoch) and not self.passes.num_held_out
 
     def _without_labels(self, scored: Outputs, trainer: Trainer) -> Metrics:
         """Scores of predictions on the hold-out or the sample; those of epoch 0 are the source model's."""
@@ -84,7 +84,7 @@ class Scores(Callback):
             "logits": outputs.logits.cpu(),
             "labels": self.target.labels,
             "features": outputs.features.cpu(),
-            "votes": self.passes.loaders.votes_of_the_target(self.method),
+            "votes": self.passes.votes(self.method),
             "paths": self.target.paths,
         }
 

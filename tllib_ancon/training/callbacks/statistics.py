@@ -51,7 +51,7 @@ class MixedStatistics(Callback):
         """Add the weight, and the diversity of the predictions before training, to the record of epoch 1."""
         if trainer.epoch > 1:
             return
-        labels = None if self.passes.loaders.num_held_out else self.scores.first_labels
+        labels = None if self.passes.num_held_out else self.scores.first_labels
         numbers = self.policy.prepare(trainer.network, self._predict_sample, self._predict_first, labels)
         logits = self.passes.scored().logits
         trainer.metrics[-1] |= {

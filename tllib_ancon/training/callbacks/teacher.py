@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
-from tllib_ancon.data.loading import ImageLoader, UnlabelledImages, evaluation_loader
+from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.transforms import View, mirror, shifted
 from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
 from tllib_ancon.opening.defaults import USUAL_BATCH
@@ -17,7 +17,7 @@ from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.runtime.types import State
 from tllib_ancon.self_training.method import mean_prediction
 from tllib_ancon.training.callbacks.callback import Callback
-from tllib_ancon.training.target_loaders import AGREEMENT_SAMPLE, TargetLoaders
+from tllib_ancon.training.passes import Passes
 from tllib_ancon.training.trainer import Trainer
 
 POWER = 3
@@ -60,6 +60,7 @@ class Teacher(Callback):
     """
 
     name = "teacher"
+    sample_of_model: ImageLoader  # the sample as the adapted model gets it
 
     def __init__(
         self,
@@ -75,6 +76,11 @@ class Teacher(Callback):
         self.mirrors = adapted.transforms.second_view is mirror
         self.sha256 = sha256
         self.notes = notes
+        batch_size = max(self.settings.batch_size, USUAL_BATCH)
+        loaders = Passes(opened.images, self.settings.replace(batch_size=batch_size), opened.transforms).loaders
+        self.adapted = loaders["adapted"]
+        self.sample = loaders["sample"]
+        self.first_of_sample = loaders["first_of_sample"]
         self.chooses_weight = opened.probe.ndim == 4
         self.log_probabilities = torch.empty(0)  # (N, K), log g of the images to adapt on
         self.reliability = 0.0
@@ -84,19 +90,6 @@ class Teacher(Callback):
         """Add w log g of these images to logits (B, K)."""
         evidence = self.log_probabilities.index_select(0, indices.to(self.log_probabilities.device))
         return logits.float() + self.weight * evidence.to(logits.device)
-
-    def open_loaders(self, loaders: TargetLoaders) -> None:
-        """Let the processes of a run load the images for the teacher as well."""
-        sampled_indices = loaders.adapted_indices[loaders.sampled.numpy()]
-        self.adapted = self._loader(loaders.adapted_indices)
-        self.sample = self._loader(sampled_indices)
-        self.first_of_sample = self._loader(sampled_indices[:AGREEMENT_SAMPLE])
-        self.sample_of_model = loaders.sample
-
-    def _loader(self, positions: Tensor) -> ImageLoader:
-        batch_size = max(self.settings.batch_size, USUAL_BATCH)
-        images = UnlabelledImages(self.opened.images.subset(positions), self.opened.transforms.evaluation)
-        return evaluation_loader(images, batch_size, self.settings.workers)
 
     def begin_epoch(self, trainer: Trainer) -> None:
         """Choose w by the predictions of the adapted model, before the first step."""
