@@ -26,7 +26,6 @@ def run_network(
     loader: ImageLoader,
     batches: Iterable[Any],
     view: View | None = None,
-    result_device: torch.device | None = None,
 ) -> Outputs:
     """Run a network over many items. Of many processes all get the outputs for all items, in the order of the domain.
 
@@ -35,14 +34,12 @@ def run_network(
         loader: of the items, :func:`~tllib_ancon.data.loading.evaluation_loader`'s
         batches: what it yields, indices (B,) and items
         view: items -> another view of each, which is predicted in their place. Default: the items
-        result_device: where the outputs are collected. Default: where they are computed
     """
 
     def rows() -> Iterator[tuple[Tensor, ...]]:
         for indices, items in batches:
-            outputs = predict(items if view is None else view(items))
-            logits, features = (part.float().to(result_device or part.device) for part in outputs)
-            yield indices, features, logits
+            logits, features = predict(items if view is None else view(items))
+            yield indices, features.float(), logits.float()
 
     parts = [torch.cat(batches_of_part) for batches_of_part in zip(*rows(), strict=True)]
     if processes.world_size() > 1:

@@ -142,8 +142,8 @@ def predict_images(opened: Opened[PredictConfig], dataset: UnlabelledImages | No
     device = next(network.parameters(), torch.empty(0)).device
     loader = evaluation_loader(images, settings.batch_size, settings.workers, device)
     with evaluating(network), progress.bar("predicting", len(loader), loader) as bar:
-        outputs = run_network(partial(without_features, logits_of), loader, bar, result_device=torch.device("cpu"))
-    logits = outputs.logits.masked_fill((outputs.indices < 0)[:, None], torch.nan).numpy()
+        outputs = run_network(partial(without_features, logits_of), loader, bar)
+    logits = outputs.logits.cpu().masked_fill((outputs.indices < 0)[:, None], torch.nan).numpy()
     one_class = note_on_one_class(predicted_classes(torch.from_numpy(logits).softmax(1)))
     progress.notes(one_class)
     opened = opened.with_notes(one_class)
