@@ -15,9 +15,9 @@ from tllib_ancon._version import __version__
 from tllib_ancon.cli.parser import Parser, as_flag
 from tllib_ancon.runtime.errors import (
     BAD_INPUT,
+    CONTINUES,
     BadSetting,
     Interrupted,
-    LostProcess,
     in_words,
     spelling_settings,
     unknown_name,
@@ -77,8 +77,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         except BAD_INPUT as error:
             return _ended(f"error: {' '.join(in_words(error).split())}", 2)
-        except LostProcess as loss:
-            return _ended(str(loss), 1)
         except Interrupted as stop:
             return _ended(str(stop), 128 + stop.number)
         except KeyboardInterrupt:
@@ -166,9 +164,9 @@ def _run_one_of_many(args: argparse.Namespace) -> int:
     try:
         status: int = args.command.run(args)
     except RuntimeError as error:
-        if processes.is_lost_connection(error):
-            raise LostProcess from error
-        raise
+        if not processes.is_lost_connection(error):
+            raise
+        return _ended(f"another process of this run ended; {CONTINUES}", 1)
     processes.leave()
     return status
 

@@ -81,13 +81,6 @@ class Interrupted(BaseException):
         self.number = number
 
 
-class LostProcess(Exception):
-    """Another process of a run that has many ended without a word. The command line exits with status 1."""
-
-    def __init__(self) -> None:
-        super().__init__(f"another process of this run ended; {CONTINUES}")
-
-
 _spelling: ContextVar[Callable[[str, object], str]] = ContextVar("spelling")
 
 

@@ -18,7 +18,7 @@ from threading import Thread
 from typing import Any, ParamSpec, TypeVar
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, distributed
 
 from tllib_ancon.runtime.errors import BAD_INPUT, UserError, in_words
 from tllib_ancon.runtime.text import say
@@ -175,14 +175,6 @@ def gather(rows: Tensor) -> Tensor:
     everyone = [torch.empty_like(rows, memory_format=torch.contiguous_format) for _ in range(world_size())]
     distributed.all_gather(everyone, rows.detach().contiguous())
     return torch.cat(everyone)
-
-
-def gather_with_gradient(rows: Tensor) -> Tensor:
-    """:func:`gather` for a loss that needs the rows of all processes; its gradient is that of :func:`total`."""
-    rows_before = rank() * len(rows)
-    rows_after = (world_size() - 1 - rank()) * len(rows)
-    other_dimensions = (0, 0) * (rows.ndim - 1)
-    return total(nn.functional.pad(rows, (*other_dimensions, rows_before, rows_after)))
 
 
 def interleave(rows: Tensor) -> Tensor:

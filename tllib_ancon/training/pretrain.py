@@ -222,7 +222,7 @@ class _AdversarialLoss(_SourceLoss):
         widths = [logits.shape[1], features.shape[1]]
         of_both_domains: list[Tensor] = []
         for half in rows.chunk(2):
-            of_both_domains += torch.split(processes.gather_with_gradient(half), widths, 1)
+            of_both_domains += torch.split(_gathered(half), widths, 1)
         try:
             transfer_loss: Tensor = self.adversary(*of_both_domains)
         except RuntimeError:  # binary cross-entropy takes finite numbers alone
@@ -241,3 +241,12 @@ class _AdversarialLoss(_SourceLoss):
         for parameter in self.adversary.parameters():
             if parameter.grad is not None:
                 parameter.grad.copy_(processes.mean(parameter.grad))
+
+
+def _gathered(rows: Tensor) -> Tensor:
+    """The rows of all processes, (B, D) -> (W B, D), those of the first process first; differentiable."""
+    if processes.world_size() == 1:
+        return rows
+    rows_before = processes.rank() * len(rows)
+    rows_after = (processes.world_size() - 1) * len(rows) - rows_before
+    return processes.total(nn.functional.pad(rows, (0, 0, rows_before, rows_after)))
