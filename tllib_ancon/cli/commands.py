@@ -34,6 +34,7 @@ class Command:
     act: Callable[[Any], int | None]  # takes the configuration; gives the exit status, None for 0
     usage: str = "%(prog)s [flags]"
     positional: tuple[str, ...] = ()  # settings that are given without a flag
+    without: tuple[str, ...] = ()  # settings that have no flag
     log: str | None = None  # run directory where none is given
 
     @property
@@ -41,7 +42,8 @@ class Command:
         settings = settings_of(self.owner)
         if issubclass(self.owner, AdaptConfig):
             settings |= methods.settings()
-        return Flags(settings, self.positional, self.owner.DEFAULTS)
+        with_flags = {name: setting for name, setting in settings.items() if name not in self.without}
+        return Flags(with_flags, self.positional, self.owner.DEFAULTS)
 
     def add_arguments(self, parser: Parser) -> None:
         text = "TOML file of settings, named as the flags are; a flag overrides its entry"
@@ -55,25 +57,29 @@ class Command:
             new_file(config.json_file, setting="json_file")
         return self.act(config) or 0
 
-    def configured(self, args: argparse.Namespace) -> Any:
-        """The configuration of the settings on the command line, which override those in the file of ``--config``."""
+    def requested(self, args: argparse.Namespace) -> Options:
+        """The settings on the command line, which override those in the file of ``--config``."""
         in_file: Options = {}
         if args.config is not None:
             in_file = read_file(args.config)
-        in_words = self.flags.settings_in(args)
-        settings = defined({"log": self.log, **in_file, **in_words})
+        return {**in_file, **self.flags.settings_in(args)}
+
+    def configured(self, args: argparse.Namespace) -> Any:
+        """The configuration of the settings that are requested."""
+        requested = self.requested(args)
+        settings = defined({"log": self.log, **requested})
         for name in self.positional:
             if not settings.get(name):
                 raise BadSetting(f"{name.upper()} is missing", f"tllib-ancon {args.chosen} --help shows its place")
         try:
             return self.owner(**settings)
         except UserError as error:
-            if error.setting in in_file and error.setting not in in_words:
+            if error.setting in requested.keys() - self.flags.settings_in(args):
                 raise BadSetting(f"{args.config}: {error}") from error
             raise
 
 
-def _adapt(config: AdaptConfig) -> None:
+def adapt_and_tell(config: AdaptConfig) -> None:
     from tllib_ancon import adapt
     from tllib_ancon.training.result import result_summary
 
@@ -123,7 +129,7 @@ def _check(config: CheckConfig) -> None:
         write_json(Path(config.json_file), result.to_dict())
 
 
-class EvaluateConfig(JsonConfig, PredictConfig):
+class _EvaluateConfig(JsonConfig, PredictConfig):
     """Which checkpoint is scored on which images."""
 
     FLAG = Flag(group="options", common=True)
@@ -132,7 +138,7 @@ class EvaluateConfig(JsonConfig, PredictConfig):
     """CSV file of the confusion matrix to write"""
 
 
-def _evaluate(config: EvaluateConfig) -> None:
+def _evaluate(config: _EvaluateConfig) -> None:
     from tllib_ancon.training.evaluate import evaluate
 
     if config.confusion is not None:
@@ -140,7 +146,7 @@ def _evaluate(config: EvaluateConfig) -> None:
     processes.on_main(_show)(evaluate(config=config), config)
 
 
-def _show(evaluation: Any, config: EvaluateConfig) -> None:
+def _show(evaluation: Any, config: _EvaluateConfig) -> None:
     for line in evaluation.lines():
         print(line)
     if config.json_file:
@@ -161,8 +167,8 @@ _MODEL = "{--checkpoint FILE | -a hf:NAME} [flags]"
 
 COMMANDS = {
     "pretrain": Command(PretrainConfig, _pretrain, "%(prog)s ROOT -d DATA -s SOURCE [flags]", _ROOT, log="runs/source"),
-    "adapt": Command(AdaptConfig, _adapt, f"%(prog)s ROOT {_MODEL}", _ROOT, log="runs/adapted"),
-    "evaluate": Command(EvaluateConfig, _evaluate, f"%(prog)s ROOT {_MODEL}", _ROOT),
+    "adapt": Command(AdaptConfig, adapt_and_tell, f"%(prog)s ROOT {_MODEL}", _ROOT, log="runs/adapted"),
+    "evaluate": Command(_EvaluateConfig, _evaluate, f"%(prog)s ROOT {_MODEL}", _ROOT),
     "predict": Command(PredictionsConfig, _predict, f"%(prog)s IMAGES {_MODEL}", _ROOT),
     "certify": Command(CertifyConfig, _certify, "%(prog)s RUN [flags]", ("run",)),
     "check": Command(CheckConfig, _check, f"%(prog)s ROOT {_MODEL}", _ROOT),

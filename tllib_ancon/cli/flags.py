@@ -5,16 +5,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from types import NoneType
-from typing import Any, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
 from tllib_ancon import methods
 from tllib_ancon.cli.parser import Parser, flag, switched_off
-from tllib_ancon.config.settings import choices_of, defaults_of, flag_of, members_of, parts_of, range_of
+from tllib_ancon.config.settings import choices_of, defaults_of, flag_of, parts_of
 from tllib_ancon.data.layouts import layouts_in_words
 from tllib_ancon.runtime.types import Options
+
+_BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Flags:
         """Words and options of a setting's argument; a switch has two arguments."""
         text = help_text(name, setting, defaults_of(name, self.defaults)).replace("%", "%%")
         words = [word for word in (flag_of(setting).also, flag(name)) if word]
-        kinds = [kind for kind in members_of(setting.annotation) if kind is not NoneType]
+        kinds = [kind for kind in _members_of(setting.annotation) if kind is not NoneType]
         if bool in kinds:
             for value, spellings in ((True, words), (False, [switched_off(name)])):
                 shown = text
@@ -69,6 +71,13 @@ def _metavar(name: str, setting: FieldInfo) -> str | tuple[str, ...]:
     return {float: "X", int: "N", None: name.upper()}[_number(setting.annotation)]
 
 
+def _members_of(kind: Any) -> tuple[Any, ...]:
+    """The members of a union; of another type, this type alone."""
+    if get_origin(kind) in (Union, UnionType):
+        return get_args(kind)
+    return (kind,)
+
+
 def _number_of_words(kinds: Sequence[Any]) -> int | str | None:
     """How many words a setting takes, None for one: several for a tuple, unless a text is no item of it."""
     tuples = [get_args(kind) for kind in kinds if get_origin(kind) is tuple]
@@ -90,10 +99,20 @@ def help_text(name: str, setting: FieldInfo, defaults: Options) -> str:
     description = str(setting.description)
     if name == "data":
         description = f"{description} {layouts_in_words()}"
-    text = "; ".join(filter(None, [range_of(setting), _default(setting, defaults)]))
+    text = "; ".join(filter(None, [_range_of(setting), _default(setting, defaults)]))
     if not text:
         return description
     return f"{description} ({text})"
+
+
+def _range_of(field: FieldInfo) -> str:
+    """The bounds of a setting in words, e.g. ``at least 0 and below 1``; empty if it has none."""
+    parts = [*field.metadata, *parts_of(field.annotation)]
+    bounds = []
+    for sign, words in _BOUNDS.items():
+        values = {getattr(part, sign, None) for part in parts} - {None}
+        bounds += [f"{words} {value:.10g}" for value in values]
+    return " and ".join(bounds)
 
 
 def _default(setting: FieldInfo, defaults: Options) -> str:

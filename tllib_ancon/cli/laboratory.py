@@ -17,7 +17,7 @@ from tllib_ancon.runtime.extras import require
 from tllib_ancon.runtime.text import say
 
 
-class ReportConfig(Settings):
+class _ReportConfig(Settings):
     """Which runs stand in the report."""
 
     FLAG = Flag(group="options", common=True)
@@ -28,14 +28,14 @@ class ReportConfig(Settings):
     """folder of report.html, report.md, runs.csv and *.png"""
 
 
-def _report(config: ReportConfig) -> None:
+def _report(config: _ReportConfig) -> None:
     require("report", "pandas", "jinja2", "matplotlib", extra="report")
     from tllib_ancon.laboratory.report import write_report
 
     print(write_report(config.folders, config.out))
 
 
-class DemoConfig(Settings):
+class _DemoConfig(Settings):
     """Which runs the demo makes."""
 
     FLAG = Flag(group="options", common=True)
@@ -52,7 +52,7 @@ class DemoConfig(Settings):
     """runs at a time, of one thread each; by default one for each GPU, or without a GPU one for each core"""
 
 
-def _demo(config: DemoConfig) -> None:
+def _demo(config: _DemoConfig) -> None:
     from tllib_ancon.laboratory.demo import make_demo, runs_of, summarize, table
 
     started = time.perf_counter()
@@ -69,7 +69,7 @@ def _demo(config: DemoConfig) -> None:
 
 
 COMMANDS = {
-    "demo": Command(DemoConfig, _demo),
+    "demo": Command(_DemoConfig, _demo),
     "benchmark": Command(BenchmarkConfig, benchmark, "%(prog)s TABLE ROOT [flags]", ("table", "root")),
-    "report": Command(ReportConfig, _report, "%(prog)s DIR [DIR ...] [flags]", ("folders",)),
+    "report": Command(_ReportConfig, _report, "%(prog)s DIR [DIR ...] [flags]", ("folders",)),
 }

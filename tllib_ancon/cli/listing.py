@@ -56,7 +56,7 @@ KINDS: Mapping[str, Callable[[], Iterator[str]]] = {
 }
 
 
-class ListConfig(Settings):
+class _ListConfig(Settings):
     """What is listed."""
 
     FLAG = Flag(group="options", common=True)
@@ -65,9 +65,9 @@ class ListConfig(Settings):
     """what to list"""
 
 
-def _list(config: ListConfig) -> None:
+def _list(config: _ListConfig) -> None:
     for line in KINDS[config.kind]():
         print(line)
 
 
-COMMANDS = {"list": Command(ListConfig, _list, "%(prog)s KIND", ("kind",))}
+COMMANDS = {"list": Command(_ListConfig, _list, "%(prog)s KIND", ("kind",))}

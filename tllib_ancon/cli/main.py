@@ -72,7 +72,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     process was lost, 128 plus the number of a signal."""
     with sigterm_raises(next=AGAIN), spelling_settings(as_flag):
         try:
-            return _run(parse(list(sys.argv[1:] if argv is None else argv)))
+            args = parse(list(sys.argv[1:] if argv is None else argv))
+            if _one_of_many():
+                return _run_one_of_many(args)
+            return int(args.command.run(args))
         except BrokenPipeError:  # whoever reads has enough
             raise
         except BAD_INPUT as error:
@@ -81,12 +84,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _ended(str(stop), 128 + stop.number)
         except KeyboardInterrupt:
             return _ended(str(Interrupted(signal.SIGINT, next=AGAIN)), 128 + signal.SIGINT)
-
-
-def _run(args: argparse.Namespace) -> int:
-    if _one_of_many():
-        return _run_one_of_many(args)
-    return int(args.command.run(args))
 
 
 def _ended(message: str, status: int) -> int:

@@ -6,8 +6,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from tllib_ancon import methods
-from tllib_ancon.cli.flags import Flags
+from tllib_ancon.cli.commands import Command, adapt_and_tell
 from tllib_ancon.cli.parser import Parser
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.data import DataConfig
@@ -15,7 +14,6 @@ from tllib_ancon.config.images import AugmentationConfig
 from tllib_ancon.config.model import ModelConfig, StartConfig
 from tllib_ancon.config.run import RunConfig
 from tllib_ancon.config.settings import defined, settings_of
-from tllib_ancon.config.toml import read_file
 from tllib_ancon.runs.files import read_json, write_json
 from tllib_ancon.runtime.errors import BadSetting, UserError
 from tllib_ancon.runtime.text import say
@@ -36,6 +34,9 @@ SIDE = 224
 OF_THE_SCRIPT = (*NEEDED, "source", "log", *settings_of(StartConfig))
 """Settings of the adaptation that the script's arguments and its checkpoint decide."""
 
+SECOND_STAGE = Command(AdaptConfig, adapt_and_tell, "%(prog)s --method METHOD [flags]", without=OF_THE_SCRIPT)
+"""The adaptation of the script's last model, into the folder ``adapt`` of its log directory."""
+
 
 class _Script:
     def add_arguments(self, parser: Parser) -> None:
@@ -54,7 +55,7 @@ class _Script:
         words, adaptation_words = _at_method(args.arguments)
         if not adaptation_words:
             return _run(args.script, words).exit_status
-        requested = _requested(adaptation_words)
+        requested = SECOND_STAGE.requested(second_stage_parser().parsed(adaptation_words))
         overwrite = AdaptConfig(**requested).overwrite  # an error before the script runs
         log = _log_directory(words)
         command = [os.path.realpath(args.script), *words]
@@ -68,7 +69,8 @@ class _Script:
             settings = _settings_of(outcome)
             log.mkdir(parents=True, exist_ok=True)
             write_json(log / MARK, {"command": command, "settings": settings})
-        _adapt({**settings, **requested}, log)
+        paths = {"checkpoint": str(log / "checkpoints" / "latest.pth"), "log": str(log / ADAPTATION)}
+        adapt_and_tell(AdaptConfig(**{**settings, **requested, **paths}))
         return 0
 
 
@@ -78,15 +80,6 @@ def _at_method(words: list[str]) -> tuple[list[str], list[str]]:
     if not places:
         return words, []
     return words[: places[-1]], words[places[-1] :]
-
-
-def _requested(words: list[str]) -> Record:
-    """The settings of the adaptation that these words and the file of ``--config`` give."""
-    args = second_stage_parser().parsed(words)
-    settings: Record = {}
-    if args.config is not None:
-        settings |= read_file(args.config)
-    return {**settings, **_adaptation_flags().settings_in(args)}
 
 
 def _run(script: str, words: list[str]) -> ScriptRun:
@@ -148,29 +141,13 @@ def _log_directory(words: list[str]) -> Path:
     return Path(log).resolve()
 
 
-def _adaptation_flags() -> Flags:
-    settings = {**settings_of(AdaptConfig), **methods.settings()}
-    return Flags({name: setting for name, setting in settings.items() if name not in OF_THE_SCRIPT})
-
-
 def second_stage_parser() -> Parser:
     parser = Parser(
         prog="tllib-ancon script PATH ...",
-        usage="%(prog)s --method METHOD [flags]",
         description="Flags of the adaptation after a script; all else it takes from the script's arguments.",
     )
-    _adaptation_flags().add(parser)
-    parser.add("run", "--config", metavar="FILE", help="TOML file of settings of the adaptation; a flag overrides it")
+    SECOND_STAGE.add_arguments(parser)
     return parser
-
-
-def _adapt(settings: Options, log: Path) -> None:
-    """Adapt the script's last model, into the folder ``adapt`` of its log directory."""
-    from tllib_ancon.training.adapt import adapt
-    from tllib_ancon.training.result import result_summary
-
-    paths = {"checkpoint": str(log / "checkpoints" / "latest.pth"), "log": str(log / ADAPTATION)}
-    print(result_summary(adapt(**{**settings, **paths}).summary))
 
 
 COMMANDS = {"script": _Script()}

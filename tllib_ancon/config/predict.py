@@ -7,25 +7,19 @@ from pydantic import Field
 from tllib_ancon.config.data import DataConfig
 from tllib_ancon.config.images import ImageConfig
 from tllib_ancon.config.model import ModelConfig, StartConfig
-from tllib_ancon.config.settings import Flag, Settings
-from tllib_ancon.config.types import Count, Threads
+from tllib_ancon.config.run import MachineConfig
+from tllib_ancon.config.settings import Flag
 
 STANDARD_OUTPUT = "-"
 
 
-class InferenceConfig(Settings):
+class InferenceConfig(MachineConfig):
     """How images pass through a trained model."""
 
-    FLAG = Flag(group="other settings")
+    FLAG = Flag(group="run")
 
     batch_size: Annotated[int, Flag("-b", metavar="B")] = Field(64, ge=1)
     """images in a step"""
-    workers: Annotated[Count, Flag("-j")] = 2
-    """processes that load images"""
-    threads: Threads | None = None
-    """threads of PyTorch on the CPU; by default PyTorch's choice"""
-    quiet: bool = False
-    """show only errors and results"""
 
 
 class PredictConfig(InferenceConfig, StartConfig, ImageConfig, ModelConfig, DataConfig):

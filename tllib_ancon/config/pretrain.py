@@ -73,7 +73,7 @@ class PretrainConfig(RunConfig, OptimizationConfig, AugmentationConfig, ModelCon
 
     method: Annotated[Literal["erm", "cdan", "mdd"], Flag(group="method", common=True)] = "erm"
     """how the source model is trained; erm: on the source alone; cdan, mdd: also on unlabelled target images"""
-    bottleneck_dim: Width = DEFAULTS["erm"]["bottleneck_dim"]
+    bottleneck_dim: Width = DECIDED_LATER
     """width of the bottleneck"""
     bottleneck_dropout: Annotated[BelowOne, Flag(group="model", metavar="P")] = DECIDED_LATER
     """probability of dropping a feature after the bottleneck; an adaptation with dropout drops as many"""
@@ -81,11 +81,11 @@ class PretrainConfig(RunConfig, OptimizationConfig, AugmentationConfig, ModelCon
     """file of ImageNet weights of the backbone, .safetensors or .pth; by default those of torchvision or timm"""
     rotation: Annotated[float, Flag(group="images", metavar="DEG")] = Field(0.0, ge=0, le=180)
     """largest angle in degrees by which training images are rotated, either way"""
-    batch_size: Number = DEFAULTS["erm"]["batch_size"]
+    batch_size: Number = DECIDED_LATER
     """images in a step, in each process"""
     optimizer: Literal["sgd", "adamw"] = "sgd"
     """how the network is trained"""
-    lr: Positive = DEFAULTS["erm"]["lr"]
+    lr: Positive = DECIDED_LATER
     """learning rate of new layers; a pre-trained backbone learns at a tenth of it; 0.0002 with adamw"""
     scale: Area = (0.08, 1.0)
     ratio: Annotated[tuple[Positive, Positive], Flag(group="images", metavar=("MIN", "MAX"))] = (3 / 4, 4 / 3)
@@ -116,8 +116,8 @@ class PretrainConfig(RunConfig, OptimizationConfig, AugmentationConfig, ModelCon
         if requested.get("optimizer") == "adamw":
             defaults["lr"] = RATES["adamw"]
         for name in requested:
-            readers = _readers(name)
-            if method in DEFAULTS and method not in readers:
+            readers = defaults_of(name, DEFAULTS)
+            if readers and method in DEFAULTS and method not in readers:
                 raise BadSetting(
                     f"{named(name)} is an option of {' and '.join(readers)}, not of {method}",
                     "leave it out",
@@ -133,8 +133,3 @@ class PretrainConfig(RunConfig, OptimizationConfig, AugmentationConfig, ModelCon
                 f"leave it out with {named('loss', self.loss)}",
                 setting="label_smoothing",
             )
-
-
-def _readers(name: str) -> list[str]:
-    """The methods that read a setting; all that are not in :data:`DEFAULTS` are read by every method."""
-    return [*defaults_of(name, DEFAULTS)] or [*DEFAULTS]

@@ -8,7 +8,20 @@ from tllib_ancon.config.settings import Flag, Settings
 from tllib_ancon.config.types import Count, Seed, Threads
 
 
-class RunConfig(Settings):
+class MachineConfig(Settings):
+    """What a command uses of the machine, and what it shows."""
+
+    FLAG = Flag(group="run")
+
+    threads: Annotated[Threads | None, Flag(decides=False)] = None
+    """threads of PyTorch on the CPU; by default PyTorch's choice; results repeat exactly with the same number"""
+    workers: Annotated[Count, Flag("-j", decides=False)] = 2
+    """processes that load images; CDAN and MDD read two sets of images at once and start as many for each"""
+    quiet: Annotated[bool, Flag(decides=False)] = False
+    """show only errors and results"""
+
+
+class RunConfig(MachineConfig):
     """The run directory, its seed and its output."""
 
     FLAG = Flag(group="run")
@@ -20,14 +33,8 @@ class RunConfig(Settings):
     """replace the run that is in the run directory; leave it out to resume the new run"""
     seed: Annotated[Seed, Flag(common=True)] = 0
     """seed of every random number"""
-    threads: Annotated[Threads | None, Flag(decides=False)] = None
-    """threads of PyTorch on the CPU; by default PyTorch's choice; results repeat exactly with the same number"""
-    workers: Annotated[Count, Flag("-j", decides=False)] = 2
-    """processes that load images; CDAN and MDD read two sets of images at once and start as many for each"""
     print_freq: Annotated[int, Flag("-p", decides=False)] = Field(20, ge=1)
     """steps between two readings of the loss for the progress line"""
-    quiet: Annotated[bool, Flag(decides=False)] = False
-    """show only errors and results"""
 
 
 class JsonConfig(Settings):

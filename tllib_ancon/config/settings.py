@@ -8,8 +8,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import UnionType
-from typing import Any, ClassVar, Literal, TypeVar, Union, cast, get_args, get_origin
+from typing import Any, ClassVar, Literal, TypeVar, cast, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model, field_validator
 from pydantic.fields import FieldInfo
@@ -22,8 +21,6 @@ SettingsType = TypeVar("SettingsType", bound="Settings")
 DECIDED_LATER: Any = None
 """Default of a setting that is decided by the method, or by :mod:`tllib_ancon.opening.defaults` once the model and the
 images are open. Its type is that of the decided setting: what reads it before that, reads None."""
-
-_BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 
 
 @dataclass(frozen=True)
@@ -187,13 +184,6 @@ def parts_of(kind: Any) -> Iterator[Any]:
         yield from parts_of(part)
 
 
-def members_of(kind: Any) -> tuple[Any, ...]:
-    """The members of a union; of another type, this type alone."""
-    if get_origin(kind) in (Union, UnionType):
-        return get_args(kind)
-    return (kind,)
-
-
 def choices_of(field: FieldInfo) -> tuple[Any, ...]:
     """The values that a setting may have; empty if its type does not list them."""
     choices: list[Any] = []
@@ -201,16 +191,6 @@ def choices_of(field: FieldInfo) -> tuple[Any, ...]:
         if get_origin(part) is Literal:
             choices.extend(get_args(part))
     return tuple(choices)
-
-
-def range_of(field: FieldInfo) -> str:
-    """The bounds of a setting in words, e.g. ``at least 0 and below 1``; empty if it has none."""
-    parts = [*field.metadata, *parts_of(field.annotation)]
-    bounds = []
-    for sign, words in _BOUNDS.items():
-        values = {getattr(part, sign, None) for part in parts} - {None}
-        bounds += [f"{words} {value:.10g}" for value in values]
-    return " and ".join(bounds)
 
 
 def _user_error(fields: Mapping[str, FieldInfo], settings: Options, error: ValidationError) -> UserError:

@@ -68,6 +68,18 @@ class Tree:
         paths = [os.path.join(folder, name) for name in sorted(files) if not name.startswith(".")]
         return [self.require(path) for path in paths if path.lower().endswith(SUFFIXES)]
 
+    def source(
+        self, code: str, paths: Sequence[str], classes: Sequence[str] = (), labels: Sequence[int] | None = None
+    ) -> ImageSource:
+        """The images of a domain that is a folder."""
+        if not paths:
+            raise BadImages(
+                f"{self.root / code}: no image here",
+                f"give a folder with files of these suffixes: {' '.join(SUFFIXES)}",
+            )
+        name = self.root.resolve().name if code == ROOT else code
+        return ImageSource.of_files(name, paths, classes, labels, str(self.root))
+
     def domain(self, code: str, names: Sequence[str] | None = None) -> Path:
         """The folder of a domain, of these names. Default: the root and the folders in it."""
         folder = self.root / code
@@ -85,15 +97,3 @@ def _walk(folder: str | Path) -> Iterator[tuple[str, list[str], list[str]]]:
 
 def _unreadable(error: OSError) -> None:
     raise error
-
-
-def files_of_domain(
-    tree: Tree, code: str, paths: Sequence[str], classes: Sequence[str] = (), labels: Sequence[int] | None = None
-) -> ImageSource:
-    """The images of a domain that is a folder."""
-    if not paths:
-        raise BadImages(
-            f"{tree.root / code}: no image here", f"give a folder with files of these suffixes: {' '.join(SUFFIXES)}"
-        )
-    name = tree.root.resolve().name if code == ROOT else code
-    return ImageSource.of_files(name, paths, classes, labels, str(tree.root))

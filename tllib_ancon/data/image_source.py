@@ -8,7 +8,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -104,6 +103,11 @@ class ImageSource:
             labels = self.labels[chosen]
         return replace(self, labels=labels, positions=self.positions[chosen])
 
+    def with_labels(self, labels: ArrayLike) -> ImageSource:
+        """The same images with these labels, which are numbers of a model's outputs."""
+        numbers = checked_labels(f"domain {self.name}: labels", labels, len(self))
+        return replace(self, classes=numbered(int(numbers.max(initial=0)) + 1), labels=numbers)
+
     def without_labels(self) -> ImageSource:
         """The same images with every label removed: what adaptation is given."""
         return replace(self, labels=None)
@@ -135,30 +139,8 @@ class ImageSource:
         return digest.hexdigest()
 
 
-def with_labels(domain: ImageSource, labels: ArrayLike) -> ImageSource:
-    """The domain with these labels, which are numbers of a model's outputs."""
-    numbers = checked_labels(f"domain {domain.name}: labels", labels, len(domain))
-    return replace(domain, classes=numbered(int(numbers.max(initial=0)) + 1), labels=numbers)
-
-
 def numbered(num_classes: int) -> list[str]:
     return list(map(str, range(num_classes)))
-
-
-def joined(domains: Sequence[ImageSource]) -> ImageSource:
-    """The files of several domains of one dataset; without labels if one domain has none."""
-    first = domains[0]
-    if len(domains) == 1:
-        return first
-    for domain in domains:
-        require_same_order(first.class_folders, domain.class_folders, first.name, domain.name)
-    name = "+".join(domain.name for domain in domains)
-    paths = list(chain.from_iterable(domain.paths or () for domain in domains))
-    classes = max((domain.classes for domain in domains), key=len)
-    labels = [domain.labels for domain in domains if domain.labels is not None]
-    all_labels = np.concatenate(labels) if len(labels) == len(domains) else None
-    root = os.path.commonpath([domain.reader.root for domain in domains])
-    return ImageSource.of_files(name, paths, classes, all_labels, root)
 
 
 def require_same_order(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
+import numpy as np
+
 from tllib_ancon.data.folders import Tree
-from tllib_ancon.data.image_source import ImageSource, joined
+from tllib_ancon.data.image_source import ImageSource, require_same_order
 
 SQUARE = "default"
 """TLLib's resizing to a square, whatever the aspect ratio."""
@@ -57,11 +61,27 @@ class Layout(ABC):
 
     def open(self, opening: Opening) -> ImageSource:
         """The domains of these codes as one."""
-        return joined([self.open_domain(opening, code) for code in opening.codes])
+        return _joined([self.open_domain(opening, code) for code in opening.codes])
 
     @abstractmethod
     def open_domain(self, opening: Opening, code: str) -> ImageSource:
         """The images of one domain."""
+
+
+def _joined(domains: Sequence[ImageSource]) -> ImageSource:
+    """The files of several domains of one dataset; without labels if one domain has none."""
+    first = domains[0]
+    if len(domains) == 1:
+        return first
+    for domain in domains:
+        require_same_order(first.class_folders, domain.class_folders, first.name, domain.name)
+    name = "+".join(domain.name for domain in domains)
+    paths = list(chain.from_iterable(domain.paths or () for domain in domains))
+    classes = max((domain.classes for domain in domains), key=len)
+    labels = [domain.labels for domain in domains if domain.labels is not None]
+    all_labels = np.concatenate(labels) if len(labels) == len(domains) else None
+    root = os.path.commonpath([domain.reader.root for domain in domains])
+    return ImageSource.of_files(name, paths, classes, all_labels, root)
 
 
 LAYOUTS: dict[str, Layout] = {}

@@ -19,6 +19,9 @@ from tllib_ancon.data.transforms import ImageTransform, Transform
 from tllib_ancon.runtime.errors import BadImages, UserError, named, one_line
 from tllib_ancon.runtime.processes import Shard
 
+ENOUGH = 8
+"""Images with which a model is tried."""
+
 
 class EpochSampler(Sampler[int]):
     """A new random order of these positions each epoch, as keys ``epoch * N + index`` of N images in all. A
@@ -110,6 +113,12 @@ class UnlabelledImages(Dataset[tuple[int, Any]]):
                 f"Resize((224, 224)) and ToTensor() ({one_line(error)})"
             ) from error
         return batch
+
+    def probe(self) -> Any:
+        """A few images from the whole domain as a network gets them."""
+        positions = [number * len(self) // ENOUGH for number in range(ENOUGH)]
+        _, images = self.on_device(self.batch(positions), torch.device("cpu"))
+        return images
 
     def on_device(self, batch: Sequence[Any], device: torch.device) -> tuple[Any, Any]:
         """Indices on the CPU, and images on the device, normalised there where workers give pixels."""

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch.utils.data import DataLoader, Dataset
 
-from tllib_ancon.data.image_source import ImageSource, with_labels
+from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.layout import Opening
 from tllib_ancon.data.layouts import layout_of
 from tllib_ancon.data.layouts.hugging_face import source_of_dataset
@@ -41,7 +41,7 @@ def open_domain(
     :class:`~tllib_ancon.data.layout.Opening`, too.
     """
     layout = layout_of(dataset)
-    opening = Opening(Path(root), dataset, codes or layout.default_codes, split, **options)
+    opening = Opening(Path(root).expanduser(), dataset, codes or layout.default_codes, split, **options)
     if not opening.codes:
         raise BadImages(
             f"no domain given for dataset {dataset}",
@@ -74,7 +74,7 @@ def labelled(source: ImageSource, labels: ArrayLike | None) -> ImageSource:
     chosen = replace(source, plain_folder=False)
     if labels is False:
         return chosen.without_labels()
-    return with_labels(chosen, labels)
+    return chosen.with_labels(labels)
 
 
 def _recognised(images: Any) -> ImageSource:
@@ -82,7 +82,7 @@ def _recognised(images: Any) -> ImageSource:
     if isinstance(images, ImageSource):
         return images
     if isinstance(images, str | os.PathLike):
-        return _at_path(Path(images))
+        return _at_path(Path(images).expanduser())
     name = type(images).__name__
     if type(images).__module__.partition(".")[0] == "datasets":
         return source_of_dataset(images, "the dataset")
@@ -111,7 +111,7 @@ def _at_path(path: Path) -> ImageSource:
     if path.suffix == ".npy":
         source = ImageSource(path.stem, reader_of(open_array(path), str(path)))
         label_file = path.with_name("y.npy")
-        return with_labels(source, open_array(label_file)) if label_file.is_file() else source
+        return source.with_labels(open_array(label_file)) if label_file.is_file() else source
     if path.suffix not in _LIST_SUFFIXES:
         return ImageSource.of_files("given", [str(path)])
     root = path.parent.parent if path.parent.name == "image_list" else path.parent

@@ -118,14 +118,6 @@ class ImageTransform:
         return images.div_(255).sub_(mean).div_(std)
 
 
-def randomly_mirrored(transform: Transform) -> Transform:
-    """Image -> its tensor (C, H, W) by a transform, mirrored with probability 1/2."""
-    from torchvision import transforms  # it starts slowly, and help texts of commands import this file
-
-    steps: Transform = transforms.Compose([transform, transforms.RandomHorizontalFlip()])
-    return steps
-
-
 def train_transform(options: Preprocessing) -> ImageTransform:
     resizing = options.resizing(options.train_resizing)
     return ImageTransform(resizing, _augmentation(options), options.mean, options.std)

@@ -14,7 +14,6 @@ from tllib_ancon.models.calling import called
 from tllib_ancon.models.class_names import class_names_of
 from tllib_ancon.models.foundation import CosineHead
 from tllib_ancon.models.output import OutputReader
-from tllib_ancon.models.requirements import is_program
 from tllib_ancon.outputs import from_one_logit
 from tllib_ancon.runtime.errors import BadModel, named, one_line, unknown_name
 
@@ -116,6 +115,11 @@ def _require_known_classes(network: nn.Module, width: int, num_classes: int) -> 
         f"{named('head')} or {named('output')}",
         setting="output",
     )
+
+
+def is_program(model: nn.Module) -> bool:
+    """Whether a part of it is TorchScript."""
+    return any(isinstance(part, torch.jit.ScriptModule) for part in model.modules())
 
 
 def observing() -> AbstractContextManager[Any]:

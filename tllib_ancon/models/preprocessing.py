@@ -47,16 +47,14 @@ class ProcessorTransform:
         return self.processor(image, return_tensors="pt")["pixel_values"][0]
 
 
-def is_processor(transform: object) -> bool:
-    """Whether it is an image processor of transformers, or a processor that has one."""
-    return hasattr(transform, "image_mean") or hasattr(transform, "image_processor")
-
-
-def preprocessing_of_processor(processor: Any) -> Preprocessing:
-    """The preprocessing that an image processor of transformers does as a whole."""
-    chosen = getattr(processor, "image_processor", processor)
-    origin = f"the image processor {type(chosen).__name__}"
-    return Preprocessing((), (), transform=ProcessorTransform(chosen), origin=origin)
+def preprocessing_by_transform(transform: Any) -> Preprocessing:
+    """The preprocessing that a transform does as a whole: an image processor of transformers, a processor that has one,
+    or any function."""
+    processor = getattr(transform, "image_processor", transform)
+    if not hasattr(processor, "image_mean"):
+        return Preprocessing((), (), transform=transform, origin="your transform")
+    origin = f"the image processor {type(processor).__name__}"
+    return Preprocessing((), (), transform=ProcessorTransform(processor), origin=origin)
 
 
 def preprocessing_record(preprocessing: Preprocessing | None) -> Record | None:
@@ -142,7 +140,7 @@ def _of_transformers(network: Any) -> Preprocessing | None:
         )
     except (OSError, ValueError):
         return None
-    return preprocessing_of_processor(processor)
+    return preprocessing_by_transform(processor)
 
 
 _DECLARED_BY: dict[str, Callable[[Any], Preprocessing | None]] = {

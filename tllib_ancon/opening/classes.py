@@ -60,15 +60,12 @@ class ClassMap:
 
         Returns: one label for each name; None if a name is no class, or two are the same
         """
-        by_name = {**self._labels_of_names(_same_name), **self._labels_of_names(showable)}
-        numbers = {str(label): label for label in range(self.num_classes)}
-        candidates = (
-            [by_name.get(showable(name), by_name.get(_same_name(name))) for name in names],
-            [numbers.get(name.lstrip("0") or name[:1]) for name in names],
-        )
-        for labels in candidates:
-            if None not in labels and len({*labels}) == len(names):
-                return [label for label in labels if label is not None]
+        by_form = {form: self._labels_of_names(form) for form in (showable, _same_name)}
+        by_form[_without_zeros] = {str(label): label for label in range(self.num_classes)}
+        for form, labels_of_names in by_form.items():
+            labels = [labels_of_names[form(name)] for name in names if form(name) in labels_of_names]
+            if len({*labels}) == len(names):
+                return labels
         return None
 
     def _labels_of_names(self, form: Callable[[str], str]) -> dict[str, int]:
@@ -111,7 +108,7 @@ class ClassMap:
             labelled = replace(labelled, classes=self.distinct_names)
         require_same_order(labelled.class_folders, recorded_folders, labelled.name, "the run of the model")
         if labelled.labels is not None and not self.are_named:
-            notes += filter(None, [note_on_first_label(labelled.labels, self.num_classes)])
+            notes += _notes_on_first_label(labelled.labels, self.num_classes)
         return replace(labelled, plain_folder=False), notes
 
     def _in_order(self, images: ImageSource, labels: Labels) -> tuple[ImageSource, list[Note]]:
@@ -162,6 +159,11 @@ def _same_name(name: str) -> str:
     return re.sub(r"[\s_-]+", " ", showable(composed)).strip().casefold()
 
 
+def _without_zeros(name: str) -> str:
+    """A number without zeros before it."""
+    return name.lstrip("0") or name[:1]
+
+
 def _with_folders_as_classes(images: ImageSource) -> ImageSource:
     """The images of a folder with the first folder below it as the class of each, empty text for an image in the folder
     itself. Without subfolders they have no labels."""
@@ -184,9 +186,9 @@ def _notes_on_numbers(images: ImageSource) -> list[Note]:
     return [Note("labels-by-number", text, "data", action)]
 
 
-def note_on_first_label(labels: Labels, num_classes: int) -> Note | None:
+def _notes_on_first_label(labels: Labels, num_classes: int) -> list[Note]:
     """A note where no label is 0, so that they may count from 1."""
     if not len(labels) or labels.min() != 1:
-        return None
+        return []
     text = f"no label is 0: they range from 1 to {labels.max()}, and the model has the classes 0 to {num_classes - 1}"
-    return Note("labels-from-one", text, "", "if the labels count from 1, subtract 1", "warning")
+    return [Note("labels-from-one", text, "", "if the labels count from 1, subtract 1", "warning")]

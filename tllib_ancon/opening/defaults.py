@@ -21,9 +21,9 @@ from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.settings import as_tuple, defined, settings_of
 from tllib_ancon.data.image_source import ImageSource
-from tllib_ancon.data.layouts import default_resizing
+from tllib_ancon.data.layouts import layout_of
 from tllib_ancon.data.loading import hold_out
-from tllib_ancon.data.transforms import Preprocessing, second_view
+from tllib_ancon.data.transforms import KEEP_RATIO, Preprocessing, second_view
 from tllib_ancon.models.classifier import BATCH_NORMS
 from tllib_ancon.models.preprocessing import USUAL_SIDE
 from tllib_ancon.models.references import ModelRef
@@ -199,7 +199,9 @@ def _size_of_the_images(settings: Options, facts: Facts) -> Options:
 def _layout_of_the_data(settings: Options, facts: Facts) -> Options:
     if facts.images_are_fixed:
         return {}
-    resizing = default_resizing(settings.get("data"))
+    resizing = KEEP_RATIO
+    if settings.get("data"):
+        resizing = layout_of(settings["data"]).resizing
     return {"val_resizing": resizing, "train_resizing": resizing}
 
 
@@ -212,20 +214,19 @@ def _usual_images(settings: Options, facts: Facts) -> Options:
     return {**usual, "image_size": USUAL_SIDE}
 
 
-def _optimizer_of_the_network(settings: Options, facts: Facts) -> Options:
-    """AdamW for a network with layer-norm and no batch-norm, as transformers and ConvNeXt, which it trains best."""
-    modules = [*facts.network.modules()] if facts.network is not None else []
-    has_layer_norm = any(isinstance(module, nn.LayerNorm) for module in modules)
-    has_batch_norm = any(isinstance(module, BATCH_NORMS) for module in modules)
+def _training_of_the_network(settings: Options, facts: Facts) -> Options:
+    """AdamW for a network with layer-norm and no batch-norm, as transformers and ConvNeXt, which it trains best. What
+    is frozen stays so."""
+    training = {"optimizer": "sgd"}
+    if facts.network is None:
+        return training
+    has_layer_norm = any(isinstance(module, nn.LayerNorm) for module in facts.network.modules())
+    has_batch_norm = any(isinstance(module, BATCH_NORMS) for module in facts.network.modules())
     if has_layer_norm and not has_batch_norm:
-        return {"optimizer": "adamw"}
-    return {"optimizer": "sgd"}
-
-
-def _step_change(settings: Options, facts: Facts) -> Options:
-    if settings["optimizer"] != "sgd" or "lr" in settings:
-        return {}
-    return {"step_change": methods.training_defaults(settings["method"]).get("step_change")}
+        training["optimizer"] = "adamw"
+    if not all(parameter.requires_grad for parameter in facts.network.parameters()):
+        training["adapted"] = "as-given"
+    return training
 
 
 def _learning_rate(settings: Options, facts: Facts) -> Options:
@@ -234,18 +235,13 @@ def _learning_rate(settings: Options, facts: Facts) -> Options:
     return {"lr": RATES[settings["optimizer"]]}
 
 
-def _frozen_parameters(settings: Options, facts: Facts) -> Options:
-    if facts.network is None or all(parameter.requires_grad for parameter in facts.network.parameters()):
-        return {}
-    return {"adapted": "as-given"}
-
-
 def _method(settings: Options, facts: Facts) -> Options:
-    defaults = methods.training_defaults(settings["method"])
-    views = 1
-    if _augments(settings, facts):
-        views = defaults.get("views", 1)
-    return {"adapted": defaults.get("adapted", "all-but-head"), "views": views}
+    defaults = {"adapted": "all-but-head", "views": 1, **methods.training_defaults(settings["method"])}
+    if not _augments(settings, facts):
+        defaults["views"] = 1
+    if settings["optimizer"] != "sgd" or "lr" in settings:
+        defaults["step_change"] = None
+    return {name: defaults.get(name) for name in ("adapted", "views", "step_change")}
 
 
 def _number_of_images(settings: Options, facts: Facts) -> Options:
@@ -277,11 +273,9 @@ LADDER: tuple[tuple[str, Callable[[Options, Facts], Options], tuple[type, ...]],
     ("images", _layout_of_the_data, _ALL),
     ("field", _usual_images, _ALL),
     ("source run", _views_of_the_source_run, (PredictConfig,)),
-    ("model", _optimizer_of_the_network, (AdaptConfig,)),
-    ("method", _step_change, (AdaptConfig,)),
-    ("field", _learning_rate, (AdaptConfig,)),
-    ("model", _frozen_parameters, (AdaptConfig,)),
+    ("model", _training_of_the_network, (AdaptConfig,)),
     ("method", _method, (AdaptConfig,)),
+    ("field", _learning_rate, (AdaptConfig,)),
     ("images", _number_of_images, (AdaptConfig,)),
     ("machine", _machine, (AdaptConfig, PretrainConfig)),
 )

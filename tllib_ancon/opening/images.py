@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 from typing import Any, cast
 
-from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data import cache
 from tllib_ancon.data.image_source import ImageSource
@@ -14,33 +13,12 @@ from tllib_ancon.data.layouts import missing_dataset
 from tllib_ancon.data.open import as_domain, labelled, open_domain
 from tllib_ancon.data.readers import Loader
 from tllib_ancon.data.transforms import ImageTransform
-from tllib_ancon.models.references import ModelRef
 from tllib_ancon.opening.transforms import StageConfig, Transforms
 from tllib_ancon.runtime import devices
 from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.importing import function_named
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.types import Options
-
-
-def find_target(
-    config: AdaptConfig | PredictConfig,
-    source: ModelRef,
-    images: Any,
-    labels: Any,
-    loader: Loader | None = None,
-) -> ImageSource:
-    """The images that the caller passes or that the settings name, checked against the model's run. ``labels`` False
-    reads none."""
-    target = open_by_settings(config, config.target, images, labels, source.classes, loader)
-    recorded = source.recorded_settings.get("inputs", {}).get("loader")
-    if recorded and target.paths is not None and not target.reader.loader:
-        raise BadSetting(
-            f"the model's run read its images by the function {recorded}, which no run calls by itself",
-            f"pass it as {named('loader')}",
-            setting="loader",
-        )
-    return target
 
 
 def open_by_settings(
@@ -54,6 +32,7 @@ def open_by_settings(
     """The images that the caller passes, or the domains of these codes, or without codes what ``root`` names.
 
     Args:
+        labels: as for :func:`tllib_ancon.adapt`; False reads none
         classes: names of the model's classes
     """
     if loader is None and config.loader is not None:
@@ -61,22 +40,14 @@ def open_by_settings(
     place = config.root if images is None else images
     if place is None:
         raise BadSetting(f"{named('root')} is needed", "pass the folder of the dataset", setting="root")
-    how: Options = {
-        "skip_corrupt": config.skip_corrupt,
-        "workers": config.workers,
-        "loader": loader,
-    }
-    is_path = isinstance(place, str | os.PathLike)
-    if is_path:
-        place = os.path.expanduser(place)
-    if is_path and config.data is not None:
-        split = "test" if isinstance(config, PredictConfig) else "train"
-        options: Options = {"classes": classes, "allow_download": config.allow_download}
-        domain = open_domain(place, config.data, codes, split, **options, **how)
-        return labelled(domain, labels)
-    if is_path and codes:
+    how: Options = {"skip_corrupt": config.skip_corrupt, "workers": config.workers, "loader": loader}
+    if not isinstance(place, str | os.PathLike) or not (config.data or codes):
+        return as_domain(place, labels=labels, **how)
+    if config.data is None:
         raise missing_dataset(place)
-    return as_domain(place, labels=labels, **how)
+    split = "test" if isinstance(config, PredictConfig) else "train"
+    options: Options = {"classes": classes, "allow_download": config.allow_download}
+    return labelled(open_domain(place, config.data, codes, split, **options, **how), labels)
 
 
 def notes_of(images: ImageSource) -> list[Note]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
-import torch
 from torch import Tensor, nn
 
 from tllib_ancon import methods
@@ -20,30 +19,26 @@ from tllib_ancon.data.readers import Loader
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.models.copies import copy_of, unwrapped
-from tllib_ancon.models.output import Output
+from tllib_ancon.models.output import Output, structure_of
 from tllib_ancon.models.references import ModelRef, refer
 from tllib_ancon.models.references.zoo import IMAGENET
 from tllib_ancon.opening.classes import ClassMap
 from tllib_ancon.opening.defaults import Facts, Resolved, resolve
-from tllib_ancon.opening.images import find_target, notes_of, with_cache
+from tllib_ancon.opening.images import notes_of, open_by_settings, with_cache
 from tllib_ancon.opening.source import open_source
 from tllib_ancon.opening.transforms import (
     Augment,
-    CheckedAugment,
     Transforms,
     preprocessing_for,
     refuse_unread_settings,
     transforms_of,
 )
-from tllib_ancon.runtime.errors import named
+from tllib_ancon.runtime.errors import BadSetting, named, one_line
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.types import Options
 
 Config = TypeVar("Config", bound=AdaptConfig | PredictConfig)
 Config_co = TypeVar("Config_co", bound=AdaptConfig | PredictConfig, covariant=True)
-
-ENOUGH = 8
-"""Images with which a model is tried."""
 
 FEW = 16
 """Images of a target below which a note warns."""
@@ -141,7 +136,7 @@ class Opened(Generic[Config_co]):
         """The same with an augmentation of training batches by the caller. A note where pseudo-labels have none."""
         settings = self.settings
         if augment is not None:
-            return replace(self, transforms=replace(self.transforms, augment=CheckedAugment(augment)))
+            return replace(self, transforms=replace(self.transforms, augment=_checked(augment)))
         is_augmented = not isinstance(self.transforms.train, nn.Identity)
         if is_augmented or not isinstance(settings, AdaptConfig):
             return self
@@ -194,13 +189,14 @@ def open_images(
         dataset_class: what reads the images
     """
     source = model.source
-    target = find_target(settings, source, images, labels, loader)
+    target = open_by_settings(settings, settings.target, images, labels, source.classes, loader)
+    _require_the_loader_of_the_run(source, target)
     refuse_unread_settings(settings, target, preprocessing)
     declared = preprocessing or preprocessing_for(model.network, settings)
     resolved = resolve(settings, Facts(source, model.network, target, declared, recorded))
     prepared = transforms_of(resolved.settings, target, declared)
     cached = with_cache(resolved.settings, target, prepared, resolved.notes)
-    probe: Tensor = probe_of(dataset_class(cached, prepared.evaluation))
+    probe = dataset_class(cached, prepared.evaluation).probe()
     classifier = model.as_classifier(probe, not resolved.settings.scratch)
     if isinstance(settings, PredictConfig):
         classifier.release()  # predictions need no features, and the caller's module keeps no hook
@@ -226,6 +222,16 @@ def open_images(
     return opened
 
 
+def _require_the_loader_of_the_run(source: ModelRef, target: ImageSource) -> None:
+    recorded = source.recorded_settings.get("inputs", {}).get("loader")
+    if recorded and target.paths is not None and not target.reader.loader:
+        raise BadSetting(
+            f"the model's run read its images by the function {recorded}, which no run calls by itself",
+            f"pass it as {named('loader')}",
+            setting="loader",
+        )
+
+
 def _notes_on_what_is_assumed(source: ModelRef, resolved: Resolved[Any]) -> tuple[Note, ...]:
     """A note on the network and the size of images that nothing records of a file of weights."""
     if source.is_whole or source.recorded_settings or source.checkpoint == IMAGENET:
@@ -247,11 +253,25 @@ def _notes_on_tensors(probe: Tensor) -> tuple[Note, ...]:
     return (Note("unchanged-tensors", text, action=action, level="warning"),)
 
 
-def probe_of(images: UnlabelledImages) -> Any:
-    """A few images from the whole target as a network gets them."""
-    positions = [number * len(images) // ENOUGH for number in range(ENOUGH)]
-    _, inputs = images.on_device(images.batch(positions), torch.device("cpu"))
-    return inputs
+def _checked(augment: Augment) -> Augment:
+    """An augmentation of the caller, whose errors are one line."""
+
+    def augmented(batch: Any) -> Any:
+        try:
+            images = augment(batch)
+        except Exception as error:  # it is the user's code
+            raise BadSetting(
+                f"{named('augment')} raises {type(error).__name__} ({one_line(error)})", "repair it", setting="augment"
+            ) from error
+        if not isinstance(images, type(batch)) or len(images) != len(batch):
+            raise BadSetting(
+                f"{named('augment')} gets {tuple(batch.shape)} and returns {structure_of(images)}",
+                "it must return a batch of as many rows",
+                setting="augment",
+            )
+        return images
+
+    return augmented
 
 
 def _ready_to_adapt(opened: Opened[AdaptConfig]) -> Opened[Any]:

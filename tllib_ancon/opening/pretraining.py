@@ -16,7 +16,6 @@ from tllib_ancon.models.references import ModelRef
 from tllib_ancon.opening.classes import MOST_LISTED, ClassMap
 from tllib_ancon.opening.defaults import Facts, resolve
 from tllib_ancon.opening.images import notes_of, open_by_settings, with_cache
-from tllib_ancon.opening.open import probe_of
 from tllib_ancon.opening.transforms import Transforms, preprocessing_for, refuse_unread_settings, transforms_of
 from tllib_ancon.runtime.errors import BadImages, named
 from tllib_ancon.runtime.notes import Note
@@ -75,7 +74,7 @@ def open_pretraining(
     transforms = transforms_of(resolved.settings, source, declared)
     notes = [*notes_of(source), *_notes_on_classes(source), *resolved.notes]
     cached = with_cache(resolved.settings, source, transforms, notes)
-    probe = probe_of(UnlabelledImages(cached, transforms.evaluation))
+    probe = UnlabelledImages(cached, transforms.evaluation).probe()
     opened = Pretraining(resolved.settings, backbone, cached, transforms, probe)
     if toolkit is not None:
         target = open_by_settings(settings, settings.target, classes=source.classes, loader=loader)

@@ -12,10 +12,10 @@ from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.settings import Settings
 from tllib_ancon.data.lists import read_class_names
+from tllib_ancon.models.head import is_program
 from tllib_ancon.models.output import Output
 from tllib_ancon.models.references import ModelRef, refer
-from tllib_ancon.models.requirements import require_network
-from tllib_ancon.runtime.errors import BadSetting, named, one_line
+from tllib_ancon.runtime.errors import BadModel, BadSetting, named, one_line
 from tllib_ancon.runtime.importing import function_named
 
 
@@ -30,7 +30,7 @@ def open_source(config: AdaptConfig | PredictConfig, model: Any = None, output: 
     learns = isinstance(config, AdaptConfig)
     module = None
     if model is not None and not isinstance(model, str | Path | Settings):
-        module = require_network(model, learns)
+        module = _require_network(model, learns)
         for name in ("checkpoint", "model"):
             if learns and getattr(config, name) is not None:
                 raise BadSetting(f"give a model or {named(name)}, not both", "leave one out", setting=name)
@@ -45,11 +45,28 @@ def _network_of_function(function: str, learns: bool) -> nn.Module:
     """The network that ``module:function`` returns."""
     make_network = function_named("model", function)
     try:
-        return require_network(make_network(), learns)
+        return _require_network(make_network(), learns)
     except Exception as error:  # any error can come out of a user's own module
         raise BadSetting(
             f"{named('model', function)} gave no network ({one_line(error)})", "repair the function", setting="model"
         ) from error
+
+
+def _require_network(model: object, learns: bool) -> nn.Module:
+    """Return the model if it is a network, with ``learns`` one of Python modules, which alone take hooks and modes.
+    Whether its logits are right and whether it learns is found by its calls."""
+    if not isinstance(model, nn.Module):
+        raise BadSetting(
+            f"{named('model')} must be a torch.nn.Module, not of type {type(model).__name__}",
+            "pass the network itself, with its weights, and after it the images",
+            setting="model",
+        )
+    if learns and is_program(model):
+        raise BadModel(
+            "a program of TorchScript predicts and does not learn",
+            "pass the torch.nn.Module that it was made from",
+        )
+    return model
 
 
 def _class_names(setting: str | tuple[str, ...] | None) -> list[str] | None:

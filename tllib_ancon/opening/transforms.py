@@ -18,18 +18,11 @@ from tllib_ancon.data.transforms import (
     View,
     evaluation_transform,
     mirror,
-    randomly_mirrored,
     second_view,
     train_transform,
 )
-from tllib_ancon.models.output import structure_of
-from tllib_ancon.models.preprocessing import (
-    ProcessorTransform,
-    is_processor,
-    preprocessing_of,
-    preprocessing_of_processor,
-)
-from tllib_ancon.runtime.errors import BadSetting, named, one_line
+from tllib_ancon.models.preprocessing import ProcessorTransform, preprocessing_by_transform, preprocessing_of
+from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.types import Options
 
 StageConfig = AdaptConfig | PretrainConfig | PredictConfig
@@ -43,28 +36,6 @@ _PREPARING = ("norm_mean", "norm_std", *_GEOMETRY)
 
 Augment = Callable[[Any], Any]
 """A batch of training tensors -> the same, augmented."""
-
-
-@dataclass(frozen=True)
-class CheckedAugment:
-    """An augmentation of the caller, whose errors are one line."""
-
-    augment: Augment
-
-    def __call__(self, batch: Any) -> Any:
-        try:
-            augmented = self.augment(batch)
-        except Exception as error:  # it is the user's code
-            raise BadSetting(
-                f"{named('augment')} raises {type(error).__name__} ({one_line(error)})", "repair it", setting="augment"
-            ) from error
-        if not isinstance(augmented, type(batch)) or len(augmented) != len(batch):
-            raise BadSetting(
-                f"{named('augment')} gets {tuple(batch.shape)} and returns {structure_of(augmented)}",
-                "it must return a batch of as many rows",
-                setting="augment",
-            )
-        return augmented
 
 
 @dataclass(frozen=True)
@@ -88,9 +59,7 @@ def preprocessing_of_call(train: Transform | None, evaluation: Transform | None)
         )
     if evaluation is None:
         return None
-    if is_processor(evaluation):
-        return replace(preprocessing_of_processor(evaluation), train_transform=train)
-    return Preprocessing((), (), transform=evaluation, train_transform=train, origin="your transform")
+    return replace(preprocessing_by_transform(evaluation), train_transform=train)
 
 
 def preprocessing_for(network: nn.Module, config: StageConfig) -> Preprocessing | None:
@@ -157,7 +126,9 @@ def transforms_of(config: StageConfig, images: ImageSource, declared: Preprocess
         train = evaluation if isinstance(config, PredictConfig) else train_transform(preprocessing)
         return Transforms(train, evaluation, preprocessing, second_view(preprocessing))
     if are_mirrored_alone(images, preprocessing) and preprocessing.horizontal_flip:
-        return Transforms(randomly_mirrored(whole), whole, preprocessing, mirror)
+        from torchvision.transforms import Compose, RandomHorizontalFlip  # they start slowly
+
+        return Transforms(Compose([whole, RandomHorizontalFlip()]), whole, preprocessing, mirror)
     return Transforms(preprocessing.train_transform or whole, whole, preprocessing)
 
 

@@ -11,7 +11,7 @@ from torch.nn import functional
 from tests.support.refusals import one_line
 from tllib_ancon.models.foundation import CosineHead
 from tllib_ancon.models.preprocessing import (
-    preprocessing_of_processor,
+    preprocessing_by_transform,
     preprocessing_record,
     recorded_preprocessing,
 )
@@ -32,14 +32,14 @@ def test_the_processor_itself_prepares_images_and_is_built_again_from_its_record
     pixels = np.random.default_rng(0).integers(0, 256, (30, 50, 3), dtype=np.uint8)
     image = Image.fromarray(pixels)
     expected = processor(image, return_tensors="pt")["pixel_values"][0]
-    preprocessing = preprocessing_of_processor(processor)
+    preprocessing = preprocessing_by_transform(processor)
     assert torch.equal(preprocessing.transform(image), expected)
     record = json.loads(json.dumps(preprocessing_record(preprocessing)))
     assert torch.equal(recorded_preprocessing(record).transform(image), expected)
 
 
 def test_a_record_builds_nothing_but_an_image_processor():
-    record = preprocessing_record(preprocessing_of_processor(transformers.ViTImageProcessor()))
+    record = preprocessing_record(preprocessing_by_transform(transformers.ViTImageProcessor()))
     record["processor"]["image_processor_type"] = "AutoModel"
     with one_line("has no image processor AutoModel; pass `evaluation_transform`"):
         recorded_preprocessing(record)

@@ -5,7 +5,6 @@ from pathlib import Path
 from pkgutil import iter_modules
 
 from tllib_ancon.data.layout import LAYOUTS, Layout
-from tllib_ancon.data.transforms import KEEP_RATIO
 from tllib_ancon.runtime.errors import BadSetting, UserError, named, unknown_name
 
 for _module in iter_modules(__path__):
@@ -35,13 +34,6 @@ def layouts_in_words() -> str:
     texts = [f"{name}{entry.placeholder}: {entry.help}." for name, entry in LAYOUTS.items() if entry.help]
     datasets = [name for name, entry in LAYOUTS.items() if not entry.help]
     return " ".join([*texts, f"Datasets of TLLib: {', '.join(datasets)}."])
-
-
-def default_resizing(dataset: str | None) -> str:
-    """TLLib's square for its lists and layouts; folders, ``hf:NAME`` and Python objects keep the aspect ratio."""
-    if not dataset:
-        return KEEP_RATIO
-    return layout_of(dataset).resizing
 
 
 def missing_dataset(root: str | Path) -> UserError:

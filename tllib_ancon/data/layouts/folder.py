@@ -1,6 +1,6 @@
 """Folder: any tree of images, without labels."""
 
-from tllib_ancon.data.folders import ROOT, files_of_domain
+from tllib_ancon.data.folders import ROOT
 from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.layout import Layout, Opening, register
 from tllib_ancon.data.transforms import KEEP_RATIO
@@ -14,8 +14,7 @@ class _Folder(Layout):
 
     def open_domain(self, opening: Opening, code: str) -> ImageSource:
         tree = opening.tree
-        paths = list(tree.images_below(tree.domain(code)))
-        return files_of_domain(tree, code, paths)
+        return tree.source(code, tree.images_below(tree.domain(code)))
 
 
 register(_Folder())

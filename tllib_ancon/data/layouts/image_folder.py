@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from tllib_ancon.data.folders import ROOT, files_of_domain
+from tllib_ancon.data.folders import ROOT
 from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.layout import Layout, Opening, register
 from tllib_ancon.data.transforms import KEEP_RATIO
@@ -26,10 +26,10 @@ class _ImageFolder(Layout):
         paths: list[str] = []
         labels: list[int] = []
         for name in tree.folders(folder):
-            images = list(tree.images_below(folder / name))
+            images = tree.images_below(folder / name)
             paths += images
             labels += [classes.index(name)] * len(images)
-        return files_of_domain(tree, code, paths, [showable(name) for name in classes], labels)
+        return tree.source(code, paths, [showable(name) for name in classes], labels)
 
 
 register(_ImageFolder())

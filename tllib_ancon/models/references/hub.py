@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from tllib_ancon.models.foundation import CosineHead, ZeroShotClassifier
-from tllib_ancon.models.preprocessing import preprocessing_of, preprocessing_of_processor
+from tllib_ancon.models.preprocessing import preprocessing_by_transform, preprocessing_of
 from tllib_ancon.models.references.reference import ModelRef
 from tllib_ancon.runtime.errors import BadModel, BadSetting, UserError, named, one_line
 from tllib_ancon.runtime.extras import require
@@ -85,7 +85,7 @@ def _image_classifier(name: str) -> Any:
         )
     try:
         processor = AutoImageProcessor.from_pretrained(name, trust_remote_code=False)
-        model.preprocessing = preprocessing_of_processor(processor)
+        model.preprocessing = preprocessing_by_transform(processor)
     except OSError:  # there is none
         pass
     return model

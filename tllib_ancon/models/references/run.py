@@ -10,9 +10,9 @@ from tllib_ancon.models.checkpoints import load_state_dict
 from tllib_ancon.models.preprocessing import recorded_preprocessing
 from tllib_ancon.models.recipes import OWN, build
 from tllib_ancon.models.references.reference import ModelRef
-from tllib_ancon.models.references.weights_file import WeightsFile, file_of
-from tllib_ancon.runs.directory import BEST, CONFIG, LATEST, RunDirectory
-from tllib_ancon.runtime.errors import BadModel, network_itself
+from tllib_ancon.models.references.weights_file import WeightsFile
+from tllib_ancon.runs.directory import BEST, CHECKPOINTS, CONFIG, LATEST, RunDirectory
+from tllib_ancon.runtime.errors import BadFile, BadModel, named, network_itself
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.types import Options, Show, silently
 
@@ -35,7 +35,7 @@ class Run(WeightsFile):
 
 def run_or_file(checkpoint: str, module: nn.Module | None, names: list[str] | None) -> ModelRef:
     """The model of a run directory or of a file in it; any other file holds weights alone."""
-    file = file_of(checkpoint)
+    file = _file_of(checkpoint)
     directory = file.resolve().parent.parent
     if not (directory / CONFIG).is_file():
         return WeightsFile(str(file), module, names)
@@ -51,3 +51,18 @@ def run_or_file(checkpoint: str, module: nn.Module | None, names: list[str] | No
         text = f"{checkpoint} holds no {BEST}; the model is that of {LATEST}, the last epoch"
         return replace(run, notes=(Note("last-epoch", text),))
     return run
+
+
+def _file_of(checkpoint: str) -> Path:
+    """The file of weights of a checkpoint; of a directory that of its best model, else of its last."""
+    path = Path(checkpoint)
+    folder = path / CHECKPOINTS
+    for file in (path, folder / BEST, folder / LATEST, path / BEST, path / LATEST):
+        if file.is_file():
+            return file
+    problem = "holds no checkpoint" if path.exists() else "is not a file"
+    raise BadFile(
+        f"checkpoint {checkpoint} {problem}",
+        f"give a checkpoint or a run directory, or as {named('arch')} the name of a model that begins with hf: or "
+        "open_clip:, such as hf:FOLDER",
+    )

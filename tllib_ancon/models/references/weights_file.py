@@ -10,9 +10,8 @@ from tllib_ancon.models.copies import copy_of
 from tllib_ancon.models.networks import create_backbone, create_network, parse_options
 from tllib_ancon.models.references.reference import ModelRef
 from tllib_ancon.models.script_layouts import rebuild_model
-from tllib_ancon.runs.directory import BEST, CHECKPOINTS, LATEST
 from tllib_ancon.runs.files import sha256
-from tllib_ancon.runtime.errors import BadFile, named, network_itself
+from tllib_ancon.runtime.errors import named, network_itself
 from tllib_ancon.runtime.types import Options, Show, silently
 
 
@@ -56,18 +55,3 @@ class WeightsFile(ModelRef):
             advice=f"give its {named('arch_option')}, or pass {network_itself()}, not {named('arch')}",
         )
         return network
-
-
-def file_of(checkpoint: str) -> Path:
-    """The file of weights of a checkpoint; of a directory that of its best model, else of its last."""
-    path = Path(checkpoint)
-    folder = path / CHECKPOINTS
-    for file in (path, folder / BEST, folder / LATEST, path / BEST, path / LATEST):
-        if file.is_file():
-            return file
-    problem = "holds no checkpoint" if path.exists() else "is not a file"
-    raise BadFile(
-        f"checkpoint {checkpoint} {problem}",
-        f"give a checkpoint or a run directory, or as {named('arch')} the name of a model that begins with hf: or "
-        "open_clip:, such as hf:FOLDER",
-    )
