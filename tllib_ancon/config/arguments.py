@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, wraps
-from inspect import Parameter, signature
+from inspect import signature
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar, get_origin, get_type_hints
 
 from tllib_ancon.config.settings import Settings, parts_of, settings_class
@@ -21,11 +21,10 @@ def validated(function: Callable[P, R]) -> Callable[P, R]:
     def arguments_class() -> type[Settings]:
         kinds = get_type_hints(function, include_extras=True)
         fields: dict[str, Any] = {}
-        for name, parameter in shape.parameters.items():
+        for name in shape.parameters:
             kind = kinds.get(name)
             if kind is bool or any(get_origin(part) in (Annotated, Literal) for part in parts_of(kind)):
-                default = ... if parameter.default is Parameter.empty else parameter.default
-                fields[name] = (kind, default)
+                fields[name] = (kind, None)
         return settings_class("Arguments", **fields)
 
     @wraps(function)

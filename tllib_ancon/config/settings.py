@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar, cast, get_args, get_origin
+from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model, field_validator
 from pydantic.fields import FieldInfo
@@ -198,8 +198,6 @@ def _user_error(fields: Mapping[str, FieldInfo], settings: Options, error: Valid
     details = error.errors()
     kind = details[0]["type"]
     name = str(details[0]["loc"][0])
-    if kind == "value_error":
-        return cast(UserError, details[0]["ctx"]["error"])
     if kind == "extra_forbidden":
         return unknown_name("setting", name, fields)
     if kind == "missing":

@@ -22,11 +22,12 @@ _LIST_SUFFIXES = (".txt", ".lst", ".list")
 
 
 def open_domain(
-    root: str | Path,
+    root: str | os.PathLike[str],
     dataset: str,
     codes: Sequence[str] = (),
     split: str = "train",
     *,
+    labels: ArrayLike | None = None,
     skip_corrupt: bool = False,
     workers: int = 0,
     loader: Loader | None = None,
@@ -37,8 +38,8 @@ def open_domain(
     A code may be a list, a folder (``.`` is the root) or a split, with the name of a configuration before it
     as ``clipart/train``. A Hugging Face dataset is one of the hub, or a folder that ``save_to_disk`` wrote or that
     holds data files. Every image must exist, unless ``skip_corrupt`` decodes each once, in ``workers`` processes, and
-    leaves out unreadable images. ``loader`` reads the files. The other ``options`` are those of
-    :class:`~tllib_ancon.data.layout.Opening`, too.
+    leaves out unreadable images. ``labels`` and ``loader`` are those of :func:`as_domain`. The other ``options`` are
+    those of :class:`~tllib_ancon.data.layout.Opening`, too.
     """
     layout = layout_of(dataset)
     opening = Opening(Path(root).expanduser(), dataset, codes or layout.default_codes, split, **options)
@@ -47,7 +48,7 @@ def open_domain(
             f"no domain given for dataset {dataset}",
             f"name one as {named('target')}, to pretrain as {named('source')}, or leave {named('data')} out",
         )
-    return _complete(layout.open(opening), loader, skip_corrupt, workers)
+    return _complete(layout.open(opening), labels, loader, skip_corrupt, workers)
 
 
 def as_domain(
@@ -64,17 +65,7 @@ def as_domain(
     are named by numbers. A folder holds images without labels, at any depth, until a model is known whose classes have
     the names of its subfolders. ``labels`` False takes none.
     """
-    return labelled(_complete(_recognised(images), loader, skip_corrupt, workers), labels)
-
-
-def labelled(source: ImageSource, labels: ArrayLike | None) -> ImageSource:
-    """The images with labels as for :func:`as_domain`."""
-    if labels is None:
-        return source
-    chosen = replace(source, plain_folder=False)
-    if labels is False:
-        return chosen.without_labels()
-    return chosen.with_labels(labels)
+    return _complete(_recognised(images), labels, loader, skip_corrupt, workers)
 
 
 def _recognised(images: Any) -> ImageSource:
@@ -118,11 +109,14 @@ def _at_path(path: Path) -> ImageSource:
     return listed_images("given", path, root)
 
 
-def _complete(source: ImageSource, loader: Loader | None, skip_corrupt: bool, workers: int) -> ImageSource:
-    """The images as they are read, if all files are there; with ``skip_corrupt`` those that can be read."""
+def _complete(
+    source: ImageSource, labels: ArrayLike | None, loader: Loader | None, skip_corrupt: bool, workers: int
+) -> ImageSource:
+    """The images with these labels as they are read, if all files are there; with ``skip_corrupt`` those that can be
+    read."""
     domain = source.read_by(loader)
     if skip_corrupt:
-        return _readable(domain, workers)
+        domain = _readable(domain, workers)
     missing = [path for path in domain.paths or () if not os.path.isfile(path)]
     if missing:
         raise BadImages(
@@ -130,7 +124,12 @@ def _complete(source: ImageSource, loader: Loader | None, skip_corrupt: bool, wo
             "first",
             f"correct the paths, or pass {named('skip_corrupt', True)} to leave such images out",
         )
-    return domain
+    if labels is None:
+        return domain
+    chosen = replace(domain, plain_folder=False)
+    if labels is False:
+        return chosen.without_labels()
+    return chosen.with_labels(labels)
 
 
 def _readable(domain: ImageSource, workers: int) -> ImageSource:

@@ -7,6 +7,7 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 
@@ -30,17 +31,15 @@ class ClassMap:
     Attributes:
         num_classes: K
         names: (K,) in the order of the model's outputs; None if unknown
-        vocabularies: further lists of K names for the same classes
     """
 
     num_classes: int
     names: Sequence[str] | None = None
-    vocabularies: Sequence[Sequence[str]] = ()
 
-    @classmethod
-    def of(cls, num_classes: int, names: Sequence[str] | None) -> ClassMap:
-        """K classes with these names, and with those of ImageNet where they are its classes."""
-        return cls(num_classes, names, imagenet_names(num_classes, names))
+    @cached_property
+    def vocabularies(self) -> list[list[str]]:
+        """Further lists of K names for the same classes: those of ImageNet, where they are its classes."""
+        return imagenet_names(self.num_classes, self.names)
 
     @property
     def are_named(self) -> bool:

@@ -10,7 +10,7 @@ from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data import cache
 from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.layouts import missing_dataset
-from tllib_ancon.data.open import as_domain, labelled, open_domain
+from tllib_ancon.data.open import as_domain, open_domain
 from tllib_ancon.data.readers import Loader
 from tllib_ancon.data.transforms import ImageTransform
 from tllib_ancon.opening.transforms import StageConfig, Transforms
@@ -47,7 +47,7 @@ def open_by_settings(
         raise missing_dataset(place)
     split = "test" if isinstance(config, PredictConfig) else "train"
     options: Options = {"classes": classes, "allow_download": config.allow_download}
-    return labelled(open_domain(place, config.data, codes, split, **options, **how), labels)
+    return open_domain(place, config.data, codes, split, labels=labels, **options, **how)
 
 
 def notes_of(images: ImageSource) -> list[Note]:

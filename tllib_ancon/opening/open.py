@@ -91,7 +91,7 @@ class OpenedModel:
 
     def classes(self, num_classes: int) -> ClassMap:
         """The K classes of the network."""
-        return ClassMap.of(num_classes, self.source.class_names(self.network, num_classes))
+        return ClassMap(num_classes, self.source.class_names(self.network, num_classes))
 
 
 @dataclass(frozen=True)

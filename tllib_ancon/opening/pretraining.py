@@ -85,14 +85,13 @@ def open_pretraining(
 
 
 def _notes_on_classes(source: ImageSource) -> list[Note]:
-    """A note on the number of classes of labels without names, and on labels that no image has. One wrong label adds
-    many classes."""
-    if not source.classes or [*source.classes] != numbered(source.num_classes):
-        return []
-    text = f"{source.num_classes} classes: the largest label is {source.num_classes - 1}"
+    """A note on labels without names that no image has: one wrong label adds many classes."""
     labels = {*map(str, source.labels if source.labels is not None else ())}
-    missing = [name for name in source.classes if name not in labels]
-    if not missing:
-        return [Note("number-of-classes", text)]
-    text += f", and no image has label {first_few(missing, MOST_LISTED)}"
+    missing = [name for name in numbered(source.num_classes) if name not in labels]
+    if not missing or [*source.classes] != numbered(source.num_classes):
+        return []
+    text = (
+        f"{source.num_classes} classes: the largest label is {source.num_classes - 1}, and no image has label "
+        f"{first_few(missing, MOST_LISTED)}"
+    )
     return [Note("number-of-classes", text, action="correct the list if a label is wrong", level="warning")]

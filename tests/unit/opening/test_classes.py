@@ -34,6 +34,6 @@ def test_names_of_libraries():
 
 
 def test_a_model_with_a_thousand_classes_has_the_names_of_imagenet():
-    classes = ClassMap.of(1000, class_names_of(timm.create_model("test_resnet", num_classes=1000), 1000))
+    classes = ClassMap(1000, class_names_of(timm.create_model("test_resnet", num_classes=1000), 1000))
     assert classes.match(["n01440764", "goldfish", "great_white_shark", "n15075141"]) == [0, 1, 2, 999]
     assert classes.match(["crane"]) is None

@@ -1,7 +1,6 @@
 """The layouts of data: each module of this folder registers its own, and nothing else names it."""
 
 from importlib import import_module
-from pathlib import Path
 from pkgutil import iter_modules
 
 from tllib_ancon.data.layout import LAYOUTS, Layout
@@ -36,7 +35,7 @@ def layouts_in_words() -> str:
     return " ".join([*texts, f"Datasets of TLLib: {', '.join(datasets)}."])
 
 
-def missing_dataset(root: str | Path) -> UserError:
+def missing_dataset(root: object) -> UserError:
     """The error for a root without the name of its dataset."""
     names = ", ".join(_layout_names())
     return BadSetting(f"{named('data')} is missing: which dataset lies in {root}? Names: {names}", setting="data")

@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 from unittest.mock import patch
 
@@ -83,11 +83,9 @@ def _image_classifier(name: str) -> Any:
         raise BadModel(
             f"hf:{name} holds no image classifier: it has no {first_missing}", "name a model for image classification"
         )
-    try:
+    with suppress(OSError):  # there is none
         processor = AutoImageProcessor.from_pretrained(name, trust_remote_code=False)
         model.preprocessing = preprocessing_by_transform(processor)
-    except OSError:  # there is none
-        pass
     return model
 
 
