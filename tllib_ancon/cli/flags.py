@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from tllib_ancon import methods
 from tllib_ancon.cli.parser import Parser, flag, switched_off
 from tllib_ancon.config.settings import choices_of, defaults_of, flag_of, parts_of
-from tllib_ancon.data.layouts import layouts_in_words
+from tllib_ancon.data.layout import LAYOUTS
 from tllib_ancon.runtime.types import Options
 
 _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
@@ -98,7 +98,7 @@ def help_text(name: str, setting: FieldInfo, defaults: Options) -> str:
     """
     description = str(setting.description)
     if name == "data":
-        description = f"{description} {layouts_in_words()}"
+        description = f"{description} {_layouts_in_words()}"
     text = "; ".join(filter(None, [_range_of(setting), _default(setting, defaults)]))
     if not text:
         return description
@@ -113,6 +113,13 @@ def _range_of(field: FieldInfo) -> str:
         values = {getattr(part, sign, None) for part in parts} - {None}
         bounds += [f"{words} {value:.10g}" for value in values]
     return " and ".join(bounds)
+
+
+def _layouts_in_words() -> str:
+    """The values of ``data``, for its help text."""
+    texts = [f"{name}{entry.placeholder}: {entry.help}." for name, entry in LAYOUTS.items() if entry.help]
+    datasets = [name for name, entry in LAYOUTS.items() if not entry.help]
+    return " ".join([*texts, f"Datasets of TLLib: {', '.join(datasets)}."])
 
 
 def _default(setting: FieldInfo, defaults: Options) -> str:

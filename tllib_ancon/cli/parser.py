@@ -35,13 +35,14 @@ class Parser(argparse.ArgumentParser):
 
     Attributes:
         sections: title in the help text -> the arguments below it
+        further: the arguments that ``--help-all`` alone lists
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options, add_help=False, allow_abbrev=False)
         self.sections: dict[str, list[argparse.Action]] = {}
         self._groups: dict[str, Any] = {"positional arguments": self, "options": self}
-        self._further: list[argparse.Action] = []
+        self.further: list[argparse.Action] = []
         self.add("options", "-h", "--help", action=_Help, nargs=0, help="show this help text")
         self.add("options", "--help-all", action=_Help, nargs=0, help="show every flag, in groups")
 
@@ -52,7 +53,7 @@ class Parser(argparse.ArgumentParser):
         action = self._groups[title].add_argument(*words, **options)
         self.sections.setdefault(title, []).append(action)
         if not common:
-            self._further.append(action)
+            self.further.append(action)
 
     def arguments(self) -> list[argparse.Action]:
         """All arguments."""
@@ -60,11 +61,6 @@ class Parser(argparse.ArgumentParser):
         for section in self.sections.values():
             arguments += section
         return arguments
-
-    def hide_further(self) -> None:
-        """Leave out what ``--help-all`` alone lists."""
-        for action in self._further:
-            action.help = argparse.SUPPRESS
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; {self.prog} --help lists them")
@@ -89,6 +85,7 @@ class Parser(argparse.ArgumentParser):
 class _Help(argparse.Action):
     def __call__(self, parser: Any, namespace: Any, values: Any, option: str | None = None) -> None:
         if option != "--help-all":
-            parser.hide_further()
+            for action in parser.further:
+                action.help = argparse.SUPPRESS
         parser.print_help()
         parser.exit()

@@ -80,12 +80,12 @@ class Tree:
         name = self.root.resolve().name if code == ROOT else code
         return ImageSource.of_files(name, paths, classes, labels, str(self.root))
 
-    def domain(self, code: str, names: Sequence[str] | None = None) -> Path:
-        """The folder of a domain, of these names. Default: the root and the folders in it."""
+    def domain(self, code: str) -> Path:
+        """The folder of a domain: the root or a folder in it."""
         folder = self.root / code
         if folder.is_dir():
             return Path(self.require(folder))
-        raise unknown_name(f"domain of {self.root}:", code, names or [ROOT, *self.folders(self.root)])
+        raise unknown_name(f"domain of {self.root}:", code, [ROOT, *self.folders(self.root)])
 
 
 def _walk(folder: str | Path) -> Iterator[tuple[str, list[str], list[str]]]:

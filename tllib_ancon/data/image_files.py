@@ -32,26 +32,26 @@ EXPECTED = (
 
 def load_image(path: str) -> Image.Image:
     """Decode one file."""
-    with reading(f"image {path}", "an image", left_out()), open(path, "rb") as file:
+    with reading(f"image {path}", "an image", _left_out()), open(path, "rb") as file:
         return decoded(file, f"image {path}")
 
 
 def decoded(file: BinaryIO, name: str) -> Image.Image:
     """The image in a file as RGB, of an animation the first frame."""
-    with reading(name, "an image", left_out()), warnings.catch_warnings():
+    with reading(name, "an image", _left_out()), warnings.catch_warnings():
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)
         try:
             image = Image.open(file, formats=FORMATS)
         except UnidentifiedImageError as error:
             raise BadImages(
                 f"{name} is no {', '.join(FORMATS)} that Pillow reads",
-                f"{left_out()}; open a file of arrays or a table and pass its array of images or its paths",
+                f"{_left_out()}; open a file of arrays or a table and pass its array of images or its paths",
             ) from error
         action = f"pass {named('loader')}, a function of its path that returns an image or a float tensor"
         return _as_rgb(image, name, action, "loader")
 
 
-def left_out() -> str:
+def _left_out() -> str:
     """What to do with files that cannot be read."""
     return (
         f"repair or remove it, pass {named('loader')}, a function of its path that reads it, or pass "

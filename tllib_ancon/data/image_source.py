@@ -18,6 +18,7 @@ from torch import Tensor
 from tllib_ancon.data.labels import Labels, checked_labels
 from tllib_ancon.data.readers import Bytes, Files, Loader, Positions, Reader
 from tllib_ancon.runtime.errors import BadImages
+from tllib_ancon.runtime.notes import Note
 
 PURITY = 0.9
 """Share of a folder's images that must have one label: a few wrong labels do not hide a class folder."""
@@ -130,6 +131,27 @@ class ImageSource:
             return {}
         return folders
 
+    def require_same_order(self, reference: Mapping[str, int], reference_name: str) -> None:
+        """Raise an error for a folder among the ``class_folders`` that has another label in those of a reference."""
+        folders = self.class_folders
+        differing = [folder for folder, label in folders.items() if reference.get(folder, label) != label]
+        if differing:
+            folder = differing[0]
+            raise BadImages(
+                f"the class orders differ: {folder!r} has label {folders[folder]} in {self.name} and "
+                f"{reference[folder]} in {reference_name} ({len(differing)} classes differ)",
+                "give every list the same labels",
+            )
+
+    def notes(self) -> list[Note]:
+        """What was decided when the images were opened."""
+        if not self.skipped:
+            return []
+        count = len(self) + len(self.skipped)
+        text = f"{len(self.skipped)} of the {count} images of domain {self.name} are left out"
+        reasons = [Note("skipped-image", f"  {reason}", "skip_corrupt") for reason in self.skipped]
+        return [Note("skipped-images", text, "skip_corrupt", level="warning"), *reasons]
+
     def fingerprint(self) -> str:
         """SHA-256 of the names of the images, below their root, and of the labels, in their order."""
         digest = hashlib.sha256(self.reader.identity())
@@ -141,17 +163,3 @@ class ImageSource:
 
 def numbered(num_classes: int) -> list[str]:
     return list(map(str, range(num_classes)))
-
-
-def require_same_order(
-    folders: Mapping[str, int], reference: Mapping[str, int], name: str, reference_name: str
-) -> None:
-    """Raise an error for a folder among the ``class_folders`` of two domains that has two labels."""
-    differing = [folder for folder, label in folders.items() if reference.get(folder, label) != label]
-    if differing:
-        folder = differing[0]
-        raise BadImages(
-            f"the class orders differ: {folder!r} has label {folders[folder]} in {name} and {reference[folder]} in "
-            f"{reference_name} ({len(differing)} classes differ)",
-            "give every list the same labels",
-        )

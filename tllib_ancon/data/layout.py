@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from tllib_ancon.data.folders import Tree
-from tllib_ancon.data.image_source import ImageSource, require_same_order
+from tllib_ancon.data.image_source import ImageSource
 
 SQUARE = "default"
 """TLLib's resizing to a square, whatever the aspect ratio."""
@@ -74,7 +74,7 @@ def _joined(domains: Sequence[ImageSource]) -> ImageSource:
     if len(domains) == 1:
         return first
     for domain in domains:
-        require_same_order(first.class_folders, domain.class_folders, first.name, domain.name)
+        first.require_same_order(domain.class_folders, domain.name)
     name = "+".join(domain.name for domain in domains)
     paths = list(chain.from_iterable(domain.paths or () for domain in domains))
     classes = max((domain.classes for domain in domains), key=len)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
-
-IMAGENET_CLASSES = 1000
 
 
 def class_names_of(network: nn.Module, num_classes: int) -> list[str] | None:
@@ -38,14 +36,3 @@ def _are_names(names: Any, num_classes: int) -> bool:
     listed = _in_order(names)
     made_up = [f"LABEL_{label}" for label in range(num_classes)]
     return listed != made_up and all(isinstance(name, str) for name in listed)
-
-
-def imagenet_names(num_classes: int, names: Sequence[str] | None) -> list[list[str]]:
-    """Lists of ImageNet's names for a model with its thousand classes; none for any other model."""
-    if num_classes != IMAGENET_CLASSES or (names is not None and "tench" not in names[0].lower()):
-        return []
-    from timm.data.imagenet_info import ImageNetInfo  # timm starts slowly
-    from torchvision.models import ResNet18_Weights
-
-    imagenet: Any = ImageNetInfo("imagenet-1k")
-    return [imagenet.label_names(), imagenet.label_descriptions(), ResNet18_Weights.DEFAULT.meta["categories"]]

@@ -6,6 +6,7 @@ TLLib's is backbone, bottleneck and head; any other is a whole network whose hea
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -105,17 +106,17 @@ class _NetworkClassifier(Classifier):
         self.widths = [*widths.values()]
         self.head_name = ",".join(widths) or None
         self.features_dim = sum(self.widths) or None
-        self._head_inputs = [_HeadInput() for _ in widths]
-        self._hooks = [
-            network.get_submodule(name).register_forward_pre_hook(head_input)
-            for name, head_input in zip(widths, self._head_inputs, strict=True)
-        ]
+        self._features: dict[str, Any] = {}
+        self._hooks = {}
+        for name in widths:
+            head = network.get_submodule(name)
+            self._hooks[name] = head.register_forward_pre_hook(partial(_keep_features, self._features, name))
 
     def release(self) -> nn.Module:
         """The network, without the hook; this object finds its features no more."""
-        for hook in self._hooks:
+        for hook in self._hooks.values():
             hook.remove()
-        self._head_inputs = []
+        self._hooks = {}
         return self.network
 
     @property
@@ -133,7 +134,7 @@ class _NetworkClassifier(Classifier):
 
     def predict(self, images: Tensor) -> LogitsAndFeatures:
         output = self.network(images)
-        features = [head_input.take() for head_input in self._head_inputs]
+        features = [self._features.pop(name) for name in self._hooks]
         logits = self.reader(output, len(images), self.network.training)
         if logits.shape[1] != self.num_classes:
             raise BadModel(
@@ -155,18 +156,9 @@ class _NetworkClassifier(Classifier):
         return self.network.named_parameters(*args, **options)
 
 
-class _HeadInput:
-    """A feature hook: it holds what entered the head last."""
-
-    features: Any = None
-
-    def __call__(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
-        self.features = inputs[0].flatten(1)
-
-    def take(self) -> Any:
-        features = self.features
-        self.features = None
-        return features
+def _keep_features(features: dict[str, Any], name: str, head: nn.Module, inputs: tuple[Any, ...]) -> None:
+    """Keep what entered a head last."""
+    features[name] = inputs[0].flatten(1)
 
 
 class _MeanOfHeads(nn.Module):

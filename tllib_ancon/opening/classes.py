@@ -10,15 +10,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
-from tllib_ancon.data.image_source import ImageSource, numbered, require_same_order
+from tllib_ancon.data.image_source import ImageSource, numbered
 from tllib_ancon.data.labels import Labels, checked_labels
-from tllib_ancon.models.class_names import imagenet_names
 from tllib_ancon.runtime.errors import BadImages, UserError, named
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.text import counted, first_few, showable
+
+IMAGENET_CLASSES = 1000
 
 MOST_LISTED = 5
 """Names at most that a note lists."""
@@ -39,7 +41,7 @@ class ClassMap:
     @cached_property
     def vocabularies(self) -> list[list[str]]:
         """Further lists of K names for the same classes: those of ImageNet, where they are its classes."""
-        return imagenet_names(self.num_classes, self.names)
+        return _imagenet_names(self.num_classes, self.names)
 
     @property
     def are_named(self) -> bool:
@@ -105,7 +107,7 @@ class ClassMap:
             labelled, notes = self._in_order(labelled, labelled.labels)
         if labelled.labels is None and (self.are_named or len(labelled.classes) != self.num_classes):
             labelled = replace(labelled, classes=self.distinct_names)
-        require_same_order(labelled.class_folders, recorded_folders, labelled.name, "the run of the model")
+        labelled.require_same_order(recorded_folders, "the run of the model")
         if labelled.labels is not None and not self.are_named:
             notes += _notes_on_first_label(labelled.labels, self.num_classes)
         return replace(labelled, plain_folder=False), notes
@@ -191,3 +193,14 @@ def _notes_on_first_label(labels: Labels, num_classes: int) -> list[Note]:
         return []
     text = f"no label is 0: they range from 1 to {labels.max()}, and the model has the classes 0 to {num_classes - 1}"
     return [Note("labels-from-one", text, "", "if the labels count from 1, subtract 1", "warning")]
+
+
+def _imagenet_names(num_classes: int, names: Sequence[str] | None) -> list[list[str]]:
+    """Lists of ImageNet's names for a model with its thousand classes; none for any other model."""
+    if num_classes != IMAGENET_CLASSES or (names is not None and "tench" not in names[0].lower()):
+        return []
+    from timm.data.imagenet_info import ImageNetInfo  # timm starts slowly
+    from torchvision.models import ResNet18_Weights
+
+    imagenet: Any = ImageNetInfo("imagenet-1k")
+    return [imagenet.label_names(), imagenet.label_descriptions(), ResNet18_Weights.DEFAULT.meta["categories"]]

@@ -50,17 +50,6 @@ def open_by_settings(
     return open_domain(place, config.data, codes, split, labels=labels, **options, **how)
 
 
-def notes_of(images: ImageSource) -> list[Note]:
-    """What was decided when images were opened."""
-    notes = []
-    if images.skipped:
-        count = len(images) + len(images.skipped)
-        text = f"{len(images.skipped)} of the {count} images of domain {images.name} are left out"
-        notes.append(Note("skipped-images", text, "skip_corrupt", level="warning"))
-        notes += [Note("skipped-image", f"  {reason}", "skip_corrupt") for reason in images.skipped]
-    return notes
-
-
 def with_cache(config: StageConfig, images: ImageSource, transforms: Transforms, notes: list[Note]) -> ImageSource:
     """The images, with a cache of those that training or prediction reads again."""
     pair = transforms.train, transforms.evaluation

@@ -24,7 +24,7 @@ from tllib_ancon.models.references import ModelRef, refer
 from tllib_ancon.models.references.zoo import IMAGENET
 from tllib_ancon.opening.classes import ClassMap
 from tllib_ancon.opening.defaults import Facts, Resolved, resolve
-from tllib_ancon.opening.images import notes_of, open_by_settings, with_cache
+from tllib_ancon.opening.images import open_by_settings, with_cache
 from tllib_ancon.opening.source import open_source
 from tllib_ancon.opening.transforms import (
     Augment,
@@ -212,7 +212,7 @@ def open_images(
         prepared,
         classes,
         probe,
-        (*model.notes, *notes_of(target), *resolved.notes, *notes_on_labels),
+        (*model.notes, *target.notes(), *resolved.notes, *notes_on_labels),
     )
     opened = opened.with_notes(_notes_on_what_is_assumed(source, resolved))
     if target.is_raw and preprocessing is None:

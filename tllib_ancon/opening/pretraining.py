@@ -15,7 +15,7 @@ from tllib_ancon.models.networks import create_backbone, parse_options
 from tllib_ancon.models.references import ModelRef
 from tllib_ancon.opening.classes import MOST_LISTED, ClassMap
 from tllib_ancon.opening.defaults import Facts, resolve
-from tllib_ancon.opening.images import notes_of, open_by_settings, with_cache
+from tllib_ancon.opening.images import open_by_settings, with_cache
 from tllib_ancon.opening.transforms import Transforms, preprocessing_for, refuse_unread_settings, transforms_of
 from tllib_ancon.runtime.errors import BadImages, named
 from tllib_ancon.runtime.notes import Note
@@ -72,13 +72,13 @@ def open_pretraining(
     declared = preprocessing_for(backbone, settings)
     resolved = resolve(settings, Facts(untrained, backbone, source, declared, recorded))
     transforms = transforms_of(resolved.settings, source, declared)
-    notes = [*notes_of(source), *_notes_on_classes(source), *resolved.notes]
+    notes = [*source.notes(), *_notes_on_classes(source), *resolved.notes]
     cached = with_cache(resolved.settings, source, transforms, notes)
     probe = UnlabelledImages(cached, transforms.evaluation).probe()
     opened = Pretraining(resolved.settings, backbone, cached, transforms, probe)
     if toolkit is not None:
         target = open_by_settings(settings, settings.target, classes=source.classes, loader=loader)
-        notes += notes_of(target)
+        notes += target.notes()
         labelled, _ = ClassMap(source.num_classes, source.classes).label(target)
         opened = replace(opened, target=with_cache(opened.settings, labelled, transforms, notes))
     return replace(opened, notes=tuple(notes))

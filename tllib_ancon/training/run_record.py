@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from tllib_ancon.config.adapt import AdaptConfig
-from tllib_ancon.data.image_source import ImageSource, require_same_order
+from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.models.preprocessing import preprocessing_record
 from tllib_ancon.models.recipes import recipe_of
 from tllib_ancon.opening.open import Opened
@@ -46,7 +46,7 @@ def images_record(*domains: ImageSource) -> Record:
     """What ``config.json`` records of images: a run continues on the same ones alone."""
     first = domains[0]
     for domain in domains:
-        require_same_order(first.class_folders, domain.class_folders, first.name, domain.name)
+        first.require_same_order(domain.class_folders, domain.name)
     loader: Record = {}
     if first.reader.loader:
         loader = {"loader": first.reader.loader}

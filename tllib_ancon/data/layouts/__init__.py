@@ -28,13 +28,6 @@ def _layout_names() -> list[str]:
     return [name + registered.placeholder for name, registered in LAYOUTS.items()]
 
 
-def layouts_in_words() -> str:
-    """The values of ``data``, for its help text."""
-    texts = [f"{name}{entry.placeholder}: {entry.help}." for name, entry in LAYOUTS.items() if entry.help]
-    datasets = [name for name, entry in LAYOUTS.items() if not entry.help]
-    return " ".join([*texts, f"Datasets of TLLib: {', '.join(datasets)}."])
-
-
 def missing_dataset(root: object) -> UserError:
     """The error for a root without the name of its dataset."""
     names = ", ".join(_layout_names())

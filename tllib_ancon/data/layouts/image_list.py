@@ -1,7 +1,6 @@
 """ImageList: ``ROOT/image_list/<domain>.txt``, with class names in ``image_list/classes.txt``; TLLib's layout."""
 
-from tllib_ancon.data.folders import Tree
-from tllib_ancon.data.image_source import ImageSource, require_same_order
+from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.layout import Layout, Opening, register
 from tllib_ancon.data.lists import listed_images, read_class_names
 from tllib_ancon.runtime.errors import BadImages, named, unknown_name
@@ -15,7 +14,7 @@ class _ImageList(Layout):
 
     def open_domain(self, opening: Opening, code: str) -> ImageSource:
         tree = opening.tree
-        names = _lists_in(tree)
+        names = sorted({path.stem for path in (tree.root / FOLDER).glob("*.txt")} - {"classes"})
         if not names:
             raise BadImages(
                 f"{tree.root}: no image_list/*.txt here",
@@ -30,12 +29,8 @@ class _ImageList(Layout):
         domain = listed_images(code, file, tree.root, classes)
         if classes:
             order = {name: label for label, name in enumerate(classes)}
-            require_same_order(domain.class_folders, order, code, str(class_file))
+            domain.require_same_order(order, str(class_file))
         return domain
-
-
-def _lists_in(tree: Tree) -> list[str]:
-    return sorted({path.stem for path in (tree.root / FOLDER).glob("*.txt")} - {"classes"})
 
 
 register(_ImageList())
