@@ -5,14 +5,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from PIL import Image
 
 from tllib_ancon.config.predict import STANDARD_OUTPUT, PredictionsConfig
 from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.loading import UnlabelledImages
 from tllib_ancon.opening.open import open_images, open_model
-from tllib_ancon.runs.files import new_file, write_bytes, write_whole
+from tllib_ancon.runs.files import new_file, write_arrays, write_bytes
 from tllib_ancon.runtime import devices, processes
 from tllib_ancon.runtime.errors import BadImages, UserError
 from tllib_ancon.runtime.text import counted, csv_text, showable
@@ -45,14 +44,14 @@ def _write(settings: PredictionsConfig, predictions: Predictions, classes: Seque
     paths = predictions.indices if predictions.paths is None else predictions.paths
     names = [str(path) for path in paths]
     if Path(settings.out).suffix.lower() == ".npz":
-        arrays: dict[str, Any] = {
-            "paths": np.array(names),
+        arrays = {
+            "paths": names,
             "labels": predictions.labels,
             "probabilities": predictions.probabilities,
-            "errors": np.array(errors, dtype=str),
-            "classes": np.array(classes),
+            "errors": errors,
+            "classes": classes,
         }
-        write_whole(Path(settings.out), lambda file: np.savez_compressed(file, **arrays))
+        write_arrays(Path(settings.out), arrays)
         return
     text = csv_text(_rows(names, predictions, classes, errors, settings.probabilities))
     if settings.out == STANDARD_OUTPUT:

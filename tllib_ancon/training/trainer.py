@@ -171,11 +171,9 @@ class Trainer:
         with self.interruption:
             for callback in self.callbacks:
                 callback.before_training(self)
-            epoch = self.first_epoch + len(self.metrics)
-            while epoch <= self.last_epoch:  # which a callback may bring forward
-                self.metrics.append({"epoch": epoch})
+            while self.first_epoch + len(self.metrics) <= self.last_epoch:  # which a callback may bring forward
+                self.metrics.append({"epoch": self.first_epoch + len(self.metrics)})
                 self._run_epoch()
-                epoch += 1
 
     def set_rate(self, rate: float) -> None:
         """Let all parameters learn at this rate, from which the schedule decays."""
