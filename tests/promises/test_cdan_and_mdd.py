@@ -11,7 +11,7 @@ from torch import nn
 from tests.support.killable import differences
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data.open import open_domain
-from tllib_ancon.data.transforms import Preprocessing, evaluation_transform, train_transform
+from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.checkpoints import load_state_dict
 from tllib_ancon.models.networks import create_backbone
 from tllib_ancon.opening.pretraining import Pretraining
@@ -39,7 +39,7 @@ def both(domains):
 
 def training(toolkit, settings, domains, log):
     torch.manual_seed(0)
-    transforms = Transforms(train_transform(TRANSFORM), evaluation_transform(TRANSFORM))
+    transforms = Transforms(TRANSFORM.for_training(), TRANSFORM.for_evaluation())
     source, target = domains
     probe = torch.zeros(2, 3, 16, 16)
     opened = Pretraining(

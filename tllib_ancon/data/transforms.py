@@ -86,6 +86,44 @@ class Preprocessing:
             return Resizing(math.floor(side + 1e-6), True, self.resample)
         return Resizing(self.image_size if name == "res." else round(side), False, self.resample)
 
+    def for_training(self) -> ImageTransform:
+        """Image -> tensor, augmented."""
+        from torchvision import transforms  # it starts slowly, and help texts of commands import this file
+
+        size = self.image_size
+        steps: list[Any] = []
+        if self.train_resizing == "cen.crop":
+            steps.append(transforms.CenterCrop(size))
+        elif self.train_resizing == "ran.crop":
+            steps.append(transforms.RandomCrop(size))
+        elif self.train_resizing != "res.":
+            steps.append(transforms.RandomResizedCrop(size, self.scale, self.ratio))
+        if self.padding:
+            steps.append(transforms.RandomCrop(size, padding=self.padding))
+        if self.rotation:
+            steps.append(transforms.RandomRotation(self.rotation))
+        if self.horizontal_flip:
+            steps.append(transforms.RandomHorizontalFlip())
+        return ImageTransform(self.resizing(self.train_resizing), transforms.Compose(steps), self.mean, self.std)
+
+    def for_evaluation(self) -> ImageTransform:
+        """Image -> tensor, without augmentation."""
+        from torchvision import transforms  # as above
+
+        steps: list[Any] = []
+        if self.val_resizing != "res.":
+            steps.append(transforms.CenterCrop(self.image_size))
+        return ImageTransform(self.resizing(self.val_resizing), transforms.Compose(steps), self.mean, self.std)
+
+    def second_view(self) -> View | None:
+        """A function from training images (B, C, H, W) to another view of each; None where training does not augment.
+        It mirrors as training does. Else it shifts, by the padding or an eighth of the image."""
+        if self.horizontal_flip:
+            return mirror
+        if self.padding or self.train_resizing not in ("cen.crop", "res."):
+            return partial(_shift, self.padding or max(1, self.image_size // 8))
+        return None
+
 
 @dataclass(frozen=True)
 class ImageTransform:
@@ -118,29 +156,6 @@ class ImageTransform:
         return images.div_(255).sub_(mean).div_(std)
 
 
-def train_transform(options: Preprocessing) -> ImageTransform:
-    resizing = options.resizing(options.train_resizing)
-    return ImageTransform(resizing, _augmentation(options), options.mean, options.std)
-
-
-def evaluation_transform(options: Preprocessing) -> ImageTransform:
-    from torchvision import transforms  # it starts slowly, and help texts of commands import this file
-
-    size = options.image_size
-    crop = transforms.Compose([] if options.val_resizing == "res." else [transforms.CenterCrop(size)])
-    return ImageTransform(options.resizing(options.val_resizing), crop, options.mean, options.std)
-
-
-def second_view(options: Preprocessing) -> View | None:
-    """A function from training images (B, C, H, W) to another view of each; None where training does not augment. It
-    mirrors as training does. Else it shifts, by the padding or an eighth of the image."""
-    if options.horizontal_flip:
-        return mirror
-    if options.padding or options.train_resizing not in ("cen.crop", "res."):
-        return partial(_shift, options.padding or max(1, options.image_size // 8))
-    return None
-
-
 _SHIFT = 1 / 32
 """Shift to the right and down, as a fraction of the side: small enough to be familiar to any model."""
 
@@ -162,25 +177,3 @@ def _shift(reach: int, images: Tensor) -> Tensor:
     top, left = torch.randint(2 * reach + 1, (2,)).tolist()
     height, width = images.shape[-2:]
     return padded[..., top : top + height, left : left + width]
-
-
-def _augmentation(options: Preprocessing) -> Any:
-    """The steps after the resizing."""
-    from torchvision import transforms
-
-    name = options.train_resizing
-    size = options.image_size
-    steps: list[Any] = []
-    if name == "cen.crop":
-        steps.append(transforms.CenterCrop(size))
-    elif name == "ran.crop":
-        steps.append(transforms.RandomCrop(size))
-    elif name != "res.":
-        steps.append(transforms.RandomResizedCrop(size, options.scale, options.ratio))
-    if options.padding:
-        steps.append(transforms.RandomCrop(size, padding=options.padding))
-    if options.rotation:
-        steps.append(transforms.RandomRotation(options.rotation))
-    if options.horizontal_flip:
-        steps.append(transforms.RandomHorizontalFlip())
-    return transforms.Compose(steps)

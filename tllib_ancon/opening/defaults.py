@@ -23,7 +23,7 @@ from tllib_ancon.config.settings import as_tuple, defined, settings_of
 from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.layouts import layout_of
 from tllib_ancon.data.loading import hold_out
-from tllib_ancon.data.transforms import KEEP_RATIO, Preprocessing, second_view
+from tllib_ancon.data.transforms import KEEP_RATIO, Preprocessing
 from tllib_ancon.models.classifier import BATCH_NORMS
 from tllib_ancon.models.preprocessing import USUAL_SIDE
 from tllib_ancon.models.references import ModelRef
@@ -317,7 +317,10 @@ def _require_consistent(config: StageConfig, settings: Options, facts: Facts) ->
             "evaluation_transform, such as a library's processor, and if training augments otherwise train_transform",
             setting="norm_mean",
         )
-    if getattr(config, "views", 1) == 2 and not _has_second_view(config, settings, facts):
+    has_second_view = _augments(settings, facts)
+    if isinstance(config, PredictConfig):
+        has_second_view = not settings.get("no_hflip")
+    if getattr(config, "views", 1) == 2 and not has_second_view:
         raise BadSetting(
             f"{named('views', 2)} needs an augmentation: images are not mirrored here",
             "leave it out, or let them be mirrored",
@@ -333,12 +336,6 @@ def _require_consistent(config: StageConfig, settings: Options, facts: Facts) ->
         )
 
 
-def _has_second_view(config: StageConfig, settings: Options, facts: Facts) -> bool:
-    if isinstance(config, PredictConfig):
-        return not settings.get("no_hflip")
-    return _augments(settings, facts)
-
-
 def _augments(settings: Options, facts: Facts) -> bool:
     """Whether training sees another view of an image each time."""
     if facts.images is None:
@@ -346,7 +343,7 @@ def _augments(settings: Options, facts: Facts) -> bool:
     if facts.images_are_fixed:
         return are_mirrored_alone(facts.images, facts.preprocessing) and not settings.get("no_hflip")
     prepared = preprocessing_by(settings, facts.preprocessing)
-    return prepared is not None and second_view(prepared) is not None
+    return prepared is not None and prepared.second_view() is not None
 
 
 def _notes(config: StageConfig, settings: Options, facts: Facts, differing: Options) -> list[Note]:

@@ -89,10 +89,6 @@ class OpenedModel:
             original=original,
         )
 
-    def classes(self, num_classes: int) -> ClassMap:
-        """The K classes of the network."""
-        return ClassMap(num_classes, self.source.class_names(self.network, num_classes))
-
 
 @dataclass(frozen=True)
 class Opened(Generic[Config_co]):
@@ -200,7 +196,7 @@ def open_images(
     classifier = model.as_classifier(probe, not resolved.settings.scratch)
     if isinstance(settings, PredictConfig):
         classifier.release()  # predictions need no features, and the caller's module keeps no hook
-    classes = model.classes(classifier.num_classes)
+    classes = ClassMap(classifier.num_classes, source.class_names(model.network, classifier.num_classes))
     labelled, notes_on_labels = classes.label(cached, source.recorded_folders)
     opened: Opened[Any] = Opened(
         settings,
@@ -223,7 +219,7 @@ def open_images(
 
 
 def _require_the_loader_of_the_run(source: ModelRef, target: ImageSource) -> None:
-    recorded = source.recorded_settings.get("inputs", {}).get("loader")
+    recorded = source.recorded_inputs.get("loader")
     if recorded and target.paths is not None and not target.reader.loader:
         raise BadSetting(
             f"the model's run read its images by the function {recorded}, which no run calls by itself",

@@ -12,15 +12,7 @@ from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data.image_source import ImageSource
-from tllib_ancon.data.transforms import (
-    Preprocessing,
-    Transform,
-    View,
-    evaluation_transform,
-    mirror,
-    second_view,
-    train_transform,
-)
+from tllib_ancon.data.transforms import Preprocessing, Transform, View, mirror
 from tllib_ancon.models.preprocessing import ProcessorTransform, preprocessing_by_transform, preprocessing_of
 from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.types import Options
@@ -122,9 +114,9 @@ def transforms_of(config: StageConfig, images: ImageSource, declared: Preprocess
     if preprocessing is None:
         return Transforms(nn.Identity(), nn.Identity())
     if whole is None:
-        evaluation = evaluation_transform(preprocessing)
-        train = evaluation if isinstance(config, PredictConfig) else train_transform(preprocessing)
-        return Transforms(train, evaluation, preprocessing, second_view(preprocessing))
+        evaluation = preprocessing.for_evaluation()
+        train = evaluation if isinstance(config, PredictConfig) else preprocessing.for_training()
+        return Transforms(train, evaluation, preprocessing, preprocessing.second_view())
     if are_mirrored_alone(images, preprocessing) and preprocessing.horizontal_flip:
         from torchvision.transforms import Compose, RandomHorizontalFlip  # they start slowly
 

@@ -9,10 +9,10 @@ from tests.unit.data.conftest import epoch_of, finished
 from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.loading import EpochSampler, ImageLoader, UnlabelledImages, hold_out
 from tllib_ancon.data.readers import Reader
-from tllib_ancon.data.transforms import Preprocessing, evaluation_transform, train_transform
+from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.runtime.errors import UserError
 
-TRANSFORM = train_transform(Preprocessing(image_size=28, scale=(0.3, 1.0)))
+TRANSFORM = Preprocessing(image_size=28, scale=(0.3, 1.0)).for_training()
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -70,7 +70,7 @@ class Numbers(Reader):
 
 def numbers(failure):
     options = Preprocessing(val_resizing="res.", image_size=6)
-    return UnlabelledImages(ImageSource("numbers", Numbers(failure)), evaluation_transform(options))
+    return UnlabelledImages(ImageSource("numbers", Numbers(failure)), options.for_evaluation())
 
 
 @pytest.mark.parametrize("workers", [0, 1])

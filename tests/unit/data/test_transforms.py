@@ -14,9 +14,6 @@ from tests.support.tllib import requires_tllib
 from tllib_ancon.data.transforms import (
     Preprocessing,
     Resizing,
-    evaluation_transform,
-    second_view,
-    train_transform,
 )
 
 SIZES = [(50, 30), (30, 50), (17, 300)]
@@ -46,7 +43,7 @@ def test_evaluation_that_keeps_the_ratio_is_timms(size, image_size, crop_fractio
     theirs = timm.data.create_transform(
         image_size, interpolation="bicubic", crop_pct=crop_fraction, mean=(0, 0, 0), std=(1, 1, 1)
     )
-    assert torch.equal(evaluation_transform(options)(image(size)), theirs(image(size)))
+    assert torch.equal(options.for_evaluation()(image(size)), theirs(image(size)))
 
 
 @pytest.mark.parametrize(
@@ -70,7 +67,7 @@ def test_training_is_torchvisions_steps(mean, more, resizing, resized):
     steps += [T.ToTensor(), T.Normalize(mean, std)]
     for seed in range(6):
         tensors = []
-        for transform in (train_transform(options), T.Compose(steps)):
+        for transform in (options.for_training(), T.Compose(steps)):
             torch.manual_seed(seed)
             tensors.append(transform(image((50, 30))))
         assert torch.equal(*tensors)
@@ -87,8 +84,8 @@ def test_training_is_torchvisions_steps(mean, more, resizing, resized):
 )
 def test_the_second_view_is_mirrored_as_in_training_else_shifted(options, reach):
     images = torch.rand(2, 3, 12, 14)
-    assert torch.equal(second_view(Preprocessing(**options))(images), images.flip(3))
-    shifting = second_view(Preprocessing(**options, horizontal_flip=False))
+    assert torch.equal(Preprocessing(**options).second_view()(images), images.flip(3))
+    shifting = Preprocessing(**options, horizontal_flip=False).second_view()
     if reach is None:
         assert shifting is None
         return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -117,7 +116,7 @@ class ModelRef:
     @property
     def classes(self) -> list[str] | None:
         """Names of the classes that the user or the run gives."""
-        return self.names or self._inputs.get("classes")
+        return self.names or self.recorded_inputs.get("classes")
 
     @property
     def num_classes(self) -> int:
@@ -127,10 +126,11 @@ class ModelRef:
     @property
     def recorded_folders(self) -> dict[str, int]:
         """Class folder -> label of the images of its run."""
-        folders: dict[str, int] = self._inputs.get("class_folders", {})
+        folders: dict[str, int] = self.recorded_inputs.get("class_folders", {})
         return folders
 
     @property
-    def _inputs(self) -> dict[str, Any]:
-        inputs: dict[str, Any] = self.recorded_settings.get("inputs", {})
+    def recorded_inputs(self) -> Record:
+        """The record of the images of its run, and of their classes."""
+        inputs: Record = self.recorded_settings.get("inputs", {})
         return inputs
