@@ -18,7 +18,7 @@ from tllib_ancon.runtime.errors import Interrupted
 
 def source_model(domains, out, name, epochs):
     words = [*small_arguments(domains), "--epochs", str(epochs), "--log", str(out / name)]
-    return PlannedRun(name, "pretrain", COMMANDS["pretrain"].flags.settings_in(parser_of("pretrain").parsed(words)))
+    return PlannedRun(name, "pretrain", COMMANDS["pretrain"].settings_in(parser_of("pretrain").parsed(words)))
 
 
 def test_a_run_that_fails_or_is_killed_ends_no_other(domains, tmp_path):

@@ -58,7 +58,7 @@ def engine(cluster, **settings):
 
 def tiny(command, domains):
     words = [*small_arguments(domains), "--epochs", "1"]
-    return COMMANDS[command].flags.settings_in(parser_of(command).parsed(words))
+    return COMMANDS[command].settings_in(parser_of(command).parsed(words))
 
 
 def source(domains, out, seed, **settings):

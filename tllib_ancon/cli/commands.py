@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+from pydantic.fields import FieldInfo
+
 from tllib_ancon import methods
-from tllib_ancon.cli.flags import Flags
+from tllib_ancon.cli.flags import add_flags
 from tllib_ancon.cli.parser import Parser
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.certify import CertifyConfig
@@ -38,17 +40,22 @@ class Command:
     log: str | None = None  # run directory where none is given
 
     @property
-    def flags(self) -> Flags:
+    def settings(self) -> dict[str, FieldInfo]:
+        """Those that have a flag."""
         settings = settings_of(self.owner)
         if issubclass(self.owner, AdaptConfig):
             settings |= methods.settings()
-        with_flags = {name: setting for name, setting in settings.items() if name not in self.without}
-        return Flags(with_flags, self.positional, self.owner.DEFAULTS)
+        return {name: setting for name, setting in settings.items() if name not in self.without}
+
+    def settings_in(self, args: argparse.Namespace) -> Options:
+        """The settings on the command line."""
+        settings = self.settings
+        return {name: value for name, value in vars(args).items() if name in settings}
 
     def add_arguments(self, parser: Parser) -> None:
         text = "TOML file of settings, named as the flags are; a flag overrides its entry"
         parser.add("options", "--config", metavar="FILE", help=text)
-        self.flags.add(parser)
+        add_flags(parser, self.settings, self.positional, self.owner.DEFAULTS)
         parser.usage = self.usage
 
     def run(self, args: argparse.Namespace) -> int:
@@ -62,7 +69,7 @@ class Command:
         in_file: Options = {}
         if args.config is not None:
             in_file = read_file(args.config)
-        return {**in_file, **self.flags.settings_in(args)}
+        return {**in_file, **self.settings_in(args)}
 
     def configured(self, args: argparse.Namespace) -> Any:
         """The configuration of the settings that are requested."""
@@ -74,7 +81,7 @@ class Command:
         try:
             return self.owner(**settings)
         except UserError as error:
-            if error.setting in requested.keys() - self.flags.settings_in(args):
+            if error.setting in requested and error.setting not in args:
                 raise BadSetting(f"{args.config}: {error}") from error
             raise
 

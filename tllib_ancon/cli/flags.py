@@ -3,7 +3,6 @@
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
@@ -19,46 +18,42 @@ from tllib_ancon.runtime.types import Options
 _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 
 
-@dataclass(frozen=True)
-class Flags:
-    """The flags of some settings on one parser; a flag that is not given leaves no trace in the arguments."""
+def add_flags(
+    parser: Parser, settings: Mapping[str, FieldInfo], positional: Sequence[str], by_method: Mapping[str, Options]
+) -> None:
+    """Add the flag of each setting to a parser, in groups; one that is not given leaves no trace in the arguments.
 
-    settings: Mapping[str, FieldInfo]
-    positional: Sequence[str] = ()  # settings that are given without a flag
-    defaults: Mapping[str, Options] = field(default_factory=dict)  # method -> setting -> default
+    Args:
+        positional: settings that are given without a flag
+        by_method: method -> setting -> default
+    """
+    for name, setting in settings.items():
+        title = flag_of(setting).group or f"options of {', '.join(methods.methods_with(name))}"
+        text = help_text(name, setting, defaults_of(name, by_method)).replace("%", "%%")
+        for words, options in _arguments(name, setting, text, name in positional):
+            parser.add(title, *words, common=flag_of(setting).common, default=argparse.SUPPRESS, **options)
 
-    def add(self, parser: Parser) -> None:
-        """Add every flag to a parser, in groups."""
-        for name, setting in self.settings.items():
-            title = flag_of(setting).group or f"options of {', '.join(methods.methods_with(name))}"
-            for words, options in self._arguments(name, setting):
-                parser.add(title, *words, common=flag_of(setting).common, default=argparse.SUPPRESS, **options)
 
-    def settings_in(self, args: argparse.Namespace) -> Options:
-        """The settings that the arguments hold."""
-        return {name: value for name, value in vars(args).items() if name in self.settings}
-
-    def _arguments(self, name: str, setting: FieldInfo) -> Iterator[tuple[list[str], Options]]:
-        """Words and options of a setting's argument; a switch has two arguments."""
-        text = help_text(name, setting, defaults_of(name, self.defaults)).replace("%", "%%")
-        words = [word for word in (flag_of(setting).also, flag(name)) if word]
-        kinds = [kind for kind in _members_of(setting.annotation) if kind is not NoneType]
-        if bool in kinds:
-            for value, spellings in ((True, words), (False, [switched_off(name)])):
-                shown = text
-                if value is (setting.default is True):  # help shows what changes the default
-                    shown = argparse.SUPPRESS
-                yield spellings, {"dest": name, "action": "store_const", "const": value, "help": shown}
-            return
-        number_of_words = _number_of_words(kinds)
-        options: dict[str, Any] = {"help": text, "metavar": _metavar(name, setting), "nargs": number_of_words}
-        number = _number(setting.annotation)
-        if number is not None and str not in kinds:
-            options["type"] = partial(_word_as, number)
-        if name in self.positional:
-            yield [name], {**options, "nargs": "*" if number_of_words else "?"}
-        else:
-            yield words, {**options, "dest": name}
+def _arguments(name: str, setting: FieldInfo, text: str, is_positional: bool) -> Iterator[tuple[list[str], Options]]:
+    """Words and options of a setting's argument; a switch has two arguments."""
+    words = [word for word in (flag_of(setting).also, flag(name)) if word]
+    kinds = [kind for kind in _members_of(setting.annotation) if kind is not NoneType]
+    if bool in kinds:
+        for value, spellings in ((True, words), (False, [switched_off(name)])):
+            shown = text
+            if value is (setting.default is True):  # help shows what changes the default
+                shown = argparse.SUPPRESS
+            yield spellings, {"dest": name, "action": "store_const", "const": value, "help": shown}
+        return
+    number_of_words = _number_of_words(kinds)
+    options: dict[str, Any] = {"help": text, "metavar": _metavar(name, setting), "nargs": number_of_words}
+    number = _number(setting.annotation)
+    if number is not None and str not in kinds:
+        options["type"] = partial(_word_as, number)
+    if is_positional:
+        yield [name], {**options, "nargs": "*" if number_of_words else "?"}
+    else:
+        yield words, {**options, "dest": name}
 
 
 def _metavar(name: str, setting: FieldInfo) -> str | tuple[str, ...]:

@@ -79,7 +79,9 @@ def _joined(domains: Sequence[ImageSource]) -> ImageSource:
     paths = list(chain.from_iterable(domain.paths or () for domain in domains))
     classes = max((domain.classes for domain in domains), key=len)
     labels = [domain.labels for domain in domains if domain.labels is not None]
-    all_labels = np.concatenate(labels) if len(labels) == len(domains) else None
+    all_labels = None
+    if len(labels) == len(domains):
+        all_labels = np.concatenate(labels)
     root = os.path.commonpath([domain.reader.root for domain in domains])
     return ImageSource.of_files(name, paths, classes, all_labels, root)
 

@@ -105,7 +105,9 @@ def _at_path(path: Path) -> ImageSource:
         return source.with_labels(open_array(label_file)) if label_file.is_file() else source
     if path.suffix not in _LIST_SUFFIXES:
         return ImageSource.of_files("given", [str(path)])
-    root = path.parent.parent if path.parent.name == "image_list" else path.parent
+    root = path.parent
+    if root.name == "image_list":
+        root = root.parent
     return listed_images("given", path, root)
 
 

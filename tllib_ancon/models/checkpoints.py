@@ -129,8 +129,8 @@ def load_into(network: nn.Module, state: Weights, source: str, ignore: tuple[str
     present = {name: state[name] for name in weights if name in state}
     different = [name for name, tensor in present.items() if not _fits(tensor, weights[name])]
     missing = [name for name in weights if name not in state and not name.endswith(COUNTERS)]
-    left_over = [name for name in state if name not in weights and not name.endswith(COUNTERS)]
-    left_over = [name for name in left_over if not name.startswith(ignore)]
+    extra = [name for name in state if name not in weights]
+    left_over = [name for name in extra if not name.endswith(COUNTERS) and not name.startswith(ignore)]
     problems = []
     if different:
         differences = [f"{name} is {_form(state[name])}, not {_form(weights[name])}" for name in different]

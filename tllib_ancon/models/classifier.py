@@ -66,7 +66,9 @@ class Classifier(nn.Module):
         new_groups = [trainable(part) for part in new_parts if part is not None]
         new_parameters = set(chain.from_iterable(new_groups))
         backbone = [parameter for parameter in trainable(self) if parameter not in new_parameters]
-        backbone_rate = 0.1 * base_lr if self.finetune else base_lr
+        backbone_rate = base_lr
+        if self.finetune:
+            backbone_rate = 0.1 * base_lr
         groups = [{"params": backbone, "lr": backbone_rate}]
         groups += [{"params": parameters, "lr": base_lr} for parameters in new_groups]
         return [group for group in groups if group["params"]]

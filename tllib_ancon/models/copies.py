@@ -61,7 +61,9 @@ def require_true_copy(
     expected = logits.to(copied_logits).nan_to_num()
     tolerance = 5e-2 if logits.dtype.itemsize == 2 else 1e-3
     if calls or (copied_logits - expected).abs().max() > tolerance * expected.abs().max():
-        reason = f"calls {type(calls[0]).__name__} of the model itself" if calls else "gives other logits for images"
+        reason = "gives other logits for images"
+        if calls:
+            reason = f"calls {type(calls[0]).__name__} of the model itself"
         raise BadModel(
             f"a copy of the model by `copy.deepcopy` {reason}",
             "write what its forward reads as attributes and methods of its class, return the same in each call, and "

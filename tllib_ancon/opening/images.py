@@ -45,9 +45,13 @@ def open_by_settings(
         return as_domain(place, labels=labels, **how)
     if config.data is None:
         raise missing_dataset(place)
-    split = "test" if isinstance(config, PredictConfig) else "train"
-    options: Options = {"classes": classes, "allow_download": config.allow_download}
-    return open_domain(place, config.data, codes, split, labels=labels, **options, **how)
+    split = "train"
+    if isinstance(config, PredictConfig):
+        split = "test"
+    allow_download = config.allow_download
+    return open_domain(
+        place, config.data, codes, split, labels=labels, classes=classes, allow_download=allow_download, **how
+    )
 
 
 def with_cache(config: StageConfig, images: ImageSource, transforms: Transforms, notes: list[Note]) -> ImageSource:

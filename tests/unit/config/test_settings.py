@@ -36,7 +36,7 @@ def test_values_of_other_libraries_are_taken_as_pythons(tmp_path):
     ],
 )
 def test_words_become_settings(words, given):
-    assert COMMANDS["adapt"].flags.settings_in(parser_of("adapt").parsed(words)) == given
+    assert COMMANDS["adapt"].settings_in(parser_of("adapt").parsed(words)) == given
 
 
 @pytest.mark.parametrize("method", methods.names())
