@@ -14,6 +14,7 @@ from tllib_ancon.config.images import AugmentationConfig
 from tllib_ancon.config.model import ModelConfig, StartConfig
 from tllib_ancon.config.run import RunConfig
 from tllib_ancon.config.settings import defined, settings_of
+from tllib_ancon.models.preprocessing import USUAL_SIDE
 from tllib_ancon.runs.files import read_json, write_json
 from tllib_ancon.runtime.errors import BadSetting, UserError
 from tllib_ancon.runtime.text import say
@@ -27,9 +28,6 @@ ADAPTATION = "adapt"
 
 NEEDED = ("root", "data", "target", "arch")
 """Arguments of TLLib's image classification scripts, without which no model and images are known."""
-
-SIDE = 224
-"""Side in pixels of the images of TLLib's scripts, unless they resize with ``res.``."""
 
 OF_THE_SCRIPT = (*NEEDED, "source", "log", *settings_of(StartConfig))
 """Settings of the adaptation that the script's arguments and its checkpoint decide."""
@@ -121,7 +119,7 @@ def _settings_of(outcome: ScriptRun) -> Record:
     for owner in (DataConfig, ModelConfig, AugmentationConfig, RunConfig):
         names.update(settings_of(owner))
     names -= {"log", "scale", "scratch"}
-    settings = {"image_size": SIDE, **{name: value for name, value in arguments.items() if name in names}}
+    settings = {"image_size": USUAL_SIDE, **{name: value for name, value in arguments.items() if name in names}}
     if "res." in (arguments.get("train_resizing"), arguments.get("val_resizing")):
         settings["image_size"] = arguments["resize_size"]
     for name in ("source", "target"):
