@@ -85,7 +85,6 @@ class BatchNormPolicy:
         self,
         model: nn.Module,
         predict: Callable[[], Tensor],
-        predict_few: Callable[[], Tensor],
         labels: Tensor | None,
     ) -> dict[str, float]:
         """Mix the source's statistics into a model whose batch-norm layers have some.
@@ -100,62 +99,18 @@ class BatchNormPolicy:
         Returns: ``batch_norm_share``, the weight α, and the ``agreement`` that it was chosen by. The last pass is that
         of the prepared model
         """
-        numbers = {}
         if isinstance(self.statistics, float):
             weight = self.statistics
         else:
             source_state = copy.deepcopy(model.state_dict())
-            source_labels = predict_few().argmax(1) if labels is None else labels
-            with self.estimated(model, HALF):
-                half_mixed_labels = predict_few().argmax(1)
-            agreement = _agreement(half_mixed_labels, source_labels[: len(half_mixed_labels)])
-            numbers["agreement"] = agreement
-            model.load_state_dict(source_state)
+            source_labels = predict().argmax(1) if labels is None else labels
             with self.estimated(model):
-                weight = mixing_weight(predict(), agreement)
-            if weight == 0:
-                return {"batch_norm_share": weight, **numbers}
+                target_labels = predict().argmax(1)
+            weight = float((target_labels == source_labels.to(target_labels.device)).float().mean())
             model.load_state_dict(source_state)
         with self.estimated(model, weight):
             predict()
-        return {"batch_norm_share": weight, **numbers}
-
-
-def _agreement(labels: Tensor, source_labels: Tensor) -> float:
-    return float((labels == source_labels.to(labels.device)).float().mean())
-
-
-def mixing_weight(logits: Tensor, agreement: float) -> float:
-    r"""Choose the weight α of the source's statistics.
-
-    .. math::
-        α = 0 \text{ if } u / 2 \le \min(\max(0.08, e), 1 - a),
-        \text{ else } \max\Big(\frac12, \frac{u}{u + 1 - a}\Big), \quad u = \sum_k \big| \rho_k - \tfrac1K \big|
-
-    with e, what u / 2 is by chance for M images of balanced classes: its mean and two standard deviations. The
-    statistics of a batch depend on the domain and on its classes. Balanced classes leave the domain alone, so that
-    the target's statistics serve best. The less balanced the classes and the smaller the shift, the larger is α.
-
-    Args:
-        logits: (M, K) predictions with the target's statistics; ρ are the frequencies of the predicted classes
-        agreement: a, the fraction of images that the source model and the half-mixed model predict alike
-    """
-    num_images, num_classes = logits.shape
-    frequencies = logits.argmax(1).bincount(minlength=num_classes) / num_images
-    imbalance = float((frequencies - 1 / num_classes).abs().sum())
-    shift = 1 - agreement
-    balanced = max(EVEN, _largest_variation_by_chance(num_images, num_classes))
-    if imbalance / 2 <= min(balanced, shift):
-        return 0.0
-    return max(HALF, imbalance / (imbalance + shift))
-
-
-def _largest_variation_by_chance(num_images: int, num_classes: int) -> float:
-    """e of :func:`mixing_weight`, with the frequencies of the classes as independent normal variables."""
-    deviation = math.sqrt((num_classes - 1) / num_images) / num_classes  # of the frequency of one class
-    mean = num_classes / 2 * deviation * math.sqrt(2 / math.pi)
-    deviation_of_variation = math.sqrt(num_classes * (1 - 2 / math.pi)) / 2 * deviation
-    return mean + 2 * deviation_of_variation
+        return {"batch_norm_share": weight}
 
 
 @contextmanager

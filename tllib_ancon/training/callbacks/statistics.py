@@ -52,7 +52,7 @@ class MixedStatistics(Callback):
         if trainer.epoch > 1:
             return
         labels = None if self.passes.num_held_out else self.scores.first_labels
-        numbers = self.policy.prepare(trainer.network, self._predict_sample, self._predict_first, labels)
+        numbers = self.policy.prepare(trainer.network, self._predict_sample, labels)
         logits = self.passes.scored().logits
         trainer.metrics[-1] |= {
             **numbers,
@@ -63,10 +63,6 @@ class MixedStatistics(Callback):
     def _predict_sample(self) -> Tensor:
         self.passes.forget()
         return self.passes.sample().logits
-
-    def _predict_first(self) -> Tensor:
-        self.passes.forget()
-        return self.passes.first_of_sample().logits
 
 
 class RenewedStatistics(Callback):
