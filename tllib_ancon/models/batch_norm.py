@@ -20,10 +20,6 @@ from tllib_ancon.runtime.text import counted
 
 Statistics = Literal["target", "source", "mixed"] | float
 HALF = 0.5
-EVEN = 0.08
-"""Total variation between predicted class frequencies and equal ones, up to which classes count as balanced in a sample
-of any size."""
-
 LAGGING = 0.1
 """Weight of the source's statistics in a moving average from which it lags."""
 
@@ -106,11 +102,22 @@ class BatchNormPolicy:
             source_labels = predict().argmax(1) if labels is None else labels
             with self.estimated(model):
                 target_labels = predict().argmax(1)
-            weight = float((target_labels == source_labels.to(target_labels.device)).float().mean())
+            weight = agreement(target_labels, source_labels)
             model.load_state_dict(source_state)
         with self.estimated(model, weight):
             predict()
         return {"batch_norm_share": weight}
+
+
+def agreement(labels: Tensor, source_labels: Tensor) -> float:
+    """The fraction of images that two models predict alike: the weight α of the source's statistics.
+
+    The smaller a shift is, the more the predictions agree, and the more the source's statistics are worth.
+
+    Args:
+        labels, source_labels: (N,) classes that the network predicts by the target's and by the source's statistics
+    """
+    return float((labels == source_labels.to(labels.device)).float().mean())
 
 
 @contextmanager

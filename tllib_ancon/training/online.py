@@ -14,7 +14,7 @@ from torch.optim import Adam, Optimizer
 from tllib_ancon.config.arguments import validated
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.transforms import mirror
-from tllib_ancon.models.batch_norm import HALF, mixing_weight
+from tllib_ancon.models.batch_norm import agreement
 from tllib_ancon.models.classifier import BATCH_NORMS
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.models.moving_statistics import MovingStatistics
@@ -168,10 +168,9 @@ class Online(nn.Module):
         """Weight of the source's statistics by which this batch is normalised, chosen as ``adapt`` chooses it."""
         with statistics.of_estimate(source_weight=1.0):
             source_classes = self._logits(batch).argmax(1)
-        with statistics.of_estimate(HALF):
-            logits = self._logits(batch)
-        agreement = float((logits.argmax(1) == source_classes).float().mean())
-        return mixing_weight(logits, agreement)
+        with statistics.of_estimate(0.0):
+            classes = self._logits(batch).argmax(1)
+        return agreement(classes, source_classes)
 
     def _predict_and_collect(self, batch: Tensor, statistics: MovingStatistics) -> Tensor:
         """Predict a few samples by the moving estimate, and adapt to them once there are enough."""
