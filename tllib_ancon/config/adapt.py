@@ -58,9 +58,9 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, AugmentationConfig
         BatchNorm, Flag(group="stabilisation", metavar="target|source|mixed|X", describes_default=True)
     ] = "target"
     """Batch-norm statistics while adapting. target: of the batch. source: of the source model, fixed, at a learning
-    rate of 0.001 unless you pass one. mixed: of the batch, after the source's are mixed into scale and shift with a
-    weight that class imbalance and agreement rate decide. A number, 0 to 1: mixed with this weight. Default: mixed
-    with ancon-auto, else target."""
+    rate of 0.001 unless you pass one. mixed: of the batch, after the source's are mixed into scale and shift. Their
+    weight is the fraction of images that both statistics predict alike. A number, 0 to 1: mixed with this weight.
+    Default: mixed with ancon-auto, else target."""
 
     def __init__(self, /, **settings: Any) -> None:
         fields = type(self).model_fields

@@ -1,7 +1,6 @@
 """How batch-norm normalises while a network adapts: statistics of the target, of the source, or a mixture."""
 
 import copy
-import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -30,8 +29,8 @@ class BatchNormPolicy:
 
     Attributes:
         statistics: ``"target"``: of each batch. ``"source"``: the running statistics of the source model. ``"mixed"``:
-            of each batch, after :meth:`prepare` mixed the source's into scale and shift with a weight that is chosen
-            from the predictions. A number in [0, 1]: with this weight α
+            of each batch, after :meth:`prepare` mixed the source's into scale and shift, with their :func:`agreement`
+            as weight. A number in [0, 1]: with this weight α
         num_images: images of the sample that this process estimates from; later ones repeat an image. Default: all
     """
 
@@ -88,12 +87,9 @@ class BatchNormPolicy:
         Args:
             model: source model, changed in place
             predict: a pass of the model over a sample of the target -> logits (M, K)
-            predict_few: the same over the first images of the sample, for the agreement -> logits (F, K)
-            labels: (F,) or more, the classes that the source model predicts on the first images of the sample.
-                None: of a pass
+            labels: (M,) classes that the source model predicts on the sample. None: of a pass
 
-        Returns: ``batch_norm_share``, the weight α, and the ``agreement`` that it was chosen by. The last pass is that
-        of the prepared model
+        Returns: ``batch_norm_share``, the weight α. The last pass is that of the prepared model
         """
         if isinstance(self.statistics, float):
             weight = self.statistics
