@@ -22,9 +22,6 @@ from tllib_ancon.training.trainer import Trainer
 SAMPLE = 1024
 """Images at most, from which the mixing weight and label-free scores are estimated."""
 
-AGREEMENT_SAMPLE = 256
-"""Images at most of that sample, on which the source model is compared with the model of half-mixed statistics."""
-
 
 class Passes(Callback):
     """The target, divided into images to adapt on and images held out, and predictions of the model on them. They are
@@ -61,7 +58,6 @@ class Passes(Callback):
             "adapted": (self.adapted_images, batch_size),
             "held_out": (target.subset(held_out_indices), batch_size),
             "sample": (self.adapted_images.subset(self.sampled), sample_batch),
-            "first_of_sample": (self.adapted_images.subset(self.sampled[:AGREEMENT_SAMPLE]), sample_batch),
         }
         self.loaders = {
             name: evaluation_loader(UnlabelledImages(images, transforms.evaluation), size, settings.workers)
@@ -97,9 +93,6 @@ class Passes(Callback):
         """Predictions on the sample. Their indices are positions among the images to adapt on, as those of a step."""
         outputs = self._predicted_once("sample")
         return outputs._replace(indices=self.sampled[outputs.indices])
-
-    def first_of_sample(self) -> Outputs:
-        return self._predicted_once("first_of_sample")
 
     def scored(self) -> Outputs:
         """Predictions that score an epoch, by one view: on the hold-out, or on the sample if nothing is held out."""

@@ -101,4 +101,4 @@ class RenewedStatistics(Callback):
 
     def _infomax(self) -> float:
         self.passes.forget()
-        return selection.infomax(self.passes.first_of_sample().logits.softmax(1))
+        return selection.infomax(self.passes.sample().logits.softmax(1))

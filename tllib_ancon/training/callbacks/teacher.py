@@ -80,7 +80,6 @@ class Teacher(Callback):
         loaders = Passes(opened.images, self.settings.replace(batch_size=batch_size), opened.transforms).loaders
         self.adapted = loaders["adapted"]
         self.sample = loaders["sample"]
-        self.first_of_sample = loaders["first_of_sample"]
         self.chooses_weight = opened.probe.ndim == 4
         self.log_probabilities = torch.empty(0)  # (N, K), log g of the images to adapt on
         self.reliability = 0.0
@@ -110,10 +109,7 @@ class Teacher(Callback):
         if self.settings.batch_norm != "source" and has_statistics(model):
             num_images = len(Shard.of_this_process(len(self.sample.dataset)))
             BatchNormPolicy("mixed", num_images=num_images).prepare(
-                model,
-                lambda: trainer.predict(self.sample, None, model).logits,
-                lambda: trainer.predict(self.first_of_sample, None, model).logits,
-                None,
+                model, lambda: trainer.predict(self.sample, None, model).logits, None
             )
         self.log_probabilities = self._log_probabilities(trainer, self.adapted)
         if self.mirrors:
