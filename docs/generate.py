@@ -23,7 +23,7 @@ from tllib_ancon.config.check import CheckConfig
 from tllib_ancon.config.predict import PredictConfig, PredictionsConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.settings import Settings, choices_of, defaults_of, settings_of
-from tllib_ancon.laboratory.curves import COLOURS
+from tllib_ancon.laboratory.figures import COLOURS
 
 ROOT = Path(__file__).resolve().parent.parent
 EVIDENCE = ("benchmarks", "tests")
