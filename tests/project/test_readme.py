@@ -14,7 +14,7 @@ from tests.support.layouts import write_classes
 from tllib_ancon import pretrain
 from tllib_ancon.cli.main import main
 from tllib_ancon.config.pretrain import PretrainConfig
-from tllib_ancon.laboratory.demo import runs_of
+from tllib_ancon.laboratory.demo import DemoConfig, runs_of
 from tllib_ancon.laboratory.digits import write_demo_domains
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,7 +61,7 @@ def test_the_commands_check_adapt_and_predict(newcomer, capsys):
 
 def test_the_lines_of_python_adapt_what_the_demo_leaves(newcomer, few_digits, capsys):
     write_demo_domains(Path("ancon-demo/data"))
-    source, *_ = runs_of(Path("ancon-demo"), (0,), source_epochs=1, epochs=1)
+    source, *_ = runs_of(DemoConfig())
     assert source.name == "source/erm-rendered-seed0"
     assert source.command == "pretrain"
     pretrain(PretrainConfig(**{**source.settings, "epochs": 1, "iters_per_epoch": 2}))

@@ -11,7 +11,7 @@ from tests.support.domains_on_disk import small_arguments
 from tests.support.killable import wait_for
 from tllib_ancon.cli.commands import COMMANDS
 from tllib_ancon.cli.main import parser_of
-from tllib_ancon.laboratory.engine import LOG, EngineConfig, LocalEngine, finished, make_all
+from tllib_ancon.laboratory.engine import LOG, EngineConfig, LocalEngine, make_all
 from tllib_ancon.laboratory.plan import PlannedRun
 from tllib_ancon.runtime.errors import Interrupted
 
@@ -35,11 +35,11 @@ def test_a_run_that_fails_or_is_killed_ends_no_other(domains, tmp_path):
                 if str(tmp_path / "endless" / LOG) in [file.path for file in child.open_files()]:
                     child.kill()
 
-    failures = make_all([endless, missing, short], LocalEngine(EngineConfig(jobs=2)), tmp_path, kill_endless)
+    failures = make_all([endless, missing, short], LocalEngine(EngineConfig(jobs=2)), kill_endless)
     assert failures.keys() == {"endless", "missing"}
     assert "terminated abruptly" in failures["endless"]
     assert failures["missing"].startswith("exit status 2: tllib-ancon: error: ")
-    assert finished(short, tmp_path)
+    assert short.finished
 
 
 def test_a_signal_ends_the_runs_after_their_step(domains, tmp_path):
@@ -52,5 +52,5 @@ def test_a_signal_ends_the_runs_after_their_step(domains, tmp_path):
 
     threading.Thread(target=send).start()
     with pytest.raises(Interrupted, match="SIGTERM"):
-        make_all([run], LocalEngine(EngineConfig(jobs=1)), tmp_path, print)
+        make_all([run], LocalEngine(EngineConfig(jobs=1)), print)
     assert "stopped by SIGTERM in epoch" in (tmp_path / "run" / LOG).read_text()

@@ -15,7 +15,7 @@ from tests.support.outcomes import differences, outcome
 from tests.support.refusals import one_line
 from tllib_ancon.cli.commands import COMMANDS
 from tllib_ancon.cli.main import parser_of
-from tllib_ancon.laboratory.engine import LOG, EngineConfig, finished, make_all
+from tllib_ancon.laboratory.engine import LOG, EngineConfig, make_all
 from tllib_ancon.laboratory.plan import PlannedRun
 from tllib_ancon.runtime.errors import Interrupted
 
@@ -85,7 +85,7 @@ def test_a_node_is_lost_and_all_runs_finish_as_on_one_machine(cluster, domains, 
     monkeypatch.setenv("OMP_NUM_THREADS", "2")  # of this process; a run has one thread, whichever engine makes it
     second = cluster.add_node(num_cpus=1, node_name="second")
     runs = table(domains, tmp_path / "ray")
-    logs = [tmp_path / "ray" / run.name / LOG for run in runs[1:]]
+    logs = [run.folder / LOG for run in runs[1:]]
 
     def lose_the_second_node():
         """When both adaptations have begun: each node has one CPU and makes one of them."""
@@ -94,11 +94,11 @@ def test_a_node_is_lost_and_all_runs_finish_as_on_one_machine(cluster, domains, 
 
     lost = threading.Thread(target=lose_the_second_node)
     lost.start()
-    assert make_all(runs, engine(cluster), tmp_path / "ray", print) == {}
+    assert make_all(runs, engine(cluster), print) == {}
     lost.join()
-    assert all(finished(run, tmp_path / "ray") for run in runs)
+    assert all(run.finished for run in runs)
 
-    assert make_all(table(domains, tmp_path / "local"), Here(), tmp_path / "local", print) == {}
+    assert make_all(table(domains, tmp_path / "local"), Here(), print) == {}
     for run in runs:
         here, there = (tmp_path / place / run.name for place in ("local", "ray"))
         expected, found = (outcome(folder, "checkpoints/*.pth", "metrics.jsonl") for folder in (here, there))
@@ -119,7 +119,7 @@ def test_sigterm_reaches_the_commands(cluster, domains, tmp_path):
 
     threading.Thread(target=terminate_in_the_middle).start()
     with pytest.raises(Interrupted):
-        make_all([run], engine(cluster), tmp_path, print)
+        make_all([run], engine(cluster), print)
     assert "stopped by SIGINT in epoch" in (tmp_path / run.name / LOG).read_text()
     assert len(metrics.read_text().splitlines()) > 2
 

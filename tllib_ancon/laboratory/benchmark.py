@@ -11,7 +11,7 @@ from pydantic import Field
 
 from tllib_ancon.config.settings import Flag
 from tllib_ancon.config.types import Seed
-from tllib_ancon.laboratory.engine import Engine, EngineConfig, LocalEngine, finished, make_all
+from tllib_ancon.laboratory.engine import Engine, EngineConfig, LocalEngine, make_all
 from tllib_ancon.laboratory.plan import BenchmarkPlan, PlannedRun, load, tables
 from tllib_ancon.runs.files import write_json
 from tllib_ancon.runtime.errors import named
@@ -65,8 +65,8 @@ def benchmark(config: BenchmarkConfig) -> int:
     show = partial(say, file=sys.stderr)
     show(*_summary(plan, runs, out))
     write_json(out / RECORD, {"table": plan.extends or plan.table})
-    failures = make_all(runs, _engine(config), out, show)
-    say(f"{_num_finished(runs, out)} of {len(runs)} runs are finished in {out}")
+    failures = make_all(runs, _engine(config), show)
+    say(f"{_num_finished(runs)} of {len(runs)} runs are finished in {out}")
     for run, reason in failures.items():
         show(f"failed: {run}: {reason}")
     return 1 if failures else 0
@@ -99,10 +99,10 @@ def _summary(plan: BenchmarkPlan, runs: Sequence[PlannedRun], out: Path) -> list
         f"methods  {' '.join(plan.methods)}",
         f"seeds    {' '.join(map(str, plan.seeds))}",
         f"runs     {num_sources} source models and {len(runs) - num_sources} adaptations in {out}; "
-        f"{_num_finished(runs, out)} are finished",
+        f"{_num_finished(runs)} are finished",
         *[f"note     {note}" for note in plan.notes],
     ]
 
 
-def _num_finished(runs: Sequence[PlannedRun], out: Path) -> int:
-    return sum(finished(run, out) for run in runs)
+def _num_finished(runs: Sequence[PlannedRun]) -> int:
+    return sum(run.finished for run in runs)

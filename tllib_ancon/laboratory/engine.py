@@ -5,12 +5,10 @@ import os
 import signal
 import threading
 import traceback
-from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from contextlib import redirect_stderr, redirect_stdout
 from itertools import cycle, islice
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Annotated, Protocol
 
@@ -18,7 +16,6 @@ from pydantic import Field
 
 from tllib_ancon.config.settings import Flag, Settings
 from tllib_ancon.laboratory.plan import PlannedRun
-from tllib_ancon.runs.directory import RunDirectory
 from tllib_ancon.runtime.errors import BadSetting, Interrupted, named, one_line
 from tllib_ancon.runtime.interruption import Interruption
 from tllib_ancon.runtime.memory import keep_freed_memory
@@ -56,22 +53,18 @@ class EngineConfig(Settings):
 class Engine(Protocol):
     """Where runs are made."""
 
-    def submit(self, run: PlannedRun, out: Path) -> Future[str | None]:
+    def submit(self, run: PlannedRun) -> Future[str | None]:
         """Call :func:`make` for the run as soon as there is room."""
 
     def end(self) -> None:
         """Let the runs end their step, and wait for them."""
 
 
-def finished(run: PlannedRun, out: Path) -> bool:
-    return RunDirectory(out / run.name).finished
-
-
-def make(run: PlannedRun, out: Path) -> str | None:
+def make(run: PlannedRun) -> str | None:
     """Run the command of a run in this process, its output in the run's log; returns why it failed."""
     from tllib_ancon.cli.main import main
 
-    log = out / run.name / LOG
+    log = run.folder / LOG
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "a", encoding="utf-8") as file, redirect_stdout(file), redirect_stderr(file):
         try:
@@ -85,7 +78,7 @@ def make(run: PlannedRun, out: Path) -> str | None:
     return f"exit status {status}: {last_line}"
 
 
-def make_all(runs: Sequence[PlannedRun], engine: Engine, out: Path, show: Show) -> dict[str, str]:
+def make_all(runs: Sequence[PlannedRun], engine: Engine, show: Show) -> dict[str, str]:
     """Make the runs that are not finished, each after the one that it starts from; an interrupted one resumes.
 
     Returns: why runs failed, by their names
@@ -95,46 +88,44 @@ def make_all(runs: Sequence[PlannedRun], engine: Engine, out: Path, show: Show) 
     """
     with Interruption() as interruption:
         try:
-            unfinished = [run for run in runs if not finished(run, out)]
-            return _made_in_order(unfinished, engine, out, show, interruption)
+            return _made_in_order([run for run in runs if not run.finished], engine, show, interruption)
         finally:
             engine.end()
 
 
 def _made_in_order(
-    runs: Sequence[PlannedRun], engine: Engine, out: Path, show: Show, interruption: Interruption
+    runs: Sequence[PlannedRun], engine: Engine, show: Show, interruption: Interruption
 ) -> dict[str, str]:
     names = {run.name for run in runs}
-    waiting = defaultdict(list)
-    for run in runs:
-        waiting[run.needs if run.needs in names else None].append(run)
-    running = {engine.submit(run, out): run for run in waiting.pop(None, [])}
+    running = {engine.submit(run): run for run in runs if run.needs not in names}
     failures: dict[str, str] = {}
+    num_ended = 0
     while running:
         for future in wait(running, POLL, FIRST_COMPLETED).done:
             run = running.pop(future)
-            next_runs = waiting.pop(run.name, [])
-            reason = _failure(future, run, out)
+            next_runs = [next_run for next_run in runs if next_run.needs == run.name]
+            reason = _failure(future, run)
+            num_ended += 1
             if reason is None:
-                running |= {engine.submit(next_run, out): next_run for next_run in next_runs}
+                running |= {engine.submit(next_run): next_run for next_run in next_runs}
             else:
                 failures[run.name] = reason
                 failures |= {next_run.name: f"needs {run.name}, which failed" for next_run in next_runs}
-            num_left = len(running) + sum(map(len, waiting.values()))
-            show(f"[{len(names) - num_left}/{len(names)}] {run.name}")
+                num_ended += len(next_runs)
+            show(f"[{num_ended}/{len(runs)}] {run.name}")
         if interruption.signal is not None:
             show("the running commands end their step")
             raise Interrupted(interruption.signal, "while runs were made")
     return failures
 
 
-def _failure(future: Future[str | None], run: PlannedRun, out: Path) -> str | None:
+def _failure(future: Future[str | None], run: PlannedRun) -> str | None:
     try:
         reason = future.result()
     except Exception as error:
         return one_line(error)
-    if reason is None and not finished(run, out):
-        return f"its result is not in {out}: the machine that made it must share this folder"
+    if reason is None and not run.finished:
+        return f"its result is not in {run.folder}: the machine that made it must share this folder"
     return reason
 
 
@@ -149,15 +140,15 @@ class LocalEngine:
             self._free_gpus.put(gpu)
         self._executor = ThreadPoolExecutor(len(gpus))
 
-    def submit(self, run: PlannedRun, out: Path) -> Future[str | None]:
-        return self._executor.submit(self._make, run, out)
+    def submit(self, run: PlannedRun) -> Future[str | None]:
+        return self._executor.submit(self._make, run)
 
-    def _make(self, run: PlannedRun, out: Path) -> str | None:
+    def _make(self, run: PlannedRun) -> str | None:
         gpu = self._free_gpus.get()
         context = multiprocessing.get_context("spawn")
         try:
             with ProcessPoolExecutor(1, context, _begin, (gpu, self._num_threads)) as process:
-                return process.submit(make, run, out).result()
+                return process.submit(make, run).result()
         finally:
             self._free_gpus.put(gpu)
 

@@ -16,6 +16,7 @@ from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.settings import Settings, settings_of
 from tllib_ancon.config.toml import read_file
+from tllib_ancon.runs.directory import RunDirectory
 from tllib_ancon.runtime.errors import BadSetting, UserError, named, unknown_name
 from tllib_ancon.runtime.types import Options
 
@@ -30,10 +31,18 @@ _DECIDED = ("root", "source", "target", "data", "method", "seed", "log", "overwr
 class PlannedRun:
     """One run directory to make."""
 
-    name: str  # its folder below the output folder
+    name: str  # its folder below that of all runs
     command: str  # ``pretrain`` or ``adapt``
     settings: Options
     needs: str | None = None  # name of the run whose model it starts from
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.settings["log"])
+
+    @property
+    def finished(self) -> bool:
+        return RunDirectory(self.folder).finished
 
     @property
     def config(self) -> Any:

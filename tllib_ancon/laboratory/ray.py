@@ -51,8 +51,8 @@ class RayEngine:
         )(_make_on_node)
         self._tasks: list[Any] = []
 
-    def submit(self, run: PlannedRun, out: Path) -> Future[str | None]:
-        task = self._make.remote(run, Path.cwd(), out)
+    def submit(self, run: PlannedRun) -> Future[str | None]:
+        task = self._make.remote(run, Path.cwd())
         self._tasks.append(task)
         return task.future()
 
@@ -67,8 +67,8 @@ class RayEngine:
         ray.shutdown()
 
 
-def _make_on_node(run: PlannedRun, folder: Path, out: Path) -> str | None:
+def _make_on_node(run: PlannedRun, folder: Path) -> str | None:
     """On a node: make one run. Ray cancels it by SIGINT, which is ignored where Ray was started in the background."""
     os.chdir(folder)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    return make(run, out)
+    return make(run)

@@ -1,6 +1,7 @@
 """A plan makes source models first and each run once; a failure stops only what starts from it."""
 
 from concurrent.futures import Future
+from dataclasses import replace
 
 import pytest
 import torch
@@ -18,6 +19,10 @@ RUNS = [*ADAPTATIONS, *SOURCES]
 EIGHT = [str(number) for number in range(8)]
 
 
+def runs_in(folder):
+    return [replace(run, settings={**run.settings, "log": str(folder / run.name)}) for run in RUNS]
+
+
 class Recorder:
     """An engine whose runs end at once; those whose root is in ``broken`` fail, and ``elsewhere`` leave no result."""
 
@@ -26,7 +31,7 @@ class Recorder:
         self.elsewhere = elsewhere
         self.made = []
 
-    def submit(self, run, out):
+    def submit(self, run):
         self.made.append(run.name)
         future = Future()
         root = run.settings["root"]
@@ -34,8 +39,8 @@ class Recorder:
             future.set_exception(OSError("the disk is full"))
             return future
         if root not in self.elsewhere:
-            (out / run.name).mkdir(parents=True)
-            (out / run.name / "result.json").touch()
+            run.folder.mkdir(parents=True)
+            (run.folder / "result.json").touch()
         future.set_result(None)
         return future
 
@@ -46,7 +51,7 @@ class Recorder:
 def test_sources_come_first_and_everything_is_made_once(tmp_path):
     engine = Recorder()
     shown = []
-    assert make_all(RUNS, engine, tmp_path, shown.append) == {}
+    assert make_all(runs_in(tmp_path), engine, shown.append) == {}
     assert sorted(engine.made) == sorted(run.name for run in RUNS)
     for run in ADAPTATIONS:
         assert engine.made.index(run.needs) < engine.made.index(run.name)
@@ -56,7 +61,7 @@ def test_sources_come_first_and_everything_is_made_once(tmp_path):
 
 def test_a_failed_run_stops_only_what_starts_from_it(tmp_path):
     engine = Recorder(broken="a1", elsewhere="3")
-    failures = make_all(RUNS, engine, tmp_path, print)
+    failures = make_all(runs_in(tmp_path), engine, print)
     assert failures.keys() == {"source/a", "erm/0", "erm/1", "erm/2", "erm/3"}
     assert failures["source/a"].startswith("the disk is full")
     assert failures["erm/0"] == "needs source/a, which failed"
