@@ -6,11 +6,12 @@ from typing import get_args
 import pytest
 
 from tests.support.refusals import REFUSED, refused
-from tllib_ancon.config.adapt import Criterion
+from tllib_ancon.config.adapt import AdaptConfig, Criterion
 from tllib_ancon.measures import selection
-from tllib_ancon.measures.selection import CRITERIA, best_epoch, better_than_start, selected_epoch
+from tllib_ancon.measures.selection import CRITERIA, best_epoch
+from tllib_ancon.training.result import result_of
 
-METRICS = [{"infomax": 1.0}, {"infomax": 3.0}, {"infomax": 2.0}]
+METRICS = [{"infomax": 1.0}, {"infomax": 0.5}, {"infomax": 3.0}, {"infomax": 2.0}]
 
 
 @pytest.mark.parametrize(
@@ -31,9 +32,13 @@ def test_best_epoch_is_the_first_best(scores, criterion, expected):
 
 def test_an_adaptation_chooses_by_a_score_or_takes_the_last_epoch():
     assert {*get_args(Criterion)} == {*CRITERIA, "last"}
-    assert [selected_epoch(METRICS, name) for name in ("infomax", "last")] == [1, 2]
-    assert [better_than_start(METRICS[0], METRICS[1], name) for name in ("infomax", "last")] == [True, None]
-    assert better_than_start(METRICS[1], METRICS[1], "infomax") is False
+    assert [result(METRICS, name)["selected_epoch"] for name in ("infomax", "last")] == [2, 3]
+    assert [result(METRICS, name)["better_than_start"] for name in ("infomax", "last")] == [True, None]
+    assert result(METRICS[:2], "infomax")["better_than_start"] is False
+
+
+def result(metrics, criterion):
+    return result_of(AdaptConfig(criterion=criterion), 0, metrics)
 
 
 @pytest.mark.parametrize(("function", "arguments", "message"), REFUSED["choices"])

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tllib_ancon.certificate.answers import COLUMNS, read_answers
 from tllib_ancon.certificate.model_pair import ModelPair, predicted_classes
-from tllib_ancon.certificate.session import Comparison, Session
+from tllib_ancon.certificate.session import Certificate, Comparison, Session
 from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.labels import checked_labels
@@ -20,7 +20,7 @@ from tllib_ancon.measures.disagreement import Side
 from tllib_ancon.models.output import Output
 from tllib_ancon.models.references import Model
 from tllib_ancon.opening.open import Opened
-from tllib_ancon.runs.files import write_bytes
+from tllib_ancon.runs.files import lock_folder, write_bytes
 from tllib_ancon.runtime.devices import restoring_state
 from tllib_ancon.runtime.errors import BadModel, BadSetting, named
 from tllib_ancon.runtime.extras import require
@@ -36,23 +36,29 @@ def certify_run(config: CertifyConfig) -> None:
     """
     if config.page:
         require(named("page"), "starlette", "uvicorn", extra="page")
-    with restoring_state(config.threads), ModelPair(config) as pair:
-        session = pair.session()
-        if config.answers is not None:
-            compared = session.comparison
-            session.answer_all(
-                read_answers(Path(config.answers), compared.names, compared.classes, pair.settings.root or ".")
-            )
-        if config.questions is not None:
-            _write_questions(session, Path(config.questions))
-        if config.page and session.question is not None:
-            from tllib_ancon.certificate.page import serve  # needs what not everyone has installed
-
-            serve(session, config.port)
-        certificate = pair.conclude(session)
+    with restoring_state(config.threads):
+        pair = ModelPair(config)
+        with lock_folder(pair.directory.path):
+            certificate = _certificate(config, pair)
     for line in certificate["words"]:
         say(line)
     say(f"{certificate['checkpoint']}: the {certificate['returned']} model")
+
+
+def _certificate(config: CertifyConfig, pair: ModelPair) -> Certificate:
+    session = pair.session()
+    if config.answers is not None:
+        compared = session.comparison
+        session.answer_all(
+            read_answers(Path(config.answers), compared.names, compared.classes, pair.settings.root or ".")
+        )
+    if config.questions is not None:
+        _write_questions(session, Path(config.questions))
+    if config.page and session.question is not None:
+        from tllib_ancon.certificate.page import serve  # needs what not everyone has installed
+
+        serve(session, config.port)
+    return pair.conclude(session)
 
 
 def _write_questions(session: Session, file: Path) -> None:

@@ -31,8 +31,7 @@ PREDICTED_CLASSES = "certify.npz"
 
 
 class ModelPair:
-    """The source model and the adapted model of a finished adaptation, and its images; in a ``with`` statement its run
-    directory is this process's alone."""
+    """The source model and the adapted model of a finished adaptation, and its images."""
 
     def __init__(self, config: CertifyConfig):
         self.config = config
@@ -77,13 +76,6 @@ class ModelPair:
             return [str(position) for position in self.images.positions]
         folder = str(self.settings.root).rstrip("/") + "/"
         return [path.removeprefix(folder) for path in self.images.paths]
-
-    def __enter__(self) -> ModelPair:
-        self.directory.claim()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.directory.close()
 
     def session(self) -> Session:
         config = self.config

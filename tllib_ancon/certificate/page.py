@@ -30,8 +30,9 @@ from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 
 from tllib_ancon.runtime.types import Show
 
@@ -47,8 +48,6 @@ HEADERS = {
 }
 """Of every answer that has not its own: they keep other pages out."""
 
-Endpoint = Callable[[Request], Awaitable[Response]]
-
 
 def serve(session: Session, port: int = PORT, say: Show = say) -> None:
     """Show the page until the user ends the session there, or Ctrl-C."""
@@ -59,14 +58,12 @@ def serve(session: Session, port: int = PORT, say: Show = say) -> None:
     token = secrets.token_urlsafe(16)
     page = _Page(session, finish)
     routes = [
-        Route("/", _file("page.html")),
-        Route("/page.css", _file("page.css")),
-        Route("/page.js", _file("page.js")),
         Route("/state", page.state),
         Route("/image/{number:int}", page.image),
         Route("/answer", page.answer, methods=["POST"]),
         Route("/undo", page.undo, methods=["POST"]),
         Route("/finish", page.end, methods=["POST"]),
+        Mount("/", StaticFiles(directory=Path(__file__).with_name("static"), html=True)),
     ]
     guards = [
         Middleware(BaseHTTPMiddleware, dispatch=_guard(token)),
@@ -113,13 +110,6 @@ def _guard(token: str) -> Callable[[Request, RequestResponseEndpoint], Awaitable
         return response
 
     return guard
-
-
-def _file(name: str) -> Endpoint:
-    async def file(request: Request) -> Response:
-        return FileResponse(Path(__file__).with_name(name))
-
-    return file
 
 
 @dataclass(frozen=True)

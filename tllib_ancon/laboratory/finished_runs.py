@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 import pandas as pd
@@ -38,11 +39,11 @@ def read_runs(folders: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
     """
     records = []
     left_out = []
-    for path in _finished(folders):
+    files = chain.from_iterable(folder.rglob(CONFIG) for folder in folders)
+    for path in sorted({file.parent for file in files}):
         try:
-            config = read_json(path / CONFIG)
-            if config.get("command") == "adapt":
-                records.append(_record(path, config))
+            if (path / RESULT).is_file() and read_json(path / CONFIG).get("command") == "adapt":
+                records.append(_record(path))
         except UserError as error:
             left_out.append(f"left out: {error}")
     if not records:
@@ -53,16 +54,9 @@ def read_runs(folders: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
     return _with_variants(runs.reset_index(drop=True)), left_out
 
 
-def _finished(folders: Sequence[Path]) -> list[Path]:
-    """Each run directory with a result, once."""
-    paths: dict[Path, Path] = {}
-    for folder in folders:
-        paths |= {result.parent.resolve(): result.parent for result in sorted(folder.rglob(RESULT))}
-    return [path for path in paths.values() if (path / CONFIG).is_file()]
-
-
-def _record(path: Path, config: Record) -> Record:
+def _record(path: Path) -> Record:
     with reading(path, "a finished adaptation"):
+        config = read_json(path / CONFIG)
         run = RunDirectory(path)
         result = run.result()
         if "accuracy" not in result["start"]:

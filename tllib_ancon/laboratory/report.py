@@ -2,7 +2,6 @@
 
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -13,7 +12,7 @@ from tllib_ancon.laboratory.figures import figures
 from tllib_ancon.laboratory.finished_runs import NOT_SET, ROW, label, read_runs, settings_of_runs
 from tllib_ancon.laboratory.plan import BenchmarkPlan, load
 from tllib_ancon.laboratory.published import published
-from tllib_ancon.laboratory.tables import TITLES, Table, table
+from tllib_ancon.laboratory.tables import TITLES, table
 from tllib_ancon.runs.files import read_json, write_bytes
 from tllib_ancon.runtime import text
 from tllib_ancon.runtime.types import Options
@@ -28,7 +27,7 @@ def write_report(folders: Sequence[str | Path], out: str | Path = "report") -> s
     content = {
         "title": plan.title if plan else f"{runs.dataset[0]}: {text.counted(len(runs), 'adaptation')}",
         "remarks": [*_remarks(runs, plan), *left_out],
-        "tables": list(_tables(runs, plan)),
+        "tables": _tables(runs, plan),
         "pictures": pictures,
     }
     markdown = _rendered("report.md", content)
@@ -67,20 +66,20 @@ def _plan(folders: Sequence[Path], runs: pd.DataFrame) -> BenchmarkPlan | None:
     return plan
 
 
-def _tables(runs: pd.DataFrame, plan: BenchmarkPlan | None) -> Iterator[Table]:
-    """Of each score, beside what the paper prints; corruptions have a table for each severity."""
+def _tables(runs: pd.DataFrame, plan: BenchmarkPlan | None) -> dict[str, pd.DataFrame]:
+    """Of each score, beside what the paper prints, by title; corruptions have a table for each severity."""
     tables_of_scores = plan.published if plan else {}
+    tables = {}
     for severity, part in runs.groupby("severity"):
-        for score in TITLES:
+        for score, title in TITLES.items():
             printed = None
             if score in tables_of_scores:
                 printed = published(tables_of_scores[score].format(severity=severity))
             elif score not in ("accuracy", "ece"):
                 continue
-            of_score = table(score, part, printed)
-            if severity:
-                of_score = replace(of_score, title=f"{of_score.title}, severity {severity}")
-            yield of_score
+            with_severity = f"{title}, severity {severity}" if severity else title
+            tables[with_severity] = table(score, part, printed)
+    return tables
 
 
 def _remarks(runs: pd.DataFrame, plan: BenchmarkPlan | None) -> Iterator[str]:

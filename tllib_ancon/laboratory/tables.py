@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -23,15 +21,6 @@ TITLES = {
 _DECIMALS = {"accuracy": 2, "mean_class_accuracy": 2, "ece": 4}
 
 
-@dataclass(frozen=True)
-class Table:
-    """What a report shows."""
-
-    title: str
-    cells: pd.DataFrame  # texts by name of the row
-    notes: Sequence[str] = ()
-
-
 def measured(runs: pd.DataFrame, score: str) -> pd.DataFrame:
     """The scores by :data:`ROW` and seed, a column for each pair or corruption; with those of the source models."""
     sources = runs.assign(method=SOURCE_ONLY, variant="", **{score: runs[f"start_{score}"]})
@@ -39,8 +28,8 @@ def measured(runs: pd.DataFrame, score: str) -> pd.DataFrame:
     return rows.set_index([*ROW, *PLACE])[score].unstack("column", sort=False).dropna(axis="columns", how="all")
 
 
-def table(score: str, runs: pd.DataFrame, published: pd.DataFrame | None = None) -> Table:
-    """Rows are starts, methods and variants, each above the paper's; columns are pairs or corruptions, and their
+def table(score: str, runs: pd.DataFrame, published: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Texts: rows are starts, methods and variants, each above the paper's; columns are pairs or corruptions, and their
     average."""
     values = measured(runs, score)
     if len(values.columns) > 1:
@@ -60,11 +49,7 @@ def table(score: str, runs: pd.DataFrame, published: pd.DataFrame | None = None)
         if len(printed) and not variant:
             lines.append((f"{name} (paper)", _as_text(printed.iloc[0].reindex(values.columns), decimals)))
     names, rows = zip(*lines, strict=True)
-    notes = [
-        "mean ± sample standard deviation over seeds; the epoch is selected without labels",
-        "seeds: the fewest of a column",
-    ]
-    return Table(TITLES[score], pd.DataFrame(rows, names).fillna(""), notes)
+    return pd.DataFrame(rows, names).fillna("")
 
 
 def _means(values: pd.DataFrame, decimals: int) -> pd.DataFrame:

@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from tllib_ancon.runtime.errors import NotFinite, UserError
-from tllib_ancon.runtime.types import Metrics
 
 ROW_SUM_TOLERANCE = 1e-3
 
@@ -102,29 +101,6 @@ def best_epoch(scores: Sequence[float], criterion: str) -> int:
     if not candidates:
         raise UserError(f"none of the {len(scores)} epochs has a score of {criterion}", "evaluate at least one")
     return max(candidates, key=lambda epoch: CRITERIA[criterion].sign * scores[epoch])
-
-
-def selected_epoch(metrics: Sequence[Metrics], choice: str) -> int:
-    """The epoch, among these, that an adaptation takes, as an index.
-
-    Args:
-        metrics: of the epochs in their order; each has a score by the name of the criterion.
-        choice (str): a name in :data:`CRITERIA`; by every other the last epoch is taken.
-
-    Raises:
-        UserError: no score is a number
-    """
-    if choice in CRITERIA:
-        return best_epoch([line.get(choice, math.nan) for line in metrics], choice)
-    return len(metrics) - 1
-
-
-def better_than_start(start: Metrics, selected: Metrics, choice: str) -> bool | None:
-    """Whether the selected epoch scores better than the source model, whose metrics are ``start``; None where no score
-    selects the epoch (see :func:`selected_epoch`)."""
-    if choice not in CRITERIA:
-        return None
-    return best_epoch([start[choice], selected[choice]], choice) == 1
 
 
 def checked_probabilities(probabilities: ArrayLike | Tensor) -> Tensor:

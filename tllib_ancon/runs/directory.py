@@ -58,7 +58,8 @@ class RunDirectory:
     def metrics(self) -> list[Metrics]:
         """The metrics of all complete epochs."""
         path = self.path / METRICS
-        return [files.read_json(path, line, start_again()) for line in path.read_bytes().splitlines()]
+        with reading(path, "JSON", start_again()):
+            return [dict(json.loads(line)) for line in path.read_bytes().splitlines()]
 
     @on_main
     def result(self) -> Record:
@@ -85,7 +86,7 @@ class RunDirectory:
             return
         for folder in (self.checkpoints, self.path / "visualize"):
             folder.mkdir(parents=True, exist_ok=True)
-        self.claim()
+        self._lock = self._lock or files.lock_folder(self.path)
         for unfinished in self.path.rglob("*" + files.PARTIAL):
             unfinished.unlink()
         if overwrite:
@@ -140,11 +141,8 @@ class RunDirectory:
     def write_json(self, name: str, content: Record) -> None:
         files.write_json(self.path / name, content)
 
-    def claim(self) -> None:
-        """Keep other processes out until :meth:`close`."""
-        self._lock = self._lock or files.lock_folder(self.path)
-
     def close(self) -> None:
+        """Let other processes in."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None

@@ -48,10 +48,10 @@ def new_file(out: str | Path, overwrite: bool = True, setting: str = "out", form
     return path
 
 
-def read_json(path: Path, line: bytes | None = None, advice: str = REPAIR) -> Record:
-    """The object in a file of JSON, or in one ``line`` of the file."""
+def read_json(path: Path, advice: str = REPAIR) -> Record:
+    """The object in a file of JSON."""
     with reading(path, "JSON", advice):
-        return dict(json.loads(path.read_bytes() if line is None else line))
+        return dict(json.loads(path.read_bytes()))
 
 
 def read_arrays(path: Path) -> dict[str, Array]:
@@ -82,8 +82,8 @@ def write_bytes(path: Path, content: bytes | memoryview) -> None:
     write_whole(path, lambda file: file.write(content))
 
 
-def write_json(path: Path, content: Record, **options: Any) -> None:
-    write_bytes(path, (json.dumps(content, indent=2, **options) + "\n").encode())
+def write_json(path: Path, content: Record) -> None:
+    write_bytes(path, (json.dumps(content, indent=2) + "\n").encode())
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:

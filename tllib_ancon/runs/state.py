@@ -3,7 +3,7 @@
 import random
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -12,15 +12,6 @@ from tllib_ancon.runs.files import write_whole
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import named, reading
 from tllib_ancon.runtime.types import State
-
-DIFFERING_PARTS = ("method",)
-"""Parts that differ from process to process."""
-
-
-class Stateful(Protocol):
-    def state_dict(self) -> State: ...
-
-    def load_state_dict(self, state: State) -> Any: ...
 
 
 def start_again() -> str:
@@ -31,10 +22,10 @@ def other_version() -> str:
     return f"did another version of this program write it? Finish the run with that one, or {start_again()}"
 
 
-def take_snapshot(parts: Mapping[str, Stateful]) -> State:
-    """The state of ``parts``, and of every process its random generators and the parts that differ."""
+def take_snapshot(parts: Mapping[str, Any]) -> State:
+    """The state of ``parts``, and of every process its random generators and its method, if it has one."""
     shared = {name: part.state_dict() for name, part in parts.items()}
-    differing = {name: on_cpu(shared.pop(name)) for name in DIFFERING_PARTS if name in shared}
+    differing = {name: on_cpu(shared.pop(name)) for name in ("method",) if name in shared}
     algorithm, keys, *position = cast(tuple[Any, ...], np.random.get_state())
     of_this_process: State = {
         "python": random.getstate(),
@@ -46,7 +37,7 @@ def take_snapshot(parts: Mapping[str, Stateful]) -> State:
     return {"parts": shared, "processes": processes.collect(of_this_process)}
 
 
-def restore_snapshot(parts: Mapping[str, Stateful], snapshot: State) -> None:
+def restore_snapshot(parts: Mapping[str, Any], snapshot: State) -> None:
     """Put ``parts`` and the generators into the state of this process in the main process's snapshot."""
     with reading("the state of this run", "that of these settings", other_version()):
         of_this_process = snapshot["processes"][processes.rank()]

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -25,7 +26,8 @@ UNKNOWN = "unknown"
 PARTIAL = "partial target"
 OPEN_SET = "open-set target"
 OPEN_SET_SOURCE = "open-set source"
-"""Variants of a dataset in partial and open-set scripts."""
+VARIANTS = {None: PARTIAL, False: OPEN_SET, True: OPEN_SET_SOURCE}
+"""Of a dataset in partial and open-set scripts, by what an open-set script says of ``source``."""
 
 _sources: WeakValueDictionary[tuple[str, str], Any] = WeakValueDictionary()
 """Layout and root -> the dataset that a script opened first. Its classes are those of the script's other domains."""
@@ -56,37 +58,22 @@ def _add_folders(module: Any) -> None:
     module.ImageFolder = type(FOLDERS, (module.ImageList,), content)
 
 
-def _add_partial(module: Any) -> None:
-    """Add the layouts to ``tllib.vision.datasets.partial``, where the target has some of the source's classes."""
-    default_partial = module.default_partial
-
-    def partial(dataset_class: type) -> Any:
-        if dataset_class.__name__ in OWN_IMAGES:
-            return type("PartialDataset", (dataset_class,), {"variant": PARTIAL})
-        return default_partial(dataset_class)
-
-    module.default_partial = partial
-    _add_names(module)
-
-
-def _add_open_set(module: Any) -> None:
-    """Add the layouts to ``tllib.vision.datasets.openset``, where classes of the target alone become one."""
-    default_open_set = module.default_open_set
-
-    def open_set(dataset_class: type, source: bool) -> Any:
-        if dataset_class.__name__ in OWN_IMAGES:
-            return type("OpenSetDataset", (dataset_class,), {"variant": OPEN_SET_SOURCE if source else OPEN_SET})
-        return default_open_set(dataset_class, source)
-
-    module.default_open_set = open_set
-    _add_names(module)
-
-
-def _add_names(module: Any) -> None:
+def _add_variants(name: str, module: Any) -> None:
+    """Add the layouts to ``tllib.vision.datasets.partial``, where the target has some of the source's classes, or to
+    ``tllib.vision.datasets.openset``, where classes of the target alone become one. The function of this name makes the
+    variant of a dataset there, for an open set that of the source or the target."""
     from tllib.vision import datasets
 
-    for name in OWN_IMAGES:
-        setattr(module, name, getattr(datasets, name))
+    theirs = getattr(module, name)
+
+    def variant_of(dataset_class: type, **options: bool) -> Any:
+        if dataset_class.__name__ in OWN_IMAGES:
+            return type(dataset_class.__name__, (dataset_class,), {"variant": VARIANTS[options.get("source")]})
+        return theirs(dataset_class, **options)
+
+    setattr(module, name, variant_of)
+    for layout in OWN_IMAGES:
+        setattr(module, layout, getattr(datasets, layout))
 
 
 def _open(dataset: Any, layout: str, root: str, task: str, transform: Any = None, target_transform: Any = None) -> None:
@@ -137,7 +124,7 @@ def _classes_of(dataset: Any, images: Any, source: Any) -> list[str]:
 EXTENSIONS: dict[str, Callable[[Any], None]] = {
     "tllib.vision.datasets.imagelist": _extend_image_list,
     "tllib.vision.datasets": _add_folders,
-    "tllib.vision.datasets.partial": _add_partial,
-    "tllib.vision.datasets.openset": _add_open_set,
+    "tllib.vision.datasets.partial": partial(_add_variants, "default_partial"),
+    "tllib.vision.datasets.openset": partial(_add_variants, "default_open_set"),
 }
 """Module of TLLib -> what is added to it."""

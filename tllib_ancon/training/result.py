@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import nn
 
 from tllib_ancon.config.adapt import AdaptConfig
-from tllib_ancon.measures import selection
+from tllib_ancon.measures.selection import CRITERIA, best_epoch
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.text import Shown
 from tllib_ancon.runtime.types import Metrics, Record
@@ -53,7 +54,13 @@ class AdaptationResult(Shown):
 
 def result_of(settings: AdaptConfig, num_held_out: int, metrics: Sequence[Metrics]) -> Record:
     """What ``result.json`` holds, from the metrics of all epochs. The source model, epoch 0, is never selected."""
-    epoch = 1 + selection.selected_epoch(metrics[1:], settings.criterion)
+    criterion = settings.criterion
+    epoch = len(metrics) - 1
+    is_better = None
+    if criterion in CRITERIA:
+        scores = [line.get(criterion, math.nan) for line in metrics]
+        epoch = 1 + best_epoch(scores[1:], criterion)
+        is_better = best_epoch([scores[0], scores[epoch]], criterion) == 1
     return {
         "method": settings.method,
         "criterion": settings.criterion,
@@ -61,7 +68,7 @@ def result_of(settings: AdaptConfig, num_held_out: int, metrics: Sequence[Metric
         "start": metrics[0],
         "selected_epoch": epoch,
         "selected": metrics[epoch],
-        "better_than_start": selection.better_than_start(metrics[0], metrics[epoch], settings.criterion),
+        "better_than_start": is_better,
         "last": metrics[-1],
     }
 
@@ -72,13 +79,13 @@ def result_summary(result: Record) -> str:
     criterion = result["criterion"]
     chosen = "last"
     measures = MEASURES
-    if criterion in selection.CRITERIA:
+    if criterion in CRITERIA:
         chosen = f"selected by {criterion}"
         measures = {criterion: criterion + " {:.4f}", **MEASURES}
         images = "the target images"
         if result["held_out"]:
             images = f"the {result['held_out']} held-out images"
-        end = "higher" if selection.CRITERIA[criterion].sign > 0 else "lower"
+        end = "higher" if CRITERIA[criterion].sign > 0 else "lower"
         lines.append(f"{criterion} of {images}: {end} is better")
     selected = result["selected"]
     last = result["last"]

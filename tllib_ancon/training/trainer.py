@@ -19,7 +19,7 @@ from tllib_ancon.data.transforms import View
 from tllib_ancon.models.batch_norm import one_value_error
 from tllib_ancon.models.classifier import Classifier, LogitsAndFeatures, ParameterGroups
 from tllib_ancon.runs.directory import RunDirectory
-from tllib_ancon.runs.state import Stateful, restore_snapshot
+from tllib_ancon.runs.state import restore_snapshot
 from tllib_ancon.runtime import devices, processes
 from tllib_ancon.runtime.errors import CONTINUES, NotFinite, named
 from tllib_ancon.runtime.interruption import Interruption
@@ -94,7 +94,7 @@ class Trainer:
         loaders: Sequence[ImageLoader],
         groups: ParameterGroups,
         settings: AdaptConfig | PretrainConfig,
-        parts: Mapping[str, Stateful] = MappingProxyType({}),
+        parts: Mapping[str, Any] = MappingProxyType({}),
         steps_of_the_schedule: int | None = None,
     ):
         self.loaders = loaders
@@ -115,7 +115,7 @@ class Trainer:
         self.trains = any(group["params"] for group in self.optimizer.param_groups)
         self.schedule = power_decay(self.optimizer, settings, steps_of_the_schedule or settings.epochs * self.steps)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=settings.mixed_precision == "fp16")
-        self.parts: dict[str, Stateful] = {
+        self.parts: dict[str, Any] = {
             "model": self.network,
             "optimizer": self.optimizer,
             "schedule": self.schedule,
