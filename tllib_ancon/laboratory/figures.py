@@ -1,11 +1,12 @@
 """Three figures of finished runs, as PNG: accuracy by epoch, accuracy of each method by pair, and calibration."""
 
 import io
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import pandas as pd
 import torch
+from cycler import cycler
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -21,9 +22,9 @@ AXES = {"accuracy": "accuracy (%)", "ece": "ECE (15 bins)"}
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 """Colours that colour-blind readers tell apart (Okabe and Ito, 2008)."""
 
-STYLE = {
+STYLE: Any = {
     "axes.grid": True,
-    "axes.prop_cycle": mpl.cycler(color=COLOURS),
+    "axes.prop_cycle": cycler(color=COLOURS),
     "figure.figsize": (7, 4),  # inches: letters can be read if it is shown 600 pixels wide
     "grid.alpha": 0.3,
     "savefig.dpi": 150,
