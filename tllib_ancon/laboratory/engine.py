@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from contextlib import redirect_stderr, redirect_stdout
 from itertools import cycle, islice
-from queue import SimpleQueue
 from typing import Annotated, Protocol
 
 from pydantic import Field
@@ -134,23 +133,20 @@ class LocalEngine:
 
     def __init__(self, config: EngineConfig):
         self._num_threads = config.cpus_per_run
-        self._free_gpus: SimpleQueue[str] = SimpleQueue()
+        self._of_thread = threading.local()
         gpus = _gpus_of_runs(config)
-        for gpu in gpus:
-            self._free_gpus.put(gpu)
-        self._executor = ThreadPoolExecutor(len(gpus))
+        self._executor = ThreadPoolExecutor(len(gpus), initializer=self._take_gpu, initargs=(gpus,))
+
+    def _take_gpu(self, gpus: list[str]) -> None:
+        self._of_thread.gpu = gpus.pop(0)
 
     def submit(self, run: PlannedRun) -> Future[str | None]:
         return self._executor.submit(self._make, run)
 
     def _make(self, run: PlannedRun) -> str | None:
-        gpu = self._free_gpus.get()
         context = multiprocessing.get_context("spawn")
-        try:
-            with ProcessPoolExecutor(1, context, _begin, (gpu, self._num_threads)) as process:
-                return process.submit(make, run).result()
-        finally:
-            self._free_gpus.put(gpu)
+        with ProcessPoolExecutor(1, context, _begin, (self._of_thread.gpu, self._num_threads)) as process:
+            return process.submit(make, run).result()
 
     def end(self) -> None:
         self._executor.shutdown(wait=False, cancel_futures=True)

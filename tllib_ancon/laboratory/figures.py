@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import matplotlib as mpl
 import pandas as pd
 import torch
-from cycler import cycler
 from matplotlib.figure import Figure
+from matplotlib.rcsetup import cycler
 from matplotlib.ticker import MaxNLocator
 
 from tllib_ancon.laboratory.finished_runs import PLACE, ROW, label

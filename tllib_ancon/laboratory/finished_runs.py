@@ -8,9 +8,8 @@ from pathlib import Path
 import pandas as pd
 
 from tllib_ancon import methods
-from tllib_ancon.runs.directory import CONFIG, RESULT, RunDirectory
+from tllib_ancon.runs.directory import CONFIG, NOT_SETTINGS, RESULT, RunDirectory
 from tllib_ancon.runs.files import read_json
-from tllib_ancon.runs.record import NOT_SETTINGS
 from tllib_ancon.runtime.errors import UserError, reading
 from tllib_ancon.runtime.text import showable
 from tllib_ancon.runtime.types import Record

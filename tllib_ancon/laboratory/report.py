@@ -1,6 +1,7 @@
 """A report of finished runs: tables beside the paper's numbers, figures, one HTML page."""
 
 from base64 import b64encode
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -86,19 +87,18 @@ def _remarks(runs: pd.DataFrame, plan: BenchmarkPlan | None) -> Iterator[str]:
     seeds = ", ".join(map(str, sorted(runs.seed.unique())))
     machines = "; ".join(sorted(runs.machine.unique()))
     yield f"{text.counted(len(runs), 'adaptation')}, seeds {seeds}; {machines}"
-    settings = settings_of_runs(runs)
-    names = runs.start.map(lambda start: label(start, "")) + runs.method
+    rows = [(label(run.start, run.method), run.settings) for run in runs.itertuples()]
     if plan is not None:
         yield from plan.notes
-        planned = pd.DataFrame([_planned(plan, start) for start in runs.start.unique()])
-        settings = pd.concat([settings, planned.reindex(columns=settings.columns)], ignore_index=True)
-        names = pd.concat([names, pd.Series("the paper's plan", planned.index)], ignore_index=True)
-    settings = settings.replace(NOT_SET, None)
-    for name in settings:
-        methods_of_value = names.groupby(settings[name]).unique().map(", ".join)
-        if len(methods_of_value) > 1:
-            values = [f"{value} of {methods}" for value, methods in methods_of_value.items()]
-            yield f"{name}: {'; '.join(values)}"
+        rows += [("the paper's plan", _planned(plan, start)) for start in runs.start.unique()]
+    for setting in settings_of_runs(runs):
+        names_of_value = defaultdict(set)
+        for name, settings in rows:
+            names_of_value[settings.get(setting, NOT_SET)].add(name)
+        names_of_value.pop(NOT_SET, None)
+        if len(names_of_value) > 1:
+            values = [f"{value} of {', '.join(sorted(names))}" for value, names in sorted(names_of_value.items())]
+            yield f"{setting}: {'; '.join(values)}"
 
 
 def _planned(plan: BenchmarkPlan, start: str) -> dict[str, str]:

@@ -2,29 +2,46 @@
 
 import json
 import os
+import platform
 from collections.abc import Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any, TextIO
 
 import torch
 
+from tllib_ancon._version import __version__
+from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.config.settings import flag_of, settings_of
 from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.runs import files
-from tllib_ancon.runs.record import CONFIG as CONFIG
-from tllib_ancon.runs.record import SCHEMA, read_record, refuse_other_settings, versions
-from tllib_ancon.runs.state import on_cpu, other_version, read_state, start_again, write_state
+from tllib_ancon.runs.state import on_cpu, other_version, start_again
 from tllib_ancon.runtime import processes
-from tllib_ancon.runtime.errors import BadFile, BadSetting, named, reading
+from tllib_ancon.runtime.errors import BadFile, BadSetting, named, one_line, reading
 from tllib_ancon.runtime.processes import on_main
+from tllib_ancon.runtime.text import first_few
 from tllib_ancon.runtime.types import Metrics, Record, State
 
-METRICS, RESULT, PREDICTIONS, CERTIFICATE = "metrics.jsonl", "result.json", "predictions.npz", "certificate.json"
+CONFIG, METRICS, RESULT = "config.json", "metrics.jsonl", "result.json"
+PREDICTIONS, CERTIFICATE = "predictions.npz", "certificate.json"
 CHECKPOINTS = "checkpoints"
 LATEST, BEST, SOURCE, CERTIFIED = "latest.pth", "best.pth", "source.pth", "certified.pth"
 STATE = f"{CHECKPOINTS}/state.pth"
 _MODELS = [f"{CHECKPOINTS}/{name}" for name in (LATEST, BEST, SOURCE, CERTIFIED)]
 OF_A_RUN = (RESULT, CERTIFICATE, METRICS, PREDICTIONS, CONFIG, *_MODELS, STATE)
 """Files of a run, in the order in which they are removed: without the state the others are no run."""
+
+SCHEMA = 1
+"""Number of the form of a run directory. A run of another one cannot be read."""
+
+MOST_DIFFERENCES = 8
+NOT_SETTINGS = (
+    "versions",
+    "network",
+    "inputs",
+    *(name for name, field in settings_of(AdaptConfig).items() if not flag_of(field).decides),
+)
+"""Entries of a configuration that do not decide what a run computes."""
 
 
 class RunDirectory:
@@ -52,7 +69,18 @@ class RunDirectory:
 
     def config(self) -> Record:
         """The recorded settings."""
-        return read_record(self.path)
+        path = self.path / CONFIG
+        recorded: Record = {}
+        if path.is_file():
+            advice = f"restore it from a copy, or remove it and pass the settings of the model, such as {named('arch')}"
+            recorded = files.read_json(path, advice=advice)
+        if recorded.get("schema") != SCHEMA:
+            raise BadFile(
+                f"{self.path} is no run directory of this version of tllib_ancon: the schema in its {CONFIG} is "
+                f"{recorded.get('schema')}, here {SCHEMA}",
+                f"choose another folder, as {named('log')} a new one, or use the version that wrote it",
+            )
+        return recorded
 
     @on_main
     def metrics(self) -> list[Metrics]:
@@ -72,7 +100,7 @@ class RunDirectory:
         with reading(
             path, "a model of this run", f"is this a partial copy of a run? Copy all of it, or {start_again()}"
         ):
-            return read_state(path)
+            return _read_state(path)
 
     @on_main
     def begin(self, config: Record, overwrite: bool = False) -> None:
@@ -82,7 +110,7 @@ class RunDirectory:
         computing = {"threads": torch.get_num_threads(), "processes": processes.world_size()}
         requested = json.loads(json.dumps({"schema": SCHEMA, **config, **computing}))
         if self._has(RESULT) and not overwrite:
-            refuse_other_settings(self.path, self.config(), requested)
+            _refuse_other_settings(self.path, self.config(), requested)
             return
         for folder in (self.checkpoints, self.path / "visualize"):
             folder.mkdir(parents=True, exist_ok=True)
@@ -95,9 +123,9 @@ class RunDirectory:
         if self._has(CONFIG):
             recorded = self.config()
             if self._has(STATE):
-                refuse_other_settings(self.path, recorded, requested)
+                _refuse_other_settings(self.path, recorded, requested)
                 return
-        self.write_json(CONFIG, {**requested, "versions": versions()})
+        self.write_json(CONFIG, {**requested, "versions": _versions()})
 
     @on_main
     def resume(self) -> tuple[State, list[Metrics]]:
@@ -105,7 +133,7 @@ class RunDirectory:
         if not self._has(STATE):
             return {}, []
         with reading(self.path / STATE, "the state of a run", other_version()):
-            state = read_state(self.path / STATE)
+            state = _read_state(self.path / STATE)
             snapshot, metrics = state["snapshot"], state["metrics"]
         self._write_what_follows(snapshot, metrics)
         return snapshot, metrics
@@ -115,7 +143,7 @@ class RunDirectory:
         """Store an epoch, whose model is the best one if it is ``selected``."""
         if selected:
             self.write_weights(BEST, snapshot["parts"]["model"])
-        write_state(self.path / STATE, {"snapshot": snapshot, "metrics": [*metrics]})
+        _write_state(self.path / STATE, {"snapshot": snapshot, "metrics": [*metrics]})
         self._write_what_follows(snapshot, metrics)
 
     def _write_what_follows(self, snapshot: State, metrics: Sequence[Metrics]) -> None:
@@ -125,7 +153,7 @@ class RunDirectory:
         files.write_bytes(self.path / METRICS, "".join(lines).encode())
 
     def write_weights(self, name: str, weights: State) -> None:
-        write_state(self.checkpoints / name, on_cpu(weights))
+        _write_state(self.checkpoints / name, on_cpu(weights))
 
     @on_main
     def save_predictions(self, arrays: Mapping[str, Any]) -> None:
@@ -151,6 +179,13 @@ class RunDirectory:
         return (self.path / name).is_file()
 
 
+def recorded_settings(log: str | None, overwrite: bool) -> Record:
+    """The settings of the run that continues in this folder; empty for a new one."""
+    if log is None or overwrite or not Path(log, CONFIG).is_file():
+        return {}
+    return RunDirectory(log).config()
+
+
 def refuse_own_checkpoint(log: str | None, checkpoint: str) -> None:
     """Raise an error for a source model that the run in this folder would overwrite."""
     if log is not None and os.path.realpath(Path(log, CHECKPOINTS)) == os.path.realpath(Path(checkpoint).parent):
@@ -171,3 +206,49 @@ def refuse_images(log: str | None, images: ImageSource) -> None:
             f"choose another {named('log')}, such as a new folder",
             setting="log",
         )
+
+
+def _refuse_other_settings(path: Path, recorded: Record, requested: Record) -> None:
+    """Raise an error for a call whose settings or images are not those of the run in this directory."""
+    recorded_values = _deciding(recorded)
+    requested_values = _deciding(requested)
+    differing = []
+    for name in recorded_values | requested_values:
+        before = recorded_values.get(name)
+        after = requested_values.get(name)
+        if before != after:
+            differing.append(f"{name}: {one_line(before)} there, {one_line(after)} now")
+    if differing:
+        raise BadSetting(
+            f"run directory {path} holds a run with other settings ({first_few(differing, MOST_DIFFERENCES, '; ')})",
+            f"choose another {named('log')}, or {start_again()}",
+            setting="log",
+        )
+
+
+def _deciding(config: Record) -> Record:
+    """The entries that decide what a run computes, those of its inputs by themselves."""
+    settings = {name: value for name, value in config.items() if name not in NOT_SETTINGS}
+    inputs = {f"inputs.{name}": value for name, value in config.get("inputs", {}).items()}
+    return settings | inputs
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "tllib_ancon": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "torchvision": metadata.version("torchvision"),
+        "timm": metadata.version("timm"),
+        "pillow": metadata.version("pillow"),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine(),
+    }
+
+
+def _write_state(path: Path, state: State) -> None:
+    files.write_whole(path, lambda file: torch.save(state, file))
+
+
+def _read_state(path: Path) -> State:
+    state: State = torch.load(path, map_location="cpu", weights_only=True)
+    return state

@@ -2,13 +2,11 @@
 
 import random
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
 
-from tllib_ancon.runs.files import write_whole
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import named, reading
 from tllib_ancon.runtime.types import State
@@ -55,12 +53,3 @@ def on_cpu(state: State) -> State:
     """A copy of a module's state that no later step changes, on the CPU."""
     copied = {name: value.to("cpu", copy=True) for name, value in state.items() if isinstance(value, torch.Tensor)}
     return state | copied
-
-
-def write_state(path: Path, state: State) -> None:
-    write_whole(path, lambda file: torch.save(state, file))
-
-
-def read_state(path: Path) -> State:
-    state: State = torch.load(path, map_location="cpu", weights_only=True)
-    return state

@@ -7,11 +7,6 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-from torchvision.datasets import VisionDataset
-from torchvision.datasets.folder import default_loader
-
-from tllib_ancon.data.layouts.image_folder import require_class_folders
-from tllib_ancon.data.open import open_domain
 from tllib_ancon.runtime.errors import UserError
 
 FOLDERS = "ImageFolder"
@@ -78,6 +73,11 @@ def _add_variants(name: str, module: Any) -> None:
 
 def _open(dataset: Any, layout: str, root: str, task: str, transform: Any = None, target_transform: Any = None) -> None:
     """Fill a dataset with the samples and classes of one domain."""
+    from torchvision.datasets import VisionDataset  # here: enabling imports nothing heavy
+    from torchvision.datasets.folder import default_loader
+
+    from tllib_ancon.data.open import open_domain
+
     VisionDataset.__init__(dataset, root, transform=transform, target_transform=target_transform)
     images = open_domain(root, layout, [task])
     if images.labels is None:
@@ -115,6 +115,8 @@ def _classes_of(dataset: Any, images: Any, source: Any) -> list[str]:
     if source is None:
         return list(images.classes)
     if variant != OPEN_SET:
+        from tllib_ancon.data.layouts.image_folder import require_class_folders
+
         may_lack = variant == PARTIAL or dataset.layout == LIST  # without names the largest label counts the classes
         require_class_folders(dataset.folder, images.classes, source.classes, str(source.folder), may_lack)
     classes: list[str] = source.classes

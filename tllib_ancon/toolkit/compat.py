@@ -32,9 +32,6 @@ RUNNING_SCRIPT = "tllib_ancon.toolkit.running_script"
 
 Extensions = Mapping[str, Callable[[ModuleType], None]]
 
-_extensions: dict[str, Callable[[ModuleType], None]] = {}
-"""Module -> what is called with it after its execution."""
-
 
 def enable(extensions: Extensions = MappingProxyType({})) -> None:
     """Make ``import tllib`` and ``import dalib`` work from now on, also in spawned data-loader workers. Call it before
@@ -116,10 +113,8 @@ def _numba(module: ModuleType) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _logger(module: ModuleType) -> Iterator[None]:
+def _mend_logger(module: ModuleType) -> None:
     """TLLib's logger closes the terminal, so that Python exits with status 120: close the log file alone."""
-    yield
     original = module.TextLogger
 
     class TextLogger(original):
@@ -136,10 +131,12 @@ def _logger(module: ModuleType) -> Iterator[None]:
     module.TextLogger = TextLogger
 
 
+_extensions: dict[str, Callable[[ModuleType], None]] = {"tllib.utils.logger": _mend_logger}
+"""Module -> what is called with it after its execution."""
+
 _AROUND: dict[str, Callable[[ModuleType], AbstractContextManager[None]]] = {
     "tllib": _names_back,
     "tllib.ranking.logme": _numba,
-    "tllib.utils.logger": _logger,
     "dalib": _names_back,
 }
 """Module -> what happens around its execution."""

@@ -14,8 +14,7 @@ from tllib_ancon.models.output import Output
 from tllib_ancon.models.references import Model
 from tllib_ancon.opening.open import open_images, open_model
 from tllib_ancon.opening.transforms import preprocessing_of_call
-from tllib_ancon.runs.directory import refuse_images, refuse_own_checkpoint
-from tllib_ancon.runs.record import recorded_settings
+from tllib_ancon.runs.directory import recorded_settings, refuse_images, refuse_own_checkpoint
 from tllib_ancon.runtime import devices, processes
 from tllib_ancon.runtime.types import Options
 from tllib_ancon.training.adaptation import fit

@@ -22,8 +22,7 @@ from tllib_ancon.models.batch_norm import require_batch_statistics
 from tllib_ancon.models.bottleneck import create_pool_layer, shot_classifier
 from tllib_ancon.models.calling import called
 from tllib_ancon.opening.pretraining import Pretraining, open_pretraining
-from tllib_ancon.runs.directory import BEST, LATEST, refuse_images
-from tllib_ancon.runs.record import recorded_settings
+from tllib_ancon.runs.directory import BEST, LATEST, recorded_settings, refuse_images
 from tllib_ancon.runtime import devices, processes
 from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.types import Metrics, Record
