@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tllib_ancon.certificate.session import Certificate, Classes, Comparison, Session, in_words
+from tllib_ancon.certificate.session import Certificate, Classes, Comparison, Session
 from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.config.data import DataConfig
 from tllib_ancon.config.predict import PredictConfig
@@ -87,8 +87,7 @@ class ModelPair:
         return session
 
     def conclude(self, session: Session) -> Certificate:
-        certificate = session.certificate
-        certificate["words"] = in_words(certificate)
+        certificate = {**session.certificate, "words": session.words}
         self.directory.write_weights(CERTIFIED, self.opened[certificate["returned"]].classifier.state_dict())
         certificate["checkpoint"] = str(self.directory.checkpoints / CERTIFIED)
         self.directory.write_json(CERTIFICATE, certificate)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tllib_ancon.certificate.answers import ANOTHER, CANNOT_TELL
-from tllib_ancon.certificate.session import Session, in_words
+from tllib_ancon.certificate.session import Session
 from tllib_ancon.data.image_files import jpeg
 from tllib_ancon.runtime.errors import UserError, named
 from tllib_ancon.runtime.extras import require
@@ -168,7 +168,7 @@ def _state_of(session: Session) -> dict[str, Any]:
         state["last"] = session.described(session.answers[-1])
     question = session.question
     if question is None:
-        return {**state, "verdict": session.test.verdict, "words": in_words(session.certificate)}
+        return {**state, "verdict": session.test.verdict, "words": session.words}
     classes = session.comparison.classes
     options: list[dict[str, Any]] = [{"answer": label, "text": classes[label]} for label in question.options]
     options.append({"answer": ANOTHER, "text": "Another class"})

@@ -232,8 +232,18 @@ class Session(Shown):
             **self._settings,
         }
 
+    @property
+    def words(self) -> list[str]:
+        """What was found so far, in a line or two."""
+        certificate = self.certificate
+        lines = [_verdict_in_words(certificate)]
+        if certificate["verdict"] == "undecided" and certificate["settled"]:
+            margin = certificate["margin"]
+            lines.append(f"further labels decide nothing: the difference is within the margin of {margin:g}")
+        return lines
+
     def __repr__(self) -> str:
-        return "\n".join(in_words(self.certificate))
+        return "\n".join(self.words)
 
     def described(self, answer: Answer) -> str:
         if isinstance(answer, int):
@@ -246,13 +256,6 @@ class Session(Shown):
         for outcome in outcomes:
             test.update(outcome)
         return test
-
-
-def in_words(certificate: Certificate) -> list[str]:
-    lines = [_verdict_in_words(certificate)]
-    if certificate["verdict"] == "undecided" and certificate["settled"]:
-        lines.append(f"further labels decide nothing: the difference is within the margin of {certificate['margin']:g}")
-    return lines
 
 
 def _verdict_in_words(certificate: Certificate) -> str:

@@ -109,7 +109,7 @@ def _domains(config: Record) -> Record:
 
 def _with_variants(runs: pd.DataFrame) -> pd.DataFrame:
     """These runs and the ``variant`` of each: the settings in which it differs from most runs of its method."""
-    settings = settings_of_runs(runs)
+    settings = _settings_of_runs(runs)
     variants = pd.Series("", index=runs.index)
     for name in settings:
         values = settings[name]
@@ -121,7 +121,7 @@ def _with_variants(runs: pd.DataFrame) -> pd.DataFrame:
     return with_variant
 
 
-def settings_of_runs(runs: pd.DataFrame) -> pd.DataFrame:
+def _settings_of_runs(runs: pd.DataFrame) -> pd.DataFrame:
     """A column for each compared setting, with its text or :data:`NOT_SET`."""
     return pd.DataFrame(runs.settings.tolist(), runs.index).fillna(NOT_SET)
 

@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, select_autoescape
 
 from tllib_ancon.laboratory.benchmark import RECORD
 from tllib_ancon.laboratory.figures import figures
-from tllib_ancon.laboratory.finished_runs import NOT_SET, ROW, label, read_runs, settings_of_runs
+from tllib_ancon.laboratory.finished_runs import NOT_SET, ROW, label, read_runs
 from tllib_ancon.laboratory.plan import BenchmarkPlan, load
 from tllib_ancon.laboratory.published import published
 from tllib_ancon.laboratory.tables import TITLES, table
@@ -91,7 +91,7 @@ def _remarks(runs: pd.DataFrame, plan: BenchmarkPlan | None) -> Iterator[str]:
     if plan is not None:
         yield from plan.notes
         rows += [("the paper's plan", _planned(plan, start)) for start in runs.start.unique()]
-    for setting in settings_of_runs(runs):
+    for setting in sorted(set().union(*runs.settings)):
         names_of_value = defaultdict(set)
         for name, settings in rows:
             names_of_value[settings.get(setting, NOT_SET)].add(name)

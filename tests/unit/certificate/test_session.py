@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support.certificates import CLASSES, answer_as_adapted, answers, comparison, disk_is_full
 from tests.support.refusals import REFUSED, one_line
 from tllib_ancon.certificate.answers import ANOTHER, CANNOT_TELL, read_answers
-from tllib_ancon.certificate.session import Comparison, Session, in_words
+from tllib_ancon.certificate.session import Comparison, Session
 from tllib_ancon.runtime.errors import UserError
 
 NAMES = ["a.jpg", "b, 2.jpg", "c.jpg", "é.jpg", "c.jpg"]
@@ -186,4 +186,4 @@ def test_answers_that_name_no_class_count_for_neither_model():
     certificate = session.certificate
     assert (certificate["cannot_tell"], certificate["another"], certificate["verdict"]) == (2, 1, "better")
     assert certificate["labels"] == 3 + certificate["adapted_right"]
-    assert in_words(certificate)[0].startswith("certified better: ")
+    assert session.words[0].startswith("certified better: ")
