@@ -21,8 +21,8 @@ UNKNOWN = "unknown"
 PARTIAL = "partial target"
 OPEN_SET = "open-set target"
 OPEN_SET_SOURCE = "open-set source"
-VARIANTS = {None: PARTIAL, False: OPEN_SET, True: OPEN_SET_SOURCE}
-"""Of a dataset in partial and open-set scripts, by what an open-set script says of ``source``."""
+VARIANTS = {(): PARTIAL, (False,): OPEN_SET, (True,): OPEN_SET_SOURCE}
+"""Of a dataset in partial and open-set scripts, by what an open-set script says beside it: is it the source?"""
 
 _sources: WeakValueDictionary[tuple[str, str], Any] = WeakValueDictionary()
 """Layout and root -> the dataset that a script opened first. Its classes are those of the script's other domains."""
@@ -61,10 +61,11 @@ def _add_variants(name: str, module: Any) -> None:
 
     theirs = getattr(module, name)
 
-    def variant_of(dataset_class: type, **options: bool) -> Any:
+    def variant_of(dataset_class: type, *is_source: bool, **options: bool) -> Any:
         if dataset_class.__name__ in OWN_IMAGES:
-            return type(dataset_class.__name__, (dataset_class,), {"variant": VARIANTS[options.get("source")]})
-        return theirs(dataset_class, **options)
+            variant = VARIANTS[(*is_source, *options.values())]
+            return type(dataset_class.__name__, (dataset_class,), {"variant": variant})
+        return theirs(dataset_class, *is_source, **options)
 
     setattr(module, name, variant_of)
     for layout in OWN_IMAGES:
