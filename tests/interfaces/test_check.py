@@ -83,7 +83,6 @@ def test_it_shows_facts_then_settings_then_notes():
         "  mirror          a mirror changes the predicted class of 0 % of 24 images",
         "  `batch_norm`        mixed               method",
         "  `padding`           4                   images",
-        "    training shifts images at random by up to 4 pixels; `padding=0` does not",
     ]
     shown = str(checked())
     places = [shown.find(line) for line in expected]

@@ -23,25 +23,8 @@ from tllib_ancon import (
     online,
     predict,
 )
-from tllib_ancon.cli.main import main
 
 DOORS = [adapt, predict, evaluate]
-
-
-@pytest.mark.parametrize(
-    ("word", "advice"),
-    [
-        ("learning_rate", "its name here is lr"),
-        ("output_dir", "its name here is log"),
-        ("device", "CUDA_VISIBLE_DEVICES"),
-        ("transform", "pass evaluation_transform, in Python, to adapt also train_transform"),
-    ],
-)
-def test_the_word_of_another_program_is_understood(word, advice, capfd):
-    with one_line(rf"unknown setting '{word}'.*{advice}"):
-        adapt(Net(), PIXELS, **{word: 1})
-    assert main(["evaluate", "photos", f"--{word}", "1"]) == 2
-    assert advice in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("config", [{"epochs": 1}, "settings.toml"])
@@ -62,20 +45,6 @@ def test_a_head_is_named():
     model = Net()
     with one_line("unknown module of the model 'Linear"):
         adapt(model, PIXELS, head=model.head, **PREPROCESSING)
-
-
-@pytest.mark.parametrize(
-    ("augment", "line"),
-    [
-        (lambda batch: batch.missing, "`augment` raises AttributeError .*; repair it"),
-        ("flip", "`augment` raises TypeError .'str' object is not callable.; repair it"),
-        (lambda batch: None, "returns nothing; it must return a batch of as many rows"),
-        (lambda batch: batch[0], r"`augment` gets \(40, 3, 32, 32\) and returns torch.float32 \(3, 32, 32\)"),
-    ],
-)
-def test_an_augmentation_that_fails_is_one_line(augment, line):
-    with one_line(line):
-        adapt(Net(), PIXELS, augment=augment, **QUICK, **PREPROCESSING)
 
 
 @pytest.mark.parametrize("kind", [torch.uint8, torch.float64])

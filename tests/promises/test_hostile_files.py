@@ -22,7 +22,6 @@ OTHER_FLAGS = {
     ("certify", "--checkpoint"),  # of the run that is certified, by the function that reads adapt's
     ("certify", "--questions"),  # written
     ("check", "--json-file"),  # written
-    ("evaluate", "--confusion"),  # written
     ("evaluate", "--json-file"),
     ("evaluate", "--out"),
     ("predict", "--out"),

@@ -96,7 +96,7 @@ def build(target, folder, batch_size, **options):
     fixed = {"method": "ancon", "epochs": EPOCHS, "batch_size": batch_size, "lr": 0.1, "workers": 0, "quiet": True}
     fixed["log"] = folder
     given = AdaptConfig(**{**fixed, "adapted": "all", **options})
-    settings, layers, _ = resolve(given, Facts(ModelRef()))
+    settings, layers = resolve(given, Facts(ModelRef()))
     opened = Opened(
         requested=given,
         settings=settings,

@@ -43,7 +43,7 @@ def test_opening_calls_the_network_once_and_its_copy_once_and_prints_nothing(mod
     opened = open_images(images(), open_model(model, config), config)
     assert Counted.calls == 2
     assert capsys.readouterr() == ("", "")
-    assert [note.code for note in opened.notes] == ["shifted-images", "few-images"]
+    assert [note.code for note in opened.notes] == ["few-images"]
     assert opened.settings.image_size == 16
     assert opened.classes.num_classes == 3
 
@@ -57,7 +57,7 @@ def test_check_makes_one_pass_after_that(model):
 
 def test_notes_of_a_quiet_run_are_in_its_result(model, capsys):
     result = tllib_ancon.adapt(model, images(), epochs=1, quiet=True, **SETTINGS)
-    assert {"shifted-images", "few-images"} <= {note.code for note in result.notes}
+    assert "few-images" in {note.code for note in result.notes}
     assert capsys.readouterr().err == ""
     loud = tllib_ancon.adapt(model, images(), epochs=1, **SETTINGS)
     assert loud.notes == result.notes

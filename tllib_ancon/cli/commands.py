@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic.fields import FieldInfo
 
@@ -21,9 +21,9 @@ from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.run import JsonConfig
 from tllib_ancon.config.settings import Flag, Settings, defined, settings_of
 from tllib_ancon.config.toml import read_file
-from tllib_ancon.runs.files import new_file, write_bytes, write_json
+from tllib_ancon.runs.files import new_file, write_json
 from tllib_ancon.runtime import processes
-from tllib_ancon.runtime.errors import BadSetting, UserError, named
+from tllib_ancon.runtime.errors import BadSetting, UserError
 from tllib_ancon.runtime.text import counted, say
 from tllib_ancon.runtime.types import Options
 
@@ -141,15 +141,10 @@ class _EvaluateConfig(JsonConfig, PredictConfig):
 
     FLAG = Flag(group="options", common=True)
 
-    confusion: Annotated[str | None, Flag(metavar="FILE")] = None
-    """CSV file of the confusion matrix to write"""
-
 
 def _evaluate(config: _EvaluateConfig) -> None:
     from tllib_ancon.training.evaluate import evaluate
 
-    if config.confusion is not None:
-        new_file(config.confusion, setting="confusion")
     processes.on_main(_show)(evaluate(config=config), config)
 
 
@@ -158,15 +153,6 @@ def _show(evaluation: Any, config: _EvaluateConfig) -> None:
         print(line)
     if config.json_file:
         write_json(Path(config.json_file), evaluation.scores)
-    if config.confusion is None:
-        return
-    if evaluation.confusion is None:
-        raise BadSetting(
-            f"{named('confusion', config.confusion)} needs labels, and the images have none",
-            "give folders with the names of the model's classes",
-            setting="confusion",
-        )
-    write_bytes(Path(config.confusion), evaluation.confusion_csv().encode())
 
 
 _ROOT = ("root",)

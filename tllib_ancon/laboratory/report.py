@@ -39,7 +39,7 @@ def write_report(folders: Sequence[str | Path], out: str | Path = "report") -> s
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in files.items():
         write_bytes(folder / name, data)
-    page = text.terminal(folder / "report.html")
+    page = text.showable(str(folder / "report.html"))
     return f"{markdown}\ntables and figures in {page}"
 
 

@@ -30,8 +30,6 @@ from tllib_ancon.models.references import ModelRef
 from tllib_ancon.opening.transforms import StageConfig, are_fixed, are_mirrored_alone, preprocessing_by
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import BadModel, BadSetting, named
-from tllib_ancon.runtime.notes import Note
-from tllib_ancon.runtime.text import counted
 from tllib_ancon.runtime.types import Options
 
 Config = TypeVar("Config", bound=StageConfig)
@@ -53,11 +51,17 @@ USUAL_NETWORK: Options = {
 }
 """Settings of a network that no run records."""
 
-INHERITED = (*USUAL_NETWORK, "image_size", "crop_fraction", "norm_mean", "norm_std", "val_resizing")
+INHERITED = (
+    *USUAL_NETWORK,
+    "image_size",
+    "crop_fraction",
+    "norm_mean",
+    "norm_std",
+    "val_resizing",
+    "train_resizing",
+    "no_hflip",
+)
 """Settings that a later stage takes from the run that trained the model. The network's must not contradict it."""
-
-FOLLOWED = ("train_resizing", "no_hflip")
-"""Settings that a later stage takes from that run and may change without a note."""
 
 
 @dataclass(frozen=True)
@@ -90,12 +94,10 @@ class Resolved(NamedTuple, Generic[Config]):
     Attributes:
         settings: all of them
         layers: setting -> the layer that decided it
-        notes: what was decided, for the user
     """
 
     settings: Config
     layers: Mapping[str, str]
-    notes: list[Note]
 
 
 def resolve(config: Config, facts: Facts) -> Resolved[Config]:
@@ -107,8 +109,7 @@ def resolve(config: Config, facts: Facts) -> Resolved[Config]:
     Raises:
         UserError: settings that contradict the source model's run; a network whose preprocessing nothing tells
     """
-    differing = _differences_from_the_source(config, facts)
-    _require_the_network_of_the_source(config, facts, differing)
+    _require_the_network_of_the_source(config, facts)
     settings = defined(dict(config))
     layers = _layers_before(config, settings)
     for layer, decide, stages in LADDER:
@@ -119,7 +120,7 @@ def resolve(config: Config, facts: Facts) -> Resolved[Config]:
     _require_consistent(config, settings, facts)
     names = config.to_dict().keys()  # those that the method reads
     filled = {name: value for name, value in settings.items() if name in names and value != getattr(config, name)}
-    return Resolved(cast(Config, config.replace(**filled)), layers, _notes(config, settings, facts, differing))
+    return Resolved(cast(Config, config.replace(**filled)), layers)
 
 
 def _layers_before(config: StageConfig, settings: Options) -> dict[str, str]:
@@ -147,7 +148,7 @@ def _recorded_run(settings: Options, facts: Facts) -> Options:
 
 
 def _source_run(settings: Options, facts: Facts) -> Options:
-    names = (*INHERITED, *FOLLOWED)
+    names = INHERITED
     if facts.source.is_whole:
         names = tuple(name for name in names if name not in settings_of(ModelConfig))
     return {name: as_tuple(facts.source.recorded_settings.get(name)) for name in names}
@@ -285,21 +286,15 @@ LADDER: tuple[tuple[str, Callable[[Options, Facts], Options], tuple[type, ...]],
 # What does not fit together, and what the user is told.
 
 
-def _differences_from_the_source(config: StageConfig, facts: Facts) -> Options:
-    """Setting of the user -> what it is in the run that trained the model, where they differ."""
-    recorded = defined(_source_run({}, facts))
-    inherited = [name for name in INHERITED if name in recorded]
-    return {name: recorded[name] for name in inherited if getattr(config, name, None) not in (None, recorded[name])}
-
-
-def _require_the_network_of_the_source(config: StageConfig, facts: Facts, differing: Options) -> None:
+def _require_the_network_of_the_source(config: StageConfig, facts: Facts) -> None:
     """Raise an error for a setting that describes another network than that of the source model."""
     source = facts.source
+    recorded = defined(_source_run({}, facts))
     for name, setting in settings_of(ModelConfig).items():
         shown = named(name)
-        if name in differing:
+        if name in recorded and getattr(config, name) not in (None, recorded[name]):
             shown = named(name, getattr(config, name))
-            reason = f"contradicts the run that trained {source.checkpoint}: there it is {differing[name]}"
+            reason = f"contradicts the run that trained {source.checkpoint}: there it is {recorded[name]}"
         elif source.is_whole and getattr(config, name) not in (setting.default, source.checkpoint):
             reason = "is for checkpoints; a model that is given is taken as it is"
         else:
@@ -344,21 +339,3 @@ def _augments(settings: Options, facts: Facts) -> bool:
         return are_mirrored_alone(facts.images, facts.preprocessing) and not settings.get("no_hflip")
     prepared = preprocessing_by(settings, facts.preprocessing)
     return prepared is not None and prepared.second_view() is not None
-
-
-def _notes(config: StageConfig, settings: Options, facts: Facts, differing: Options) -> list[Note]:
-    notes = []
-    for name, recorded_value in differing.items():
-        setting = named(name, getattr(config, name))
-        text = f"{setting} is used; the run that trained {facts.source.checkpoint} had {recorded_value}"
-        notes.append(Note("other-than-source", text, name, level="warning"))
-    padding = settings.get("padding")
-    is_assumed = getattr(config, "padding", None) is None and not facts.recorded
-    trains = isinstance(config, PretrainConfig)
-    if isinstance(config, AdaptConfig):
-        trains = methods.method_class(config.method).trains
-    if padding and is_assumed and not facts.images_are_fixed and trains:
-        shift = counted(padding, "pixel")
-        text = f"training shifts images at random by up to {shift}; {named('padding', 0)} does not"
-        notes.append(Note("shifted-images", text, "padding"))
-    return notes

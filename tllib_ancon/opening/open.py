@@ -19,7 +19,7 @@ from tllib_ancon.data.readers import Loader
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.classifier import Classifier, as_classifier
 from tllib_ancon.models.copies import copy_of, unwrapped
-from tllib_ancon.models.output import Output, structure_of
+from tllib_ancon.models.output import Output
 from tllib_ancon.models.references import ModelRef, refer
 from tllib_ancon.models.references.zoo import IMAGENET
 from tllib_ancon.opening.classes import ClassMap
@@ -33,7 +33,7 @@ from tllib_ancon.opening.transforms import (
     refuse_unread_settings,
     transforms_of,
 )
-from tllib_ancon.runtime.errors import BadSetting, named, one_line
+from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.types import Options
 
@@ -132,7 +132,7 @@ class Opened(Generic[Config_co]):
         """The same with an augmentation of training batches by the caller. A note where pseudo-labels have none."""
         settings = self.settings
         if augment is not None:
-            return replace(self, transforms=replace(self.transforms, augment=_checked(augment)))
+            return replace(self, transforms=replace(self.transforms, augment=augment))
         is_augmented = not isinstance(self.transforms.train, nn.Identity)
         if is_augmented or not isinstance(settings, AdaptConfig):
             return self
@@ -191,7 +191,8 @@ def open_images(
     declared = preprocessing or preprocessing_for(model.network, settings)
     resolved = resolve(settings, Facts(source, model.network, target, declared, recorded))
     prepared = transforms_of(resolved.settings, target, declared)
-    cached = with_cache(resolved.settings, target, prepared, resolved.notes)
+    notes_on_cache: list[Note] = []
+    cached = with_cache(resolved.settings, target, prepared, notes_on_cache)
     probe = dataset_class(cached, prepared.evaluation).probe()
     classifier = model.as_classifier(probe, not resolved.settings.scratch)
     if isinstance(settings, PredictConfig):
@@ -208,7 +209,7 @@ def open_images(
         prepared,
         classes,
         probe,
-        (*model.notes, *target.notes(), *resolved.notes, *notes_on_labels),
+        (*model.notes, *target.notes(), *notes_on_cache, *notes_on_labels),
     )
     opened = opened.with_notes(_notes_on_what_is_assumed(source, resolved))
     if target.is_raw and preprocessing is None:
@@ -249,27 +250,6 @@ def _notes_on_tensors(probe: Tensor) -> tuple[Note, ...]:
     return (Note("unchanged-tensors", text, action=action, level="warning"),)
 
 
-def _checked(augment: Augment) -> Augment:
-    """An augmentation of the caller, whose errors are one line."""
-
-    def augmented(batch: Any) -> Any:
-        try:
-            images = augment(batch)
-        except Exception as error:  # it is the user's code
-            raise BadSetting(
-                f"{named('augment')} raises {type(error).__name__} ({one_line(error)})", "repair it", setting="augment"
-            ) from error
-        if not isinstance(images, type(batch)) or len(images) != len(batch):
-            raise BadSetting(
-                f"{named('augment')} gets {tuple(batch.shape)} and returns {structure_of(images)}",
-                "it must return a batch of as many rows",
-                setting="augment",
-            )
-        return images
-
-    return augmented
-
-
 def _ready_to_adapt(opened: Opened[AdaptConfig]) -> Opened[Any]:
     """The same with what an adaptation decides by the model and the images together."""
     settings = opened.settings
@@ -277,8 +257,6 @@ def _ready_to_adapt(opened: Opened[AdaptConfig]) -> Opened[Any]:
     model = opened.classifier
     head_is_all = model.head is not None and {*model.head.parameters()} == {*model.parameters()}
     if opened.requested.adapted is None and head_is_all and settings.adapted == "all-but-head":
-        text = f"the head has all parameters of the model; it learns ({named('adapted', 'all')})"
-        notes.append(Note("head-learns", text, "adapted"))
         settings = settings.replace(adapted="all")
     if len(opened.images) < FEW:
         text = f"only {len(opened.images)} of at least {FEW} images: adapting may reduce accuracy"

@@ -72,7 +72,7 @@ def open_pretraining(
     declared = preprocessing_for(backbone, settings)
     resolved = resolve(settings, Facts(untrained, backbone, source, declared, recorded))
     transforms = transforms_of(resolved.settings, source, declared)
-    notes = [*source.notes(), *_notes_on_classes(source), *resolved.notes]
+    notes = [*source.notes(), *_notes_on_classes(source)]
     cached = with_cache(resolved.settings, source, transforms, notes)
     probe = UnlabelledImages(cached, transforms.evaluation).probe()
     opened = Pretraining(resolved.settings, backbone, cached, transforms, probe)

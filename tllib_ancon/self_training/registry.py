@@ -8,11 +8,9 @@ from inspect import signature
 from typing import Any, NamedTuple
 
 from pydantic.fields import FieldInfo
-from torch import Tensor
 
 from tllib_ancon.config.settings import Settings, settings_of
 from tllib_ancon.runtime.errors import BadSetting, UserError, named, one_line, unknown_name
-from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.runtime.types import Options
 from tllib_ancon.self_training.method import Method, Visit, option
 
@@ -63,7 +61,7 @@ def register(name: str, *, composes: Collection[str] = ()) -> Callable[[type[Met
             ``ancon-auto`` replace the targets, so that the objective has to use them
 
     Raises:
-        UserError: a name that is taken or not well formed, an option that is reserved or known with another type
+        UserError: a name that is taken or not well formed, an option that is reserved
     """
     for composition in composes:
         if composition not in COMPOSITIONS:
@@ -97,19 +95,12 @@ def _is_taken(name: str, method: type[Method]) -> bool:
 
 
 def _check_options(name: str, options: type[Settings]) -> None:
-    for option_name, field in settings_of(options).items():
-        if option_name in signature(create).parameters or hasattr(Method, option_name):
+    for option_name in settings_of(options):
+        if option_name in signature(Method).parameters or hasattr(Method, option_name):
             raise UserError(
-                f"method {name}: option {named(option_name)} is the name of an argument of create or an attribute of "
-                "Method",
+                f"method {name}: option {named(option_name)} is the name of an argument or an attribute of Method",
                 "choose another",
             )
-        for registered_name, registration in REGISTERED.items():
-            if settings_of(registration.method.Options).get(option_name, field).annotation != field.annotation:
-                raise UserError(
-                    f"method {name}: option {named(option_name)} has another type than that of {registered_name}",
-                    "rename it",
-                )
     options(**{option_name: field.default for option_name, field in settings_of(options).items()})
 
 
@@ -188,42 +179,21 @@ def training_defaults(name: str) -> Options:
     return merged
 
 
-def create(
-    name: str,
-    *,
-    num_samples: int,
-    num_classes: int,
-    feature_dim: int | None = None,
-    total_steps: int | None = None,
-    head: Callable[[Tensor], Tensor] | None = None,
-    shard: Shard | None = None,
-    **options: Any,
-) -> Method:
+def create(name: str, **sizes_and_options: Any) -> Method:
     """The method of that name, as a :class:`Method`.
 
     Args:
         name (str): a composition such as ``ancon``, ``gce+elr`` or ``nrc+ancon``; see :func:`names`
-        num_samples (int): N, images of the whole target set
-        num_classes (int): K
-        feature_dim (int): D, width of the features before the head; needed by ``nrc``, ``aad`` and ``shot``
-        total_steps (int): I, steps of the whole training; needed by schedules
-        head: (B, D) -> (B, K) logits, the model's head; needed by ``mc_dropout``
-        shard: of many processes, the samples that this one visits. Default: all
-        **options: the method's settings, those of :func:`settings`
+        **sizes_and_options: arguments of :class:`Method`, and the method's settings, those of :func:`settings`.
+            ``nrc``, ``aad`` and ``shot`` need ``feature_dim``, schedules ``total_steps``, ``mc_dropout`` the ``head``
 
     Raises:
         UserError: an unknown name or option, a composition that is not offered, a package that
             fails to load, an option out of range or of another method
     """
-    return method_class(name)(
-        num_samples=num_samples,
-        num_classes=num_classes,
-        feature_dim=feature_dim,
-        total_steps=total_steps,
-        head=head,
-        shard=shard,
-        **all_options(name, options),
-    )
+    sizes = signature(Method).parameters
+    options = {key: value for key, value in sizes_and_options.items() if key not in sizes}
+    return method_class(name)(**{**sizes_and_options, **all_options(name, options)})
 
 
 def method_class(name: str) -> type[Method]:

@@ -87,15 +87,14 @@ def compose(opened: Opened[AdaptConfig], teacher: Teacher | None = None, callbac
     training = training_loader(images, settings.batch_size, settings.workers)
     method = create_method(settings, model, passes.shard, settings.epochs * len(training))
     method.teacher = teacher
-    notes = [*opened.notes]
-    groups = parameter_groups(opened, notes)
+    groups = parameter_groups(opened)
     policy = BatchNormPolicy(settings.batch_norm, num_images=len(Shard.of_this_process(len(passes.sampled))))
     lag = policy.note_on_lag(model, settings.epochs * len(training))
-    if lag is not None and method.trains:
-        notes.append(lag)
     trainer = Trainer(model, [training], groups, settings, parts={"method": method})
     trainer.first_epoch = 0
-    trainer.tell(*notes)
+    trainer.tell(*opened.notes)
+    if lag is not None and method.trains:
+        trainer.tell(lag)
     method.to(trainer.device)
     step = AdaptationStep(method, trainer, opened.transforms, settings, policy)
     trainer.objective = step

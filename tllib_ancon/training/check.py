@@ -135,14 +135,13 @@ def check(  # noqa: PLR0913
         opened, predicted = begin(opened)
         names = opened.images.classes
         classes = [names[label] for label in predicted.labels.tolist()]
-        notes = [*opened.notes]
         facts = {
             **_facts_of_images(opened),
-            **_facts_of_the_model(opened, notes),
+            **_facts_of_the_model(opened),
             "predictions": _predictions(classes, len(names)),
             "mirror": str(predicted.mirrors or "not compared: the inputs are no images"),
         }
-        return CheckResult(facts, _decided_settings(opened), tuple(notes), classes, picture)
+        return CheckResult(facts, _decided_settings(opened), opened.notes, classes, picture)
 
 
 def _draw(inputs: Tensor, folder: Path) -> str:
@@ -177,7 +176,7 @@ def _facts_of_images(opened: Opened[AdaptConfig]) -> dict[str, str]:
     }
 
 
-def _facts_of_the_model(opened: Opened[AdaptConfig], notes: list[Note]) -> dict[str, str]:
+def _facts_of_the_model(opened: Opened[AdaptConfig]) -> dict[str, str]:
     classifier = opened.classifier
     number = classifier.num_classes
     classes = f"{counted(number, 'class', 'classes')} in this order: {first_few(opened.images.classes, FEW_NAMES)}"
@@ -186,7 +185,7 @@ def _facts_of_the_model(opened: Opened[AdaptConfig], notes: list[Note]) -> dict[
     head = "no module with weights returns them: methods that need features cannot be used"
     if classifier.head_name is not None:
         head = f"head {classifier.head_name}, {classifier.features_dim} features"
-    return {"classes": classes, "output": f"logits (B, {number}); {head}", "learning": _learning(opened, notes)}
+    return {"classes": classes, "output": f"logits (B, {number}); {head}", "learning": _learning(opened)}
 
 
 def _preprocessing(opened: Opened[AdaptConfig]) -> str:
@@ -204,9 +203,9 @@ def _preprocessing(opened: Opened[AdaptConfig]) -> str:
     return text
 
 
-def _learning(opened: Opened[AdaptConfig], notes: list[Note]) -> str:
+def _learning(opened: Opened[AdaptConfig]) -> str:
     """Which parameters learn. What ends an adaptation before its first step raises its error."""
-    parameter_groups(opened, notes)
+    parameter_groups(opened)
     method = opened.settings.method
     if not methods.method_class(method).trains:
         return f"none: {method} trains nothing"

@@ -18,7 +18,7 @@ from tllib_ancon.models.output import Output
 from tllib_ancon.models.references import Model
 from tllib_ancon.runtime import devices
 from tllib_ancon.runtime.notes import Note
-from tllib_ancon.runtime.text import Shown, csv_text, showable
+from tllib_ancon.runtime.text import Shown, showable
 from tllib_ancon.runtime.types import Metrics
 from tllib_ancon.training.not_finite import require_predictions
 from tllib_ancon.training.predict import open_to_predict, predict_images
@@ -70,13 +70,6 @@ class Evaluation(Shown):
             yield f"{name:<20} {scores[name]:.4f}"
         if self.confusion is not None:
             yield from self._class_table(self.confusion)
-
-    def confusion_csv(self) -> str:
-        """The confusion matrix as CSV, with the names of the classes."""
-        assert self.confusion is not None
-        names = [showable(name) for name in self.classes]
-        rows = [[name, *counts] for name, counts in zip(names, self.confusion.tolist(), strict=True)]
-        return csv_text([["true class", *names], *rows])
 
     def _class_table(self, confusion: NDArray[np.int64]) -> Iterator[str]:
         """A line for each class that has images: their number, the accuracy and the most frequent mistake."""

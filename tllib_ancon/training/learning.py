@@ -10,7 +10,6 @@ from tllib_ancon.models.classifier import BATCH_NORMS, Classifier, ParameterGrou
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.opening.open import Opened
 from tllib_ancon.runtime.errors import BadModel, named
-from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.processes import Shard
 
 NORMS = (BATCH_NORMS, nn.GroupNorm, nn.LayerNorm)
@@ -18,7 +17,7 @@ NORMS = (BATCH_NORMS, nn.GroupNorm, nn.LayerNorm)
 
 def create_method(settings: AdaptConfig, model: Classifier, shard: Shard, total_steps: int) -> methods.Method:
     """The method that the settings name, for the images to adapt on."""
-    method = methods.create(
+    return methods.create(
         settings.method,
         num_samples=shard.num_samples,
         num_classes=model.num_classes,
@@ -28,17 +27,10 @@ def create_method(settings: AdaptConfig, model: Classifier, shard: Shard, total_
         shard=shard,
         **settings.options,
     )
-    if method.ensemble is not None:
-        method.ensemble.has_checked_logits = True  # when the model was opened
-    return method
 
 
-def parameter_groups(opened: Opened[AdaptConfig], notes: list[Note]) -> ParameterGroups:
+def parameter_groups(opened: Opened[AdaptConfig]) -> ParameterGroups:
     """The parameters that learn, with their rates; an empty group where only statistics change.
-
-    Args:
-        opened: the model and the images
-        notes: get what stays frozen, and whether no head was found
 
     Raises:
         UserError: no parameter that learns, or that reaches the loss; batches too small for batch-norm
@@ -49,13 +41,6 @@ def parameter_groups(opened: Opened[AdaptConfig], notes: list[Note]) -> Paramete
     if not methods.method_class(settings.method).trains:
         return [{"params": []}]
     choose_adapted_parameters(model, settings.adapted)
-    if settings.adapted == "as-given":
-        number = len([*model.parameters()])
-        text = f"what the model has frozen stays so: {len(trainable(model))} of {number} parameters learn"
-        notes.append(Note("frozen", text, "adapted"))
-    if settings.adapted == "all-but-head" and model.head is None:
-        text = "the model ends in no Linear layer that could be its head; all of it learns"
-        notes.append(Note("no-head", text, "head"))
     if opened.source.is_whole:
         _require_gradient(model, opened.probe)
     return model.get_parameters(settings.lr)

@@ -14,7 +14,7 @@ from tqdm import tqdm
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.processes import is_main
-from tllib_ancon.runtime.text import terminal
+from tllib_ancon.runtime.text import showable
 from tllib_ancon.runtime.types import Metrics
 
 SHOWN = {
@@ -82,4 +82,4 @@ class Progress:
 
     def line(self, text: str) -> None:
         if not self.quiet:
-            tqdm.write(terminal(text), file=sys.stderr)
+            tqdm.write(showable(text), file=sys.stderr)

@@ -6,12 +6,12 @@ import re
 import pytest
 
 from tests.support.hostile import HOSTILE_NAMES, assert_safe
-from tllib_ancon.runtime.text import LONGEST, cell, csv_text, html, markdown, showable, terminal
+from tllib_ancon.runtime.text import cell, csv_text, html, markdown, showable
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES, ids=range(len(HOSTILE_NAMES)))
 def test_a_hostile_name_is_one_line_of_text_on_every_medium(name):
-    for shown in (terminal(name), showable(name), html(name), markdown(name), cell(name)):
+    for shown in (showable(name), html(name), markdown(name), cell(name)):
         assert_safe(shown)
         assert "\n" not in shown
     assert "<" not in markdown(name)
@@ -39,11 +39,3 @@ def test_what_markdown_would_take_for_its_own_is_escaped(text, shown):
 def test_numbers_and_ordinary_names_stay_as_they_are():
     assert csv_text([["a.jpg", "-1.5", 3, None, "- 1"]]) == "a.jpg,-1.5,3,,'- 1\n"
     assert showable("Größe 3") == "Größe 3"
-
-
-def test_a_long_text_is_shortened_in_its_middle():
-    line = terminal("a" + "x" * 300_000 + "b")
-    assert len(line) < LONGEST + 100
-    assert line.startswith("ax")
-    assert line.endswith("xb")
-    assert f"{300_002 - LONGEST:,} characters are left out" in line
