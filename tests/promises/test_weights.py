@@ -63,8 +63,9 @@ def test_the_advice_for_two_sets_of_weights_works(folder, capsys):
     state = timm.create_model("test_resnet", num_classes=4).state_dict()
     torch.save({"state_dict": state, "state_dict_ema": state, "args": argparse.Namespace(lr=0.1)}, "model.pth")
     words = ["predict", "a.png", "-a", "timm/test_resnet", *IN_FOLDER, "--checkpoint"]
-    assert main([*words, "model.pth"]) == 0
-    printed = capsys.readouterr()
-    assert "torch.load(FILE, weights_only=False)['state_dict']" in printed.out + printed.err
+    assert main([*words, "model.pth"]) == 2
+    printed = capsys.readouterr().err
+    assert "state_dict, state_dict_ema, args; " in printed
+    assert "torch.save(torch.load(FILE, weights_only=False)[ENTRY], NEW_FILE)" in printed
     torch.save(torch.load("model.pth", weights_only=False)["state_dict"], "alone.pth")
     assert main([*words, "alone.pth"]) == 0

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from tllib_ancon.runtime.errors import BadModel, named, one_line, reading
 from tllib_ancon.runtime.text import first_few
-from tllib_ancon.runtime.types import Show, silently
 
 Weights = Mapping[str, Tensor]
 """The tensors of a state dict by name."""
@@ -20,37 +19,25 @@ Weights = Mapping[str, Tensor]
 MCD_PARTS = {"G", "F1", "F2"}
 """TLLib's mcd.py saves three state dicts: the backbone and two classifiers. The first classifier is used."""
 
-ENTRIES = (
-    *("state_dict_ema", "model_ema", "ema_state_dict", "ema", "params_ema"),
-    *("state_dict", "model_state_dict", "model", "network", "net", "model_state", "weights", "params"),
-)
-"""Where training programs keep the weights in a checkpoint, those of timm, torchvision and Lightning among them. As
-timm does, the exponential moving average of the weights is taken where there is one."""
-
 COUNTERS = ("num_batches_tracked", "total_ops", "total_params")
 """Last words of names that hold no weights: batches seen by batch-norm, and what profilers leave behind."""
 
 SAVE = "torch.save(model.state_dict(), FILE)"
+SAVE_ENTRY = "torch.save(torch.load(FILE, weights_only=False)[ENTRY], NEW_FILE)"
 
 
-def load_state_dict(path: str | Path, show: Show = silently) -> Weights:
+def load_state_dict(path: str | Path) -> Weights:
     """Read the state dict in a file of ``torch.save`` or .safetensors; no code of the file is run. It is the content or
-    one of the :data:`ENTRIES`. ``show`` gets a line where the file also has weights that are not used."""
+    the one entry of it that is a state dict."""
     file = Path(path)
     content = _content_of(file)
     states = _states_in(content)
-    if not states:
+    if len(states) != 1:
         raise BadModel(
-            f"checkpoint {file} is not a plain state dict but {_description(content)}",
-            f"save the weights alone: {SAVE}",
+            f"checkpoint {file} is not one state dict but {_description(content)}",
+            f"save the weights alone: {SAVE}, or of a file that you trust {SAVE_ENTRY}",
         )
-    first, *others = states
-    if others:
-        show(
-            f"checkpoint {file} has weights in {', '.join(states)}, and {first} is used; to use the others of a file "
-            f"that you trust, save them alone: torch.save(torch.load(FILE, weights_only=False){others[0]}, NEW_FILE)"
-        )
-    return states[first]
+    return states[0]
 
 
 def _content_of(file: Path) -> Any:
@@ -63,22 +50,16 @@ def _content_of(file: Path) -> Any:
         return torch.load(file, map_location="cpu", weights_only=True)
 
 
-def _states_in(content: Any) -> dict[str, Weights]:
-    """State dicts by their place in a checkpoint, the preferred one first; none where it holds no state dict.
-
-    A state dict is the content itself, one of its :data:`ENTRIES`, or its only one.
-    """
+def _states_in(content: Any) -> list[Weights]:
+    """The state dicts that a checkpoint holds: itself, or its entries."""
     if _is_state_dict(content):
-        return {"": content}
+        return [content]
     if not isinstance(content, Mapping):
-        return {}
+        return []
     states = {name: entry for name, entry in content.items() if _is_state_dict(entry)}
     if set(content) == set(states) == MCD_PARTS:
-        return {"": _joined(content)}
-    usual = [name for name in ENTRIES if name in states]
-    if not usual and len(states) == 1:
-        usual = [*states]
-    return {f"[{name!r}]": states[name] for name in usual}
+        return [_joined(states)]
+    return [*states.values()]
 
 
 def _is_state_dict(content: Any) -> bool:
@@ -103,9 +84,9 @@ def _description(content: Any) -> str:
     return f"a {type(content).__name__}"
 
 
-def without_prefix(state: Weights, network: nn.Module, show: Show = silently) -> Weights:
-    """The tensors of a network without the prefix of a program. Others stay if some of the network are missing; else
-    ``show`` gets a line about them."""
+def without_prefix(state: Weights, network: nn.Module) -> Weights:
+    """The tensors of a network without the prefix of a program. Others, as of a loss, stay if some of the network are
+    missing."""
     names = [name for name in network.state_dict() if not name.endswith(COUNTERS)]
     first_name = next(iter(names), "")
     prefixes = [name.removesuffix(first_name) for name in state if f".{name}".endswith(f".{first_name}")]
@@ -114,12 +95,9 @@ def without_prefix(state: Weights, network: nn.Module, show: Show = silently) ->
     if most < max(1, len(names) / 2) or matches.count(most) > 1:  # of another network, or of several
         return state
     prefix = prefixes[matches.index(most)]
-    unused = [name for name in state if not name.startswith(prefix)]
-    if most < len(names):
-        unused = []
-    if unused:
-        show(f"the checkpoint also holds {_few(unused)}, which the network has no place for; they are not used")
-    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name not in unused}
+    has_all = most == len(names)
+    others = [name for name in state if has_all and not name.startswith(prefix)]
+    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name not in others}
 
 
 def load_into(network: nn.Module, state: Weights, source: str, ignore: tuple[str, ...] = (), advice: str = "") -> None:

@@ -155,11 +155,8 @@ def open_model(
     source = open_source(settings, model, output)
     if source.callers_module is not None and isinstance(settings, PredictConfig):
         return OpenedModel(source, unwrapped(source.callers_module), head, source.notes)
-    notes = [*source.notes]
-    network = source.network(
-        dict(resolve(settings, Facts(source)).settings), lambda text: notes.append(Note("weights", text))
-    )
-    return OpenedModel(source, network, head, tuple(notes))
+    network = source.network(dict(resolve(settings, Facts(source)).settings))
+    return OpenedModel(source, network, head, source.notes)
 
 
 def open_images(

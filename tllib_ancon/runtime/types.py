@@ -17,7 +17,3 @@ State = dict[str, Any]
 
 Show = Callable[[str], None]
 """Shows a line to the user."""
-
-
-def silently(line: str) -> None:
-    """Show nothing."""

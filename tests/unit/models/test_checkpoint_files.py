@@ -29,6 +29,7 @@ def write(path, content):
         ([torch.zeros(1)], "but a list"),
         ({}, "but a dict"),
         ({"epoch": 3, "parts": ONE, "others": ONE}, "the entries epoch, parts, others; save the weights alone: torch"),
+        ({"state_dict": ONE, "state_dict_ema": ONE}, r"the entries state_dict, state_dict_ema; .*\[ENTRY\], NEW_FILE"),
         ({"G": 1, "F1": 2, "F2": 3}, "the entries G, F1, F2"),
         ({3: torch.zeros(1)}, "the entries 3"),
         (ITSELF, "the entries state_dict"),

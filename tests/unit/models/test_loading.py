@@ -76,15 +76,11 @@ PROGRAMS = {
     "timm": lambda state: {
         "arch": "resnet18",
         "optimizer": {"param_groups": []},
-        "state_dict": averages(state),
-        "state_dict_ema": state,
+        "state_dict": state,
+        "state_dict_ema": None,
         "args": argparse.Namespace(model="resnet18", lr=0.1),
     },
-    "timm without average": lambda state: {"state_dict": state, "state_dict_ema": None},
-    "torchvision": lambda state: {
-        "model": averages(state),
-        "model_ema": {"n_averaged": torch.tensor(3), **under("module.", state)},
-    },
+    "average of torchvision": lambda state: {"n_averaged": torch.tensor(3), **under("module.", state)},
     "Lightning": lambda state: {
         "pytorch-lightning_version": "2.5.0",
         "state_dict": OrderedDict({**under("model.", state), "criterion.weight": torch.ones(K)}),

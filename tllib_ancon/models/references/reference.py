@@ -14,7 +14,7 @@ from tllib_ancon.models.output import Output, OutputReader
 from tllib_ancon.runtime.errors import BadModel, BadSetting, named
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.text import counted
-from tllib_ancon.runtime.types import Options, Record, Show, silently
+from tllib_ancon.runtime.types import Options, Record
 
 Model = nn.Module | str | Path
 """What a caller passes as a model: a network, a checkpoint, a run directory or a name of the hub."""
@@ -44,12 +44,11 @@ class ModelRef:
 
     # What a kind defines.
 
-    def network(self, settings: Options, show: Show = silently) -> nn.Module:
+    def network(self, settings: Options) -> nn.Module:
         """The network with its weights, which the caller may change. Default: a copy of ``module``.
 
         Args:
             settings: ``arch``, ``arch_option``, ``no_pool`` and ``scratch``, of a network that settings build
-            show: gets lines about the weights
         """
         assert self.module is not None
         return copy_of(self.module).float()

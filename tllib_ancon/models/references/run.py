@@ -14,17 +14,17 @@ from tllib_ancon.models.references.weights_file import WeightsFile
 from tllib_ancon.runs.directory import BEST, CHECKPOINTS, CONFIG, LATEST, RunDirectory
 from tllib_ancon.runtime.errors import BadFile, BadModel, named, network_itself
 from tllib_ancon.runtime.notes import Note
-from tllib_ancon.runtime.types import Options, Show, silently
+from tllib_ancon.runtime.types import Options
 
 
 class Run(WeightsFile):
     """A checkpoint of a run. Where its network was passed in Python, the user passes it again."""
 
-    def network(self, settings: Options, show: Show = silently) -> nn.Module:
+    def network(self, settings: Options) -> nn.Module:
         if self.module is None and self.network_record:
-            network = self.with_weights(build(self.network_record), load_state_dict(self.checkpoint, show), show)
+            network = self.with_weights(build(self.network_record), load_state_dict(self.checkpoint))
         else:
-            network = super().network(settings, show)
+            network = super().network(settings)
         if "preprocessing" in self.network_record:
             recorded = recorded_preprocessing(self.network_record["preprocessing"])
             network.preprocessing = recorded or Preprocessing((), ())  # type: ignore[assignment]
