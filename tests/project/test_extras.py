@@ -27,10 +27,6 @@ COMMANDS = {
         "open_clip",
         "--arch open_clip:net/a needs open_clip: pip install 'tllib-ancon[foundation]'",
     ),
-    "pretrain nothing -d hf:data -s train": (
-        "datasets",
-        "the dataset hf:data needs datasets: pip install 'tllib-ancon[huggingface]'",
-    ),
     "benchmark nothing.toml nothing --address auto": (
         "ray",
         "--address auto needs ray: pip install 'tllib-ancon[ray]'",

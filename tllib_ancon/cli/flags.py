@@ -112,7 +112,7 @@ def _range_of(field: FieldInfo) -> str:
 
 def _layouts_in_words() -> str:
     """The values of ``data``, for its help text."""
-    texts = [f"{name}{entry.placeholder}: {entry.help}." for name, entry in LAYOUTS.items() if entry.help]
+    texts = [f"{name}: {entry.help}." for name, entry in LAYOUTS.items() if entry.help]
     datasets = [name for name, entry in LAYOUTS.items() if not entry.help]
     return " ".join([*texts, f"Datasets of TLLib: {', '.join(datasets)}."])
 

@@ -36,7 +36,7 @@ def _networks() -> Iterator[str]:
 
 def _layouts() -> Iterator[str]:
     for name, layout in LAYOUTS.items():
-        yield f"{name + layout.placeholder:<18} {layout.help or 'dataset of TLLib'}"
+        yield f"{name:<18} {layout.help or 'dataset of TLLib'}"
 
 
 def _criteria() -> Iterator[str]:

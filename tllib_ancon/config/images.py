@@ -46,7 +46,7 @@ class AugmentationConfig(ImageConfig):
     train_resizing: Literal["default", "cen.crop", "ran.crop", "res.", "keep-ratio"] = DECIDED_LATER
     """Resizing and cropping of training images. "default" resizes to a square and takes a random resized crop.
     cen.crop and ran.crop: to a square, then its centre or a random crop. res.: to a square. keep-ratio: by the shorter
-    side, then a random resized crop. Default: keep-ratio for ImageFolder, Folder and hf:NAME, else default."""
+    side, then a random resized crop. Default: keep-ratio for ImageFolder and Folder, else default."""
     scale: Annotated[Area, Flag(metavar=("MIN", "MAX"))] = DECIDED_LATER
     """smallest and largest area of a random crop, as a share of the image's"""
     padding: Annotated[int, Flag(metavar="PX")] = Field(DECIDED_LATER, ge=0, le=16_384)

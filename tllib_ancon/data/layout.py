@@ -29,7 +29,6 @@ class Opening:
         codes: names of the domains
         split: ``train`` or ``test`` if the dataset has two lists a domain
         classes: names of a model's classes, of which a domain may lack some; None: those of the dataset
-        allow_download: setting of :class:`~tllib_ancon.config.data.DataConfig`
     """
 
     root: Path
@@ -37,7 +36,6 @@ class Opening:
     codes: Sequence[str]
     split: str = "train"
     classes: Sequence[str] | None = None
-    allow_download: bool = False
 
     @cached_property
     def tree(self) -> Tree:
@@ -48,9 +46,7 @@ class Layout(ABC):
     """A layout of data. A subclass and :func:`register` below it are all that a new one needs."""
 
     name: str = ""
-    """As ``data`` takes it. One that ends in a colon is the beginning of names, such as ``hf:``."""
-    placeholder: str = ""
-    """What follows a name that ends in a colon, in words."""
+    """As ``data`` takes it."""
     help: str = ""
     """What ``root`` holds, in the help text of ``data``."""
     resizing: str = SQUARE

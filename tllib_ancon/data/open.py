@@ -10,10 +10,10 @@ import torch
 from numpy.typing import ArrayLike
 from torch.utils.data import DataLoader, Dataset
 
+from tllib_ancon.data.hugging_face import source_of_dataset
 from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.layout import Opening
 from tllib_ancon.data.layouts import layout_of
-from tllib_ancon.data.layouts.hugging_face import source_of_dataset
 from tllib_ancon.data.lists import listed_images
 from tllib_ancon.data.readers import Loader, open_array, reader_of
 from tllib_ancon.runtime.errors import BadImages, UserError, named
@@ -33,13 +33,11 @@ def open_domain(
     loader: Loader | None = None,
     **options: Any,
 ) -> ImageSource:
-    """Open the domains of these codes as one; nothing is downloaded unless ``allow_download`` is given.
+    """Open the domains of these codes as one; nothing is downloaded.
 
-    A code may be a list, a folder (``.`` is the root) or a split, with the name of a configuration before it
-    as ``clipart/train``. A Hugging Face dataset is one of the hub, or a folder that ``save_to_disk`` wrote or that
-    holds data files. Every image must exist, unless ``skip_corrupt`` decodes each once, in ``workers`` processes, and
-    leaves out unreadable images. ``labels`` and ``loader`` are those of :func:`as_domain`. The other ``options`` are
-    those of :class:`~tllib_ancon.data.layout.Opening`, too.
+    A code may be a list or a folder (``.`` is the root). Every image must exist, unless ``skip_corrupt`` decodes each
+    once, in ``workers`` processes, and leaves out unreadable images. ``labels`` and ``loader`` are those of
+    :func:`as_domain`. The other ``options`` are those of :class:`~tllib_ancon.data.layout.Opening`, too.
     """
     layout = layout_of(dataset)
     opening = Opening(Path(root).expanduser(), dataset, codes or layout.default_codes, split, **options)

@@ -48,10 +48,7 @@ def open_by_settings(
     split = "train"
     if isinstance(config, PredictConfig):
         split = "test"
-    allow_download = config.allow_download
-    return open_domain(
-        place, config.data, codes, split, labels=labels, classes=classes, allow_download=allow_download, **how
-    )
+    return open_domain(place, config.data, codes, split, labels=labels, classes=classes, **how)
 
 
 def with_cache(config: StageConfig, images: ImageSource, transforms: Transforms, notes: list[Note]) -> ImageSource:

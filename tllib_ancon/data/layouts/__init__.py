@@ -16,19 +16,12 @@ def layout_of(dataset: str) -> Layout:
     Raises:
         UserError: an unknown name
     """
-    prefix, colon, _ = dataset.partition(":")
-    registered = LAYOUTS.get(dataset) or LAYOUTS.get(prefix + colon)
-    if registered is None:
-        raise unknown_name("dataset", dataset, _layout_names())
-    return registered
-
-
-def _layout_names() -> list[str]:
-    """Names as ``data`` takes them, the general layouts before TLLib's datasets."""
-    return [name + registered.placeholder for name, registered in LAYOUTS.items()]
+    if dataset not in LAYOUTS:
+        raise unknown_name("dataset", dataset, LAYOUTS)
+    return LAYOUTS[dataset]
 
 
 def missing_dataset(root: object) -> UserError:
     """The error for a root without the name of its dataset."""
-    names = ", ".join(_layout_names())
+    names = ", ".join(LAYOUTS)
     return BadSetting(f"{named('data')} is missing: which dataset lies in {root}? Names: {names}", setting="data")
