@@ -71,11 +71,11 @@ def test_the_home_folder_is_found(tmp_path, monkeypatch):
 def test_names_of_classes_may_stand_on_the_command_line(run, tmp_path, capfd):
     out = tmp_path / "p.csv"
     words = ["predict", str(run / "photos"), "--checkpoint", str(run / "run/checkpoints/best.pth"), "--out", str(out)]
-    assert main([*words, "--class-names", "ant,bee, cat,dog"]) == 0
+    assert main([*words, "--class-names", "ant", "bee", "cat", "dog"]) == 0
     classes = {line.split(",")[1] for line in out.read_text().splitlines()[1:]}
     assert classes <= {"ant", "bee", "cat", "dog"}
-    for wrong, reason in [("names.txt", "is not a file"), ("a,a,b,c", "has a name twice"), ("a,b,c", "has 3 names")]:
-        assert main([*words, "--class-names", wrong, "--overwrite"]) == 2
+    for wrong, reason in [("names.txt", "is not a file"), ("a a b c", "has a name twice"), ("a b c", "has 3 names")]:
+        assert main([*words, "--class-names", *wrong.split(), "--overwrite"]) == 2
         assert reason in capfd.readouterr().err
 
 

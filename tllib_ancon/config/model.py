@@ -42,8 +42,8 @@ class StartConfig(NetworkConfig):
     """Source model: a checkpoint, or the run directory that holds it. imagenet: the network with its own ImageNet
     head. Not needed for a network with weights, hf:NAME or open_clip:NAME/WEIGHTS."""
     class_names: Annotated[str | tuple[str, ...] | None, Flag(metavar="NAME")] = None
-    """Names of the model's classes in the order of its outputs: cat dog fox, cat,dog,fox, or a file with a name on each
-    line. Needed for open_clip:NAME. Default: from the model's run or hf:NAME."""
+    """Names of the model's classes in the order of its outputs: cat dog fox, or a file with a name on each line. Needed
+    for open_clip:NAME. Default: from the model's run or hf:NAME."""
     output: Annotated[str | int | None, Flag(metavar="KEY_OR_POSITION")] = None
     """Where the logits (B, K) are in what the model returns: a key of a dict or the name of an attribute, or a position
     in a tuple. from_one_logit and from_probabilities convert these. Default: as in the model's run, else the tensor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,9 +19,6 @@ from tllib_ancon.data.labels import Labels, checked_labels
 from tllib_ancon.data.readers import Bytes, Files, Loader, Positions, Reader
 from tllib_ancon.runtime.errors import BadImages
 from tllib_ancon.runtime.notes import Note
-
-PURITY = 0.9
-"""Share of a folder's images that must have one label: a few wrong labels do not hide a class folder."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,19 +112,15 @@ class ImageSource:
 
     @cached_property
     def class_folders(self) -> dict[str, int]:
-        """Folder name -> label, where the images lie in one folder a class (``.../bike/001.jpg``); otherwise empty."""
+        """Folder name -> label, where the images lie in one folder a class (``.../bike/001.jpg``); otherwise empty.
+        Folders whose images have several labels are left out."""
         if self.paths is None or self.labels is None:
             return {}
-        labels_of: dict[str, Counter[int]] = defaultdict(Counter)
-        for path, label in zip(self.paths, self.labels.tolist(), strict=True):
-            labels_of[os.path.basename(os.path.dirname(path))][label] += 1
-        folders: dict[str, int] = {}
-        for folder, labels in sorted(labels_of.items()):
-            label, count = labels.most_common(1)[0]
-            if count < PURITY * labels.total():
-                return {}
-            folders[folder] = label
-        if len(folders) < 2 or len(set(folders.values())) < len(folders):
+        names = [os.path.basename(os.path.dirname(path)) for path in self.paths]
+        pairs = sorted({*zip(names, self.labels.tolist(), strict=True)})
+        number_of_labels = Counter(name for name, _ in pairs)
+        folders = {name: label for name, label in pairs if number_of_labels[name] == 1}
+        if len(folders) < 2 or len({*folders.values()}) < len(folders):
             return {}
         return folders
 

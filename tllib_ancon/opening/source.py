@@ -77,12 +77,9 @@ def _class_names(setting: str | tuple[str, ...] | None) -> list[str] | None:
     if len(names) == 1 and Path(names[0]).is_file():
         return read_class_names(Path(names[0]))
     if len(names) == 1:
-        names = [name.strip() for name in names[0].split(",")]
-    if len(names) == 1:
         raise BadSetting(
             f"{named('class_names', names[0])} is not a file",
-            "give the names in the order of the labels with commas between them, such as cat,dog, or a text file with "
-            "a name on each line",
+            "give the names in the order of the labels, such as cat dog, or a text file with a name on each line",
             setting="class_names",
         )
     if len({*names}) < len(names):

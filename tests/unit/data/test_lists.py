@@ -68,7 +68,7 @@ def labelled(**labels_by_folder):
 @pytest.mark.parametrize(
     ("images", "folders"),
     [
-        (labelled(bike=[0] * 19 + [1], bus=[1] * 10), {"bike": 0, "bus": 1}),
+        (labelled(bike=[0], bus=[1], mixed=[0, 1]), {"bike": 0, "bus": 1}),
         (labelled(bike=[0, 0, 1], bus=[1]), {}),  # one folder, several classes
         (labelled(bike=[0], bus=[0]), {}),  # one class, several folders
         (labelled(images=[0, 0]), {}),
