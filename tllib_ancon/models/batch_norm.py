@@ -48,8 +48,7 @@ class BatchNormPolicy:
         r"""Say if the running statistics of a model lag behind its training.
 
         A layer with momentum m keeps the source's statistics with the weight :math:`(1 - m)^{steps}`, one with the mean
-        of all batches (momentum None) nearly as a whole. Mixed statistics are estimated after each epoch, and do not
-        lag.
+        of all batches (momentum None) nearly as a whole. Mixed statistics start at the target's.
         """
         if self.statistics != "target":
             return None
@@ -62,7 +61,7 @@ class BatchNormPolicy:
             f"after {counted(steps, 'step')} the running batch-norm statistics still hold those of the source model "
             f"with weight {source_weight:.2f}, so that predictions lag behind the training",
             setting="batch_norm",
-            action=f"pass {named('batch_norm', 'mixed')}, whose statistics are estimated after each epoch",
+            action=f"pass {named('batch_norm', 'mixed')}, whose statistics start at the target's",
             level="warning",
         )
 

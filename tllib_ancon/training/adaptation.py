@@ -20,7 +20,6 @@ from tllib_ancon.training.callbacks.scores import Scores
 from tllib_ancon.training.callbacks.statistics import (
     EstimatedStatistics,
     MixedStatistics,
-    RenewedStatistics,
 )
 from tllib_ancon.training.callbacks.storage import Storage
 from tllib_ancon.training.callbacks.teacher import Teacher
@@ -123,8 +122,6 @@ def _preparing(
     if teacher is not None:
         teacher.sample_of_model = passes.loaders["sample"]
         callbacks.append(teacher)
-    if step.mixes_statistics and method.trains:
-        callbacks.append(RenewedStatistics(passes, step.trainer.loaders[0], step))
     callbacks.append(scores)
     step_change = settings.options.get("step_change")
     if step_change is not None:

@@ -1,26 +1,13 @@
-"""Batch-norm statistics of an adaptation: prepared before the first step, and estimated again where they lag."""
+"""Batch-norm statistics of an adaptation: prepared before the first step."""
 
-from itertools import islice
-
-import torch
 from torch import Tensor
 
-from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.measures import selection
-from tllib_ancon.models.batch_norm import BatchNormPolicy, estimated_statistics
-from tllib_ancon.runs.state import on_cpu
-from tllib_ancon.runtime import processes
+from tllib_ancon.models.batch_norm import BatchNormPolicy
 from tllib_ancon.training.callbacks.callback import Callback
 from tllib_ancon.training.callbacks.scores import Scores, effective_classes
 from tllib_ancon.training.passes import Passes
-from tllib_ancon.training.step import AdaptationStep
 from tllib_ancon.training.trainer import Trainer
-
-STATISTICS_SAMPLE = 512
-"""Images at most, from which batch-norm statistics are estimated after an epoch."""
-
-LAGGING = 0.9
-"""Fraction of the InfoMax with estimated statistics below which the moving average lags behind the weights."""
 
 
 class EstimatedStatistics(Callback):
@@ -63,42 +50,3 @@ class MixedStatistics(Callback):
     def _predict_sample(self) -> Tensor:
         self.passes.forget()
         return self.passes.sample().logits
-
-
-class RenewedStatistics(Callback):
-    """Estimate the running statistics of mixed batch-norm after an epoch, if their moving average lags.
-
-    In short epochs at a high rate the moving average lags behind the weights. InfoMax of the same weights is then much
-    lower than with estimated statistics. Elsewhere the moving average predicts as well or better, and stays. Training
-    reads no running statistics. See ``benchmarks/tried.md``.
-
-    Args:
-        passes: predictions of the network
-        training: images that are augmented as in training, because networks learn to predict plain images by the
-            statistics of augmented ones
-        step: which augments them on the device
-    """
-
-    def __init__(self, passes: Passes, training: ImageLoader, step: AdaptationStep):
-        self.passes = passes
-        self.training = training
-        self.step = step
-
-    def after_epoch(self, trainer: Trainer) -> None:
-        if trainer.epoch == 0 or not trainer.trains:
-            return
-        moving = on_cpu(trainer.network.state_dict())
-        infomax_of_moving = self._infomax()
-        self._estimate(trainer)
-        if infomax_of_moving >= LAGGING * self._infomax():
-            trainer.network.load_state_dict(moving)
-
-    def _estimate(self, trainer: Trainer) -> None:
-        count = -(-STATISTICS_SAMPLE // (self.training.batch_size * processes.world_size()))
-        with estimated_statistics(trainer.network), torch.inference_mode(), trainer.autocast():
-            for _, images in trainer.watch(islice(self.training, count)):
-                trainer.network.predict(self.step.augmented(images))
-
-    def _infomax(self) -> float:
-        self.passes.forget()
-        return selection.infomax(self.passes.sample().logits.softmax(1))
