@@ -80,7 +80,7 @@ class NeverLearns(Net):
 )
 def test_a_loss_without_a_gradient_gets_a_line_and_its_advice_leads_on(model, settings, advice, tmp_path):
     log = tmp_path / "run"
-    for method in ("ancon-auto", "shot"):
+    for method in ("auto", "shot"):
         with one_line(rf"no parameter that learns reaches the loss.*{advice}"):
             adapt(model, PIXELS, method=method, log=str(log), **FAST, **settings)
     assert not log.exists()
@@ -113,7 +113,7 @@ def test_a_model_that_is_its_head_alone_learns_it():
 
 
 ONE_VALUE = [
-    *(("ancon-auto", (nn.BatchNorm2d(4), nn.Flatten())), ("adabn", (nn.BatchNorm2d(4), nn.Flatten()))),
+    *(("auto", (nn.BatchNorm2d(4), nn.Flatten())), ("adabn", (nn.BatchNorm2d(4), nn.Flatten()))),
     *((method, (nn.Flatten(), nn.BatchNorm1d(4))) for method in ("ancon-auto", "shot", "tent", "adabn")),
 ]
 

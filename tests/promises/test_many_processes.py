@@ -46,6 +46,7 @@ VARIANTS = {
     **{name: {"method": name} for name in ("elr", "shot+ancon", "aad", "tent")},
     "adabn": {"method": "adabn", "epochs": 1},
     "eta": {"method": "eta", "entropy_margin": 0.8, "similarity_margin": 0.95},
+    "auto": {"method": "auto"},
     "ancon-auto": {"method": "ancon-auto"},
     "soft votes": {"temperature": 1.0, "convention": "paper"},
 }

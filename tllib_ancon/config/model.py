@@ -51,4 +51,4 @@ class StartConfig(NetworkConfig):
     views: Annotated[Literal[1, 2], Flag(group="images")] = DECIDED_LATER
     """Views of an image whose predictions are averaged. 2: the image and its mirror; in training without mirrors, the
     image and a shift of it. Training learns from both. Default: as in the model's run; for an adaptation 2 with
-    ancon-auto if training augments, else 1."""
+    auto and ancon-auto if training augments, else 1."""

@@ -1,6 +1,6 @@
 """AnCon without λ: each sample's votes decide their weight."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -8,9 +8,9 @@ from torch import Tensor
 from tllib_ancon.config.arguments import validated
 from tllib_ancon.config.types import Number
 from tllib_ancon.self_training.anchored import SmoothedLabels, one_hot_labels
+from tllib_ancon.self_training.auto import WithAutoTraining
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.method import Visit
-from tllib_ancon.self_training.pseudo_label import SelfTraining
 from tllib_ancon.self_training.registry import register
 from tllib_ancon.self_training.shot import SHOT
 from tllib_ancon.self_training.voting import WithVotes
@@ -51,10 +51,8 @@ class AdaptiveSmoothing(SmoothedLabels):
 
 
 @register("+ancon-auto")
-class _WithAnConAuto(WithVotes):
-    """Smooth a method's pseudo-labels with its votes, without λ."""
-
-    training_defaults: ClassVar = {"criterion": "last", "batch_norm": "mixed", "views": 2, "step_change": 0.05}
+class _WithAnConAuto(WithAutoTraining, WithVotes):
+    """Smooth a method's pseudo-labels with its votes, without λ, and train as ``auto`` does."""
 
     def __init__(self, **sizes_and_options: Any):
         super().__init__(**sizes_and_options)
@@ -68,8 +66,3 @@ class _WithAnConAuto(WithVotes):
 @register("shot+ancon-auto")
 class _SHOTWithAnConAuto(_WithAnConAuto, SHOT):
     """SHOT with adaptively smoothed pseudo-labels."""
-
-
-@register("self-training+ancon-auto")
-class _AnConAuto(_WithAnConAuto, SelfTraining):
-    """Cross-entropy of two views with adaptively smoothed targets, those of :class:`AdaptiveSmoothing`."""

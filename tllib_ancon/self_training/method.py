@@ -250,19 +250,6 @@ class Method(nn.Module):
         return [part for part in self.modules() if getattr(part, "refresh", None) in due]
 
 
-class WithFittedRate(Method):
-    """Base of methods whose learning rate may be fitted."""
-
-    step_change: float | None = option(
-        None,
-        gt=0,
-        lt=1,
-        help="fit the learning rate, at most to lr, so that one step changes predictions on other images by this part "
-        "of the difference between two views. Default: 0.05 for ancon-auto with SGD if lr is not given, else no fit. "
-        "Where no batch-norm follows the target, a third of it counts",
-    )
-
-
 def mean_prediction(logits: Tensor, logits_of_second_view: Tensor) -> Tensor:
     r"""The logarithm of the mean softmax of two views, :math:`\log((f(x) + f(x')) / 2)`: (B, K) float32."""
     log_probabilities = logits.float().log_softmax(1)

@@ -8,7 +8,7 @@ from torch import Tensor
 from tllib_ancon.config.arguments import validated
 from tllib_ancon.config.types import NotNegative
 from tllib_ancon.self_training.checks import as_weights
-from tllib_ancon.self_training.method import Visit, WithFittedRate, option
+from tllib_ancon.self_training.method import Method, Visit, option
 from tllib_ancon.self_training.registry import COMPOSITIONS, register
 
 LARGEST_LOG_CONCENTRATION = 30.0
@@ -45,7 +45,7 @@ def belief_matching_loss(logits: Tensor, targets: Tensor, coefficient: NotNegati
 
 
 @register("self-training", composes=COMPOSITIONS)
-class SelfTraining(WithFittedRate):
+class SelfTraining(Method):
     """Cross-entropy, or belief matching, against pseudo-labels (Lee, 2013)."""
 
     loss: Literal["cross-entropy", "belief-matching"] = option(

@@ -9,12 +9,12 @@ from tllib_ancon.runtime.errors import BadSetting, named
 from tllib_ancon.runtime.types import Options
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.mc_dropout import mc_dropout_probabilities
-from tllib_ancon.self_training.method import WithFittedRate, option, option_of
+from tllib_ancon.self_training.method import Method, option, option_of
 
 OF_THE_ENSEMBLE = ("beta", "weighting", "temperature", "convention", "normalize")
 
 
-class WithVotes(WithFittedRate):
+class WithVotes(Method):
     """Base of methods whose confident predictions vote."""
 
     beta = option_of(

@@ -89,7 +89,7 @@ def adapt(  # noqa: PLR0913
 
     Example::
 
-        >>> result = tllib_ancon.adapt(model, "photos/", method="ancon-auto", epochs=10)
+        >>> result = tllib_ancon.adapt(model, "photos/", method="auto", epochs=10)
         >>> predictions = tllib_ancon.predict(result.model, "photos/")
     """
     config = _config_of(model, images, teacher, config, settings)

@@ -118,12 +118,12 @@ def test_a_source_model_is_trained_with_the_usual_network_and_images():
 
 
 def test_each_setting_has_its_layer():
-    config = AdaptConfig(momentum=0.5, beta=0.5)
+    config = AdaptConfig(momentum=0.5, loss="belief-matching")
     run = {"checkpoint": "best.pth", "recorded_settings": {"crop_fraction": 0.5}}
     layers = resolve(config, facts_about(preprocessing=KNOWN, run=run)).layers
     expected = {
         "momentum": "user",
-        "beta": "user",
+        "loss": "user",
         "crop_fraction": "source run",
         "image_size": "model",
         "batch_size": "images",
