@@ -11,7 +11,7 @@ from tests.support.small import adapt
 
 CLASSES = 4
 LOADED = {"norm_mean": (0.5,) * 3, "norm_std": (0.5,) * 3, "image_size": 32, "quiet": True}
-TOO_HIGH = {"method": "auto", "lr": 5000.0, "step_change": None}
+TOO_HIGH = {"method": "auto", "lr": 5000.0}
 GENERATOR = torch.Generator().manual_seed(0)
 CENTRES = torch.randn(3, 3, 4, 4, generator=GENERATOR)
 LABELS = torch.arange(48) % 3

@@ -230,19 +230,15 @@ def _training_of_the_network(settings: Options, facts: Facts) -> Options:
     return training
 
 
-def _learning_rate(settings: Options, facts: Facts) -> Options:
+def _usual_training(settings: Options, facts: Facts) -> Options:
+    rate = RATES[settings["optimizer"]]
     if settings["optimizer"] == "sgd" and settings["batch_norm"] == "source":
-        return {"lr": CAREFUL_RATE}
-    return {"lr": RATES[settings["optimizer"]]}
+        rate = CAREFUL_RATE
+    return {"lr": rate, "views": 1, "adapted": "all-but-head"}
 
 
 def _method(settings: Options, facts: Facts) -> Options:
-    defaults = {"adapted": "all-but-head", "views": 1, **methods.training_defaults(settings["method"])}
-    if not _augments(settings, facts):
-        defaults["views"] = 1
-    if settings["optimizer"] != "sgd" or "lr" in settings:
-        defaults["step_change"] = None
-    return {name: defaults.get(name) for name in ("adapted", "views", "step_change")}
+    return {"adapted": methods.training_defaults(settings["method"]).get("adapted")}
 
 
 def _number_of_images(settings: Options, facts: Facts) -> Options:
@@ -276,7 +272,7 @@ LADDER: tuple[tuple[str, Callable[[Options, Facts], Options], tuple[type, ...]],
     ("source run", _views_of_the_source_run, (PredictConfig,)),
     ("model", _training_of_the_network, (AdaptConfig,)),
     ("method", _method, (AdaptConfig,)),
-    ("field", _learning_rate, (AdaptConfig,)),
+    ("field", _usual_training, (AdaptConfig,)),
     ("images", _number_of_images, (AdaptConfig,)),
     ("machine", _machine, (AdaptConfig, PretrainConfig)),
 )
@@ -320,14 +316,6 @@ def _require_consistent(config: StageConfig, settings: Options, facts: Facts) ->
             f"{named('views', 2)} needs an augmentation: images are not mirrored here",
             "leave it out, or let them be mirrored",
             setting="views",
-        )
-    step_change: float | None = getattr(config, "step_change", None)
-    if step_change is not None and settings["optimizer"] != "sgd":
-        raise BadSetting(
-            f"{named('step_change', step_change)} fits the learning rate of SGD, and "
-            f"{named('optimizer', settings['optimizer'])} trains here",
-            f"pass {named('optimizer', 'sgd')}, or leave {named('step_change')} out",
-            setting="step_change",
         )
 
 

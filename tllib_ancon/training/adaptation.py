@@ -15,7 +15,6 @@ from tllib_ancon.opening.open import Opened
 from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.training.callbacks.callback import Callback
 from tllib_ancon.training.callbacks.guard import CollapseGuard
-from tllib_ancon.training.callbacks.rate import FittedRate
 from tllib_ancon.training.callbacks.scores import Scores
 from tllib_ancon.training.callbacks.statistics import (
     EstimatedStatistics,
@@ -123,9 +122,6 @@ def _preparing(
         teacher.sample_of_model = passes.loaders["sample"]
         callbacks.append(teacher)
     callbacks.append(scores)
-    step_change = settings.options.get("step_change")
-    if step_change is not None:
-        callbacks.append(FittedRate(step, step_change))
     # With the target's statistics their moving average lags behind the weights, and the diversity may fall for this
     # reason alone.
     statistics_lag = policy.statistics == "target" and has_statistics(opened.classifier)

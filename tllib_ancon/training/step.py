@@ -42,11 +42,6 @@ class AdaptationStep:
         """Whether batch-norm statistics of the source model are mixed with those of the target."""
         return self.policy.mixes and has_statistics(self.trainer.network)
 
-    @property
-    def follows_target(self) -> bool:
-        """Whether batch-norm statistics of the target reach the features."""
-        return self.policy.statistics != "source" and has_statistics(self.trainer.network)
-
     def set_mode(self, model: nn.Module) -> None:
         """Batch-norm by the policy, and the rest in evaluation mode."""
         self.policy.set_mode(self.trainer.network, self.dropout)
@@ -62,23 +57,10 @@ class AdaptationStep:
         loss = self.method(indices, logits[:count], features[:count], second_view)
         return loss, logits[:count], self.method.diagnostics()
 
-    def probabilities(self, target: Target) -> Tensor:
-        """(V, B, K) of each view."""
-        _, images = target
-        probabilities = []
-        for view in self._views(images):
-            logits, _ = self.trainer.outputs(view)
-            probabilities.append(logits.float().softmax(1))
-        return torch.stack(probabilities)
-
-    def augmented(self, images: Tensor) -> Any:
-        """Images as training sees them."""
-        if self.augment is None:
-            return images
-        return self.augment(images)
-
     def _views(self, images: Tensor) -> list[Any]:
-        first_view = self.augmented(images)
+        first_view = images
+        if self.augment is not None:
+            first_view = self.augment(images)
         if self.second_view is None:
             return [first_view]
         return [first_view, self.second_view(first_view)]

@@ -175,13 +175,6 @@ class Trainer:
                 self.metrics.append({"epoch": self.first_epoch + len(self.metrics)})
                 self._run_epoch()
 
-    def set_rate(self, rate: float) -> None:
-        """Let all parameters learn at this rate, from which the schedule decays."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-            group["initial_lr"] = rate
-        self.schedule.base_lrs = [rate] * len(self.optimizer.param_groups)
-
     def tell(self, *notes: Note) -> None:
         """Show notes, and keep them for the result."""
         self.notes += notes
