@@ -1,4 +1,4 @@
-"""Every public function and class with its default settings: two workers, two views, mixed batch-norm statistics."""
+"""Every public function and class with its default settings: two workers, mixed batch-norm statistics."""
 
 import numpy as np
 import pytest
