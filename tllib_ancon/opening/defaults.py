@@ -230,15 +230,18 @@ def _training_of_the_network(settings: Options, facts: Facts) -> Options:
     return training
 
 
-def _usual_training(settings: Options, facts: Facts) -> Options:
+def _learning_rate(settings: Options, facts: Facts) -> Options:
     rate = RATES[settings["optimizer"]]
     if settings["optimizer"] == "sgd" and settings["batch_norm"] == "source":
         rate = CAREFUL_RATE
-    return {"lr": rate, "views": 1, "adapted": "all-but-head"}
+    return {"lr": rate}
 
 
 def _method(settings: Options, facts: Facts) -> Options:
-    return {"adapted": methods.training_defaults(settings["method"]).get("adapted")}
+    defaults = {"adapted": "all-but-head", "views": 1, **methods.training_defaults(settings["method"])}
+    if not _augments(settings, facts):
+        defaults["views"] = 1
+    return {name: defaults[name] for name in ("adapted", "views")}
 
 
 def _number_of_images(settings: Options, facts: Facts) -> Options:
@@ -272,7 +275,7 @@ LADDER: tuple[tuple[str, Callable[[Options, Facts], Options], tuple[type, ...]],
     ("source run", _views_of_the_source_run, (PredictConfig,)),
     ("model", _training_of_the_network, (AdaptConfig,)),
     ("method", _method, (AdaptConfig,)),
-    ("field", _usual_training, (AdaptConfig,)),
+    ("field", _learning_rate, (AdaptConfig,)),
     ("images", _number_of_images, (AdaptConfig,)),
     ("machine", _machine, (AdaptConfig, PretrainConfig)),
 )

@@ -116,7 +116,7 @@ def test_a_method_may_be_registered_without_a_package_and_again(package):
     for _ in range(2):
         define()
     assert methods.create("of-a-notebook+ancon-auto", **SIZES, power=2).ensemble is not None
-    of_the_rule = {"criterion": "last", "batch_norm": "mixed"}
+    of_the_rule = {"criterion": "last", "batch_norm": "mixed", "views": 2}
     assert methods.training_defaults("of-a-notebook+ancon-auto") == {"adapted": "all", **of_the_rule}
     assert methods.training_defaults("ancon") == {}
     assert methods.training_defaults("ancon-auto") == of_the_rule
