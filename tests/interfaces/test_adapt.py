@@ -52,7 +52,7 @@ def test_every_way_in_makes_the_same_run(domains, source_checkpoint, tmp_path):
     settings = {"root": str(domains), "data": "ImageList", "target": ["dark"], "checkpoint": start, "no_hflip": True}
     settings |= {"batch_size": 16, "workers": 0, "epochs": 2, "quiet": True}
     called = tllib_ancon.adapt(**settings, log=tmp_path / "call")
-    configured = tllib_ancon.adapt(AdaptConfig(**settings))
+    configured = tllib_ancon.adapt(config=AdaptConfig(**settings))
     written = torch.load(tmp_path / "command" / "checkpoints" / "best.pth", weights_only=True)
     for result in (called, configured):
         assert differences(dict(result.model.state_dict()), written) == []

@@ -126,5 +126,5 @@ def _preparing(
     # reason alone.
     statistics_lag = policy.statistics == "target" and has_statistics(opened.classifier)
     if method.trains and not statistics_lag:
-        callbacks.append(CollapseGuard(scores, settings.padding or 0))
+        callbacks.append(CollapseGuard(scores))
     return callbacks
