@@ -188,8 +188,8 @@ def open_images(
     declared = preprocessing or preprocessing_for(model.network, settings)
     resolved = resolve(settings, Facts(source, model.network, target, declared, recorded))
     prepared = transforms_of(resolved.settings, target, declared)
-    notes_on_cache: list[Note] = []
-    cached = with_cache(resolved.settings, target, prepared, notes_on_cache)
+    notes = [*model.notes, *target.notes()]
+    cached = with_cache(resolved.settings, target, prepared, notes)
     probe = dataset_class(cached, prepared.evaluation).probe()
     classifier = model.as_classifier(probe, not resolved.settings.scratch)
     if isinstance(settings, PredictConfig):
@@ -206,7 +206,7 @@ def open_images(
         prepared,
         classes,
         probe,
-        (*model.notes, *target.notes(), *notes_on_cache, *notes_on_labels),
+        (*notes, *notes_on_labels),
     )
     opened = opened.with_notes(_notes_on_what_is_assumed(source, resolved))
     if target.is_raw and preprocessing is None:
