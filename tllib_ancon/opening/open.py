@@ -195,14 +195,14 @@ def open_images(
     if isinstance(settings, PredictConfig):
         classifier.release()  # predictions need no features, and the caller's module keeps no hook
     classes = ClassMap(classifier.num_classes, source.class_names(model.network, classifier.num_classes))
-    labelled, notes_on_labels = classes.label(cached, source.recorded_folders)
+    cached, notes_on_labels = classes.label(cached, source.recorded_folders)
     opened: Opened[Any] = Opened(
         settings,
         resolved.settings,
         resolved.layers,
         model,
         classifier,
-        labelled,
+        cached,
         prepared,
         classes,
         probe,

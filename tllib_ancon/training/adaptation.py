@@ -109,7 +109,6 @@ def _preparing(
     opened: Opened[AdaptConfig], teacher: Teacher | None, step: AdaptationStep, scores: Scores
 ) -> list[Callback]:
     """What prepares an epoch, scores it, and guards it against a collapse."""
-    settings = opened.settings
     policy = step.policy
     method = step.method
     passes = scores.passes
