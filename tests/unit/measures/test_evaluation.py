@@ -74,7 +74,6 @@ def test_ece_equals_the_definition(num_bins, problem):
 
 LABELS = torch.tensor([0, 1])
 OUTPUTS = torch.rand(2, 3)
-INTEGERS = "give integer classes, one for each of 2 samples"
 BAD_ROWS = "row 0 of the probabilities (2 of 2 rows) does not sum to 1; apply softmax, in float32 or better, to logits"
 
 
