@@ -16,10 +16,7 @@ from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.training.callbacks.callback import Callback
 from tllib_ancon.training.callbacks.guard import CollapseGuard
 from tllib_ancon.training.callbacks.scores import Scores
-from tllib_ancon.training.callbacks.statistics import (
-    EstimatedStatistics,
-    MixedStatistics,
-)
+from tllib_ancon.training.callbacks.statistics import PreparedStatistics
 from tllib_ancon.training.callbacks.storage import Storage
 from tllib_ancon.training.callbacks.teacher import Teacher
 from tllib_ancon.training.learning import create_method, parameter_groups
@@ -113,10 +110,8 @@ def _preparing(
     method = step.method
     passes = scores.passes
     callbacks: list[Callback] = [passes]
-    if step.mixes_statistics:
-        callbacks.append(MixedStatistics(policy, passes, scores))
-    elif not method.trains and policy.statistics == "target":
-        callbacks.append(EstimatedStatistics(policy, passes))
+    if step.mixes_statistics or (not method.trains and policy.statistics == "target"):
+        callbacks.append(PreparedStatistics(policy, passes))
     if teacher is not None:
         teacher.sample_of_model = passes.loaders["sample"]
         callbacks.append(teacher)

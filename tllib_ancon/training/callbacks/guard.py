@@ -49,7 +49,7 @@ class CollapseGuard(Callback):
         if trainer.epoch == 0:
             return
         metrics = trainer.metrics[-1]
-        if not has_collapsed(metrics, before_training(trainer.metrics)):
+        if not _has_collapsed(metrics, before_training(trainer.metrics)):
             self._remember(trainer, trainer.epoch, metrics["infomax"])
             return
         trainer.network.load_state_dict(self.best_weights)
@@ -102,7 +102,7 @@ def before_training(epochs: Sequence[Metrics]) -> Metrics:
     return epochs[0]
 
 
-def has_collapsed(after: Metrics, before: Metrics) -> bool:
+def _has_collapsed(after: Metrics, before: Metrics) -> bool:
     """Whether fewer classes are predicted than before training, and InfoMax is below half of its value.
 
     Fewer classes alone are no collapse: where classes are missing in the target, adaptation predicts them less often.

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tllib_ancon.training.callbacks.guard import has_collapsed
+from tllib_ancon.training.callbacks.guard import _has_collapsed
 from tllib_ancon.training.callbacks.scores import effective_classes
 
 
@@ -13,7 +13,7 @@ from tllib_ancon.training.callbacks.scores import effective_classes
 )
 def test_both_numbers_have_to_fall(classes, infomax, collapsed):
     after = {"effective_classes": classes, "infomax": infomax}
-    assert has_collapsed(after, {"effective_classes": 4.0, "infomax": 1.0}) == collapsed
+    assert _has_collapsed(after, {"effective_classes": 4.0, "infomax": 1.0}) == collapsed
 
 
 def test_the_effective_number_of_predicted_classes():
