@@ -31,7 +31,7 @@ USUAL_TRAINING = {
     "lr": 0.01,
     "mixed_precision": "no",
     "optimizer": "sgd",
-    "views": 2,
+    "views": 1,
 }
 UNKNOWN_SMALL = {"train_resizing": "cen.crop", "padding": 4}
 GREY = {"norm_mean": (0.5,), "norm_std": (0.5,)}
@@ -69,9 +69,8 @@ OF_KNOWN = {"image_size": 96, "val_resizing": "keep-ratio"}
         ({}, {}, {}),
         ({"batch_norm": "source"}, {}, {"lr": 0.001}),
         ({"lr": 0.1}, {}, {"lr": None}),
-        ({"method": "self-training"}, {}, {"views": 1}),
-        ({"method": "tent"}, {}, {"adapted": "norm-affine", "views": 1}),
-        ({"method": "adabn"}, {}, {"adapted": "all", "views": 1}),
+        ({"method": "tent"}, {}, {"adapted": "norm-affine"}),
+        ({"method": "adabn"}, {}, {"adapted": "all"}),
         ({"criterion": "infomax"}, {"count": 65}, {"batch_size": 59}),
         ({}, {"count": 1}, {"batch_size": 1}),
         ({}, {"preprocessing": KNOWN}, OF_KNOWN),
@@ -79,7 +78,7 @@ OF_KNOWN = {"image_size": 96, "val_resizing": "keep-ratio"}
         (HALVES, {"preprocessing": None, "side": 63}, {**UNKNOWN_SMALL, "image_size": 63}),
         (GREY, {"preprocessing": None, "side": 63}, {**UNKNOWN_SMALL, "image_size": 63, "padding": 3}),
         ({**HALVES, "image_size": 40}, {"preprocessing": None, "side": 64}, {**UNKNOWN_SMALL, "image_size": None}),
-        ({}, {"fixed": True, "preprocessing": KNOWN}, {**dict.fromkeys(USUAL_IMAGES), "views": 1}),
+        ({}, {"fixed": True, "preprocessing": KNOWN}, dict.fromkeys(USUAL_IMAGES)),
     ],
 )
 def test_what_is_left_out_follows_the_method_and_the_images(settings, images, changed):
@@ -119,7 +118,7 @@ def test_each_setting_has_its_layer():
         "crop_fraction": "source run",
         "image_size": "model",
         "batch_size": "images",
-        "views": "method",
+        "views": "field",
         "batch_norm": "method",
         "mixed_precision": "machine",
         "lr": "field",
