@@ -1,12 +1,10 @@
 import os
 import random
-import re
 import shutil
 import subprocess
 import sys
 from itertools import islice
 from pathlib import Path
-from typing import get_args
 
 import hypothesis
 import numpy as np
@@ -20,8 +18,6 @@ from tests.support.tllib import missing, requires_tllib
 from tllib_ancon.certificate.session import Session
 from tllib_ancon.cli.main import main
 from tllib_ancon.laboratory import digits
-from tllib_ancon.runtime import errors
-from tllib_ancon.runtime.notes import Level, Note
 from tllib_ancon.toolkit.toolkit import find
 
 AUTHORS_CODE = Path(__file__).with_name("support") / "authors_code_steps.npz"
@@ -38,29 +34,6 @@ def seeded():
     random.seed(0)
     np.random.seed(0)
     torch.manual_seed(0)
-
-
-@pytest.fixture(autouse=True, scope="session")
-def well_formed_messages():
-    """In every test, messages name settings as they are spelled, and a note has a code, a text and a level."""
-    spell = errors._in_python
-    initialise = Note.__init__
-
-    def spell_checked(name, value):
-        assert re.fullmatch("[a-z][a-z_]*", name), name
-        return spell(name, value)
-
-    def initialise_checked(note, *fields, **named_fields):
-        initialise(note, *fields, **named_fields)
-        assert re.fullmatch("[a-z-]+", note.code), note
-        assert note.text, note
-        assert note.level in get_args(Level), note
-        assert re.fullmatch("[a-z_]*", note.setting), note
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(errors, "_in_python", spell_checked)
-        patch.setattr(Note, "__init__", initialise_checked)
-        yield
 
 
 @pytest.fixture(scope="session")
@@ -91,15 +64,6 @@ def source_checkpoint(domains, tmp_path_factory):
     log = tmp_path_factory.mktemp("source") / "run"
     assert main(["pretrain", *small_arguments(domains), "--epochs", "12", "--log", str(log)]) == 0
     return log / "checkpoints" / "best.pth"
-
-
-@pytest.fixture
-def modes_of_steps():
-    """Whether algorithms were deterministic in the steps of a test's optimisers."""
-    modes = set()
-    handle = register_optimizer_step_pre_hook(lambda *_: modes.add(torch.are_deterministic_algorithms_enabled()))
-    yield modes
-    handle.remove()
 
 
 @pytest.fixture
@@ -164,6 +128,12 @@ def refused(capsys):
         return lines[0]
 
     return refused
+
+
+def pytest_configure(config):
+    """With ``--dist loadfile`` files run in their order: by their number of tests the slowest would come last."""
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False
 
 
 def pytest_runtest_setup(item):

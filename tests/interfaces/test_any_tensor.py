@@ -1,4 +1,4 @@
-"""Features and series are adapted to as images are; arrays that no model takes are one line."""
+"""Features are adapted to as images are."""
 
 from functools import cache
 
@@ -22,19 +22,15 @@ SHIFTED = 0.35 * FEATURES + 0.4 + 0.5 * NOISE
 """The features after a shift of contrast, with noise."""
 
 
-def build(outputs=10):
+def build():
     torch.manual_seed(0)
     hidden = nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU()
-    return nn.Sequential(*hidden, nn.Linear(64, outputs))
+    return nn.Sequential(*hidden, nn.Linear(64, 10))
 
 
 @cache
-def trained(outputs=10):
-    """A network on the features. With one output it tells classes below 5 from the others."""
-    labels = torch.from_numpy(LABELS)
-    if outputs == 1:
-        labels = labels >= 5
-    return fit(build(outputs), [(torch.from_numpy(FEATURES), labels)] * 60)
+def trained():
+    return fit(build(), [(torch.from_numpy(FEATURES), torch.from_numpy(LABELS))] * 60)
 
 
 def jitter(batch):
@@ -72,6 +68,3 @@ def test_a_file_of_arrays_on_the_command_line(folder):
         assert main(words) == 0
         accuracies.append(read_json(folder / f"{checkpoint}.json")["accuracy"])
     assert accuracies[0] > 95 > accuracies[1]
-
-
-# Arrays that no model takes

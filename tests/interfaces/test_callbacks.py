@@ -1,16 +1,14 @@
 """Callbacks of a user see each epoch, may end the training, and resume with the run."""
 
-import re
-from pathlib import Path
-
 import pytest
 
 import tllib_ancon
 from tests.support import small
 from tests.support.killable import differences
 from tests.support.networks import PIXELS, PREPROCESSING, QUICK, Net, state_of
+from tests.support.places import ROOT, blocks_of
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "own_callback.md"
+PAGE = ROOT / "docs" / "own_callback.md"
 
 
 class Recorder(tllib_ancon.Callback):
@@ -68,7 +66,7 @@ def test_a_callback_changes_nothing_and_resumes_with_its_state(tmp_path):
 def test_the_example_of_the_page_draws_a_picture(tmp_path, monkeypatch):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     monkeypatch.chdir(tmp_path)
-    code = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[0]
+    code = blocks_of(PAGE.read_text(), "python")[0]
     namespace = {}
     exec(code.partition("result =")[0], namespace)
     tllib_ancon.adapt(Net(), PIXELS, callbacks=[namespace["Plot"]()], **QUICK, **PREPROCESSING)

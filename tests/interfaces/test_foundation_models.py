@@ -42,10 +42,7 @@ def test_images_are_prepared_by_the_processor_beside_the_model_or_by_the_one_tha
     passed = torch.cat(seen)[-len(expected) :]  # after the few with which a model is opened
     torch.testing.assert_close(passed, expected, rtol=0, atol=1e-6)
     of_saved = tllib_ancon.adapt(saved, photos, **QUICK).model.state_dict()
-    saved_again = transformers.ViTForImageClassification.from_pretrained(tmp_path)
-    of_saved_again = tllib_ancon.adapt(saved_again, photos, **QUICK).model.state_dict()
     of_fresh = tllib_ancon.adapt(fresh, photos, evaluation_transform=processor, **QUICK).model.state_dict()
-    assert differences(of_saved, of_saved_again) == []
     assert differences(of_saved, of_fresh) == []
 
 

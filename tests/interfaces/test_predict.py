@@ -52,7 +52,8 @@ def test_a_row_a_picture_and_no_flag_again(source_checkpoint, domains, tmp_path,
     first = found[0]
     assert main(["predict", first["path"], *rest, "--overwrite"]) == 0
     (alone,) = rows(out)
-    assert (alone["path"], alone["class"]) == (first["path"], first["class"])
+    assert alone["path"] == first["path"]
+    assert alone["class"] == first["class"]
 
 
 def test_every_format_says_the_same(words, tmp_path):

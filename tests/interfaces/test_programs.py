@@ -1,14 +1,14 @@
 """The adapted model becomes a program of torch.export by the lines of docs/networks.md."""
 
 import re
-from pathlib import Path
 
 import torch
 
 from tests.support.networks import PIXELS, PREPROCESSING, QUICK, SIDE, Net, normalised
+from tests.support.places import ROOT
 from tllib_ancon import adapt
 
-PAGE = Path(__file__).parents[2] / "docs" / "networks.md"
+PAGE = ROOT / "docs" / "networks.md"
 
 
 def test_the_lines_of_the_page_write_a_program_for_any_number_of_images(tmp_path, monkeypatch):

@@ -99,8 +99,6 @@ def test_every_command_goes_on_from_its_directory(made, flags, folder, tmp_path,
     else:
         predictions = tllib_ancon.predict(name, "photos", workers=0)
     np.testing.assert_array_equal(predictions.probabilities, expected.probabilities)
-    assert str(predictions).startswith("24 images, 3 classes; most frequent: ")
-    assert str(result).startswith("shot-im, 3 epochs\n")
     assert "infomax of the 2 held-out images" in result._repr_html_()
     written = np.load(tmp_path / "out.npz")
     order = np.argsort(written["paths"])
@@ -109,14 +107,6 @@ def test_every_command_goes_on_from_its_directory(made, flags, folder, tmp_path,
     assert differences(dict(model.state_dict()), source) == []
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["predict", "nowhere", "--checkpoint", "own"],
-        ["evaluate", "nowhere", "-d", "Folder", "-t", "photos", "--checkpoint", "own"],
-        ["certify", "own", "--root", "nowhere"],
-    ],
-)
 @pytest.mark.parametrize(
     ("model", "message"),
     [
@@ -127,7 +117,5 @@ def test_every_command_goes_on_from_its_directory(made, flags, folder, tmp_path,
     ],
 )
 @OWN
-def test_a_network_that_nothing_builds_is_asked_for_before_images_are_opened(
-    made, flags, words, model, message, refused
-):
-    assert message in refused([*words, *model])
+def test_a_network_that_nothing_builds_is_asked_for_before_images_are_opened(made, flags, model, message, refused):
+    assert message in refused(["predict", "nowhere", "--checkpoint", "own", *model])

@@ -3,10 +3,8 @@
 import pytest
 
 import tllib_ancon
-from tests.support.levels import levels, write
+from tests.support.levels import UNSCALED, levels, write
 from tests.support.refusals import one_line
-
-SETTINGS = {"norm_mean": (0.0,) * 3, "norm_std": (1.0,) * 3, "image_size": 8, "workers": 0, "epochs": 1}
 
 
 @pytest.mark.parametrize("log", [".", "cat"])
@@ -15,5 +13,5 @@ def test_a_run_directory_is_no_folder_of_the_images(log, tmp_path):
     photos = write(tmp_path / "photos", ["cat", "dog", "owl"], 3)
     before = sorted(photos.rglob("*"))
     with one_line('`log=".*"` holds images, .* choose another `log`, such as a new folder'):
-        tllib_ancon.adapt(levels(3), photos, log=photos / log, **SETTINGS)
+        tllib_ancon.adapt(levels(3), photos, log=photos / log, **UNSCALED)
     assert sorted(photos.rglob("*")) == before

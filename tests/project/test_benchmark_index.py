@@ -10,19 +10,12 @@ import pytest
 from tests.support.places import ROOT
 
 BENCHMARKS = ROOT / "benchmarks"
-INDEX = (BENCHMARKS / "README.md").read_text(encoding="utf-8")
 PAGES = sorted(BENCHMARKS.rglob("*.md"))
 COMMAND = re.compile(r"python -m (benchmarks[\w.]*)((?:\\\n|[^`\n#>])*)")
 
 
 class _ParsedError(Exception):
     """The words of a command were accepted."""
-
-
-def test_every_page_has_a_row_with_its_question():
-    for page in PAGES[1:]:
-        link = re.escape(f"]({page.relative_to(BENCHMARKS).as_posix()}")
-        assert re.search(rf"^\| [^|]+[?] \|.*{link}", INDEX, re.MULTILINE), page
 
 
 def test_every_program_of_the_pages_takes_the_words_that_they_show(monkeypatch):

@@ -6,7 +6,6 @@ import json
 import re
 import runpy
 import shlex
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,7 +14,7 @@ import pytest
 import tllib_ancon
 from tests.support.domains_on_disk import adapt_arguments, small_arguments
 from tests.support.json_files import read_json
-from tests.support.layouts import write_list
+from tests.support.places import ROOT, blocks_of
 from tllib_ancon import methods
 from tllib_ancon.cli.main import COMMANDS, main, parser_of
 from tllib_ancon.cli.script import second_stage_parser
@@ -23,7 +22,6 @@ from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.settings import settings_of
 
-ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 
 
@@ -103,7 +101,7 @@ def test_every_flag_of_every_command_is_in_the_reference(generate):
 def test_every_line_of_the_tutorial_runs(tmp_path, few_digits, monkeypatch, capsys):
     """As it stands, but for one epoch in place of ten, and few images."""
     monkeypatch.chdir(tmp_path)
-    blocks = "".join(re.findall(r"```sh\n(.*?)```", (DOCS / "tutorial.md").read_text(), re.DOTALL))
+    blocks = "".join(blocks_of((DOCS / "tutorial.md").read_text(), "sh"))
     ran = []
     for line in re.split(r"\n(?=tllib-ancon)", blocks.replace("\\\n", "").replace("--epochs 10", "--epochs 1")):
         program, *words = shlex.split(line)
@@ -142,29 +140,6 @@ def test_every_public_name_is_in_the_reference():
 def public(module):
     defined = [name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
     return getattr(module, "__all__", defined)
-
-
-@pytest.mark.parametrize("start", ["cdan", "mdd"])
-def test_the_page_for_tllib_leads_from_cdan_and_mdd_to_an_adaptation(start, tmp_path, monkeypatch):
-    """Its two commands, on a small network and few images."""
-    monkeypatch.chdir(tmp_path)
-    for domain in ("dslr", "webcam"):
-        write_list(tmp_path / "data" / "office31", domain, images=24, classes=31)
-    page = (DOCS / "tllib.md").read_text()
-    (block,) = re.findall(r"```sh\n(tllib-ancon pretrain.*?)```", page, re.DOTALL)
-    text = re.sub(r"--(arch-option|pretrained-weights) \S+", "", block.replace("\\\n", "")).replace("cdan", start)
-    small = {"pretrain": ["-a", "small_cnn", "--scratch", "--bottleneck-dim", "8", "--iters-per-epoch", "2"]}
-    quick = ["--image-size", "24", "--epochs", "1", "-b", "4", "-j", "0", "--quiet"]
-    for line in text.splitlines():
-        program, command, *words = shlex.split(line)
-        assert program == "tllib-ancon"
-        assert main([command, *words, *small.get(command, ()), *quick]) == 0
-    config = read_json(tmp_path / f"runs/{start}-DW" / "config.json")
-    result = read_json(tmp_path / f"runs/{start}-DW-ancon" / "result.json")
-    assert config["method"] == start
-    assert config["source"] == ["D"]
-    assert config["target"] == ["W"]
-    assert result["selected"]["epoch"] == 1
 
 
 def test_every_promise_names_a_test_file_and_every_file_of_promises_guards_one():

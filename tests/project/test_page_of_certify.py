@@ -1,26 +1,21 @@
 """The examples of docs/certify.md run, and its numbers are those of the benchmark's table."""
 
 import re
-from pathlib import Path
 
 import numpy as np
 from torch import nn
 
 import tllib_ancon
+from tests.support.places import ROOT, blocks_of
 from tests.support.serving import Visitor
 from tllib_ancon.certificate import page
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "certify.md").read_text()
 TABLE = (ROOT / "benchmarks" / "certificate" / "README.md").read_text()
 
 
-def snippets():
-    return re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-
-
 def test_the_examples_run(tmp_path, monkeypatch, capsys):
-    in_a_session, by_hand = snippets()
+    in_a_session, by_hand = blocks_of(PAGE, "python")
     names = {}
     exec(by_hand, names)
     assert capsys.readouterr().out.startswith("better ")

@@ -11,13 +11,13 @@ import timm
 import torch
 
 from tests.support.layouts import write_classes
+from tests.support.places import ROOT, blocks_of
 from tllib_ancon import pretrain
 from tllib_ancon.cli.main import main
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.laboratory.demo import DemoConfig, runs_of
 from tllib_ancon.laboratory.digits import write_demo_domains
 
-ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 QUICK_FLAGS = {
     "adapt": ["--epochs", "1", "--image-size", "32", "-b", "4", "--workers", "0", "--quiet"],
@@ -29,8 +29,7 @@ QUICK_FLAGS = {
 
 def block(language, start):
     """The one block of code that begins so."""
-    blocks = re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
-    (code,) = (block for block in blocks if block.startswith(start))
+    (code,) = (block for block in blocks_of(README, language) if block.startswith(start))
     return code
 
 
@@ -88,14 +87,3 @@ def test_the_loop_gives_a_loss_with_a_gradient(capsys):
     assert model.weight.grad.abs().sum() > 0
     shown = block("text", "loss ")
     assert re.sub(r"[0-9.]+", "N", capsys.readouterr().out) == re.sub(r"[0-9.]+", "N", shown)
-
-
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_of_a_page_lead_to_files_of_the_repository(page):
-    """Each page is read on the repository's page, too, where nothing is generated."""
-    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    links = [link for link in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in link]
-    assert [link for link in links if not (page.parent / link).exists()] == []

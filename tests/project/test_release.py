@@ -4,16 +4,15 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import yaml
 from packaging.requirements import Requirement
 
+from tests.support.places import ROOT
 from tests.support.project import PROJECT
 from tllib_ancon import __version__
 
-ROOT = Path(__file__).resolve().parents[2]
 REPOSITORY = "https://github.com/somebody/something"
 CONDA_NAMES = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
 

@@ -72,7 +72,8 @@ def test_a_study_writes_the_schema_and_resumes(command, tmp_path):
     assert list(zip(adapted.target, adapted.epochs, strict=True)) == runs
     for row in adapted.itertuples():
         assert len(row.per_epoch.split()) == row.epochs + 1
-        assert row.selected == row.last == float(row.per_epoch.split()[-1])
+        assert row.selected == row.last
+        assert row.selected == float(row.per_epoch.split()[-1])
     source_models = rows[rows.method == "source model"]
     assert (source_models.selected == source_models.start).all()
 

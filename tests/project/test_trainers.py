@@ -1,8 +1,6 @@
 """The recipes for other people's trainers, run as docs/own_loop.md has them."""
 
-import re
 import warnings
-from pathlib import Path
 
 import pytest
 import torch
@@ -10,9 +8,10 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from tests.support.networks import transformer
+from tests.support.places import ROOT, blocks_of
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "own_loop.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```", PAGE[PAGE.index("## Hugging Face") :], re.DOTALL)
+PAGE = (ROOT / "docs" / "own_loop.md").read_text()
+BLOCKS = blocks_of(PAGE[PAGE.index("## Hugging Face") :], "python")
 IMAGES = torch.randn(24, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 
 

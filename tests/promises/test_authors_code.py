@@ -27,7 +27,9 @@ def test_values_recorded_from_the_authors_code(golden):
 
 @pytest.mark.parametrize("name", ["ce", "gce", "elr", "nrc", "nrc_ancon"])
 def test_losses_as_recorded_from_the_authors_code(golden, name):
-    num_samples, num_classes, feature_dim = (int(golden[size]) for size in "NKD")
+    num_samples = int(golden["N"])
+    num_classes = int(golden["K"])
+    feature_dim = int(golden["D"])
     elr = EarlyLearningRegularization(num_samples, num_classes)
     nrc = NeighborhoodReciprocity(num_samples, num_classes, feature_dim, reciprocal=False)
     first_features = torch.from_numpy(golden["features_init"])

@@ -12,15 +12,9 @@ def test_a_bug_still_shows_its_traceback(monkeypatch):
         main(["adapt"])
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("checkpoint x.pth cannot be read (first\n\n\tsecond)\n", "checkpoint x.pth cannot be read (first second)"),
-    ],
-)
-def test_an_error_of_many_lines_is_shown_in_one_with_its_file(text, shown, monkeypatch, refused):
+def test_an_error_of_many_lines_is_shown_in_one(monkeypatch, refused):
     def fail(words):
-        raise UserError(text)
+        raise UserError("x.pth cannot be read (first\n\n\tsecond)\n")
 
     monkeypatch.setattr("tllib_ancon.cli.main.parse", fail)
-    assert refused(["adapt"]) == f"tllib-ancon: error: {shown}"
+    assert refused(["adapt"]) == "tllib-ancon: error: x.pth cannot be read (first second)"

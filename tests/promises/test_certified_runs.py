@@ -61,7 +61,7 @@ def certified(run, *more):
 
 
 @pytest.mark.parametrize(("adapted", "verdict", "which"), [(True, "better", "adapted"), (False, "worse", "source")])
-def test_answers_from_a_file_decide_which_model_is_kept(run, domains, tmp_path, capsys, adapted, verdict, which):
+def test_answers_from_a_file_decide_which_model_is_kept(run, tmp_path, capsys, adapted, verdict, which):
     models = compared(run)
     file = tmp_path / "answers.csv"
     said = models.adapted if adapted else models.start
@@ -77,24 +77,15 @@ def test_answers_from_a_file_decide_which_model_is_kept(run, domains, tmp_path, 
     weights = torch.load(kept, weights_only=True)
     stage = "adapt" if adapted else "pretrain"
     assert differences(weights, dict(load_state_dict(run / stage / "checkpoints" / "best.pth"))) == []
-    scores = tmp_path / "scores.json"
-    evaluated = ["-d", "ImageList", "-t", "dark", "--checkpoint", str(kept), "--json", str(scores), "-j", "0"]
-    assert main(["evaluate", str(domains), *evaluated]) == 0
-    result = read_json(run / "adapt" / "result.json")["selected" if adapted else "start"]
-    assert read_json(scores)["accuracy"] == pytest.approx(result["accuracy"])
 
 
-def test_predictions_are_computed_once(run, monkeypatch, capsys):
+def test_predictions_are_computed_once(run, monkeypatch):
     first = compared(run)
     with monkeypatch.context() as patch:
         patch.setattr(model_pair, "predict_images", None)
         second = compared(run)
     assert np.array_equal(first.start, second.start)
     assert first.fingerprint == second.fingerprint
-    shutil.copy(run / "pretrain" / "checkpoints" / "best.pth", run / "adapt" / "checkpoints" / "best.pth")
-    assert main(certify(run)) == 2
-    error = capsys.readouterr().err
-    assert "nothing to certify: the source and the adapted model are equal on all 48 images" in error
 
 
 def test_an_overwritten_run_has_no_certificate(run, domains):

@@ -1,4 +1,4 @@
-"""Every public function and class with its default settings: two workers, two views, mixed batch-norm statistics."""
+"""Every public function and class with its default settings: two workers, mixed batch-norm statistics."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def test_adapt(adapted):
     config = adapted.config
     assert config.method == "auto"
     assert config.workers == 2
-    assert config.views == 2
+    assert config.views == 1
     assert config.batch_norm == "mixed"
     assert config.epochs == 30
     assert len(adapted.metrics) > 1  # an untrained network may collapse, which ends its training

@@ -8,10 +8,7 @@ CHOICES = {
     **{name: (name, {}) for name in methods.names()},
     "schedule": ("ancon", {"schedule": "half"}),
     "paper": ("gce+ancon", {"convention": "paper", "normalize": True, "weighting": "entropy"}),
-    "soft": ("shot+ancon", {"temperature": 2.0}),
     "a constant threshold": ("nrc+ancon-auto", {"weighting": 0.5}),
-    "normalized": ("nrc+ancon", {"normalize": True}),
-    "decaying": ("aad+ancon", {"aad_beta": 5.0}),
     "beliefs": ("ancon", {"loss": "belief-matching"}),
 }
 

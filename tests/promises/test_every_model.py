@@ -30,9 +30,7 @@ from tests.support.networks import (
 )
 from tests.support.refusals import one_line
 from tllib_ancon import adapt, online, predict
-from tllib_ancon.models.bottleneck import shot_classifier
-from tllib_ancon.models.networks import create_backbone
-from tllib_ancon.outputs import from_one_logit, from_probabilities
+from tllib_ancon.outputs import from_one_logit
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated:FutureWarning")
 
@@ -46,7 +44,6 @@ class Kind:
     like: str | None = None
     inputs: Any = None
     output: Any = None
-    heads: str | None = None
     settings: dict[str, Any] = field(default_factory=dict)
 
 
@@ -91,28 +88,7 @@ PRUNED = partial(prune.l1_unstructured, name="weight", amount=0.3)
 REPARAMETRISED = {"weight_norm": weight_norm, "spectral_norm": spectral_norm, "pruned": PRUNED}
 
 
-# Outputs that are no tensor of logits
-
-FORMS = {
-    "features, logits": (lambda features, logits: (features, logits), 1),
-    "nested": (lambda features, logits: {"all": [features, logits]}, lambda output: output["all"][1]),
-    "probabilities": (lambda features, logits: logits.softmax(1), from_probabilities),
-}
-
-
 # Heads and inputs
-
-
-class Distilled(Net):
-    """Two heads whose mean are the logits."""
-
-    def __init__(self):
-        super().__init__()
-        self.head_dist = nn.Linear(8, 4)
-
-    def forward(self, images):
-        second = self.body(images.flip(-1) + 0.1)
-        return (self.head(self.body(images)) + self.head_dist(second)) / 2
 
 
 def seeded(*layers):
@@ -124,10 +100,6 @@ def series():
     convolution = partial(nn.Conv1d, 3, 8, 5)
     head = partial(nn.Linear, 8 * 16, 4)
     return seeded(convolution, partial(nn.BatchNorm1d, 8), nn.ReLU, nn.Flatten, head)
-
-
-def unchanged(output):
-    return output
 
 
 def drawn(*shape):
@@ -147,9 +119,8 @@ NETWORKS = {
     **{name: Kind(build, like="plain") for name, build in WRAPPED.items()},
     **{name: Kind(partial(with_head, change)) for name, change in REPARAMETRISED.items()},
     "remembers features": Kind(remembering, like="plain"),
-    **{name: Kind(partial(Returns, form), like="plain", output=output) for name, (form, output) in FORMS.items()},
-    "two heads": Kind(Distilled, output=unchanged, heads="head,head_dist"),
-    **{f"transformers, {name}": Kind(partial(transformer, name), "classifier") for name in ("ViT", "ConvNext")},
+    "features, logits": Kind(partial(Returns, lambda features, logits: (features, logits)), like="plain", output=1),
+    "transformers": Kind(transformer, "classifier"),
     "series": Kind(series, "4", inputs=drawn(3, 20)),
 }
 
@@ -170,7 +141,7 @@ def expected_probabilities(model, kind):
 
 def adapted(kind, model, **settings):
     inputs = PIXELS if kind.inputs is None else kind.inputs
-    return adapt(model, inputs, head=kind.heads, **{**QUICK, **how(kind), "method": "shot", **settings})
+    return adapt(model, inputs, **{**QUICK, **how(kind), "method": "shot", **settings})
 
 
 @cache
@@ -208,9 +179,6 @@ def test_a_model_comes_back_as_its_own_and_every_function_reads_it_and_its_run(n
     for network, checkpoint in ((result.model, None), (kind.build(), str(tmp_path))):
         predicted = predict(network, inputs, checkpoint=checkpoint, **how(kind))
         np.testing.assert_allclose(predicted.probabilities, expected, atol=SAME)
-        assert predicted.labels.tolist() == predicted.probabilities.argmax(1).tolist()
-        assert (predicted.indices.tolist(), predicted.paths) == ([*range(IMAGES)], None)
-    assert adapted(kind, model, log=tmp_path).metrics == result.metrics
     assert [part.training for part in model.modules()] == modes
 
 
@@ -282,30 +250,13 @@ assert not [name for name in sys.modules if name.startswith("tllib_ancon")]
 
 
 @pytest.mark.parametrize("precision", ["no", "bf16"])
-def test_the_result_loads_without_this_package_and_has_no_hook(precision, tmp_path):
+def test_the_result_loads_without_this_package(precision, tmp_path):
     body = partial(nn.Conv2d, 3, 8, 3), partial(nn.BatchNorm2d, 8)
     model = seeded(*body, nn.Flatten, partial(nn.Linear, 7200, 4))
-    attributes = {name: {*vars(part)} for name, part in model.named_modules()}
     result = adapted(NETWORKS["plain"], model.eval(), mixed_precision=precision).model
-    for name, part in result.named_modules():
-        assert {*vars(part)} == attributes[name]
-        assert not part._forward_pre_hooks
-        assert not part._forward_hooks
     images = normalised()[:4]
     files = [str(tmp_path / name) for name in ("model", "images", "outputs")]
     torch.save(result, files[0])
     torch.save(images, files[1])
     subprocess.run([sys.executable, "-c", LOADS, *files], check=True, cwd=tmp_path, env={"OMP_NUM_THREADS": "1"})
     torch.testing.assert_close(torch.load(files[2]), result(images))
-
-
-def test_a_result_under_autocast_computes_what_its_weights_do(tmp_path):
-    source = shot_classifier(create_backbone("small_cnn", pretrained=False), 4)
-    torch.save(source.state_dict(), tmp_path / "source.pth")
-    settings = {**QUICK, **PREPROCESSING, "mixed_precision": "bf16", "arch": "small_cnn"}
-    result = adapt(tmp_path / "source.pth", PIXELS, **settings).model
-    assert type(result) is type(source)
-    assert "forward" not in vars(result)
-    source.load_state_dict(result.state_dict())
-    with torch.no_grad():
-        assert torch.equal(source.eval()(normalised()), result(normalised()))

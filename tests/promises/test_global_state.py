@@ -103,8 +103,3 @@ def test_nor_does_one_that_fails(name, caller):
     with pytest.raises(UserError):
         FAILING[name]()
     assert shared_state() == before
-
-
-def test_the_callers_deterministic_mode_stays_on_in_a_run(caller, modes_of_steps):
-    adapt()
-    assert modes_of_steps == {True}

@@ -71,10 +71,8 @@ class NeverLearns(Net):
     ("model", "settings", "advice"),
     [
         (Probe(), {}, 'pass `adapted="all"`'),
-        (Probe(), {"adapted": "norm-affine"}, 'pass `adapted="all"`'),
         (Probe(torch.inference_mode), {}, "remove that context"),
         (Probe(torch.inference_mode), {"adapted": "all"}, "remove that context"),
-        (NeverLearns(), {}, "remove that context"),
         (NeverLearns(), {"adapted": "all"}, "remove that context"),
     ],
 )
@@ -112,15 +110,9 @@ def test_a_model_that_is_its_head_alone_learns_it():
 # One value for each channel of batch-norm
 
 
-ONE_VALUE = [
-    *(("auto", (nn.BatchNorm2d(4), nn.Flatten())), ("adabn", (nn.BatchNorm2d(4), nn.Flatten()))),
-    *((method, (nn.Flatten(), nn.BatchNorm1d(4))) for method in ("ancon-auto", "shot", "tent", "adabn")),
-]
-
-
-@pytest.mark.parametrize(("method", "layers"), ONE_VALUE)
-def test_one_image_gets_a_line_and_its_advice_leads_on(method, layers):
-    model = nn.Sequential(nn.Conv2d(3, 4, 32), *layers, nn.Linear(4, 2)).eval()
+@pytest.mark.parametrize("method", ["auto", "shot", "tent", "adabn"])
+def test_one_image_gets_a_line_and_its_advice_leads_on(method):
+    model = nn.Sequential(nn.Conv2d(3, 4, 32), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 2)).eval()
     with one_line(r"batch-norm needs .* more than one image; pass more images"):
         adapt(model, PIXELS[:1], method=method, **FAST)
     adapt(model, PIXELS[:4], method=method, **FAST)

@@ -94,7 +94,8 @@ def test_until_the_verdict_a_user_is_told_the_count_alone(page, session):
     models = session.comparison
     _, state = page.post("answer", {"answered": 0, "answer": ANOTHER})
     status, state = page.post("answer", {"answered": 0, "answer": ANOTHER})
-    assert (status, state["error"]) == (409, "this was answered in another window")
+    assert status == 409
+    assert state["error"] == "this was answered in another window"
     _, state = page.post("undo", {"answered": 1})
     assert state["answered"] == 0
     while session.question is not None:
@@ -105,15 +106,10 @@ def test_until_the_verdict_a_user_is_told_the_count_alone(page, session):
         assert told == {number, 60, *session.question.options}
         label = int(models.adapted[session.question.position])
         _, state = page.post("answer", {"answered": number, "answer": label})
-    number = len(session.answers)
     assert state["verdict"] == "better"
     assert state["options"] == []
     assert state["words"][0].startswith("certified better: the adapted model's accuracy minus the source model's is")
-    assert page.post("answer", {"answered": number, "answer": ANOTHER})[0] == 422
-    status, state = page.post("undo", {"answered": number})
-    assert status == 422
-    assert state["answered"] == number
-    assert state["error"].startswith(f"no answer can be taken back: there are {number}, and the verdict is 'better'; ")
+    assert page.post("answer", {"answered": len(session.answers), "answer": ANOTHER})[0] == 422
 
 
 # How it begins and ends

@@ -13,7 +13,7 @@ from tests.support.killable import finish_in_two, free_port, start_in_two
 from tests.support.outcomes import differences, outcome
 from tllib_ancon.cli.main import main
 
-EPOCHS = 12
+EPOCHS = 6
 STEPS_UNTIL_KILL = 10
 """Of three in each epoch."""
 TORCHRUN = ("torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port")
@@ -51,7 +51,8 @@ def test_one_run_directory_with_the_layout_of_one_process_and_one_summary(domain
     words.remove("--quiet")  # a quiet run draws no picture
     assert main(words) == 0
     assert files(log) == files(tmp_path / "alone")
-    assert out.count("source model (epoch 0)") == out.count("selected by infomax") == 1
+    assert out.count("source model (epoch 0)") == 1
+    assert out.count("selected by infomax") == 1
     assert errors.count(f"epoch {EPOCHS}/{EPOCHS} ") == 1
     assert read_json(log / "config.json")["processes"] == 2
     votes = content(log)["predictions.npz"]["votes"].sum(1)

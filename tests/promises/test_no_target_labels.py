@@ -3,9 +3,9 @@
 import torch
 
 import tllib_ancon
-from tests.support.levels import levels, write
+from tests.support.levels import UNSCALED, levels, write
 
-HOW = {"norm_mean": (0.0,) * 3, "norm_std": (1.0,) * 3, "image_size": 8, "workers": 0, "epochs": 2, "quiet": True}
+HOW = {**UNSCALED, "epochs": 2, "quiet": True}
 
 
 def weights(images, method, **labels):

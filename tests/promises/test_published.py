@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tllib_ancon.laboratory.published as numbers
-from tests.support.places import SHARED
+from tests.support.places import ROOT, SHARED
 
 FOLDER = files("tllib_ancon.laboratory") / "paper"
 LABELS = {"method", "start"}
@@ -67,7 +67,7 @@ def test_rows_are_the_papers_methods_and_are_read_as_they_stand(table):
 
 def test_the_files_are_package_data_and_each_is_read():
     setup = configparser.ConfigParser()
-    setup.read(Path(__file__).resolve().parents[2] / "setup.cfg")
+    setup.read(ROOT / "setup.cfg")
     assert "laboratory/paper/*.csv" in setup["options.package_data"]["tllib_ancon"].split()
     names = [entry.name for entry in FOLDER.iterdir()]
     assert {Path(name).stem for name in names if name.endswith(".csv")} == {*METHODS}

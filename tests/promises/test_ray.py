@@ -100,8 +100,9 @@ def test_a_node_is_lost_and_all_runs_finish_as_on_one_machine(cluster, domains, 
 
     assert make_all(table(domains, tmp_path / "local"), Here(), print) == {}
     for run in runs:
-        here, there = (tmp_path / place / run.name for place in ("local", "ray"))
-        expected, found = (outcome(folder, "checkpoints/*.pth", "metrics.jsonl") for folder in (here, there))
+        there = tmp_path / "ray" / run.name
+        expected = outcome(tmp_path / "local" / run.name, "checkpoints/*.pth", "metrics.jsonl")
+        found = outcome(there, "checkpoints/*.pth", "metrics.jsonl")
         assert {"checkpoints/best.pth", "checkpoints/latest.pth", "metrics.jsonl"} == found.keys()
         assert differences(expected, found) == []
         assert read_json(there / "config.json")["threads"] == 1

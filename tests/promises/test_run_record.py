@@ -13,12 +13,16 @@ def test_a_run_records_what_it_is_made_of(tmp_path):
     adapt(log=tmp_path / "run", epochs=1)
     record = read_json(tmp_path / "run" / "config.json")
     versions = record["versions"]
-    assert (versions["python"], versions["torch"]) == (platform.python_version(), torch.__version__)
-    assert (record["command"], record["processes"], record["seed"]) == ("adapt", 1, 0)
+    assert versions["python"] == platform.python_version()
+    assert versions["torch"] == torch.__version__
+    assert record["command"] == "adapt"
+    assert record["processes"] == 1
+    assert record["seed"] == 0
     inputs = record["inputs"]
     assert inputs["classes"] == ["0", "1", "2"]
     (images,) = inputs["images"].values()
-    assert (images["number"], images["skipped"]) == (IMAGES, [])
+    assert images["number"] == IMAGES
+    assert images["skipped"] == []
     assert record["network"]["head"] == "4"
     assert record["network"]["name"] == "torch.nn.modules.container.Sequential"
     epochs = read_json_lines(tmp_path / "run" / "metrics.jsonl")
@@ -49,5 +53,7 @@ def test_digests_tell_other_images_and_other_weights_apart(tmp_path):
     first = digests("first", network(), images)
     of_other_images = digests("images", network(), other_images)
     of_other_weights = digests("weights", other_network, images)
-    assert (first[0] == of_other_weights[0], first[1] == of_other_weights[1]) == (True, False)
-    assert (first[0] == of_other_images[0], first[1] == of_other_images[1]) == (False, True)
+    assert first[0] == of_other_weights[0]
+    assert first[1] != of_other_weights[1]
+    assert first[0] != of_other_images[0]
+    assert first[1] == of_other_images[1]

@@ -9,7 +9,6 @@ import pytest
 from PIL import Image
 
 from tests.support.networks import CLASSES, PIXELS, PREPROCESSING, QUICK, Net
-from tests.support.refusals import one_line
 from tllib_ancon import adapt, predict
 from tllib_ancon.cli.main import main
 from tllib_ancon.runtime.errors import Interrupted
@@ -74,9 +73,8 @@ def test_names_of_classes_may_stand_on_the_command_line(run, tmp_path, capfd):
     assert main([*words, "--class-names", "ant", "bee", "cat", "dog"]) == 0
     classes = {line.split(",")[1] for line in out.read_text().splitlines()[1:]}
     assert classes <= {"ant", "bee", "cat", "dog"}
-    for wrong, reason in [("names.txt", "is not a file"), ("a a b c", "has a name twice"), ("a b c", "has 3 names")]:
-        assert main([*words, "--class-names", *wrong.split(), "--overwrite"]) == 2
-        assert reason in capfd.readouterr().err
+    assert main([*words, "--class-names", "names.txt", "--overwrite"]) == 2
+    assert "is not a file" in capfd.readouterr().err
 
 
 def test_a_wrong_label_in_a_list_of_the_source_is_told(tmp_path, capfd):
@@ -105,13 +103,3 @@ def test_a_stopped_run_says_what_continues_it(log, tmp_path):
     line = "the same command continues" if log else "in memory alone, and begins again; with `log` the same call would"
     with pytest.raises(Interrupted, match=line):
         adapt(Net(), PIXELS, method="self-training", augment=stop, **PREPROCESSING, **QUICK, **settings)
-
-
-def test_a_folder_of_another_program_keeps_its_configuration(tmp_path):
-    record = tmp_path / "config.json"
-    record.write_text('{"model_type": "vit"}')
-    settings = {"method": "adabn", **PREPROCESSING, **QUICK}
-    with one_line(r"no run directory of this version of tllib_ancon: .* is None, here 1; choose another folder"):
-        adapt(Net(), PIXELS, log=tmp_path, **settings)
-    assert record.read_text() == '{"model_type": "vit"}'
-    adapt(Net(), PIXELS, log=tmp_path / "run", **settings)

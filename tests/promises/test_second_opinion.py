@@ -62,11 +62,6 @@ def test_classes_are_matched_by_name_or_by_order_and_a_note_says_so(teacher, is_
             r"\(red, green, blue\) is one of them; pass a teacher with the classes of the model",
         ),
         ({"teacher": nn.Linear(7, 3)}, r"`teacher`: the model cannot be called on images of shape \(8, 3, 8, 8\)"),
-        (
-            {"teacher": lambda images: images},
-            "`teacher`: `model` must be a torch.nn.Module",
-        ),
-        ({"teacher": "nowhere.pth"}, "checkpoint nowhere.pth is not a file"),
         ({"teacher": "hf:nowhere"}, "`teacher`: `arch` hf:nowhere cannot be loaded"),
     ],
 )

@@ -1,17 +1,15 @@
 """The array script of docs/cluster.md makes every run that ``--print-commands`` prints, source models first."""
 
 import os
-import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
+from tests.support.places import ROOT, blocks_of
 from tllib_ancon.cli.main import parse
 
-ROOT = Path(__file__).resolve().parents[2]
 SECTION = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8").partition("## Slurm")[2]
-ARRAY_SCRIPT, SUBMISSION = re.findall(r"```sh\n(.*?)```", SECTION, re.DOTALL)[:2]
+ARRAY_SCRIPT, SUBMISSION = blocks_of(SECTION, "sh")[:2]
 
 TLLIB_ANCON = f"""#!/usr/bin/env bash
 if [ "$1" = benchmark ]; then exec {sys.executable} -m tllib_ancon "$@"; fi

@@ -101,7 +101,8 @@ def test_a_folder_of_domains_has_the_interface_of_a_dataset(datasets, photos):
     target = opened(datasets.ImageFolder, photos, "winter")
     assert isinstance(source, datasets.ImageList)
     assert source.num_classes == 3
-    assert source.classes == target.classes == ["class_1", "class_10", "class_2"]
+    assert source.classes == ["class_1", "class_10", "class_2"]
+    assert target.classes == source.classes
     assert source.class_to_idx["class_10"] == 1
     assert len(source) == 6
     assert len(target) == 9
@@ -114,12 +115,11 @@ def test_a_folder_of_domains_has_the_interface_of_a_dataset(datasets, photos):
 def test_lists_and_corrupted_images(datasets, tmp_path):
     write_list(tmp_path, "day", images=6, classes=3)
     write_list(tmp_path, "night", images=4, classes=2)
-    day, night = (opened(datasets.ImageList, tmp_path, name) for name in ("day", "night"))
-    assert day.classes == night.classes == ["0", "1", "2"]
+    day = opened(datasets.ImageList, tmp_path, "day")
+    night = opened(datasets.ImageList, tmp_path, "night")
+    assert day.classes == ["0", "1", "2"]
+    assert night.classes == day.classes
     assert night.targets == [0, 1, 0, 1]
-    file = tmp_path / "as_before.txt"
-    file.write_text("a.png 1\n")
-    assert datasets.ImageList(str(tmp_path), ["x", "y"], str(file)).samples == [("a.png", 1)]
 
 
 def test_a_partial_target_has_some_of_the_classes(datasets, photos):
@@ -144,7 +144,8 @@ def test_other_classes_of_an_open_set_target_are_one(datasets, photos):
         opened(openset.default_open_set(openset.ImageFolder, False), photos, "more")
     source = opened(openset.default_open_set(openset.ImageFolder, True), photos, "summer")
     target = opened(openset.default_open_set(openset.ImageFolder, False), photos, "more")
-    assert source.classes == target.classes == ["class_1", "class_10", "class_2", "unknown"]
+    assert source.classes == ["class_1", "class_10", "class_2", "unknown"]
+    assert target.classes == source.classes
     assert target.targets == [2, 3, 3]
     with pytest.raises(NotImplementedError, match="Office31"):
         openset.default_open_set(openset.Office31, True)

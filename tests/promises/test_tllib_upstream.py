@@ -5,16 +5,15 @@ import runpy
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 
 from tests.support.layouts import write_list
+from tests.support.places import ROOT
 from tests.support.tllib import EXAMPLES, requires_checkout, requires_tllib
 from tllib_ancon import AnchoredConfidence
 
-ROOT = Path(__file__).resolve().parents[2]
 OFFERED = ROOT / "examples" / "tllib"
 AnchoredConfidenceLoss = runpy.run_path(str(OFFERED / "ancon_loss.py"))["AnchoredConfidenceLoss"]
 
@@ -83,6 +82,3 @@ def test_the_script_in_a_checkout(tmp_path):
     assert best_is_latest == (scores[1] > scores[0])
     tested = re.findall(r"test_acc1 = (\S+)", said)
     assert float(run("--phase", "test").split()[-1]) == pytest.approx(float(tested[0]), abs=0.06)
-    again = run("--pretrain", str(log / "checkpoints" / "pretrain.pth"), "--epochs", "1", "--log", f"{log}-again")
-    assert re.search(r"Epoch: \[0\]\[0/4\]", again)
-    assert not (Path(f"{log}-again") / "checkpoints" / "pretrain.pth").exists()

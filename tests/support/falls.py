@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from tests.support.networks import fit, normalised
+from tests.support.networks import PREPROCESSING, fit, normalised
 from tests.support.small import adapt
 
 CLASSES = 4
-LOADED = {"norm_mean": (0.5,) * 3, "norm_std": (0.5,) * 3, "image_size": 32, "quiet": True}
+LOADED = {**PREPROCESSING, "quiet": True}
 TOO_HIGH = {"method": "auto", "lr": 5000.0}
 GENERATOR = torch.Generator().manual_seed(0)
 CENTRES = torch.randn(3, 3, 4, 4, generator=GENERATOR)
@@ -35,10 +35,10 @@ def stripes(num_images, brightness, seed):
 
 
 @cache
-def striped_source_model(norm=nn.BatchNorm2d):
+def striped_source_model():
     torch.manual_seed(0)
-    first = [nn.Conv2d(3, 16, 5, 2, 2, bias=False), norm(16), nn.ReLU()]
-    second = [nn.Conv2d(16, 32, 3, 2, 1, bias=False), norm(32), nn.ReLU()]
+    first = [nn.Conv2d(3, 16, 5, 2, 2, bias=False), nn.BatchNorm2d(16), nn.ReLU()]
+    second = [nn.Conv2d(16, 32, 3, 2, 1, bias=False), nn.BatchNorm2d(32), nn.ReLU()]
     network = nn.Sequential(*first, *second, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, CLASSES))
     images = normalised(stripes(320, 1.0, 0))
     labels = torch.arange(320) % CLASSES

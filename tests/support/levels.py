@@ -4,6 +4,8 @@ import torch
 from PIL import Image
 from torch import nn
 
+UNSCALED = {"norm_mean": (0.0,) * 3, "norm_std": (1.0,) * 3, "image_size": 8, "workers": 0}
+
 
 class Levels(nn.Module):
     """Class k is the grey level k / (K - 1)."""

@@ -38,7 +38,10 @@ def mutmut(project, *words, check=True):
         place.mkdir(exist_ok=True)
         environment[variable] = str(place)
     command = [sys.executable, "-m", "mutmut", *words]
-    return subprocess.run(command, cwd=project, env=environment, check=check, stdout=subprocess.PIPE, text=True).stdout
+    done = subprocess.run(command, cwd=project, env=environment, stdout=subprocess.PIPE, text=True)
+    if check and done.returncode != 0:
+        sys.exit(f"{done.stdout[-3000:]}\nmutmut ends with exit status {done.returncode}")
+    return done.stdout
 
 
 def statuses(project):

@@ -4,8 +4,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from tests.support.networks import HALVES
+
 SIDE = 16
-LEVEL = {"norm_mean": (0.5,) * 3, "norm_std": (0.5,) * 3, "image_size": SIDE, "workers": 0}
+LEVEL = {**HALVES, "image_size": SIDE, "workers": 0}
 
 
 def of_patterns(patterns):

@@ -3,16 +3,14 @@
 Inside ``with StandIn():`` this process has one GPU, ``cuda:0``. Its tensors lie in the CPU's memory and are computed by
 the CPU's kernels, with PyTorch's own autograd, optimisers and autocast; each storage is marked with its device. What
 names a device in Python is answered for the stand-in. Every operation that PyTorch starts, in the backward pass too, is
-refused if its tensors are on two devices, or if a process that was forked touches the device. CUDA's exceptions are
-allowed: copies, tensors without dimensions on the CPU as inputs, and indices on the CPU of a tensor on the GPU. A few
-kernels of CUDA are stricter about the second.
+refused if its tensors are on two devices. CUDA's exceptions are allowed: copies, tensors without dimensions on the CPU
+as inputs, and indices on the CPU of a tensor on the GPU. A few kernels of CUDA are stricter about the second.
 
 What it cannot show: CUDA's kernels, their numbers, memory, speed and lists of what autocast computes in which
 precision; a wait for the device; random numbers of the device; ``torch.compile``; several GPUs and NCCL.
 """
 
 import contextlib
-import os
 from functools import cache
 from unittest import mock
 
@@ -136,7 +134,6 @@ class _Operations(TorchDispatchMode):
     def __init__(self, names):
         super().__init__()
         self.names = names
-        self.process = os.getpid()
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         with torch._C.DisableTorchFunction():
@@ -147,9 +144,6 @@ class _Operations(TorchDispatchMode):
             with self:  # in inference mode these come here as they are
                 return operation.decompose(*args, **kwargs)
         device = _device_of_result(operation, args, kwargs)
-        is_on_device = any(device_of(tensor) != CPU for tensor in tensors_in([args, kwargs]))
-        if os.getpid() != self.process and is_on_device:
-            raise RuntimeError("Cannot re-initialize CUDA in forked subprocess")
         if device is None or operation is torch.ops.aten.lift_fresh.default:  # made of numbers
             device = self.names.current
         draws = any(isinstance(value, torch.Generator) for value in [*args, *kwargs.values()])

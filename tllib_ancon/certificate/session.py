@@ -58,7 +58,7 @@ class Comparison:
         return digest.hexdigest()[:16]
 
 
-class Question(NamedTuple):
+class _Question(NamedTuple):
     """The image whose class is asked; the predicted classes come in random order."""
 
     position: int
@@ -135,19 +135,19 @@ class Session(Shown):
         return len(self._order)
 
     @property
-    def question(self) -> Question | None:
+    def question(self) -> _Question | None:
         """What is asked now; None if nothing is."""
         if self.test.settled:
             return None
         return self.asked(len(self.answers))
 
-    def asked(self, place: int) -> Question:
+    def asked(self, place: int) -> _Question:
         """The question at this place of the order of all, from 0 to M - 1."""
         position = int(self._order[place])
         options = (int(self.comparison.adapted[position]), int(self.comparison.start[position]))
         if self._is_swapped[place]:
             options = options[::-1]
-        return Question(position, self.comparison.names[position], options)
+        return _Question(position, self.comparison.names[position], options)
 
     def answer(self, answer: Answer) -> None:
         """Answer the question by a class from 0 to K - 1, ``"another"`` or ``"cannot tell"``. With a log, the answer is

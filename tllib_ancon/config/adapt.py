@@ -19,7 +19,7 @@ from tllib_ancon.runtime.types import Options
 Criterion = Literal["infomax", "corr_c", "mean_entropy", "last"]
 BatchNorm = Literal["target", "source", "mixed"] | Annotated[float, Interval(ge=0, le=1)]
 
-_DECIDED_BY_FACTS = ("adapted", "views")
+_DECIDED_BY_FACTS = ("adapted",)
 """Settings whose default depends on the network and the images as well as on the method: they are decided when these
 are open."""
 

@@ -50,5 +50,4 @@ class StartConfig(NetworkConfig):
     that the model returns, or its logits."""
     views: Annotated[Literal[1, 2], Flag(group="images")] = DECIDED_LATER
     """Views of an image whose predictions are averaged. 2: the image and its mirror; in training without mirrors, the
-    image and a shift of it. Training learns from both. Default: as in the model's run; for an adaptation 2 with
-    auto and ancon-auto if training augments, else 1."""
+    image and a shift of it. Training learns from both. Default: as in the model's run, and 1 for an adaptation."""

@@ -75,26 +75,22 @@ class BatchNormPolicy:
             if isinstance(module, BATCH_NORMS):
                 module.train(self.statistics != "source")
 
-    def prepare(
-        self,
-        model: nn.Module,
-        predict: Callable[[], Tensor],
-        labels: Tensor | None,
-    ) -> dict[str, float]:
-        """Mix the source's statistics into a model whose batch-norm layers have some.
+    def prepare(self, model: nn.Module, predict: Callable[[], Tensor]) -> dict[str, float]:
+        """Estimate the target's statistics, and mix the source's into scale and shift with their weight α.
 
         Args:
             model: source model, changed in place
             predict: a pass of the model over a sample of the target -> logits (M, K)
-            labels: (M,) classes that the source model predicts on the sample. None: of a pass
 
-        Returns: ``batch_norm_share``, the weight α. The last pass is that of the prepared model
+        Returns: ``batch_norm_share``, the weight α, 0 with statistics of the target. The last pass is that of the
+        prepared model
         """
+        weight = 0.0
         if isinstance(self.statistics, float):
             weight = self.statistics
-        else:
+        if self.statistics == "mixed":
             source_state = copy.deepcopy(model.state_dict())
-            source_labels = predict().argmax(1) if labels is None else labels
+            source_labels = predict().argmax(1)
             with self.estimated(model):
                 target_labels = predict().argmax(1)
             weight = agreement(target_labels, source_labels)
@@ -112,7 +108,7 @@ def agreement(labels: Tensor, source_labels: Tensor) -> float:
     Args:
         labels, source_labels: (N,) classes that the network predicts by the target's and by the source's statistics
     """
-    return float((labels == source_labels.to(labels.device)).float().mean())
+    return float((labels == source_labels).float().mean())
 
 
 @contextmanager

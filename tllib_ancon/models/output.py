@@ -57,16 +57,16 @@ class OutputReader:
         try:
             logits = self._logits_in(output, training)
         except Exception as error:  # it is the user's code
-            text = f"{self._name} raises {type(error).__name__} ({one_line(error)}) for {structure_of(output)}"
+            text = f"{self._name} raises {type(error).__name__} ({one_line(error)}) for {_structure_of(output)}"
             raise self._error(text) from error
         is_float = isinstance(logits, Tensor) and logits.is_floating_point()
         if is_float and logits.ndim == 2 and len(logits) == count and logits.shape[1] > 1:
             return cast(Tensor, logits)
         what = "the model returns"
         if self.hook is not None:
-            what = f"{self._name} gives {structure_of(logits)} of"
+            what = f"{self._name} gives {_structure_of(logits)} of"
         mode = " in training mode" if training else ""
-        raise self._error(f"{what} {structure_of(output)}{mode} where logits ({count}, K) are expected")
+        raise self._error(f"{what} {_structure_of(output)}{mode} where logits ({count}, K) are expected")
 
     def _logits_in(self, output: Any, training: bool) -> Any:
         is_tuple = isinstance(output, tuple | list)
@@ -112,12 +112,12 @@ def _entry(output: Any, name: str) -> Any:
     return getattr(output, name, None)
 
 
-def structure_of(value: Any) -> str:
+def _structure_of(value: Any) -> str:
     """A value with the shapes of the tensors in it: ``(torch.float32 (8, 512), torch.float32 (8, 10))``."""
     if isinstance(value, Tensor):
         return f"{value.dtype} {tuple(value.shape)}"
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{key!r}: {structure_of(part)}' for key, part in value.items())}}}"
+        return f"{{{', '.join(f'{key!r}: {_structure_of(part)}' for key, part in value.items())}}}"
     if isinstance(value, tuple | list):
-        return f"({', '.join(map(structure_of, value))})"
+        return f"({', '.join(map(_structure_of, value))})"
     return "nothing" if value is None else f"a {type(value).__name__}"

@@ -230,18 +230,15 @@ def _training_of_the_network(settings: Options, facts: Facts) -> Options:
     return training
 
 
-def _learning_rate(settings: Options, facts: Facts) -> Options:
+def _usual_training(settings: Options, facts: Facts) -> Options:
     rate = RATES[settings["optimizer"]]
     if settings["optimizer"] == "sgd" and settings["batch_norm"] == "source":
         rate = CAREFUL_RATE
-    return {"lr": rate}
+    return {"lr": rate, "views": 1, "adapted": "all-but-head"}
 
 
 def _method(settings: Options, facts: Facts) -> Options:
-    defaults = {"adapted": "all-but-head", "views": 1, **methods.training_defaults(settings["method"])}
-    if not _augments(settings, facts):
-        defaults["views"] = 1
-    return {name: defaults[name] for name in ("adapted", "views")}
+    return {"adapted": methods.training_defaults(settings["method"]).get("adapted")}
 
 
 def _number_of_images(settings: Options, facts: Facts) -> Options:
@@ -275,7 +272,7 @@ LADDER: tuple[tuple[str, Callable[[Options, Facts], Options], tuple[type, ...]],
     ("source run", _views_of_the_source_run, (PredictConfig,)),
     ("model", _training_of_the_network, (AdaptConfig,)),
     ("method", _method, (AdaptConfig,)),
-    ("field", _learning_rate, (AdaptConfig,)),
+    ("field", _usual_training, (AdaptConfig,)),
     ("images", _number_of_images, (AdaptConfig,)),
     ("machine", _machine, (AdaptConfig, PretrainConfig)),
 )

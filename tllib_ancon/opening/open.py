@@ -188,25 +188,25 @@ def open_images(
     declared = preprocessing or preprocessing_for(model.network, settings)
     resolved = resolve(settings, Facts(source, model.network, target, declared, recorded))
     prepared = transforms_of(resolved.settings, target, declared)
-    notes_on_cache: list[Note] = []
-    cached = with_cache(resolved.settings, target, prepared, notes_on_cache)
+    notes = [*model.notes, *target.notes()]
+    cached = with_cache(resolved.settings, target, prepared, notes)
     probe = dataset_class(cached, prepared.evaluation).probe()
     classifier = model.as_classifier(probe, not resolved.settings.scratch)
     if isinstance(settings, PredictConfig):
         classifier.release()  # predictions need no features, and the caller's module keeps no hook
     classes = ClassMap(classifier.num_classes, source.class_names(model.network, classifier.num_classes))
-    labelled, notes_on_labels = classes.label(cached, source.recorded_folders)
+    cached, notes_on_labels = classes.label(cached, source.recorded_folders)
     opened: Opened[Any] = Opened(
         settings,
         resolved.settings,
         resolved.layers,
         model,
         classifier,
-        labelled,
+        cached,
         prepared,
         classes,
         probe,
-        (*model.notes, *target.notes(), *notes_on_cache, *notes_on_labels),
+        (*notes, *notes_on_labels),
     )
     opened = opened.with_notes(_notes_on_what_is_assumed(source, resolved))
     if target.is_raw and preprocessing is None:

@@ -10,7 +10,6 @@ from torch import nn
 
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
-from tllib_ancon.config.settings import Settings
 from tllib_ancon.data.lists import read_class_names
 from tllib_ancon.models.head import is_program
 from tllib_ancon.models.output import Output
@@ -23,13 +22,13 @@ def open_source(config: AdaptConfig | PredictConfig, model: Any = None, output: 
     """Find the model that settings name, or take the caller's network, which gets the weights of a checkpoint.
 
     Args:
-        config: settings of the user; they have the path or the settings that a caller passes as the model
+        config: settings of the user; they have the path that a caller passes as the model
         model: what the caller passes
         output: what the caller passes. Default: that of the settings
     """
     learns = isinstance(config, AdaptConfig)
     module = None
-    if model is not None and not isinstance(model, str | Path | Settings):
+    if model is not None and not isinstance(model, str | Path):
         module = _require_network(model, learns)
         for name in ("checkpoint", "model"):
             if learns and getattr(config, name) is not None:

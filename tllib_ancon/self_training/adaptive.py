@@ -8,7 +8,7 @@ from torch import Tensor
 from tllib_ancon.config.arguments import validated
 from tllib_ancon.config.types import Number
 from tllib_ancon.self_training.anchored import SmoothedLabels, one_hot_labels
-from tllib_ancon.self_training.auto import WithAutoTraining
+from tllib_ancon.self_training.auto import WithMixedStatistics
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.method import Visit
 from tllib_ancon.self_training.registry import register
@@ -51,7 +51,7 @@ class AdaptiveSmoothing(SmoothedLabels):
 
 
 @register("+ancon-auto")
-class _WithAnConAuto(WithAutoTraining, WithVotes):
+class _WithAnConAuto(WithMixedStatistics, WithVotes):
     """Smooth a method's pseudo-labels with its votes, without λ, and train as ``auto`` does."""
 
     def __init__(self, **sizes_and_options: Any):

@@ -28,7 +28,7 @@ __all__ = ["AdaptationResult", "adapt"]
 
 @recording_gradients()
 def adapt(  # noqa: PLR0913
-    model: Model | AdaptConfig | None = None,
+    model: Model | None = None,
     images: Any = None,
     *,
     labels: Sequence[int] | bool | None = None,
@@ -47,8 +47,8 @@ def adapt(  # noqa: PLR0913
 
     Args:
         model: any module from images (B, C, H, W) to logits (B, K). A copy is adapted; the model is unchanged. Or a
-            checkpoint or run directory, or all settings at once, as ``config``. Default: what ``checkpoint`` in the
-            settings names. Weights of another type than float32 are adapted in float32, and come back in their own
+            checkpoint or run directory. Default: what ``checkpoint`` in the settings names. Weights of another type
+            than float32 are adapted in float32, and come back in their own
         images: the N target images. A folder, an image list, a list of paths, bytes in an array (N, H, W[, 3]) or a
             tensor (N, 1 or 3, H, W), a Hugging Face dataset, or a map-style dataset, whose items are such images, PIL
             images, or tuples with an image first. Arrays and tensors (N, ...) of floats, such as features (N, D),
@@ -120,8 +120,6 @@ def adapt(  # noqa: PLR0913
 
 def _config_of(model: Any, images: Any, teacher: Any, config: AdaptConfig | None, settings: Options) -> AdaptConfig:
     """The settings of a call, with the paths that its other arguments name."""
-    if isinstance(model, AdaptConfig) and config is None:
-        config = model
     requested = settings_of_call(AdaptConfig, config, settings)
     requested = requested.with_paths(checkpoint=model, teacher=teacher)
     if requested.root is None:

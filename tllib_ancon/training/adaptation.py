@@ -16,10 +16,7 @@ from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.training.callbacks.callback import Callback
 from tllib_ancon.training.callbacks.guard import CollapseGuard
 from tllib_ancon.training.callbacks.scores import Scores
-from tllib_ancon.training.callbacks.statistics import (
-    EstimatedStatistics,
-    MixedStatistics,
-)
+from tllib_ancon.training.callbacks.statistics import PreparedStatistics
 from tllib_ancon.training.callbacks.storage import Storage
 from tllib_ancon.training.callbacks.teacher import Teacher
 from tllib_ancon.training.learning import create_method, parameter_groups
@@ -109,15 +106,12 @@ def _preparing(
     opened: Opened[AdaptConfig], teacher: Teacher | None, step: AdaptationStep, scores: Scores
 ) -> list[Callback]:
     """What prepares an epoch, scores it, and guards it against a collapse."""
-    settings = opened.settings
     policy = step.policy
     method = step.method
     passes = scores.passes
     callbacks: list[Callback] = [passes]
-    if step.mixes_statistics:
-        callbacks.append(MixedStatistics(policy, passes, scores))
-    elif not method.trains and policy.statistics == "target":
-        callbacks.append(EstimatedStatistics(policy, passes))
+    if step.mixes_statistics or (not method.trains and policy.statistics == "target"):
+        callbacks.append(PreparedStatistics(policy, passes))
     if teacher is not None:
         teacher.sample_of_model = passes.loaders["sample"]
         callbacks.append(teacher)
@@ -126,5 +120,5 @@ def _preparing(
     # reason alone.
     statistics_lag = policy.statistics == "target" and has_statistics(opened.classifier)
     if method.trains and not statistics_lag:
-        callbacks.append(CollapseGuard(scores, settings.padding or 0))
+        callbacks.append(CollapseGuard(scores))
     return callbacks

@@ -37,7 +37,7 @@ FEW_NAMES = 4
 
 
 @dataclass(frozen=True)
-class DecidedSetting:
+class _DecidedSetting:
     """A setting, and the layer of :data:`~tllib_ancon.opening.defaults.LADDER` that decided it."""
 
     value: Any
@@ -59,7 +59,7 @@ class CheckResult(Shown):
     """
 
     facts: Mapping[str, str]
-    settings: Mapping[str, DecidedSetting]
+    settings: Mapping[str, _DecidedSetting]
     notes: tuple[Note, ...]
     predicted: Sequence[str]
     picture: str | None = None
@@ -214,13 +214,13 @@ def _learning(opened: Opened[AdaptConfig]) -> str:
     return f"{len(learning)} of {len(parameters)} parameters: {first_few(learning, FEW_NAMES)}"
 
 
-def _decided_settings(opened: Opened[AdaptConfig]) -> dict[str, DecidedSetting]:
+def _decided_settings(opened: Opened[AdaptConfig]) -> dict[str, _DecidedSetting]:
     """The settings of the user, and the settings that the model, the images or the method decide."""
     decided = {}
     for name, value in sorted(opened.settings.to_dict().items()):
         layer = opened.layers.get(name, "field")
         if value is not None and layer != "field":
-            decided[name] = DecidedSetting(value, layer)
+            decided[name] = _DecidedSetting(value, layer)
     return decided
 
 

@@ -41,7 +41,7 @@ STANDARD_ERRORS = 3.0
 """Distance from the share of unrelated predictions, in standard errors, that errors of a model cannot reach."""
 
 
-class MirrorDisagreement(NamedTuple):
+class _MirrorDisagreement(NamedTuple):
     """Shares of ``images`` for which a model predicts another class after a change.
 
     Attributes:
@@ -71,7 +71,7 @@ class MirrorDisagreement(NamedTuple):
         return f"{text}, a small shift of {100 * self.shift:.0f} %"
 
 
-class FirstPass(NamedTuple):
+class _FirstPass(NamedTuple):
     """What a source model predicts on M images of the target.
 
     Attributes:
@@ -80,7 +80,7 @@ class FirstPass(NamedTuple):
     """
 
     labels: Tensor
-    mirrors: MirrorDisagreement | None
+    mirrors: _MirrorDisagreement | None
 
 
 def note_on_one_class(labels: Tensor, names: Sequence[str] | None = None, model: str = "the model") -> list[Note]:
@@ -106,7 +106,7 @@ def note_on_one_class(labels: Tensor, names: Sequence[str] | None = None, model:
 
 def _mirror_disagreement(
     model: nn.Module, predict: Callable[[Sequence[Tensor]], Tensor], batches: Sequence[Tensor], keeps_statistics: bool
-) -> MirrorDisagreement:
+) -> _MirrorDisagreement:
     """Compare a model's predictions for images (C, H, W) with those for their mirrors, and with those for shifts where
     a mirror changes many. The model stays unchanged.
 
@@ -121,13 +121,13 @@ def _mirror_disagreement(
     return disagreement
 
 
-def _disagreement(predict: Callable[[Sequence[Tensor]], Tensor], batches: Sequence[Tensor]) -> MirrorDisagreement:
+def _disagreement(predict: Callable[[Sequence[Tensor]], Tensor], batches: Sequence[Tensor]) -> _MirrorDisagreement:
     logits = predict(batches)
     num_images, num_classes = logits.shape
     classes = logits.argmax(1)
     mirrored = predict([mirror(batch) for batch in batches]).argmax(1)
     both_alike = classes.bincount(minlength=num_classes) @ mirrored.bincount(minlength=num_classes)
-    disagreement = MirrorDisagreement(
+    disagreement = _MirrorDisagreement(
         mirror=float((classes != mirrored).double().mean()),
         unrelated=1 - float(both_alike) / num_images**2,
         images=num_images,
@@ -139,7 +139,7 @@ def _disagreement(predict: Callable[[Sequence[Tensor]], Tensor], batches: Sequen
 
 
 @torch.no_grad()
-def begin(opened: Opened[AdaptConfig]) -> tuple[Opened[AdaptConfig], FirstPass]:
+def begin(opened: Opened[AdaptConfig]) -> tuple[Opened[AdaptConfig], _FirstPass]:
     """Predict a sample of the target, and if they are images their mirrors. The model stays unchanged.
 
     Where a mirror changes the class, training does not mirror by default. Of many processes all get the predictions of
@@ -164,11 +164,11 @@ def begin(opened: Opened[AdaptConfig]) -> tuple[Opened[AdaptConfig], FirstPass]:
         mirrors = _mirror_disagreement(model, predict, batches, config.batch_norm == "source")
     labels = predicted_classes(logits)
     require_predictions(labels.numpy(), sample, "source model")
-    predicted = FirstPass(labels, mirrors)
+    predicted = _FirstPass(labels, mirrors)
     return _with_conclusions(opened, predicted), predicted
 
 
-def _with_conclusions(opened: Opened[AdaptConfig], predicted: FirstPass) -> Opened[AdaptConfig]:
+def _with_conclusions(opened: Opened[AdaptConfig], predicted: _FirstPass) -> Opened[AdaptConfig]:
     """The same with what the first pass decides, and its notes."""
     notes = []
     mirrors = predicted.mirrors

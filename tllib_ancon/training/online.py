@@ -15,6 +15,7 @@ from tllib_ancon.config.arguments import validated
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.transforms import mirror
 from tllib_ancon.models.batch_norm import agreement
+from tllib_ancon.models.calling import called
 from tllib_ancon.models.classifier import BATCH_NORMS
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.models.moving_statistics import MovingStatistics
@@ -132,6 +133,7 @@ class Online(nn.Module):
     def _check(self, opened: OpenedModel, samples: Tensor) -> None:
         """Check the logits of the model, and that a copy of the caller's computes the same."""
         with self.statistics.of_estimate(source_weight=1.0) if self.statistics else nullcontext():
+            called(self.model, samples)  # of a type that the model takes: adapt would convert it
             opened.as_classifier(samples).release()
 
     def _adapt_to_stream(self, batch: Tensor, statistics: MovingStatistics) -> Tensor:

@@ -42,7 +42,7 @@ Step = tuple[Tensor, Tensor, dict[str, Tensor]]
 """Loss, logits, and what else is averaged over an epoch."""
 
 
-class Objective(Protocol):
+class _Objective(Protocol):
     """The loss of a training."""
 
     def set_mode(self, model: nn.Module) -> None:
@@ -83,7 +83,7 @@ class Trainer:
         best_weights: of a training that is stored nowhere, the weights of its best epoch
     """
 
-    objective: Objective
+    objective: _Objective
     callbacks: Sequence[Callback]
     result_of: Callable[[list[Metrics]], Record]
     first_epoch = 1

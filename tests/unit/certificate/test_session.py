@@ -2,7 +2,6 @@
 
 import os
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -39,7 +38,6 @@ def read(folder, text, models=FIVE, encoding="utf-8"):
     [
         ('"b, 2.jpg",mug\n\né.jpg, cannot tell\r\n', FIVE, {1: 1, 3: CANNOT_TELL}),
         ("c.jpg,another\n", FIVE, {2: ANOTHER, 4: ANOTHER}),
-        ("a.jpg 3\nc.jpg 0\n", FIVE, {0: 3, 2: 0, 4: 0}),
         ('path,class\né.jpg,\nc.jpg, \n"b, 2.jpg",pen\n', FIVE, {1: 2}),
         ("\ufeffPath, Class\né.jpg, 3 \n", FIVE, {3: 3}),
         ("a,3\nb,another\n", Comparison([0, 0], [1, 1], ["a", "b"], ["3", "another"]), {0: 0, 1: 1}),
@@ -68,8 +66,6 @@ def test_bad_answers_name_their_line(tmp_path, text, message):
     [
         ({"num_images": 99}, "begun with `predictions` "),
         ({"delta": 0.1}, "begun with `delta` 0.05, not 0.1"),
-        ({"margin": 0.01}, "begun with `margin` 0.0, not 0.01"),
-        ({"side": "both"}, "begun with `side` better, not both"),
         ({"seed": 1}, "begun with `seed` 0, not 1"),
     ],
 )
@@ -124,11 +120,6 @@ def test_every_disagreement_is_asked_once_in_an_order_of_the_seed():
     assert sorted(positions) == models.disagreements.tolist() != positions
     assert questions == list(map(Session(models).asked, range(60)))
     assert questions != list(map(Session(models, seed=1).asked, range(60)))
-    few = comparison(10, 4)
-    firsts = [Session(few, seed=seed).asked(0).position for seed in range(400)]
-    positions, counts = np.unique(firsts, return_counts=True)
-    assert positions.tolist() == few.disagreements.tolist()
-    assert min(counts) > 70
 
 
 @settings(max_examples=15)
@@ -184,6 +175,8 @@ def test_answers_that_name_no_class_count_for_neither_model():
         session.answer(answer)
     answer_as_adapted(session)
     certificate = session.certificate
-    assert (certificate["cannot_tell"], certificate["another"], certificate["verdict"]) == (2, 1, "better")
+    assert certificate["cannot_tell"] == 2
+    assert certificate["another"] == 1
+    assert certificate["verdict"] == "better"
     assert certificate["labels"] == 3 + certificate["adapted_right"]
     assert session.words[0].startswith("certified better: ")

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from tllib_ancon import methods
-from tllib_ancon.cli.main import COMMANDS, parse, parser_of
+from tllib_ancon.cli.main import COMMANDS, parser_of
 from tllib_ancon.cli.script import second_stage_parser
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.settings import settings_of
@@ -21,13 +21,6 @@ def shown(parser):
 
 
 @pytest.mark.parametrize("name", PARSERS)
-def test_a_flag_has_one_default(name):
-    for text in shown(PARSERS[name]).values():
-        defaults = re.findall(r"\bdefault: |\bby default\b", text, re.I)
-        assert len(defaults) <= 1, text
-
-
-@pytest.mark.parametrize("name", PARSERS)
 def test_help_names_flags_that_the_command_has_and_nothing_as_python_spells_it(name):
     parser = PARSERS[name]
     flags = {word for action in parser.arguments() for word in action.option_strings}
@@ -36,13 +29,3 @@ def test_help_names_flags_that_the_command_has_and_nothing_as_python_spells_it(n
         assert "`" not in text, flag
         assert set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text)) - flags == set() or flag == "arguments", flag
         assert {setting for setting in re.findall(r"\b(\w+)=", text) if setting in spelled_as_python} == set(), flag
-
-
-@pytest.mark.parametrize("words", ["adapt photos", "evaluate photos -t .", "predict photos"])
-def test_a_model_with_weights_needs_no_checkpoint_as_the_help_says(words):
-    command, *more = words.split()
-    help_text = " ".join(PARSERS[command].format_help().split())
-    assert "{--checkpoint FILE | -a hf:NAME}" in help_text
-    assert "Not needed for a network with weights" in help_text
-    args = parse([command, *more, "-a", "hf:NAME"])
-    assert args.command.configured(args).checkpoint is None

@@ -8,17 +8,6 @@ import pytest
 
 from tllib_ancon.cli import main as door
 from tllib_ancon.cli.main import COMMANDS
-from tllib_ancon.config.images import ImageConfig
-from tllib_ancon.config.model import ModelConfig
-from tllib_ancon.config.settings import settings_of
-from tllib_ancon.models.preprocessing import USUAL_SIDE
-from tllib_ancon.opening.defaults import USUAL_NETWORK
-
-
-def test_what_is_assumed_is_said():
-    texts = {**settings_of(ImageConfig), **settings_of(ModelConfig)}
-    for name, value in {"arch": USUAL_NETWORK["arch"], "image_size": USUAL_SIDE}.items():
-        assert str(texts[name].description).endswith(f" {value}")
 
 
 def test_the_list_of_commands_needs_nothing_heavy():

@@ -21,7 +21,10 @@ OWNERS = {owner.__name__: owner for owner in (AdaptConfig, PretrainConfig, Predi
 
 def test_values_of_other_libraries_are_taken_as_pythons(tmp_path):
     made = AdaptConfig(lr=np.float32(0.5), epochs=np.int64(3), log=tmp_path, scale=np.array([0.5, 1.0]).tolist())
-    assert (made.lr, made.epochs, made.log, made.scale) == (0.5, 3, str(tmp_path), (0.5, 1.0))
+    assert made.lr == 0.5
+    assert made.epochs == 3
+    assert made.log == str(tmp_path)
+    assert made.scale == (0.5, 1.0)
     assert type(made.epochs) is int
 
 
@@ -30,9 +33,7 @@ def test_values_of_other_libraries_are_taken_as_pythons(tmp_path):
     [
         (["R", "--lr", "0.5", "-t", "a", "b"], {"root": "R", "lr": 0.5, "target": ["a", "b"]}),
         (["--no-hflip", "--pool", "R"], {"root": "R", "no_hflip": True, "no_pool": False}),
-        (["--dropout", "--no-quiet", "R"], {"root": "R", "dropout": True, "quiet": False}),
         (["--epochs", "2.5", "--scale", "0.1", "x"], {"epochs": "2.5", "scale": [0.1, "x"]}),
-        (["--weighting", "0.5", "--seed", "3"], {"weighting": 0.5, "seed": 3}),
     ],
 )
 def test_words_become_settings(words, given):
@@ -47,14 +48,6 @@ def test_a_configuration_is_its_own_record(method):
     assert recorded["target"] == ["D", "W"]
     with_default = {name for name, option in methods.settings(method).items() if option.default is not None}
     assert with_default <= set(recorded)
-
-
-@pytest.mark.parametrize("method", ["erm", "cdan", "mdd"])
-def test_a_source_configuration_is_its_own_record(method):
-    config = PretrainConfig(method=method, source=["A"])
-    assert PretrainConfig(**json.loads(json.dumps(config.to_dict()))).to_dict() == config.to_dict()
-    assert config.replace(epochs=7).epochs == 7
-    assert PretrainConfig(method=method, lr=0.5, scale=None).lr == 0.5
 
 
 @pytest.mark.parametrize(("owner", "settings", "message"), REFUSED["settings"])

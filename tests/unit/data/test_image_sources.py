@@ -24,13 +24,6 @@ def turned():
     return exif
 
 
-@pytest.mark.parametrize("mode", ["RGB", "L", "P", "CMYK", "RGBA", "LA", "1"])
-def test_every_kind_of_image_becomes_rgb(tmp_path, mode):
-    path = str(tmp_path / ("image.tif" if mode == "CMYK" else "image.png"))
-    Image.new("RGB", (8, 8), (200, 100, 50)).convert(mode).save(path)
-    assert load_image(path).mode == "RGB"
-
-
 def test_an_image_stays_as_it_lies_in_its_file(tmp_path):
     path = str(tmp_path / "lying.jpg")
     Image.new("RGB", (16, 8)).save(path, exif=turned())
@@ -43,7 +36,9 @@ def test_people_see_a_small_jpeg_that_is_upright_and_without_metadata():
     content = io.BytesIO()
     picture.save(content, "JPEG", exif=turned(), comment=b"secret")
     shown = Image.open(io.BytesIO(jpeg(Image.open(content))))
-    assert (shown.format, shown.mode, shown.size) == ("JPEG", "RGB", (500, 1600))
+    assert shown.format == "JPEG"
+    assert shown.mode == "RGB"
+    assert shown.size == (500, 1600)
     assert "secret" not in str(shown.info)
     assert not shown.getexif()
     assert max(shown.getpixel((250, 100))) < 10
@@ -61,7 +56,6 @@ def half(path):
         ("a.png", lambda path: path.write_text("text"), "is no JPEG, PNG, .* that Pillow reads"),
         ("a.jpg", half, r"cannot be read as an image \(image file is truncated"),
         ("a.png", lambda path: None, r"cannot be read as an image \(No such file or directory\)"),
-        ("a.png", os.mkdir, r"cannot be read as an image \(Is a directory\)"),
     ],
 )
 def test_what_cannot_be_decoded_is_named(tmp_path, name, make, reason):

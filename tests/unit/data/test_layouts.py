@@ -38,7 +38,8 @@ def test_a_new_layout_needs_its_own_registration_alone(tmp_path):
     for name in ("b.png", "a.jpg", "c.png"):
         write_picture(tmp_path / name, 0, seed=0)
     domain = open_domain(tmp_path, "Suffixes", ["."])
-    assert (list(domain.classes), domain.labels.tolist()) == ([".jpg", ".png"], [0, 1, 1])
+    assert list(domain.classes) == [".jpg", ".png"]
+    assert domain.labels.tolist() == [0, 1, 1]
     assert layout_of("Suffixes").resizing == "keep-ratio"
     assert "Suffixes" in str(missing_dataset(tmp_path))
     assert "Suffixes: images of any suffix." in " ".join(parser_of("adapt").format_help().split())

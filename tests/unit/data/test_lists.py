@@ -4,14 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.places import SHARED
 from tests.support.refusals import REFUSED, one_line, refused
 from tests.unit.data.conftest import touch
 from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.lists import listed_images
 from tllib_ancon.data.open import open_domain
-
-OFFICE = SHARED / "data" / "office31"
 
 
 def read(folder, content, classes="abcd"):
@@ -71,7 +68,6 @@ def labelled(**labels_by_folder):
         (labelled(bike=[0], bus=[1], mixed=[0, 1]), {"bike": 0, "bus": 1}),
         (labelled(bike=[0, 0, 1], bus=[1]), {}),  # one folder, several classes
         (labelled(bike=[0], bus=[0]), {}),  # one class, several folders
-        (labelled(images=[0, 0]), {}),
     ],
 )
 def test_folders_name_classes_where_each_class_has_one(images, folders):
@@ -141,13 +137,3 @@ def test_orders_of_classes_must_agree(tmp_path):
         open_domain(tmp_path, "ImageList", ["art", "photo"])
     write(tmp_path, classes="bike\nbus\ncar")
     assert open_domain(tmp_path, "ImageList", ["art", "more"]).num_classes == 3
-    places = "'bike' has label 1 in photo and 0 in ROOT/image_list/classes.txt"
-    with refused(f"the class orders differ: {places} {advice}", ROOT=tmp_path):
-        open_domain(tmp_path, "ImageList", ["photo"])
-
-
-@pytest.mark.skipif(not OFFICE.is_dir(), reason="Office-31 is not beside this checkout")
-def test_office31():
-    domain = open_domain(OFFICE, "Office31", ["D"])
-    assert len(domain) == 498
-    assert domain.class_folders == {name: label for label, name in enumerate(domain.classes)}

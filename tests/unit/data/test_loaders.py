@@ -2,15 +2,10 @@
 
 import pytest
 import torch
-from PIL import Image
 
-from tests.support.refusals import one_line
 from tests.unit.data.conftest import epoch_of, finished
-from tllib_ancon.data.image_source import ImageSource
-from tllib_ancon.data.loading import EpochSampler, ImageLoader, UnlabelledImages, hold_out
-from tllib_ancon.data.readers import Reader
+from tllib_ancon.data.loading import EpochSampler, UnlabelledImages, hold_out
 from tllib_ancon.data.transforms import Preprocessing
-from tllib_ancon.runtime.errors import UserError
 
 TRANSFORM = Preprocessing(image_size=28, scale=(0.3, 1.0)).for_training()
 
@@ -51,31 +46,3 @@ def test_hold_out_splits_without_overlap(num_samples, fraction, held):
     assert len(held_out) == held
     assert sorted([*kept.tolist(), *held_out.tolist()]) == list(range(num_samples))
     assert torch.equal(hold_out(num_samples, fraction, seed=0)[1], held_out)
-
-
-class Numbers(Reader):
-    """Image i has i everywhere; ``failure`` is what image 40 raises."""
-
-    def __init__(self, failure):
-        self.failure = failure
-
-    def __len__(self):
-        return 90
-
-    def read(self, position):
-        if position == 40:
-            raise self.failure
-        return Image.new("RGB", (6, 6), (position,) * 3)
-
-
-def numbers(failure):
-    options = Preprocessing(val_resizing="res.", image_size=6)
-    return UnlabelledImages(ImageSource("numbers", Numbers(failure)), options.for_evaluation())
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_an_image_that_cannot_be_read_is_named_and_other_errors_stay(workers):
-    with one_line("^mine$"):
-        list(ImageLoader(numbers(UserError("mine")), 4, workers))
-    with pytest.raises(RuntimeError, match="yours"):
-        list(ImageLoader(numbers(RuntimeError("yours")), 4, workers))

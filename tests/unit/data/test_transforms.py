@@ -16,7 +16,7 @@ from tllib_ancon.data.transforms import (
     Resizing,
 )
 
-SIZES = [(50, 30), (30, 50), (17, 300)]
+SIZES = [(50, 30), (17, 300)]
 PLAIN = {"mean": (0.0,) * 3, "std": (1.0,) * 3}
 
 

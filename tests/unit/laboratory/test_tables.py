@@ -28,7 +28,7 @@ def test_mean_and_deviation_over_seeds(two_seeds):
     made = table("accuracy", two_seeds)
     spread = f"± {stdev([65.0, 69.0]):.2f}"
     assert list(made) == ["A-D", "D-A", AVERAGE, "seeds"]
-    assert made.loc["ancon"].tolist() == [*[f"{mean}.00 {spread}" for mean in (67, 47, 57)], "2"]
+    assert made.loc["ancon"].tolist() == [f"67.00 {spread}", f"47.00 {spread}", f"57.00 {spread}", "2"]
     assert numbers(made, "source-only", "A-D") == [30.5]
     assert numbers(table("ece", two_seeds), "self-training", "A-D") == [0.062]
 
@@ -46,8 +46,6 @@ def test_the_published_rows_of_methods_that_were_run(two_seeds):
         "ancon (paper)",
     ]
     assert numbers(made, "ancon (paper)", "A-D", "D-A", AVERAGE) == [71, 51, 62]
-    part = table("accuracy", two_seeds[two_seeds.pair == "A-D"], printed)
-    assert list(part) == ["A-D", "seeds"]
     three = pd.concat([printed, printed[["A-D"]].rename(columns={"A-D": "W-A"})], axis=1)
     assert table("accuracy", two_seeds, three).at["ancon (paper)", AVERAGE] == ""
     assert numbers(table("ece", two_seeds, printed), "ancon (paper)", "A-D") == [0.71]

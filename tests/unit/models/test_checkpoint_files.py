@@ -2,15 +2,12 @@
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import nn
 
-from tests.support.checkpoints import Backbone, cdan
+from tests.support.checkpoints import Backbone
 from tests.support.refusals import one_line
-from tllib_ancon.models.checkpoints import load_into, load_state_dict
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.models.checkpoints import load_state_dict
 
 ONE = {"w": torch.zeros(1)}
 ITSELF = {}
@@ -52,34 +49,3 @@ def test_missing_empty_and_truncated_files(suffix, tmp_path):
         path.write_bytes(whole[:length])
         with one_line("cannot be read"):
             load_state_dict(path)
-
-
-@given(data=st.data())
-def test_a_damaged_file_is_an_error_or_a_state_dict(data, tmp_path_factory):
-    path = write(tmp_path_factory.mktemp("damaged") / "model.pth", cdan())
-    content = bytearray(path.read_bytes())
-    for _ in range(data.draw(st.integers(1, 5))):
-        place = data.draw(st.integers(0, len(content) - 1))
-        content[place] = data.draw(st.integers(0, 255))
-    path.write_bytes(content)
-    try:
-        state = load_state_dict(path)
-    except UserError:
-        return
-    assert all(isinstance(tensor, Tensor) for tensor in state.values())
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    "tensor",
-    [
-        torch.eye(3).to_sparse(),
-        torch.empty(3, 3, device="meta"),
-        torch.ones(3, 3, dtype=torch.int8),
-        torch.ones(3, 3, dtype=torch.complex64),
-    ],
-)
-def test_peculiar_tensors_are_named(tensor, tmp_path):
-    state = load_state_dict(write(tmp_path / "odd.pth", {"weight": tensor, "bias": torch.zeros(3)}))
-    with one_line("does not fit the network: .*weight"):
-        load_into(nn.Linear(3, 3), state, "odd.pth")

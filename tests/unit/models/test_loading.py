@@ -18,10 +18,9 @@ from tllib_ancon.models.networks import create_backbone
 K = 5
 
 FAMILIES = {
-    **{f"timm/test_{name}": {} for name in ("vit", "convnext", "efficientnet")},
+    **{f"timm/test_{name}": {} for name in ("vit", "convnext")},
     "timm/swin_tiny_patch4_window7_224": {"depths": (1, 1, 1, 1), "img_size": 64, "window_size": 2},
-    "timm/densenet121": {"block_config": (1, 1, 1, 1)},
-    **{f"torchvision/{name}": {} for name in ("resnet18", "mobilenet_v3_small", "squeezenet1_1", "swin_t")},
+    **{f"torchvision/{name}": {} for name in ("resnet18", "squeezenet1_1")},
 }
 
 
@@ -110,7 +109,8 @@ def test_the_classifier_of_a_run_has_the_classes_and_the_preprocessing_of_its_ch
     shot = shot_classifier(create_backbone("small_cnn"), 7)
     classifier = network_of(saved(shot.state_dict(), tmp_path), "small_cnn")
     assert isinstance(classifier, BottleneckClassifier)
-    assert (classifier.num_classes, classifier.features_dim) == (7, 256)
+    assert classifier.num_classes == 7
+    assert classifier.features_dim == 256
     assert classifier.preprocessing.mean == (0.5, 0.5, 0.5)
 
 
@@ -135,14 +135,6 @@ def test_weights_of_other_precision_are_converted_and_whole_numbers_refused(tmp_
     path = saved({**state, "fc.weight": state["fc.weight"].long()}, tmp_path)
     with one_line(r"fc\.weight is torch.int64 .*, not torch\.float32"):
         network_of(path, "test_resnet")
-
-
-@pytest.mark.parametrize(
-    ("arch", "line"), [("resnt18", "did you mean 'resnet18'"), ("small_cnn", "is a backbone without a classifier")]
-)
-def test_what_cannot_be_an_imagenet_start(arch, line):
-    with one_line(line):
-        network_of("imagenet", arch, scratch=True)
 
 
 def test_bare_names_of_resnets_are_those_of_torchvision():

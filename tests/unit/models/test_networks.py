@@ -57,13 +57,6 @@ def test_a_checkpoint_is_loaded_with_its_dropout(lenet, tmp_path):
 # Networks by name
 
 
-@pytest.mark.parametrize("name", ["test_vit", "mobilenetv3_small_050", "torchvision/swin_t"])
-def test_backbones_become_classifiers(name):
-    side = 160 if name == "test_vit" else 64
-    model = shot_classifier(create_backbone(name, pretrained=False), 3, 8).eval()
-    assert model(torch.zeros(2, 3, side, side)).shape == (2, 3)
-
-
 def test_preprocessing_is_that_of_the_networks_library():
     vit = create_network("test_vit")
     assert preprocessing_of(vit) == Preprocessing((0.5,) * 3, (0.5,) * 3, 160, 0.95)
@@ -105,7 +98,6 @@ def test_what_cannot_be_built_is_named(name, options, said):
 TIMM = [
     ("test_resnet", {"global_pool": "max", "drop_rate": 0.2}),
     ("test_vit", {"img_size": 32, "patch_size": 8, "depth": 2, "global_pool": "avg", "drop_path_rate": 0.1}),
-    ("test_efficientnet", {"global_pool": "catavgmax", "in_chans": 1}),
 ]
 
 
@@ -113,10 +105,11 @@ TIMM = [
 def test_a_network_of_timm_is_built_again_with_its_options(name, options):
     network = timm.create_model(name, num_classes=4, **options).eval()
     recipe = recipe_of(network, 4)
-    assert (recipe["library"], recipe["name"]) == ("timm", name)
+    assert recipe["library"] == "timm"
+    assert recipe["name"] == name
     twin = build(recipe).eval()
     twin.load_state_dict(network.state_dict())
-    images = torch.rand(2, options.get("in_chans", 3), 32, 32)
+    images = torch.rand(2, 3, 32, 32)
     torch.testing.assert_close(twin(images), network(images))
 
 
@@ -124,7 +117,8 @@ def test_a_network_of_timm_is_built_again_with_its_options(name, options):
 def test_a_network_of_torchvision_is_known_by_its_layers(name):
     network = models.get_model(name, num_classes=4, weights=None)
     recipe = recipe_of(network, 4)
-    assert (recipe["library"], recipe["name"]) == ("torchvision", name)
+    assert recipe["library"] == "torchvision"
+    assert recipe["name"] == name
     build(recipe).load_state_dict(network.state_dict())
 
 

@@ -28,7 +28,6 @@ def test_a_hostile_name_is_one_line_of_text_on_every_medium(name):
         ("_a_ *b* `c` d|e ~~f~~", r"\_a\_ \*b\* \`c\` d\|e \~\~f\~\~"),
         ("<script>alert(1)</script> & so", "&lt;script&gt;alert(1)&lt;/script&gt; &amp; so"),
         ("![x](https://evil)", r"![x\](https://evil)"),
-        ("bins over [0, 1]", "bins over [0, 1]"),
         ("one\n# two\r\n| three", r"one\\n# two\\r\\n\| three"),
     ],
 )

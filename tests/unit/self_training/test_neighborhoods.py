@@ -117,7 +117,7 @@ def test_nrc_against_a_naive_transcription(mixed, reciprocal):
     torch.testing.assert_close(visits.losses(nrc, mixed is not ignored), expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(("beta", "total_steps"), [(5.0, 8), (0.75, 3), (0.0, None)])
+@pytest.mark.parametrize(("beta", "total_steps"), [(5.0, 8), (0.0, None)])
 @pytest.mark.parametrize("mixed", [ignored, normalized, one_more_vote])
 def test_aad_against_a_naive_transcription(mixed, beta, total_steps):
     visits = Visits(seed=6)
@@ -134,12 +134,8 @@ def test_a_bad_step(make):
         part(torch.arange(2), torch.randn(2, D), torch.randn(2, K))
     part.initialize(*Visits(seed=0).first)
     assert part(torch.arange(2), torch.randn(2, D), torch.randn(2, K)).isfinite()
-    for last, features, logits, anchors, message in [
-        (N, D, K, K, "indices must be at least 0 and below 40, got 40"),
-        (1, D + 1, K, K, "features have shape"),
-        (1, D, K + 1, K, "logits have shape"),
-        (1, D, K, K + 1, "anchors have shape"),
-    ]:
-        with one_line(message):
-            outputs = [torch.rand(2, width) for width in (features, logits, anchors)]
-            part(torch.tensor([0, last]), *outputs)
+    outputs = torch.rand(2, D), torch.rand(2, K), torch.rand(2, K + 1)
+    with one_line("anchors have shape"):
+        part(torch.tensor([0, 1]), *outputs)
+    with one_line("indices must be at least 0 and below 40, got 40"):
+        part(torch.tensor([0, N]), *outputs[:2])

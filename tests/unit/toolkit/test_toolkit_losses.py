@@ -4,11 +4,7 @@ import math
 
 import pytest
 import torch
-from torch import nn
 from torch.nn.functional import binary_cross_entropy
-
-from tests.support.checkpoints import Backbone
-from tllib_ancon.models.bottleneck import _AveragePool
 
 K = 4
 D = 6
@@ -67,22 +63,3 @@ def test_a_resumed_randomised_loss_is_the_same_loss(toolkit):
     assert first(*outputs()).item() != second(*outputs()).item()
     second.load_state_dict(first.state_dict())
     assert first.eval()(*outputs()).item() == second.eval()(*outputs()).item()
-
-
-@pytest.mark.parametrize("flat", [True, False])
-@pytest.mark.parametrize(("method", "width"), [("cdan", 8), ("mdd", K)])
-def test_classifiers_pool_return_two_outputs_in_training_only_and_have_tllibs_rates(toolkit, method, width, flat):
-    backbone = Backbone()
-    if flat:
-        backbone.layers.extend([nn.AdaptiveAvgPool2d(1), nn.Flatten()])
-    classifier = toolkit.classifier(method, backbone, K, width=8, pool_layer=_AveragePool(), finetune=flat)
-    images = torch.randn(2, 3, 8, 8)
-    logits, second = classifier.train()(images)
-    assert logits.shape == (2, K)
-    assert second.shape == (2, width)
-    assert classifier.eval()(images).shape == (2, K)
-    groups = [{**group, "params": set(group["params"])} for group in classifier.get_parameters(base_lr=2.0)]
-    assert groups[0].keys() == {"params", "lr"}
-    assert [group["lr"] for group in groups[:3]] == [0.2 if flat else 2.0, 2.0, 2.0]
-    assert set.union(*(group["params"] for group in groups)) == set(classifier.parameters())
-    assert groups[0]["params"] == set(classifier.backbone.parameters())

@@ -29,7 +29,6 @@ def test_the_rate_decays_by_a_power(steps):
 
 
 PLAIN = nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.Linear(6, 3))
-ONE_LAYER = nn.Sequential(nn.Flatten(), nn.Linear(48, 3))
 REFUSED_OF_A_NETWORK = [
     *((None, *row) for row in REFUSED["stabilisation"]),
     (LAYERS, {"method": "adabn", "epochs": 1}, "the model has no batch-norm with running statistics"),
@@ -37,11 +36,6 @@ REFUSED_OF_A_NETWORK = [
         PLAIN,
         {"adapted": "norm-affine"},
         'no parameter of the model learns with `adapted="norm-affine"`; .* `adapted="all"`',
-    ),
-    (
-        ONE_LAYER,
-        {"adapted": "all-but-head"},
-        'no parameter of the model learns with `adapted="all-but-head"`; .* `adapted="all"`',
     ),
 ]
 

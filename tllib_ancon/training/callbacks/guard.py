@@ -27,14 +27,12 @@ class CollapseGuard(Callback):
 
     Args:
         scores: of an epoch
-        padding: pixels by which training shifts images
     """
 
     name = "guard"
 
-    def __init__(self, scores: Scores, padding: int):
+    def __init__(self, scores: Scores):
         self.scores = scores
-        self.padding = padding
         self.best_weights: State = {}
         self.best_infomax = -math.inf
         self.best_epoch = 0
@@ -51,7 +49,7 @@ class CollapseGuard(Callback):
         if trainer.epoch == 0:
             return
         metrics = trainer.metrics[-1]
-        if not has_collapsed(metrics, before_training(trainer.metrics)):
+        if not _has_collapsed(metrics, before_training(trainer.metrics)):
             self._remember(trainer, trainer.epoch, metrics["infomax"])
             return
         trainer.network.load_state_dict(self.best_weights)
@@ -82,19 +80,15 @@ class CollapseGuard(Callback):
         after = epochs[-1]
         model = f"of epoch {self.best_epoch}" if self.best_epoch else "before training"
         remedy = f"a smaller {named('lr')}"
-        mixing_weight = epochs[1].get("batch_norm_share", 0.0)
-        if self.padding:
-            remedy = f"images that training does not shift ({named('padding', 0)})"
-        elif mixing_weight > 0:
-            target = named("batch_norm", "target")
-            remedy = f"{target} in place of statistics mixed with weight {mixing_weight:.2f}, or {remedy},"
+        if epochs[1].get("batch_norm_share", 0.0) > 0:
+            remedy += f", or statistics of the target alone ({named('batch_norm', 'target')}),"
         return Note(
             "collapse",
             f"epoch {after['epoch']} collapsed: the effective number of predicted classes fell from "
             f"{before['effective_classes']:.1f} before training to {after['effective_classes']:.1f}, InfoMax from "
             f"{before['infomax']:.2f} to {after['infomax']:.2f}. Training ends with the model {model}, whose InfoMax "
             f"of {self.best_infomax:.2f} is the highest",
-            setting="padding" if self.padding else "lr",
+            setting="lr",
             action=f"{remedy} may prevent it",
             level="warning",
         )
@@ -108,7 +102,7 @@ def before_training(epochs: Sequence[Metrics]) -> Metrics:
     return epochs[0]
 
 
-def has_collapsed(after: Metrics, before: Metrics) -> bool:
+def _has_collapsed(after: Metrics, before: Metrics) -> bool:
     """Whether fewer classes are predicted than before training, and InfoMax is below half of its value.
 
     Fewer classes alone are no collapse: where classes are missing in the target, adaptation predicts them less often.

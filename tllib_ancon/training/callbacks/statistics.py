@@ -5,41 +5,24 @@ from torch import Tensor
 from tllib_ancon.measures import selection
 from tllib_ancon.models.batch_norm import BatchNormPolicy
 from tllib_ancon.training.callbacks.callback import Callback
-from tllib_ancon.training.callbacks.scores import Scores, effective_classes
+from tllib_ancon.training.callbacks.scores import effective_classes
 from tllib_ancon.training.passes import Passes
 from tllib_ancon.training.trainer import Trainer
 
 
-class EstimatedStatistics(Callback):
-    """Estimate all batch-norm statistics from the sample before the first epoch: all that AdaBN does."""
+class PreparedStatistics(Callback):
+    """Estimate the statistics from the sample before the first epoch, all that AdaBN does, and mix the source model's
+    into scale and shift."""
 
     def __init__(self, policy: BatchNormPolicy, passes: Passes):
         self.policy = policy
         self.passes = passes
 
     def begin_epoch(self, trainer: Trainer) -> None:
-        if trainer.epoch > 1:
-            return
-        self.passes.forget()
-        with self.policy.estimated(trainer.network):
-            self.passes.sample()
-        self.passes.forget()
-
-
-class MixedStatistics(Callback):
-    """Mix the source model's statistics into scale and shift before the first step, with a weight from the sample."""
-
-    def __init__(self, policy: BatchNormPolicy, passes: Passes, scores: Scores):
-        self.policy = policy
-        self.passes = passes
-        self.scores = scores
-
-    def begin_epoch(self, trainer: Trainer) -> None:
         """Add the weight, and the diversity of the predictions before training, to the record of epoch 1."""
         if trainer.epoch > 1:
             return
-        labels = None if self.passes.num_held_out else self.scores.first_labels
-        numbers = self.policy.prepare(trainer.network, self._predict_sample, labels)
+        numbers = self.policy.prepare(trainer.network, self._predict_sample)
         logits = self.passes.scored().logits
         trainer.metrics[-1] |= {
             **numbers,

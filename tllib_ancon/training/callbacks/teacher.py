@@ -109,7 +109,7 @@ class Teacher(Callback):
         if self.settings.batch_norm != "source" and has_statistics(model):
             num_images = len(Shard.of_this_process(len(self.sample.dataset)))
             BatchNormPolicy("mixed", num_images=num_images).prepare(
-                model, lambda: trainer.predict(self.sample, None, model).logits, None
+                model, lambda: trainer.predict(self.sample, None, model).logits
             )
         self.log_probabilities = self._log_probabilities(trainer, self.adapted)
         if self.mirrors:
