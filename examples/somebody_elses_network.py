@@ -37,7 +37,7 @@ CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 
 def main(weights: Path, photos: str, labels: np.ndarray) -> None:
     model = load(weights)
-    result = adapt(model, photos, method="auto", epochs=3, threads=1, **SHOWN)
+    result = adapt(model, photos, method="ancon", epochs=3, threads=1, **SHOWN)
     before, after = (predict(each, photos, **SHOWN) for each in (model, result.model))
     shares = [100 * np.mean(each.labels == labels) for each in (before, after)]
     print(f"{shares[0]:.1f} % before, {shares[1]:.1f} % after")
