@@ -62,7 +62,7 @@ def test_every_way_in_makes_the_same_run(domains, source_checkpoint, tmp_path):
     [
         *REFUSED["adaptations"],
         ({"model": nn.Flatten(0)}, "logits"),
-        ({"model": AdaptConfig()}, "pass AdaptConfig alone"),
+        ({"model": AdaptConfig()}, "pass the network itself"),
         ({"config": AdaptConfig()}, "pass AdaptConfig alone"),
         ({"train_transform": nn.Identity()}, "`evaluation_transform` is needed"),
     ],

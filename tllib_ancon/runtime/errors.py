@@ -14,6 +14,16 @@ MOST_SHOWN = 60
 _NEAREST = 6
 _MOST_CHARACTERS = 200
 
+_OF_OTHER_PROGRAMS = {
+    "learningrate": "its name here is lr",
+    "outputdir": "its name here is log",
+    "device": "leave it out: the GPU is used if PyTorch finds one, else the CPU. Set CUDA_VISIBLE_DEVICES=1 "
+    "to choose a GPU, CUDA_VISIBLE_DEVICES= for the CPU",
+    "resume": "leave it out: the same command resumes after its last epoch",
+    "transform": "pass evaluation_transform, in Python, to adapt also train_transform",
+}
+"""What other programs call a setting, without dashes -> what to do here."""
+
 
 class UserError(ValueError):
     """Bad input. The command line prints it as one line and exits with status 2.
@@ -142,6 +152,8 @@ def unknown_name(kind: str, name: str, valid: Iterable[str]) -> UserError:
     """The error for a name that is not among ``valid``: the nearest match, and all valid names or the nearest few."""
     letters = _letters(name)
     what = f"unknown {kind} {name!r}"
+    if letters in _OF_OTHER_PROGRAMS:
+        return UserError(what, _OF_OTHER_PROGRAMS[letters], name)
     by_letters = {_letters(valid_name): valid_name for valid_name in sorted(set(valid))}
     nearest = [by_letters[match] for match in difflib.get_close_matches(letters, by_letters, _NEAREST, 0.5)]
     suggestion = "."

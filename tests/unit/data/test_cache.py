@@ -12,12 +12,7 @@ from tests.support.refusals import one_line
 from tests.unit.data.conftest import epoch_of
 from tllib_ancon.data.cache import cached, cached_in_memory
 from tllib_ancon.data.image_files import load_image
-from tllib_ancon.data.transforms import (
-    Preprocessing,
-    Resizing,
-    evaluation_transform,
-    train_transform,
-)
+from tllib_ancon.data.transforms import Preprocessing, Resizing
 
 SQUARE = Resizing(24)
 
@@ -39,7 +34,11 @@ def tensors(domain, transform):
 
 @pytest.mark.parametrize(
     ("make", "kind"),
-    [(train_transform, "default"), (train_transform, "keep-ratio"), (evaluation_transform, "keep-ratio")],
+    [
+        (Preprocessing.for_training, "default"),
+        (Preprocessing.for_training, "keep-ratio"),
+        (Preprocessing.for_evaluation, "keep-ratio"),
+    ],
 )
 def test_tensors_are_the_same_once_images_are_read(store, domain, make, kind):
     load_image(domain.paths[0]).resize((20, 50)).save(domain.paths[0])
