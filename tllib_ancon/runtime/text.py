@@ -15,6 +15,10 @@ MARKDOWN_SPECIAL = re.compile(r"[\\`*|~]|\](?=[(\[:])|(?<!\w)_|_(?!\w)")
 """Characters of Markdown's syntax. An underscore within a word is none, nor a bracket that is no link's."""
 
 
+LONGEST = 3000
+"""Characters of one line in a terminal."""
+
+
 class Shown:
     """What a notebook shows as the lines that ``print`` gives."""
 
@@ -27,9 +31,18 @@ def showable(text: str) -> str:
     return NOT_SHOWN.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
+def _terminal(text: object) -> str:
+    """One line of a terminal, shortened in its middle to :data:`LONGEST` characters."""
+    line = showable(str(text))
+    half = LONGEST // 2
+    if len(line) <= LONGEST:
+        return line
+    return f"{line[:half]} [{len(line) - LONGEST:,} characters are left out] {line[-half:]}"
+
+
 def say(*lines: object, file: TextIO | None = None) -> None:
     """Print each of these on one line of a terminal; ``file`` is standard output by default."""
-    print(*(showable(str(line)) for line in lines), sep="\n", file=file, flush=True)
+    print(*map(_terminal, lines), sep="\n", file=file, flush=True)
 
 
 def counted(number: int, singular: str, plural: str = "") -> str:

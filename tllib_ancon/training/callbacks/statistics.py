@@ -23,6 +23,8 @@ class PreparedStatistics(Callback):
         if trainer.epoch > 1:
             return
         numbers = self.policy.prepare(trainer.network, self._predict_sample)
+        if not trainer.trains:
+            return
         logits = self.passes.scored().logits
         trainer.metrics[-1] |= {
             **numbers,
