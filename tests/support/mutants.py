@@ -40,7 +40,8 @@ def mutmut(project, *words, check=True):
     command = [sys.executable, "-m", "mutmut", *words]
     done = subprocess.run(command, cwd=project, env=environment, stdout=subprocess.PIPE, text=True)
     if check and done.returncode != 0:
-        sys.exit(f"{done.stdout[-3000:]}\nmutmut ends with exit status {done.returncode}")
+        lines = [line for line in done.stdout.splitlines() if " Running " not in line]
+        sys.exit("\n".join([*lines[-20:], f"mutmut has failed; pytest in {project / 'mutants'} shows failing tests"]))
     return done.stdout
 
 
