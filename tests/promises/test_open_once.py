@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torchvision.models import ResNet, resnet18
 
 import tllib_ancon
 from tllib_ancon.config.adapt import AdaptConfig
@@ -62,3 +63,23 @@ def test_notes_of_a_quiet_run_are_in_its_result(model, capsys):
     assert loud.notes == result.notes
     shown = capsys.readouterr().err
     assert all(str(note) in shown for note in result.notes)
+
+
+def test_a_network_of_a_checkpoint_or_a_run_is_called_once(tmp_path, monkeypatch):
+    calls = []
+    forward = ResNet.forward
+
+    def counted(network, inputs):
+        calls.append(len(inputs))
+        return forward(network, inputs)
+
+    network = resnet18(num_classes=3)
+    torch.save(network.state_dict(), tmp_path / "model.pth")
+    settings = {**SETTINGS, "method": "adabn", "epochs": 1, "quiet": True}
+    tllib_ancon.adapt(network, images(), log=str(tmp_path / "run"), **settings)
+    monkeypatch.setattr(ResNet, "forward", counted)
+    for checkpoint, arch in (("model.pth", {"arch": "resnet18"}), ("run", {})):
+        config = AdaptConfig(checkpoint=str(tmp_path / checkpoint), **SETTINGS, **arch)
+        open_images(images(), open_model(None, config), config)
+        assert calls == [8]
+        calls.clear()

@@ -22,8 +22,8 @@ KILLED = ("killed", "timeout", "segfault", "check was interrupted by user")
 
 def copy_checkout(project):
     """The files of the checkout, with their times, by which mutmut knows what has changed."""
-    shutil.rmtree(project / "tests", ignore_errors=True)
-    shutil.rmtree(project / "mutants" / "tests", ignore_errors=True)
+    for folder in ("tests", "mutants/tests", "tllib_ancon"):
+        shutil.rmtree(project / folder, ignore_errors=True)
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True)
     for name in listed.stdout.splitlines():
         (project / name).parent.mkdir(parents=True, exist_ok=True)
@@ -38,7 +38,8 @@ def mutmut(project, *words, check=True):
         place.mkdir(exist_ok=True)
         environment[variable] = str(place)
     command = [sys.executable, "-m", "mutmut", *words]
-    done = subprocess.run(command, cwd=project, env=environment, stdout=subprocess.PIPE, text=True)
+    stderr = None if check else subprocess.DEVNULL
+    done = subprocess.run(command, cwd=project, env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True)
     if check and done.returncode != 0:
         lines = [line for line in done.stdout.splitlines() if " Running " not in line]
         sys.exit("\n".join([*lines[-20:], f"mutmut has failed; pytest in {project / 'mutants'} shows failing tests"]))
