@@ -9,7 +9,7 @@ Record before a change, compare after it::
 A record holds a digest of all weights and buffers, and the numbers of each epoch but for its speed. It is valid on the
 machine, and with the PyTorch, that made it. Metrics that only one side has are no difference.
 
-"rate-of-1" is the default method with ``lr=1.0``, a hundred times SGD's default, without the fitted rate. "default"
+"rate-of-1" is the default method with ``lr=1.0``, a hundred times SGD's default. "default"
 stores a run directory. "two-processes" reads image files and runs on the command line.
 """
 

@@ -30,7 +30,7 @@ def _in_order(names: Any) -> list[str]:
 
 
 def _are_names(names: Any, num_classes: int) -> bool:
-    """Whether it is a list or a dict of K names, but for those that transformers makes up."""
+    """Whether it is a list or a dict of K names that transformers did not make up."""
     if not isinstance(names, Mapping | list | tuple) or len(names) != num_classes:
         return False
     listed = _in_order(names)

@@ -15,7 +15,7 @@ Output = Callable[[Any], Any] | str | int
 """What the argument ``output`` may be: a function, a key, a position in a tuple, or a helper or its name."""
 
 ENOUGH = 8
-"""Images of which logits do not all lie in [0, 1] by chance."""
+"""Images at least, from which on logits do not all lie in [0, 1] by chance."""
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def open_by_settings(
 
 
 def with_cache(config: StageConfig, images: ImageSource, transforms: Transforms, notes: list[Note]) -> ImageSource:
-    """The images, with a cache of those that training or prediction reads again."""
+    """The images, with a cache where training or prediction reads them again."""
     pair = transforms.train, transforms.evaluation
     resizings = [transform.resizing for transform in pair if isinstance(transform, ImageTransform)]
     if images.reader.is_in_memory or not resizings:
