@@ -46,9 +46,8 @@ def table(runs):
     rows = []
     for (script, pair), group in runs.groupby(["script", "pair"], sort=False):
         methods = group.set_index("method")
-        start = (
-            methods.accuracy_before.reindex([*METHODS, *methods.index]).dropna().iloc[0]
-        )  # ancon-auto scores two views of an image
+        # ancon-auto scored two views of an image, so that a start of the others comes first.
+        start = methods.accuracy_before.reindex([*METHODS, *methods.index]).dropna().iloc[0]
         after = methods.accuracy_after.reindex(METHODS)
         cells = [f"{value:.1f} ({value - start:+.1f})".replace("-", "−") for value in after]
         rows.append([f"`{script}`", pair.replace("-", " → "), f"{start:.1f}", *cells])

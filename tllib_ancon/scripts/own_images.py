@@ -22,7 +22,8 @@ PARTIAL = "partial target"
 OPEN_SET = "open-set target"
 OPEN_SET_SOURCE = "open-set source"
 VARIANTS = {(): PARTIAL, (False,): OPEN_SET, (True,): OPEN_SET_SOURCE}
-"""Of a dataset: the arguments of a partial or open-set script -> the variant. An open-set script says whether it is the source."""
+"""What a partial or open-set script says beside a dataset -> the variant. An open-set script says whether it is the
+source."""
 
 _sources: WeakValueDictionary[tuple[str, str], Any] = WeakValueDictionary()
 """Layout and root -> the dataset that a script opened first. Its classes are those of the script's other domains."""

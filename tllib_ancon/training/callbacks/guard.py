@@ -54,7 +54,7 @@ class CollapseGuard(Callback):
             return
         trainer.network.load_state_dict(self.best_weights)
         trainer.stop_after_this_epoch()
-        trainer.tell(self._note(trainer.metrics))
+        trainer.tell(self._note(trainer.metrics, trainer.settings.padding or 0))
         for name in ("effective_classes", "infomax"):
             metrics[f"{name}_collapsed"] = metrics[name]
         self.scores.score(trainer)
@@ -74,13 +74,15 @@ class CollapseGuard(Callback):
             self.best_infomax = infomax
             self.best_epoch = epoch
 
-    def _note(self, epochs: Sequence[Metrics]) -> Note:
-        """Describe the collapse of the last epoch."""
+    def _note(self, epochs: Sequence[Metrics], padding: int) -> Note:
+        """Describe the collapse of the last epoch of a training that shifts images by up to this many pixels."""
         before = before_training(epochs)
         after = epochs[-1]
         model = f"of epoch {self.best_epoch}" if self.best_epoch else "before training"
         remedy = f"a smaller {named('lr')}"
-        if epochs[1].get("batch_norm_share", 0.0) > 0:
+        if padding:
+            remedy = f"images that training does not shift ({named('padding', 0)}), or {remedy},"
+        elif epochs[1].get("batch_norm_share", 0.0) > 0:
             remedy += f", or statistics of the target alone ({named('batch_norm', 'target')}),"
         return Note(
             "collapse",
