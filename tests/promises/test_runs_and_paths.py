@@ -100,6 +100,6 @@ def test_a_stopped_run_says_what_continues_it(log, tmp_path):
         return batch
 
     settings = {"log": tmp_path / "run"} if log else {}
-    line = "the same command continues" if log else "in memory alone, and begins again; with `log` the same call would"
+    line = "with a run directory the same command continues after the last complete epoch"
     with pytest.raises(Interrupted, match=line):
         adapt(Net(), PIXELS, method="self-training", augment=stop, **PREPROCESSING, **QUICK, **settings)

@@ -64,13 +64,11 @@ EPILOGS = {
 
 IN_MANY_PROCESSES = ("adapt", "pretrain", "evaluate", "predict")
 
-AGAIN = "give the same command again"
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; returns the exit status: 0, or with one line on standard error 2 for bad input, 1 if a
     process was lost, 128 plus the number of a signal."""
-    with sigterm_raises(next=AGAIN), spelling_settings(as_flag):
+    with sigterm_raises(), spelling_settings(as_flag):
         try:
             args = parse(list(sys.argv[1:] if argv is None else argv))
             if _one_of_many():
@@ -83,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except Interrupted as stop:
             return _ended(str(stop), 128 + stop.number)
         except KeyboardInterrupt:
-            return _ended(str(Interrupted(signal.SIGINT, next=AGAIN)), 128 + signal.SIGINT)
+            return _ended(str(Interrupted(signal.SIGINT)), 128 + signal.SIGINT)
 
 
 def _ended(message: str, status: int) -> int:

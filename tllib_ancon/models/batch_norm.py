@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from tllib_ancon.measures.agreement import agreement_beyond_chance
 from tllib_ancon.models.calling import evaluating
 from tllib_ancon.models.classifier import BATCH_NORMS
 from tllib_ancon.runtime import processes
@@ -29,8 +30,10 @@ class BatchNormPolicy:
 
     Attributes:
         statistics: ``"target"``: of each batch. ``"source"``: the running statistics of the source model. ``"mixed"``:
-            of each batch, after :meth:`prepare` mixed the source's into scale and shift, with their :func:`agreement`
-            as weight. A number in [0, 1]: with this weight α
+            of each batch, after :meth:`prepare` mixed the source's into scale and shift. Their weight α is the
+            :func:`~tllib_ancon.measures.agreement.agreement_beyond_chance` of the classes that the network predicts by
+            either: the smaller a shift is, the more they agree, and the more the source's statistics are worth. A
+            number in [0, 1]: with this weight
         num_images: images of the sample that this process estimates from; later ones repeat an image. Default: all
     """
 
@@ -93,22 +96,11 @@ class BatchNormPolicy:
             source_labels = predict().argmax(1)
             with self.estimated(model):
                 target_labels = predict().argmax(1)
-            weight = agreement(target_labels, source_labels)
+            weight = max(0.0, agreement_beyond_chance(target_labels, source_labels))
             model.load_state_dict(source_state)
         with self.estimated(model, weight):
             predict()
         return {"batch_norm_share": weight}
-
-
-def agreement(labels: Tensor, source_labels: Tensor) -> float:
-    """The fraction of images that two models predict alike: the weight α of the source's statistics.
-
-    The smaller a shift is, the more the predictions agree, and the more the source's statistics are worth.
-
-    Args:
-        labels, source_labels: (N,) classes that the network predicts by the target's and by the source's statistics
-    """
-    return float((labels == source_labels).float().mean())
 
 
 @contextmanager

@@ -66,17 +66,21 @@ class NotFinite(UserError):
     """Logits, features or a loss that are not finite."""
 
 
-CONTINUES = "the same command continues after the last complete epoch"
+CONTINUES = "with a run directory the same command continues after the last complete epoch"
 
 
 class Interrupted(BaseException):
     """SIGTERM or SIGINT ended a command; the command line exits with 128 plus the signal's number. As
-    ``KeyboardInterrupt`` does, it may come out of any statement, and is no error of it. ``next`` is what to do now."""
+    ``KeyboardInterrupt`` does, it may come out of any statement, and is no error of it.
 
-    def __init__(self, number: int, where: str = "", next: str = CONTINUES):
+    ``where`` is said of a training, which continues."""
+
+    def __init__(self, number: int, where: str = ""):
         name = signal.Signals(number).name
-        what = f"{name} {where}" if where else name
-        super().__init__(f"stopped by {what}; {next}")
+        text = f"stopped by {name}; give the same command again"
+        if where:
+            text = f"stopped by {name} {where}; {CONTINUES}"
+        super().__init__(text)
         self.number = number
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TypeVar
 
-from tllib_ancon.runtime.errors import CONTINUES, Interrupted
+from tllib_ancon.runtime.errors import Interrupted
 
 Batch = TypeVar("Batch")
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -25,10 +25,9 @@ AT_ONCE = 1.0
 class Interruption:
     """A context in which the first SIGTERM or SIGINT waits until :meth:`watch` sees it; a later one acts at once.
     Leaving it raises :class:`Interrupted` for one that came after the last batch or ended a process of the run. Outside
-    the main thread it does nothing. ``next`` is what a user can do then."""
+    the main thread it does nothing."""
 
-    def __init__(self, next: str = CONTINUES) -> None:
-        self.next = next
+    def __init__(self) -> None:
         self.signal: int | None = None
         self._came = 0.0
         self._previous: dict[int, object] = {}
@@ -46,16 +45,16 @@ class Interruption:
         if self.signal is None:
             return
         if may_be_of_a_signal:
-            raise Interrupted(self.signal, "while images were loaded", self.next) from error
+            raise Interrupted(self.signal, "while images were loaded") from error
         if error is None:
-            raise Interrupted(self.signal, "after the last epoch", self.next)
+            raise Interrupted(self.signal, "after the last epoch")
 
     def watch(self, batches: Iterable[Batch], epoch: int) -> Iterator[Batch]:
         """The same batches until a signal comes; what the loop does with the last one is finished first."""
         for batch in batches:
             yield batch
             if self.signal is not None:
-                raise Interrupted(self.signal, f"in epoch {epoch}", self.next)
+                raise Interrupted(self.signal, f"in epoch {epoch}")
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
         if self.signal is None:
@@ -72,12 +71,12 @@ class Interruption:
 
 
 @contextmanager
-def sigterm_raises(next: str) -> Iterator[None]:
+def sigterm_raises() -> Iterator[None]:
     """In this context the first SIGTERM raises ``Interrupted``, and later ones do nothing."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         signal.signal(number, signal.SIG_IGN)
-        raise Interrupted(number, next=next)
+        raise Interrupted(number)
 
     if not _in_main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield

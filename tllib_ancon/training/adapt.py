@@ -121,7 +121,4 @@ def adapt(  # noqa: PLR0913
 def _config_of(model: Any, images: Any, teacher: Any, config: AdaptConfig | None, settings: Options) -> AdaptConfig:
     """The settings of a call, with the paths that its other arguments name."""
     requested = settings_of_call(AdaptConfig, config, settings)
-    requested = requested.with_paths(checkpoint=model, teacher=teacher)
-    if requested.root is None:
-        requested = requested.with_paths(root=images)
-    return requested
+    return requested.with_paths(checkpoint=model, teacher=teacher, root=requested.root or images)

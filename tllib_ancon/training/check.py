@@ -119,9 +119,8 @@ def check(  # noqa: PLR0913
 
         >>> print(tllib_ancon.check(model, "photos/", out="looked_at"))
     """
-    requested = settings_of_call(CheckConfig, config, settings).with_paths(checkpoint=model, out=out)
-    if requested.root is None:
-        requested = requested.with_paths(root=images)
+    requested = settings_of_call(CheckConfig, config, settings)
+    requested = requested.with_paths(checkpoint=model, out=out, root=requested.root or images)
     preprocessing = preprocessing_of_call(train_transform, evaluation_transform)
     with devices.restoring_state(requested.threads):
         opened_model = open_model(model, requested, head=head, output=output)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.transforms import mirror, shifted
+from tllib_ancon.measures.agreement import agreement_by_chance
 from tllib_ancon.models.batch_norm import estimated_statistics, has_statistics
 from tllib_ancon.models.calling import evaluating
 from tllib_ancon.opening.open import Opened
@@ -123,14 +124,12 @@ def _mirror_disagreement(
 
 def _disagreement(predict: Callable[[Sequence[Tensor]], Tensor], batches: Sequence[Tensor]) -> _MirrorDisagreement:
     logits = predict(batches)
-    num_images, num_classes = logits.shape
     classes = logits.argmax(1)
     mirrored = predict([mirror(batch) for batch in batches]).argmax(1)
-    both_alike = classes.bincount(minlength=num_classes) @ mirrored.bincount(minlength=num_classes)
     disagreement = _MirrorDisagreement(
         mirror=float((classes != mirrored).double().mean()),
-        unrelated=1 - float(both_alike) / num_images**2,
-        images=num_images,
+        unrelated=1 - agreement_by_chance(classes, mirrored),
+        images=len(classes),
     )
     if disagreement.mirror <= LEAST_DISAGREEMENT:
         return disagreement

@@ -21,7 +21,7 @@ from tllib_ancon.models.classifier import Classifier, LogitsAndFeatures, Paramet
 from tllib_ancon.runs.directory import RunDirectory
 from tllib_ancon.runs.state import restore_snapshot
 from tllib_ancon.runtime import devices, processes
-from tllib_ancon.runtime.errors import CONTINUES, NotFinite, named
+from tllib_ancon.runtime.errors import NotFinite, named
 from tllib_ancon.runtime.interruption import Interruption
 from tllib_ancon.runtime.notes import Note
 from tllib_ancon.runtime.types import Metrics, Record, State
@@ -122,7 +122,7 @@ class Trainer:
             "scaler": self.scaler,
             **parts,
         }
-        self.interruption = Interruption(_after_a_stop(settings.log))
+        self.interruption = Interruption()
         self.model = self.network
         if processes.world_size() > 1 and self.trains:
             self.model = DistributedDataParallel(model, gradient_as_bucket_view=True)
@@ -274,12 +274,6 @@ class Trainer:
         if self.settings.log is not None and len(self.metrics) > 1:
             action = f"{self.settings.log} holds the last good model, of epoch {self.epoch - 1}. {action}"
         raise NotFinite(f"logits or loss are not finite {when}", action, "lr")
-
-
-def _after_a_stop(log: str | None) -> str:
-    if log is not None:
-        return CONTINUES
-    return f"the run was in memory alone, and begins again; with {named('log')} the same call would continue it"
 
 
 def _use_fastest_layout(model: nn.Module) -> None:

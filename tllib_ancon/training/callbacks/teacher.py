@@ -1,5 +1,6 @@
 """Predictions of another model, the teacher, from which pseudo-labels are made as well."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -9,6 +10,7 @@ from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.transforms import View, mirror, shifted
+from tllib_ancon.measures.agreement import agreement_beyond_chance
 from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
 from tllib_ancon.opening.defaults import USUAL_BATCH
 from tllib_ancon.opening.open import Opened
@@ -17,6 +19,7 @@ from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.runtime.types import State
 from tllib_ancon.self_training.method import mean_prediction
 from tllib_ancon.training.callbacks.callback import Callback
+from tllib_ancon.training.callbacks.scores import effective_classes
 from tllib_ancon.training.passes import Passes
 from tllib_ancon.training.trainer import Trainer
 
@@ -135,26 +138,17 @@ class Teacher(Callback):
 
 
 def reliability(logits: Tensor, logits_of_other_view: Tensor) -> float:
-    r"""How reliable the predicted classes of a model are, by two views of each image.
+    """How reliable the predicted classes of a model are, by two views of each image: r = κ H.
 
-    .. math::
-        r = κ H,   κ = (a - e) / (1 - e)
-
-    with a the fraction of images for which both views have the same class, e that fraction by chance, and H the entropy
-    of the predicted classes in nats. A model that predicts one class agrees with itself, but has H = 0.
+    κ is the :func:`~tllib_ancon.measures.agreement.agreement_beyond_chance` of the classes of both views, and H the
+    entropy of the predicted classes in nats. A model that predicts one class agrees with itself, but has H = 0.
 
     Args:
         logits, logits_of_other_view: (M, K)
 
     Returns: r, at least 0.001
     """
-    num_images, num_classes = logits.shape
     first = logits.argmax(1)
     second = logits_of_other_view.argmax(1)
-    first_frequencies = first.bincount(minlength=num_classes) / num_images
-    second_frequencies = second.bincount(minlength=num_classes) / num_images
-    agreement = (first == second).float().mean()
-    by_chance = first_frequencies @ second_frequencies
-    kappa = (agreement - by_chance) / (1 - by_chance).clamp(min=SMALLEST)
-    entropy = torch.special.entr((first_frequencies + second_frequencies) / 2).sum()
-    return max(float(kappa * entropy), SMALLEST)
+    entropy = math.log(effective_classes(torch.cat([first, second])))
+    return max(agreement_beyond_chance(first, second) * entropy, SMALLEST)
