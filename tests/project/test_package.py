@@ -14,7 +14,7 @@ import tllib_ancon
 from tests.support.project import names_of_imports, packages
 from tllib_ancon.config.toml import tomllib
 
-HEAVY = ("torchvision", "timm", "torchmetrics", "sklearn", "matplotlib", "pandas", "dalib", "tllib")
+HEAVY = ("torchvision", "timm", "sklearn", "matplotlib", "pandas", "dalib", "tllib")
 
 
 def test_everything_that_a_module_imports_is_declared():

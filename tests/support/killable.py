@@ -10,7 +10,6 @@ import time
 
 import timm  # noqa: F401
 import torch
-import torchmetrics  # noqa: F401
 import torchvision.transforms  # noqa: F401
 
 from tests.support import outcomes
