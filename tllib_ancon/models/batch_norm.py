@@ -30,10 +30,8 @@ class BatchNormPolicy:
 
     Attributes:
         statistics: ``"target"``: of each batch. ``"source"``: the running statistics of the source model. ``"mixed"``:
-            of each batch, after :meth:`prepare` mixed the source's into scale and shift. Their weight α is the
-            :func:`~tllib_ancon.measures.agreement.agreement_beyond_chance` of the classes that the network predicts by
-            either: the smaller a shift is, the more they agree, and the more the source's statistics are worth. A
-            number in [0, 1]: with this weight
+            of each batch, after :meth:`prepare` mixed the source's into scale and shift, with their :func:`agreement`
+            as weight. A number in [0, 1]: with this weight α
         num_images: images of the sample that this process estimates from; later ones repeat an image. Default: all
     """
 
@@ -93,14 +91,27 @@ class BatchNormPolicy:
             weight = self.statistics
         if self.statistics == "mixed":
             source_state = copy.deepcopy(model.state_dict())
-            source_labels = predict().argmax(1)
+            by_source = predict()
             with self.estimated(model):
-                target_labels = predict().argmax(1)
-            weight = max(0.0, agreement_beyond_chance(target_labels, source_labels))
+                by_target = predict()
+            weight = agreement(by_target, by_source)
             model.load_state_dict(source_state)
         with self.estimated(model, weight):
             predict()
         return {"batch_norm_share": weight}
+
+
+def agreement(logits: Tensor, source_logits: Tensor) -> float:
+    """The weight α of the source's statistics: how far the predictions by both statistics agree, beyond chance.
+
+    The smaller a shift is, the more they agree, and the more the source's statistics are worth. Of K classes a share
+    1 / K agrees by chance: see :func:`~tllib_ancon.measures.agreement.agreement_beyond_chance`.
+
+    Args:
+        logits, source_logits: (N, K), by the target's and by the source's statistics
+    """
+    by_chance = 1 / logits.shape[1]
+    return agreement_beyond_chance(logits.argmax(1), source_logits.argmax(1), by_chance)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from tllib_ancon.self_training.registry import register
 
 class WithMixedStatistics(Method):
     """Base of methods with the training of ``auto``: on all images to the last epoch, by mixed batch-norm statistics,
-    see :class:`~tllib_ancon.models.batch_norm.BatchNormPolicy`."""
+    see :func:`~tllib_ancon.models.batch_norm.agreement`."""
 
     training_defaults: ClassVar = {"criterion": "last", "batch_norm": "mixed"}
 

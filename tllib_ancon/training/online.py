@@ -14,7 +14,7 @@ from torch.optim import Adam, Optimizer
 from tllib_ancon.config.arguments import validated
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.transforms import mirror
-from tllib_ancon.measures.agreement import agreement_beyond_chance
+from tllib_ancon.models.batch_norm import agreement
 from tllib_ancon.models.calling import called
 from tllib_ancon.models.classifier import BATCH_NORMS
 from tllib_ancon.models.copies import recording_gradients
@@ -169,10 +169,10 @@ class Online(nn.Module):
     def _source_weight_for(self, batch: Tensor, statistics: MovingStatistics) -> float:
         """Weight of the source's statistics by which this batch is normalised, chosen as ``adapt`` chooses it."""
         with statistics.of_estimate(source_weight=1.0):
-            source_classes = self._logits(batch).argmax(1)
+            source_logits = self._logits(batch)
         with statistics.of_estimate(0.0):
-            classes = self._logits(batch).argmax(1)
-        return max(0.0, agreement_beyond_chance(classes, source_classes))
+            logits = self._logits(batch)
+        return agreement(logits, source_logits)
 
     def _predict_and_collect(self, batch: Tensor, statistics: MovingStatistics) -> Tensor:
         """Predict a few samples by the moving estimate, and adapt to them once there are enough."""

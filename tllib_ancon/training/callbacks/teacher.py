@@ -10,7 +10,7 @@ from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.transforms import View, mirror, shifted
-from tllib_ancon.measures.agreement import agreement_beyond_chance
+from tllib_ancon.measures.agreement import agreement_beyond_chance, agreement_by_chance
 from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
 from tllib_ancon.opening.defaults import USUAL_BATCH
 from tllib_ancon.opening.open import Opened
@@ -140,8 +140,9 @@ class Teacher(Callback):
 def reliability(logits: Tensor, logits_of_other_view: Tensor) -> float:
     """How reliable the predicted classes of a model are, by two views of each image: r = κ H.
 
-    κ is the :func:`~tllib_ancon.measures.agreement.agreement_beyond_chance` of the classes of both views, and H the
-    entropy of the predicted classes in nats. A model that predicts one class agrees with itself, but has H = 0.
+    κ is Cohen's kappa of the classes of both views, :func:`~tllib_ancon.measures.agreement.agreement_beyond_chance`,
+    and H the entropy of the predicted classes in nats. A model that predicts one class agrees with itself, but has
+    H = 0.
 
     Args:
         logits, logits_of_other_view: (M, K)
@@ -151,4 +152,5 @@ def reliability(logits: Tensor, logits_of_other_view: Tensor) -> float:
     first = logits.argmax(1)
     second = logits_of_other_view.argmax(1)
     entropy = math.log(effective_classes(torch.cat([first, second])))
-    return max(agreement_beyond_chance(first, second) * entropy, SMALLEST)
+    by_chance = agreement_by_chance(first, second)
+    return max(agreement_beyond_chance(first, second, by_chance) * entropy, SMALLEST)
