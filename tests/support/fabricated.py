@@ -3,9 +3,12 @@
 import json
 
 import numpy as np
+from torch import nn
 
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.pretrain import PretrainConfig
+from tllib_ancon.data.open import as_domain
+from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.laboratory.finished_runs import read_runs
 from tllib_ancon.models.references import ModelRef
 from tllib_ancon.opening.defaults import Facts, resolve
@@ -35,7 +38,8 @@ def write_run(
     settings = {"root": "ROOT", "source": (source,) if source else (), "target": (target,), "method": method}
     checkpoint = str(write_source(out, source or "clean", seed) / "checkpoints/best.pth")
     requested = AdaptConfig(**settings, seed=seed, checkpoint=checkpoint, log=str(run))
-    config = resolve(requested, Facts(ModelRef())).settings
+    images = as_domain(np.zeros((100, 8, 8, 3), np.uint8))
+    config, _ = resolve(requested, Facts(ModelRef(), nn.Identity(), images, Preprocessing()))
     metrics = []
     for epoch, accuracy in enumerate(accuracies):
         scores = {"accuracy": accuracy, "mean_class_accuracy": accuracy + 1, "ece": accuracy / 1000}

@@ -149,8 +149,7 @@ def _evaluate(config: _EvaluateConfig) -> None:
 
 
 def _show(evaluation: Any, config: _EvaluateConfig) -> None:
-    for line in evaluation.lines():
-        print(line)
+    print(evaluation)
     if config.json_file:
         write_json(Path(config.json_file), evaluation.scores)
 

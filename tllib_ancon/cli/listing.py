@@ -66,8 +66,7 @@ class _ListConfig(Settings):
 
 
 def _list(config: _ListConfig) -> None:
-    for line in KINDS[config.kind]():
-        print(line)
+    print(*KINDS[config.kind](), sep="\n")
 
 
 COMMANDS = {"list": Command(_ListConfig, _list, "%(prog)s KIND", ("kind",))}

@@ -59,7 +59,8 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, AugmentationConfig
     ] = "target"
     """Batch-norm statistics while adapting. target: of the batch. source: of the source model, fixed, at a learning
     rate of 0.001 unless you pass one. mixed: of the batch, after the source's are mixed into scale and shift. Their
-    weight is the fraction of images that both statistics predict alike. A number, 0 to 1: mixed with this weight.
+    weight is the share of images that both statistics predict alike, beyond chance. A number, 0 to 1: mixed with this
+    weight.
     Default: mixed with auto and ancon-auto, else target."""
 
     def __init__(self, /, **settings: Any) -> None:

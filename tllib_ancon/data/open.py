@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch.utils.data import DataLoader, Dataset
@@ -15,8 +16,8 @@ from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.layout import Opening
 from tllib_ancon.data.layouts import layout_of
 from tllib_ancon.data.lists import listed_images
-from tllib_ancon.data.readers import Loader, open_array, reader_of
-from tllib_ancon.runtime.errors import BadImages, UserError, named
+from tllib_ancon.data.readers import Loader, reader_of
+from tllib_ancon.runtime.errors import BadImages, UserError, named, reading
 
 _LIST_SUFFIXES = (".txt", ".lst", ".list")
 
@@ -98,15 +99,21 @@ def _at_path(path: Path) -> ImageSource:
     if not path.exists():
         raise BadImages(f"{path} does not exist", "pass a folder of images, an image, a list .txt or an array .npy")
     if path.suffix == ".npy":
-        source = ImageSource(path.stem, reader_of(open_array(path), str(path)))
+        source = ImageSource(path.stem, reader_of(_open_array(path), str(path)))
         label_file = path.with_name("y.npy")
-        return source.with_labels(open_array(label_file)) if label_file.is_file() else source
+        return source.with_labels(_open_array(label_file)) if label_file.is_file() else source
     if path.suffix not in _LIST_SUFFIXES:
         return ImageSource.of_files("given", [str(path)])
     root = path.parent
     if root.name == "image_list":
         root = root.parent
     return listed_images("given", path, root)
+
+
+def _open_array(file: Path) -> Any:
+    """The array in a file, mapped from disk."""
+    with reading(file, "an array", "save an array of numbers with numpy.save"):
+        return np.lib.format.open_memmap(file, mode="r")
 
 
 def _complete(

@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from torch import Tensor
 from torch.utils.data import IterableDataset, TensorDataset
 
 from tllib_ancon.data.image_files import as_floats, image_of, kind_of, load_image
-from tllib_ancon.runtime.errors import BadImages, BadSetting, UserError, named, one_line, reading
+from tllib_ancon.runtime.errors import BadImages, BadSetting, UserError, named, one_line
 
 Positions = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
@@ -249,12 +248,6 @@ def reader_of(data: Any, name: str) -> Reader:
             "[image]; the model gets arrays of float32 (N, ...) unchanged",
         )
     return _Items(on_host, name)
-
-
-def open_array(file: str | Path) -> Any:
-    """The array in a file, mapped from disk."""
-    with reading(file, "an array", "save an array of numbers with numpy.save"):
-        return np.lib.format.open_memmap(file, mode="r")
 
 
 def on_cpu(data: Any) -> Any:

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from typing import Literal
@@ -37,13 +37,6 @@ class BatchNormPolicy:
 
     statistics: Statistics = "target"
     num_images: int | None = None
-
-    @property
-    def mixes(self) -> bool:
-        return self.statistics not in ("target", "source")
-
-    def estimated(self, model: nn.Module, source_weight: float = 0.0) -> AbstractContextManager[None]:
-        return estimated_statistics(model, source_weight, self.num_images)
 
     def note_on_lag(self, model: nn.Module, steps: int) -> Note | None:
         r"""Say if the running statistics of a model lag behind its training.
@@ -92,11 +85,11 @@ class BatchNormPolicy:
         if self.statistics == "mixed":
             source_state = copy.deepcopy(model.state_dict())
             by_source = predict()
-            with self.estimated(model):
+            with estimated_statistics(model, 0.0, self.num_images):
                 by_target = predict()
             weight = agreement(by_target, by_source)
             model.load_state_dict(source_state)
-        with self.estimated(model, weight):
+        with estimated_statistics(model, weight, self.num_images):
             predict()
         return {"batch_norm_share": weight}
 

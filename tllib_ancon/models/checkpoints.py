@@ -85,19 +85,15 @@ def _description(content: Any) -> str:
 
 
 def without_prefix(state: Weights, network: nn.Module) -> Weights:
-    """The tensors of a network without the prefix of a program. Others, as of a loss, stay if some of the network are
-    missing."""
+    """The tensors of a network without what a program puts before all their names, and without others, as of a loss. A
+    file that does not hold the whole network once stays as it is."""
     names = [name for name in network.state_dict() if not name.endswith(COUNTERS)]
     first_name = next(iter(names), "")
     prefixes = [name.removesuffix(first_name) for name in state if f".{name}".endswith(f".{first_name}")]
-    matches = [sum(prefix + name in state for name in names) for prefix in prefixes]
-    most = max(matches, default=0)
-    if most < max(1, len(names) / 2) or matches.count(most) > 1:  # of another network, or of several
+    whole = [prefix for prefix in prefixes if all(prefix + name in state for name in names)]
+    if len(whole) != 1:
         return state
-    prefix = prefixes[matches.index(most)]
-    has_all = most == len(names)
-    others = [name for name in state if has_all and not name.startswith(prefix)]
-    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name not in others}
+    return {name.removeprefix(whole[0]): tensor for name, tensor in state.items() if name.startswith(whole[0])}
 
 
 def load_into(network: nn.Module, state: Weights, source: str, ignore: tuple[str, ...] = (), advice: str = "") -> None:

@@ -71,8 +71,14 @@ def require_true_copy(
         )
 
 
-def in_the_form_of(model: nn.Module, adapted: nn.Module) -> nn.Module:
-    """An adapted copy with the wrapper of the caller's model, and with its types, devices and frozen weights."""
+def returned(adapted: nn.Module, model: nn.Module | None) -> nn.Module:
+    """An adapted copy in evaluation mode, with the wrapper of the caller's model and with its types, devices and frozen
+    weights."""
+    _remove_graphs(adapted)
+    # In PyTorch's own layout it computes what it computes when it is loaded again.
+    adapted.eval().to(memory_format=torch.contiguous_format)
+    if model is None:
+        return adapted
     tensors = chain(adapted.parameters(), adapted.buffers())
     for tensor, original in zip(tensors, chain(model.parameters(), model.buffers()), strict=True):
         tensor.data = tensor.data.to(original.device, original.dtype)
@@ -92,7 +98,7 @@ def _wrapped_as(model: Any, network: nn.Module) -> nn.Module:
 
 
 @torch.no_grad()
-def without_graphs(network: nn.Module) -> None:
+def _remove_graphs(network: nn.Module) -> None:
     """Compute weight-normalised weights again, without their graph."""
     for module in network.modules():
         for hook in module._forward_pre_hooks.values():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import nn
@@ -70,46 +70,46 @@ class Facts:
 
     Attributes:
         source: the trained model, whose run decides how its images are prepared
-        network: its loaded network. Default: what depends on it is as for a usual one
-        images: those of the run. Default: not opened, so that their settings are left out
+        network: its loaded network
+        images: those of the run
         preprocessing: that of the transforms that the user passes, else of the network
         recorded: ``config.json`` of the run that continues; empty for a new one
     """
 
     source: ModelRef
-    network: nn.Module | None = None
-    images: ImageSource | None = None
+    network: nn.Module
+    images: ImageSource
     preprocessing: Preprocessing | None = None
     recorded: Options = field(default_factory=dict)
 
     @property
     def images_are_fixed(self) -> bool:
-        """Whether no setting changes how the images become tensors, or they are not opened."""
-        return self.images is None or are_fixed(self.images, self.preprocessing)
+        """Whether no setting changes how the images become tensors."""
+        return are_fixed(self.images, self.preprocessing)
 
 
-class Resolved(NamedTuple, Generic[Config]):
-    """Settings with every default filled in.
+def network_settings(config: StageConfig, source: ModelRef) -> Options:
+    """The settings that build the network of a model, with every default filled in.
 
-    Attributes:
-        settings: all of them
-        layers: setting -> the layer that decided it
+    Raises:
+        UserError: settings that contradict the source model's run
     """
+    _require_the_network_of_the_source(config, source)
+    return {**USUAL_NETWORK, **_settings_of_run(source), **defined(dict(config))}
 
-    settings: Config
-    layers: Mapping[str, str]
 
-
-def resolve(config: Config, facts: Facts) -> Resolved[Config]:
+def resolve(config: Config, facts: Facts) -> tuple[Config, Mapping[str, str]]:
     """Fill in every setting of a run that is not set.
 
     ``norm_mean`` and ``norm_std`` stay None where the network knows them: they travel with it, in its
     :class:`~tllib_ancon.data.transforms.Preprocessing`.
 
+    Returns: the settings; and by the name of a setting the layer that decided it
+
     Raises:
         UserError: settings that contradict the source model's run; a network whose preprocessing nothing tells
     """
-    _require_the_network_of_the_source(config, facts)
+    _require_the_network_of_the_source(config, facts.source)
     settings = defined(dict(config))
     layers = _layers_before(config, settings)
     for layer, decide, stages in LADDER:
@@ -120,7 +120,7 @@ def resolve(config: Config, facts: Facts) -> Resolved[Config]:
     _require_consistent(config, settings, facts)
     names = config.to_dict().keys()  # those that the method reads
     filled = {name: value for name, value in settings.items() if name in names and value != getattr(config, name)}
-    return Resolved(cast(Config, config.replace(**filled)), layers)
+    return cast(Config, config.replace(**filled)), layers
 
 
 def _layers_before(config: StageConfig, settings: Options) -> dict[str, str]:
@@ -148,10 +148,14 @@ def _recorded_run(settings: Options, facts: Facts) -> Options:
 
 
 def _source_run(settings: Options, facts: Facts) -> Options:
+    return _settings_of_run(facts.source)
+
+
+def _settings_of_run(source: ModelRef) -> Options:
     names = INHERITED
-    if facts.source.is_whole:
+    if source.is_whole:
         names = tuple(name for name in names if name not in settings_of(ModelConfig))
-    return {name: as_tuple(facts.source.recorded_settings.get(name)) for name in names}
+    return defined({name: as_tuple(source.recorded_settings.get(name)) for name in names})
 
 
 def _views_of_the_source_run(settings: Options, facts: Facts) -> Options:
@@ -183,7 +187,7 @@ def _images_of_a_source_model(settings: Options, facts: Facts) -> Options:
 
 def _size_of_the_images(settings: Options, facts: Facts) -> Options:
     """Where only the size of the images is known, they are resized to it, and shifted in training if they are small."""
-    if facts.images is None or facts.images_are_fixed or facts.preprocessing is not None:
+    if facts.images_are_fixed or facts.preprocessing is not None:
         return {}
     image_size = settings.get("image_size") or facts.images.reader.side
     if image_size is None:
@@ -219,8 +223,6 @@ def _training_of_the_network(settings: Options, facts: Facts) -> Options:
     """AdamW for a network with layer-norm and no batch-norm, as transformers and ConvNeXt, which it trains best. What
     is frozen stays so."""
     training = {"optimizer": "sgd"}
-    if facts.network is None:
-        return training
     has_layer_norm = any(isinstance(module, nn.LayerNorm) for module in facts.network.modules())
     has_batch_norm = any(isinstance(module, BATCH_NORMS) for module in facts.network.modules())
     if has_layer_norm and not has_batch_norm:
@@ -242,8 +244,6 @@ def _method(settings: Options, facts: Facts) -> Options:
 
 
 def _number_of_images(settings: Options, facts: Facts) -> Options:
-    if facts.images is None:
-        return {}
     share = 0.0
     if settings["criterion"] != "last":
         share = settings["hold_out"]
@@ -282,10 +282,9 @@ LADDER: tuple[tuple[str, Callable[[Options, Facts], Options], tuple[type, ...]],
 # What does not fit together, and what the user is told.
 
 
-def _require_the_network_of_the_source(config: StageConfig, facts: Facts) -> None:
+def _require_the_network_of_the_source(config: StageConfig, source: ModelRef) -> None:
     """Raise an error for a setting that describes another network than that of the source model."""
-    source = facts.source
-    recorded = defined(_source_run({}, facts))
+    recorded = _settings_of_run(source)
     for name, setting in settings_of(ModelConfig).items():
         shown = named(name)
         if name in recorded and getattr(config, name) not in (None, recorded[name]):
@@ -321,8 +320,6 @@ def _require_consistent(config: StageConfig, settings: Options, facts: Facts) ->
 
 def _augments(settings: Options, facts: Facts) -> bool:
     """Whether training sees another view of an image each time."""
-    if facts.images is None:
-        return True
     if facts.images_are_fixed:
         return are_mirrored_alone(facts.images, facts.preprocessing) and not settings.get("no_hflip")
     prepared = preprocessing_by(settings, facts.preprocessing)

@@ -23,7 +23,7 @@ from tllib_ancon.models.output import Output
 from tllib_ancon.models.references import ModelRef, refer
 from tllib_ancon.models.references.zoo import IMAGENET
 from tllib_ancon.opening.classes import ClassMap
-from tllib_ancon.opening.defaults import Facts, Resolved, resolve
+from tllib_ancon.opening.defaults import Facts, network_settings, resolve
 from tllib_ancon.opening.images import open_by_settings, with_cache
 from tllib_ancon.opening.source import open_source
 from tllib_ancon.opening.transforms import (
@@ -70,7 +70,7 @@ class OpenedModel:
     def with_weights_of(self, checkpoint: str, settings: AdaptConfig | PredictConfig) -> OpenedModel:
         """Another model of the same network, such as the one that this model's run started from."""
         reference = refer(self.source.module, checkpoint)
-        network = reference.network(dict(resolve(settings, Facts(self.source)).settings))
+        network = reference.network(network_settings(settings, self.source))
         return replace(self, source=replace(self.source, checkpoint=reference.checkpoint), network=network, notes=())
 
     def as_classifier(self, probe: Tensor, finetune: bool = True) -> Classifier:
@@ -155,7 +155,7 @@ def open_model(
     source = open_source(settings, model, output)
     if source.callers_module is not None and isinstance(settings, PredictConfig):
         return OpenedModel(source, unwrapped(source.callers_module), head, source.notes)
-    network = source.network(dict(resolve(settings, Facts(source)).settings))
+    network = source.network(network_settings(settings, source))
     return OpenedModel(source, network, head, source.notes)
 
 
@@ -181,25 +181,24 @@ def open_images(
         recorded: ``config.json`` of the run that continues; empty for a new one
         dataset_class: what reads the images
     """
-    source = model.source
-    target = open_by_settings(settings, settings.target, images, labels, source.classes, loader)
-    _require_the_loader_of_the_run(source, target)
+    target = open_by_settings(settings, settings.target, images, labels, model.source.classes, loader)
+    _require_the_loader_of_the_run(model.source, target)
     refuse_unread_settings(settings, target, preprocessing)
     declared = preprocessing or preprocessing_for(model.network, settings)
-    resolved = resolve(settings, Facts(source, model.network, target, declared, recorded))
-    prepared = transforms_of(resolved.settings, target, declared)
+    filled, layers = resolve(settings, Facts(model.source, model.network, target, declared, recorded))
+    prepared = transforms_of(filled, target, declared)
     notes = [*model.notes, *target.notes()]
-    cached = with_cache(resolved.settings, target, prepared, notes)
+    cached = with_cache(filled, target, prepared, notes)
     probe = dataset_class(cached, prepared.evaluation).probe()
-    classifier = model.as_classifier(probe, not resolved.settings.scratch)
+    classifier = model.as_classifier(probe, not filled.scratch)
     if isinstance(settings, PredictConfig):
         classifier.release()  # predictions need no features, and the caller's module keeps no hook
-    classes = ClassMap(classifier.num_classes, source.class_names(model.network, classifier.num_classes))
-    cached, notes_on_labels = classes.label(cached, source.recorded_folders)
+    classes = ClassMap(classifier.num_classes, model.source.class_names(model.network, classifier.num_classes))
+    cached, notes_on_labels = classes.label(cached, model.source.recorded_folders)
     opened: Opened[Any] = Opened(
         settings,
-        resolved.settings,
-        resolved.layers,
+        filled,
+        layers,
         model,
         classifier,
         cached,
@@ -208,7 +207,7 @@ def open_images(
         probe,
         (*notes, *notes_on_labels),
     )
-    opened = opened.with_notes(_notes_on_what_is_assumed(source, resolved))
+    opened = opened.with_notes(_notes_on_what_is_assumed(opened))
     if target.is_raw and preprocessing is None:
         opened = opened.with_notes(_notes_on_tensors(probe))
     if isinstance(settings, AdaptConfig):
@@ -226,14 +225,15 @@ def _require_the_loader_of_the_run(source: ModelRef, target: ImageSource) -> Non
         )
 
 
-def _notes_on_what_is_assumed(source: ModelRef, resolved: Resolved[Any]) -> tuple[Note, ...]:
+def _notes_on_what_is_assumed(opened: Opened[Any]) -> tuple[Note, ...]:
     """A note on the network and the size of images that nothing records of a file of weights."""
+    source = opened.source
     if source.is_whole or source.recorded_settings or source.checkpoint == IMAGENET:
         return ()
-    names = [name for name in ("arch", "image_size") if resolved.layers.get(name, "user") != "user"]
+    names = [name for name in ("arch", "image_size") if opened.layers.get(name, "user") != "user"]
     if not names:
         return ()
-    assumed = ", ".join(f"{name} {getattr(resolved.settings, name)}" for name in names)
+    assumed = ", ".join(f"{name} {getattr(opened.settings, name)}" for name in names)
     return (Note("assumed", f"{source.describe()} lies in no run directory; assumed: {assumed}"),)
 
 

@@ -14,7 +14,7 @@ from tllib_ancon.data.readers import Loader
 from tllib_ancon.models.networks import create_backbone, parse_options
 from tllib_ancon.models.references import ModelRef
 from tllib_ancon.opening.classes import MOST_LISTED, ClassMap
-from tllib_ancon.opening.defaults import Facts, resolve
+from tllib_ancon.opening.defaults import Facts, network_settings, resolve
 from tllib_ancon.opening.images import open_by_settings, with_cache
 from tllib_ancon.opening.transforms import Transforms, preprocessing_for, refuse_unread_settings, transforms_of
 from tllib_ancon.runtime.errors import BadImages, named
@@ -65,17 +65,17 @@ def open_pretraining(
             f"domain {source.name}: its images have no labels, and a source domain needs them",
             f"name another as {named('source')}",
         )
-    network = resolve(settings, Facts(untrained)).settings
-    options = parse_options(network.arch_option)
-    backbone = create_backbone(str(network.arch), not settings.scratch, settings.pretrained_weights, options, toolkit)
+    network = network_settings(settings, untrained)
+    options = parse_options(network["arch_option"])
+    backbone = create_backbone(network["arch"], not settings.scratch, settings.pretrained_weights, options, toolkit)
     refuse_unread_settings(settings, source, None)
     declared = preprocessing_for(backbone, settings)
-    resolved = resolve(settings, Facts(untrained, backbone, source, declared, recorded))
-    transforms = transforms_of(resolved.settings, source, declared)
+    filled, _ = resolve(settings, Facts(untrained, backbone, source, declared, recorded))
+    transforms = transforms_of(filled, source, declared)
     notes = [*source.notes(), *_notes_on_classes(source)]
-    cached = with_cache(resolved.settings, source, transforms, notes)
+    cached = with_cache(filled, source, transforms, notes)
     probe = UnlabelledImages(cached, transforms.evaluation).probe()
-    opened = Pretraining(resolved.settings, backbone, cached, transforms, probe)
+    opened = Pretraining(filled, backbone, cached, transforms, probe)
     if toolkit is not None:
         target = open_by_settings(settings, settings.target, classes=source.classes, loader=loader)
         notes += target.notes()

@@ -1,6 +1,6 @@
 """AnCon without λ: each sample's votes decide their weight."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from torch import Tensor
 from tllib_ancon.config.arguments import validated
 from tllib_ancon.config.types import Number
 from tllib_ancon.self_training.anchored import SmoothedLabels, one_hot_labels
-from tllib_ancon.self_training.auto import WithMixedStatistics
+from tllib_ancon.self_training.auto import TRAINING
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.method import Visit
 from tllib_ancon.self_training.registry import register
@@ -51,8 +51,10 @@ class AdaptiveSmoothing(SmoothedLabels):
 
 
 @register("+ancon-auto")
-class _WithAnConAuto(WithMixedStatistics, WithVotes):
+class _WithAnConAuto(WithVotes):
     """Smooth a method's pseudo-labels with its votes, without λ, and train as ``auto`` does."""
+
+    training_defaults: ClassVar = TRAINING
 
     def __init__(self, **sizes_and_options: Any):
         super().__init__(**sizes_and_options)

@@ -93,18 +93,6 @@ def as_weights(targets: Any, logits: Tensor) -> Tensor:
     return torch.nn.functional.one_hot(targets.long(), num_classes).float()
 
 
-PROBABILITIES = (
-    "the logits look like probabilities (each row lies in [0, 1] and sums to 1): give what the network returns before "
-    "its softmax"
-)
-
-
-def are_probabilities(logits: Tensor) -> bool:
-    """Whether each of several rows (B, K) lies in [0, 1] and sums to 1."""
-    bounded = (logits >= 0).all() & ((logits.sum(1) - 1).abs() < 1e-3).all()
-    return logits.numel() > len(logits) and bool(bounded)
-
-
 def finite_rows(*outputs: Tensor) -> Tensor:
     """(B,) bool: rows (B, K) without NaN and without +infinity; a class may have a logit of -infinity."""
     return torch.cat(outputs, 1).amax(1) < torch.inf

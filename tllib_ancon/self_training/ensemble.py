@@ -10,12 +10,17 @@ from tllib_ancon.config.arguments import validated
 from tllib_ancon.config.settings import Flag
 from tllib_ancon.config.types import BelowOne, NotNegative, Number, Share
 from tllib_ancon.runtime import processes
-from tllib_ancon.self_training.checks import PROBABILITIES, FixedPrecision, are_probabilities, check_tensor, check_visit
+from tllib_ancon.self_training.checks import FixedPrecision, check_tensor, check_visit
 
 Convention = Literal["authors", "paper"]
 Weighting = Annotated[
     Literal["relative", "entropy", "max-probability"] | Share, Flag(metavar="relative|entropy|max-probability|X")
 ]
+
+PROBABILITIES = (
+    "the logits look like probabilities (each row lies in [0, 1] and sums to 1): give what the network returns before "
+    "its softmax"
+)
 
 
 class TemporalEnsemble(FixedPrecision):
@@ -130,7 +135,7 @@ class TemporalEnsemble(FixedPrecision):
         if probabilities is not None:
             check_tensor("probabilities", probabilities, logits.shape)
         wide_logits = logits.float()
-        if not self.has_checked_logits and are_probabilities(wide_logits):
+        if not self.has_checked_logits and _are_probabilities(wide_logits):
             warnings.warn(PROBABILITIES, stacklevel=4)
         self.has_checked_logits = True
         distribution = wide_logits.softmax(1) if probabilities is None else probabilities.float()
@@ -175,3 +180,9 @@ def _first_threshold(weighting: str | float, convention: str) -> float:
     if weighting == "relative" and convention == "authors":
         return torch.nan
     return 0.0
+
+
+def _are_probabilities(logits: Tensor) -> bool:
+    """Whether each of several rows (B, K) lies in [0, 1] and sums to 1."""
+    bounded = (logits >= 0).all() & ((logits.sum(1) - 1).abs() < 1e-3).all()
+    return logits.numel() > len(logits) and bool(bounded)

@@ -16,7 +16,6 @@ from tllib_ancon.opening.open import open_images, open_model
 from tllib_ancon.opening.transforms import preprocessing_of_call
 from tllib_ancon.runs.directory import recorded_settings, refuse_images, refuse_own_checkpoint
 from tllib_ancon.runtime import devices, processes
-from tllib_ancon.runtime.types import Options
 from tllib_ancon.training.adaptation import fit
 from tllib_ancon.training.callbacks.callback import Callback
 from tllib_ancon.training.first_pass import begin
@@ -92,7 +91,8 @@ def adapt(  # noqa: PLR0913
         >>> result = tllib_ancon.adapt(model, "photos/", method="auto", epochs=10)
         >>> predictions = tllib_ancon.predict(result.model, "photos/")
     """
-    config = _config_of(model, images, teacher, config, settings)
+    requested = settings_of_call(AdaptConfig, config, settings)
+    config = requested.with_paths(checkpoint=model, teacher=teacher, root=requested.root or images)
     preprocessing = preprocessing_of_call(train_transform, evaluation_transform)
     processes.join()
     with devices.restoring_state(config.threads, config.seed):
@@ -116,9 +116,3 @@ def adapt(  # noqa: PLR0913
         if second_opinion is not None:
             opened = opened.with_notes(second_opinion.notes)
         return fit(opened, second_opinion, callbacks)
-
-
-def _config_of(model: Any, images: Any, teacher: Any, config: AdaptConfig | None, settings: Options) -> AdaptConfig:
-    """The settings of a call, with the paths that its other arguments name."""
-    requested = settings_of_call(AdaptConfig, config, settings)
-    return requested.with_paths(checkpoint=model, teacher=teacher, root=requested.root or images)

@@ -3,14 +3,11 @@
 from collections.abc import Sequence
 from functools import partial
 
-import torch
-from torch import nn
-
+from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.loading import UnlabelledImages, training_loader
 from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
-from tllib_ancon.models.classifier import Classifier
-from tllib_ancon.models.copies import in_the_form_of, without_graphs
+from tllib_ancon.models.copies import returned
 from tllib_ancon.opening.open import Opened
 from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.training.callbacks.callback import Callback
@@ -19,7 +16,7 @@ from tllib_ancon.training.callbacks.scores import Scores
 from tllib_ancon.training.callbacks.statistics import PreparedStatistics
 from tllib_ancon.training.callbacks.storage import Storage
 from tllib_ancon.training.callbacks.teacher import Teacher
-from tllib_ancon.training.learning import create_method, parameter_groups
+from tllib_ancon.training.learning import parameter_groups
 from tllib_ancon.training.passes import Passes
 from tllib_ancon.training.result import AdaptationResult, result_of
 from tllib_ancon.training.run_record import record_of
@@ -35,12 +32,11 @@ def fit(
     model = opened.classifier
     model.preprocessing = opened.transforms.preprocessing
     record = record_of(opened, teacher)
-    trainer = compose(opened, teacher, callbacks)
+    trainer = _compose(opened, teacher, callbacks)
     summary = trainer.fit({"command": "adapt", **config.to_dict(), **record})
     trainer.network.load_state_dict(trainer.best_weights if trainer.run is None else trainer.run.best())
-    module = opened.source.callers_module
     return AdaptationResult(
-        _released(trainer.network, module),
+        returned(trainer.network.release(), opened.source.callers_module),
         trainer.metrics,
         summary["selected_epoch"],
         summary,
@@ -49,18 +45,7 @@ def fit(
     )
 
 
-def _released(classifier: Classifier, callers_module: nn.Module | None) -> nn.Module:
-    """The network in the form in which the caller passed it."""
-    network: nn.Module = classifier.release()
-    without_graphs(network)
-    # In PyTorch's own layout it computes what it computes when it is loaded again.
-    adapted = network.eval().to(memory_format=torch.contiguous_format)
-    if callers_module is None:
-        return adapted
-    return in_the_form_of(callers_module, adapted)
-
-
-def compose(opened: Opened[AdaptConfig], teacher: Teacher | None = None, callbacks: Sequence[Callback] = ()) -> Trainer:
+def _compose(opened: Opened[AdaptConfig], teacher: Teacher | None, callbacks: Sequence[Callback]) -> Trainer:
     """Compose the adaptation of a model to images, in any number of processes.
 
     Process r of W visits every W-th adapted image, from the r-th on, in an order of its own, and keeps the votes and
@@ -80,7 +65,16 @@ def compose(opened: Opened[AdaptConfig], teacher: Teacher | None = None, callbac
     model = opened.classifier
     images = UnlabelledImages(passes.adapted_images, opened.transforms.train, settings.seed)
     training = training_loader(images, settings.batch_size, settings.workers)
-    method = create_method(settings, model, passes.shard, settings.epochs * len(training))
+    method = methods.create(
+        settings.method,
+        num_samples=passes.shard.num_samples,
+        num_classes=model.num_classes,
+        feature_dim=model.features_dim,
+        total_steps=settings.epochs * len(training),
+        head=model.head,
+        shard=passes.shard,
+        **settings.options,
+    )
     method.teacher = teacher
     groups = parameter_groups(opened)
     policy = BatchNormPolicy(settings.batch_norm, num_images=len(Shard.of_this_process(len(passes.sampled))))
@@ -110,7 +104,10 @@ def _preparing(
     method = step.method
     passes = scores.passes
     callbacks: list[Callback] = [passes]
-    if step.mixes_statistics or (not method.trains and policy.statistics == "target"):
+    of_target = policy.statistics == "target"
+    keeps_statistics = has_statistics(opened.classifier)
+    mixes = keeps_statistics and policy.statistics not in ("source", "target")
+    if mixes or (of_target and not method.trains):
         callbacks.append(PreparedStatistics(policy, passes))
     if teacher is not None:
         teacher.sample_of_model = passes.loaders["sample"]
@@ -118,7 +115,6 @@ def _preparing(
     callbacks.append(scores)
     # With the target's statistics their moving average lags behind the weights, and the diversity may fall for this
     # reason alone.
-    statistics_lag = policy.statistics == "target" and has_statistics(opened.classifier)
-    if method.trains and not statistics_lag:
+    if method.trains and not (of_target and keeps_statistics):
         callbacks.append(CollapseGuard(scores))
     return callbacks

@@ -84,12 +84,12 @@ class _FirstPass(NamedTuple):
     mirrors: _MirrorDisagreement | None
 
 
-def note_on_one_class(labels: Tensor, names: Sequence[str] | None = None, model: str = "the model") -> list[Note]:
+def note_on_one_class(labels: Tensor, names: Sequence[str], model: str = "the model") -> list[Note]:
     """A note if nearly all images are predicted as one class.
 
     Args:
         labels: (N,), negative for images without a prediction
-        names: of the classes. Default: their numbers
+        names: of the classes
         model: what predicts them
     """
     predicted = labels[labels >= 0]
@@ -99,8 +99,7 @@ def note_on_one_class(labels: Tensor, names: Sequence[str] | None = None, model:
     share = float((predicted == label).float().mean())
     if share <= MOST_OF_ONE_CLASS:
         return []
-    name = str(label) if names is None else names[label]
-    text = f"{model} predicts {name} for {100 * share:.0f} % of {len(predicted)} images"
+    text = f"{model} predicts {names[label]} for {100 * share:.0f} % of {len(predicted)} images"
     action = "nearly all are one class: compare the preprocessing with the model's training"
     return [Note("one-class", text, action=action, level="warning")]
 

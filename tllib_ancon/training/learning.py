@@ -1,4 +1,4 @@
-"""What learns in an adaptation: the method, and the parameters that it trains."""
+"""The parameters that learn in an adaptation."""
 
 from torch import Tensor, nn
 
@@ -10,23 +10,8 @@ from tllib_ancon.models.classifier import BATCH_NORMS, Classifier, ParameterGrou
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.opening.open import Opened
 from tllib_ancon.runtime.errors import BadModel, named
-from tllib_ancon.runtime.processes import Shard
 
 NORMS = (BATCH_NORMS, nn.GroupNorm, nn.LayerNorm)
-
-
-def create_method(settings: AdaptConfig, model: Classifier, shard: Shard, total_steps: int) -> methods.Method:
-    """The method that the settings name, for the images to adapt on."""
-    return methods.create(
-        settings.method,
-        num_samples=shard.num_samples,
-        num_classes=model.num_classes,
-        feature_dim=model.features_dim,
-        total_steps=total_steps,
-        head=model.head,
-        shard=shard,
-        **settings.options,
-    )
 
 
 def parameter_groups(opened: Opened[AdaptConfig]) -> ParameterGroups:

@@ -144,7 +144,8 @@ def predict_images(opened: Opened[PredictConfig], dataset: UnlabelledImages | No
     with evaluating(network), progress.bar("predicting", len(loader), loader) as bar:
         outputs = run_network(partial(without_features, logits_of), loader, bar)
     logits = outputs.logits.cpu().masked_fill((outputs.indices < 0)[:, None], torch.nan).numpy()
-    one_class = note_on_one_class(predicted_classes(torch.from_numpy(logits).softmax(1)))
+    labels = predicted_classes(torch.from_numpy(logits).softmax(1))
+    one_class = note_on_one_class(labels, opened.classes.distinct_names)
     progress.notes(one_class)
     opened = opened.with_notes(one_class)
     positions = np.asarray(opened.images.positions, dtype=np.int64)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.transforms import View
-from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
+from tllib_ancon.models.batch_norm import BatchNormPolicy
 from tllib_ancon.opening.transforms import Transforms
 from tllib_ancon.self_training.method import Method
 from tllib_ancon.training.trainer import Step, Trainer
@@ -36,11 +36,6 @@ class AdaptationStep:
         self.second_view: View | None = transforms.second_view if settings.views == 2 else None
         self.dropout = settings.dropout
         self.policy = policy
-
-    @property
-    def mixes_statistics(self) -> bool:
-        """Whether batch-norm statistics of the source model are mixed with those of the target."""
-        return self.policy.mixes and has_statistics(self.trainer.network)
 
     def set_mode(self, model: nn.Module) -> None:
         """Batch-norm by the policy, and the rest in evaluation mode."""

@@ -49,7 +49,7 @@ def facts_about(network=BATCH_NORM_NETWORK, count=1000, side=None, preprocessing
 
 def filled_in(config, facts):
     """The settings that were left out."""
-    resolved = resolve(config, facts).settings
+    resolved, _ = resolve(config, facts)
     before = config.to_dict()
     return {name: value for name, value in resolved.to_dict().items() if value != before.get(name)}
 
@@ -111,7 +111,7 @@ def test_a_source_model_is_trained_with_the_usual_network_and_images():
 def test_each_setting_has_its_layer():
     config = AdaptConfig(momentum=0.5, loss="belief-matching")
     run = {"checkpoint": "best.pth", "recorded_settings": {"crop_fraction": 0.5}}
-    layers = resolve(config, facts_about(preprocessing=KNOWN, run=run)).layers
+    _, layers = resolve(config, facts_about(preprocessing=KNOWN, run=run))
     expected = {
         "momentum": "user",
         "loss": "user",
@@ -170,5 +170,5 @@ def test_settings_that_do_not_fit_together_are_one_line(settings, facts, message
 
 
 def test_the_user_changes_the_preprocessing_of_the_source():
-    config = resolve(AdaptConfig(norm_mean=(0.5, 0.25, 1.0)), facts_about(**SOURCE)).settings
+    config, _ = resolve(AdaptConfig(norm_mean=(0.5, 0.25, 1.0)), facts_about(**SOURCE))
     assert config.norm_mean == (0.5, 0.25, 1.0)

@@ -57,7 +57,7 @@ class CollapseGuard(Callback):
         trainer.tell(self._note(trainer.metrics, trainer.settings.padding or 0))
         for name in ("effective_classes", "infomax"):
             metrics[f"{name}_collapsed"] = metrics[name]
-        self.scores.score(trainer)
+        self.scores.after_epoch(trainer)
 
     def state_dict(self) -> State:
         return {"weights": self.best_weights, "infomax": self.best_infomax, "epoch": self.best_epoch}

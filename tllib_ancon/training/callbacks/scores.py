@@ -44,9 +44,6 @@ class Scores(Callback):
         self.passes.forget()
 
     def after_epoch(self, trainer: Trainer) -> None:
-        self.score(trainer)
-
-    def score(self, trainer: Trainer) -> None:
         """Score the current model, and replace what the record has of this epoch's scores."""
         self.passes.forget()
         if self.target.labels is not None or self._next_epoch_needs_all(trainer.epoch):
