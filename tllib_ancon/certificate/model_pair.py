@@ -17,7 +17,7 @@ from tllib_ancon.config.settings import defined, settings_of
 from tllib_ancon.models.references.zoo import IMAGENET
 from tllib_ancon.opening.open import Opened, open_images, open_model
 from tllib_ancon.runs.directory import BEST, CERTIFICATE, CERTIFIED, CONFIG, SOURCE, RunDirectory
-from tllib_ancon.runs.files import read_arrays, sha256, write_arrays
+from tllib_ancon.runs.files import read_arrays, sha256, write_arrays, write_json
 from tllib_ancon.runtime.errors import BadFile, UserError, named
 from tllib_ancon.runtime.types import Options
 from tllib_ancon.training.not_finite import require_predictions
@@ -90,7 +90,7 @@ class ModelPair:
         certificate = {**session.certificate, "words": session.words}
         self.directory.write_weights(CERTIFIED, self.opened[certificate["returned"]].classifier.state_dict())
         certificate["checkpoint"] = str(self.directory.checkpoints / CERTIFIED)
-        self.directory.write_json(CERTIFICATE, certificate)
+        write_json(self.directory.path / CERTIFICATE, certificate)
         return certificate
 
     def classes(self) -> tuple[Classes, Classes]:

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, NoReturn
 
 from tllib_ancon.runtime.errors import UserError, unknown_name
@@ -57,10 +58,7 @@ class Parser(argparse.ArgumentParser):
 
     def arguments(self) -> list[argparse.Action]:
         """All arguments."""
-        arguments: list[argparse.Action] = []
-        for section in self.sections.values():
-            arguments += section
-        return arguments
+        return list(chain.from_iterable(self.sections.values()))
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; {self.prog} --help lists them")
@@ -73,9 +71,7 @@ class Parser(argparse.ArgumentParser):
         args, unread = parse(words)
         flags = [word.partition("=")[0] for word in unread if word.startswith("-")]
         if flags:
-            names: list[str] = []
-            for action in self.arguments():
-                names += action.option_strings
+            names = chain.from_iterable(action.option_strings for action in self.arguments())
             self.error(str(unknown_name(f"flag of {self.prog}:", flags[0], names)))
         if unread:
             self.error(f"unrecognized arguments: {' '.join(unread)}; most flags take one value, {self.prog} one path")

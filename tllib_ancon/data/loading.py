@@ -24,18 +24,18 @@ ENOUGH = 8
 
 
 class EpochSampler(Sampler[int]):
-    """A new random order of these positions each epoch, as keys ``epoch * N + index`` of N images in all. A
-    ``length`` of more keys than positions starts further passes, each in a new order; processes that visit other images
-    with the same seed differ by ``rank``."""
+    """A new random order of these positions each epoch, as ``length`` keys ``epoch * N + index`` of N images in all.
+    More keys than positions start further passes, each in a new order; processes that visit other images with the same
+    seed differ by ``rank``."""
 
     RANKS_APART = 2**53  # beyond what seed and epoch reach
 
-    def __init__(self, indices: Sequence[int], num_samples: int, seed: int, length: int | None = None, rank: int = 0):
+    def __init__(self, indices: Sequence[int], num_samples: int, seed: int, length: int, rank: int = 0):
         self.indices = torch.as_tensor(indices)
         self.num_samples = num_samples
         self.seed = seed
         self.rank = rank
-        self.length = len(self.indices) if length is None else length
+        self.length = length
         self.epoch = 0
 
     def __len__(self) -> int:

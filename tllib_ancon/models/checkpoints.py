@@ -85,15 +85,19 @@ def _description(content: Any) -> str:
 
 
 def without_prefix(state: Weights, network: nn.Module) -> Weights:
-    """The tensors of a network without what a program puts before all their names, and without others, as of a loss. A
-    file that does not hold the whole network once stays as it is."""
+    """The tensors of a network without what a program puts before all their names. Others, as of a loss, stay if some
+    of the network are missing."""
     names = [name for name in network.state_dict() if not name.endswith(COUNTERS)]
     first_name = next(iter(names), "")
     prefixes = [name.removesuffix(first_name) for name in state if f".{name}".endswith(f".{first_name}")]
-    whole = [prefix for prefix in prefixes if all(prefix + name in state for name in names)]
-    if len(whole) != 1:
+    matches = [sum(prefix + name in state for name in names) for prefix in prefixes]
+    most = max(matches, default=0)
+    if matches.count(most) != 1:  # of another network, or of several
         return state
-    return {name.removeprefix(whole[0]): tensor for name, tensor in state.items() if name.startswith(whole[0])}
+    prefix = prefixes[matches.index(most)]
+    has_all = most == len(names)
+    others = [name for name in state if has_all and not name.startswith(prefix)]
+    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name not in others}
 
 
 def load_into(network: nn.Module, state: Weights, source: str, ignore: tuple[str, ...] = (), advice: str = "") -> None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data import cache
 from tllib_ancon.data.image_source import ImageSource
-from tllib_ancon.data.layouts import missing_dataset
+from tllib_ancon.data.layouts import LAYOUTS
 from tllib_ancon.data.open import as_domain, open_domain
 from tllib_ancon.data.readers import Loader
 from tllib_ancon.data.transforms import ImageTransform
@@ -44,7 +44,8 @@ def open_by_settings(
     if not isinstance(place, str | os.PathLike) or not (config.data or codes):
         return as_domain(place, labels=labels, **how)
     if config.data is None:
-        raise missing_dataset(place)
+        names = ", ".join(LAYOUTS)
+        raise BadSetting(f"{named('data')} is missing: which dataset lies in {place}? Names: {names}", setting="data")
     split = "train"
     if isinstance(config, PredictConfig):
         split = "test"

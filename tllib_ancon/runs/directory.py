@@ -125,7 +125,7 @@ class RunDirectory:
             if self._has(STATE):
                 _refuse_other_settings(self.path, recorded, requested)
                 return
-        self.write_json(CONFIG, {**requested, "versions": _versions()})
+        files.write_json(self.path / CONFIG, {**requested, "versions": _versions()})
 
     @on_main
     def resume(self) -> tuple[State, list[Metrics]]:
@@ -163,11 +163,8 @@ class RunDirectory:
     @on_main
     def finish(self, result: Record) -> None:
         """Store the result; the run is finished."""
-        self.write_json(RESULT, result)
+        files.write_json(self.path / RESULT, result)
         (self.path / STATE).unlink(missing_ok=True)
-
-    def write_json(self, name: str, content: Record) -> None:
-        files.write_json(self.path / name, content)
 
     def close(self) -> None:
         """Let other processes in."""

@@ -166,8 +166,7 @@ def _facts_of_images(opened: Opened[AdaptConfig]) -> dict[str, str]:
         source += f"; the first is {images.paths[0]}"
     if images.labels is not None:
         source += "; their labels are used only to report the accuracy"
-    least = float(opened.probe.min())
-    most = float(opened.probe.max())
+    least, most = map(float, opened.probe.aminmax())
     return {
         "images": source,
         "preprocessing": _preprocessing(opened),

@@ -22,7 +22,7 @@ def domain(tmp_path):
 
 def epoch_of(domain, transform, workers=0, seed=3, epoch=0, drop_last=False):
     """Indices and images."""
-    sampler = EpochSampler(range(len(domain)), len(domain), seed)
+    sampler = EpochSampler(range(len(domain)), len(domain), seed, len(domain))
     sampler.epoch = epoch
     loader = ImageLoader(UnlabelledImages(domain, transform, seed), 5, workers, sampler, drop_last)
     return [torch.cat(parts) for parts in zip(*loader, strict=True)]

@@ -14,7 +14,7 @@ TRANSFORM = Preprocessing(image_size=28, scale=(0.3, 1.0)).for_training()
 def test_an_epoch_is_what_the_dataset_gives_whatever_the_workers(domain, workers):
     images = UnlabelledImages(domain, TRANSFORM)
     state = torch.get_rng_state()
-    sampler = EpochSampler(range(12), 12, seed=0)
+    sampler = EpochSampler(range(12), 12, seed=0, length=12)
     for sampler.epoch in (0, 1):
         keys = list(sampler)[:10]
         indices, batch = epoch_of(domain, TRANSFORM, workers, 0, sampler.epoch, drop_last=True)
@@ -24,7 +24,7 @@ def test_an_epoch_is_what_the_dataset_gives_whatever_the_workers(domain, workers
 
 
 def test_the_order_of_an_epoch_is_what_it_was_and_a_longer_one_repeats_the_images_in_new_orders():
-    sampler = EpochSampler(range(6), 6, seed=3, rank=1)
+    sampler = EpochSampler(range(6), 6, seed=3, length=6, rank=1)
     sampler.epoch = 2
     assert list(sampler) == [12, 16, 17, 14, 13, 15]
     sampler = EpochSampler(range(5), 5, seed=0, length=12)

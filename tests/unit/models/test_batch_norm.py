@@ -93,7 +93,7 @@ def test_a_layer_whose_scale_and_shift_cannot_absorb_the_source_has_the_targets_
 def test_images_after_the_counted_ones_change_nothing(size):
     layer = nn.BatchNorm1d(2).eval()
     values = torch.randn(11, 2)
-    with BatchNormPolicy(num_images=7).estimated(layer):
+    with estimated_statistics(layer, num_images=7):
         for batch in values.split(size):
             layer(batch)
     torch.testing.assert_close(layer.running_mean, values[:7].mean(0))

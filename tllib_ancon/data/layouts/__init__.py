@@ -4,7 +4,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from tllib_ancon.data.layout import LAYOUTS, Layout
-from tllib_ancon.runtime.errors import BadSetting, UserError, named, unknown_name
+from tllib_ancon.runtime.errors import unknown_name
 
 for _module in iter_modules(__path__):
     import_module(f"{__name__}.{_module.name}")
@@ -19,9 +19,3 @@ def layout_of(dataset: str) -> Layout:
     if dataset not in LAYOUTS:
         raise unknown_name("dataset", dataset, LAYOUTS)
     return LAYOUTS[dataset]
-
-
-def missing_dataset(root: object) -> UserError:
-    """The error for a root without the name of its dataset."""
-    names = ", ".join(LAYOUTS)
-    return BadSetting(f"{named('data')} is missing: which dataset lies in {root}? Names: {names}", setting="data")

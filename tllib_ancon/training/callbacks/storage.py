@@ -30,8 +30,8 @@ class Storage(Callback):
         self.predictions = predictions
 
     def after_epoch(self, trainer: Trainer) -> None:
-        is_selected = self.selects and trainer.epoch > 0
-        if is_selected:
+        is_selected = False
+        if self.selects and trainer.epoch > 0:
             is_selected = trainer.result_of(trainer.metrics)["selected"] is trainer.metrics[-1]
         if trainer.run is None:
             if is_selected:
