@@ -9,7 +9,7 @@ from typing import Any, cast
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data import cache
 from tllib_ancon.data.image_source import ImageSource
-from tllib_ancon.data.layouts import LAYOUTS
+from tllib_ancon.data.layout import LAYOUTS
 from tllib_ancon.data.open import as_domain, open_domain
 from tllib_ancon.data.readers import Loader
 from tllib_ancon.data.transforms import ImageTransform

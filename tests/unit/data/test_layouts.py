@@ -9,7 +9,7 @@ from tests.support.refusals import one_line
 from tllib_ancon.cli.main import parser_of
 from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.layout import LAYOUTS, Layout, register
-from tllib_ancon.data.layouts import layout_of, missing_dataset
+from tllib_ancon.data.layouts import layout_of
 from tllib_ancon.data.open import open_domain
 
 
@@ -41,7 +41,6 @@ def test_a_new_layout_needs_its_own_registration_alone(tmp_path):
     assert list(domain.classes) == [".jpg", ".png"]
     assert domain.labels.tolist() == [0, 1, 1]
     assert layout_of("Suffixes").resizing == "keep-ratio"
-    assert "Suffixes" in str(missing_dataset(tmp_path))
     assert "Suffixes: images of any suffix." in " ".join(parser_of("adapt").format_help().split())
     with one_line("did you mean 'Suffixes'"):
         open_domain(tmp_path, "Suffxes", ["."])
