@@ -3,9 +3,10 @@ are notes."""
 
 import numpy as np
 import pytest
+import timm
 import torch
+from timm.models import ResNet
 from torch import nn
-from torchvision.models import ResNet, resnet18
 
 import tllib_ancon
 from tllib_ancon.config.adapt import AdaptConfig
@@ -73,12 +74,12 @@ def test_a_network_of_a_checkpoint_or_a_run_is_called_once(tmp_path, monkeypatch
         calls.append(len(inputs))
         return forward(network, inputs)
 
-    network = resnet18(num_classes=3)
+    network = timm.create_model("test_resnet", num_classes=3)
     torch.save(network.state_dict(), tmp_path / "model.pth")
     settings = {**SETTINGS, "method": "adabn", "epochs": 1, "quiet": True}
     tllib_ancon.adapt(network, images(), log=str(tmp_path / "run"), **settings)
     monkeypatch.setattr(ResNet, "forward", counted)
-    for checkpoint, arch in (("model.pth", {"arch": "resnet18"}), ("run", {})):
+    for checkpoint, arch in (("model.pth", {"arch": "timm/test_resnet"}), ("run", {})):
         config = AdaptConfig(checkpoint=str(tmp_path / checkpoint), **SETTINGS, **arch)
         open_images(images(), open_model(None, config), config)
         assert calls == [8]
