@@ -76,7 +76,7 @@ def test_a_source_model_that_predicts_one_class_is_compared_as_it_trains(sides, 
     state = copy.deepcopy(net.state_dict())
     images, labels = pictures(sides)
     dark = images // 20
-    result = tllib_ancon.adapt(net, dark, labels=labels, epochs=1, batch_norm="target", **LEVEL)
+    result = tllib_ancon.adapt(net, dark, labels=labels, epochs=1, **LEVEL)
     assert result.metrics[0]["accuracy"] == 50  # all of one class
     assert result.config.no_hflip is sides
     assert len(about_mirrors(capfd)) == sides

@@ -140,3 +140,17 @@ def test_a_state_that_is_damaged_or_would_run_code_is_one_line(tmp_path, content
     with one_line(r"state\.pth cannot be read as the state of a run .*overwrite=True"):
         train(tmp_path)
     assert not bomb.victim.exists()
+
+
+@pytest.mark.parametrize("name", [".lock", "config.json", "checkpoints"])
+def test_no_link_in_a_run_directory_is_followed(name, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_text("mine")
+    path = tmp_path / "run"
+    path.mkdir()
+    (path / name).symlink_to(outside if name == "checkpoints" else outside / "file")
+    with one_line("is a link, and nothing in a run directory is one"):
+        train(path)
+    assert [file.name for file in outside.iterdir()] == ["file"]
+    assert (outside / "file").read_text() == "mine"

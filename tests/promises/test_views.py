@@ -42,6 +42,16 @@ def test_the_second_view_counts_unless_images_equal_their_mirror(mirrored):
     assert torch.allclose(one, two, rtol=1e-4, atol=1e-5) == mirrored
 
 
+def test_predictions_from_two_views_are_the_mean_of_an_image_and_its_mirror():
+    how = {**HALVES, "image_size": SIDE, "workers": 0, "quiet": True}
+    images = pictures(mirrored=False)
+    both = tllib_ancon.predict(network(), images, views=2, **how).probabilities
+    one = tllib_ancon.predict(network(), images, **how).probabilities
+    of_mirrors = tllib_ancon.predict(network(), images[:, :, ::-1].copy(), **how).probabilities
+    np.testing.assert_allclose(both, (one + of_mirrors) / 2, atol=1e-6)
+    assert abs(both - one).max() > 1e-3
+
+
 METHODS = ["self-training", "ancon", "gce+ancon-auto", "gce+ancon", "elr", "nrc", "aad", "nrc+ancon"]
 
 

@@ -29,9 +29,7 @@ def _methods() -> Iterator[str]:
 def _networks() -> Iterator[str]:
     from tllib_ancon.models.networks import names  # timm starts slowly
 
-    yield from names()
-    yield "hf:NAME"
-    yield "open_clip:NAME/WEIGHTS"
+    yield from [*names(), "hf:NAME", "open_clip:NAME/WEIGHTS"]
 
 
 def _layouts() -> Iterator[str]:

@@ -60,7 +60,7 @@ def _record(path: Path) -> Record:
         result = run.result()
         if "accuracy" not in result["start"]:
             raise UserError(f"{path}: its target has no labels", "read its scores from metrics.jsonl")
-        source = _source_config(config["checkpoint"], path)
+        source = _source_config(config["checkpoint"])
         start = source.get("method", "checkpoint")  # how the source model was made
         if config["checkpoint"] == "imagenet":
             start = "imagenet"
@@ -83,17 +83,16 @@ def _compared(config: Record) -> dict[str, str]:
     return {name: str(value) for name, value in config.items() if name not in _NOT_COMPARED}
 
 
-def _source_config(checkpoint: str | None, path: Path) -> Record:
-    """The record of the run that made the source model. Both may have been moved together."""
+def _source_config(checkpoint: str | None) -> Record:
+    """The record of the run that made the source model; empty where there is none."""
     if checkpoint is None:
         return {}
     source = Path(checkpoint)
     if source.suffix:  # of a file in the run's folder of checkpoints
         source = source.parent.parent
-    for folder in (source, *[parent / source.parent.name / source.name for parent in path.parents[:3]]):
-        if (folder / CONFIG).is_file():
-            return read_json(folder / CONFIG)
-    return {}
+    if not (source / CONFIG).is_file():
+        return {}
+    return read_json(source / CONFIG)
 
 
 def _domains(config: Record) -> Record:

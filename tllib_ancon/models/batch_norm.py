@@ -103,8 +103,7 @@ def agreement(logits: Tensor, source_logits: Tensor) -> float:
     Args:
         logits, source_logits: (N, K), by the target's and by the source's statistics
     """
-    by_chance = 1 / logits.shape[1]
-    return agreement_beyond_chance(logits.argmax(1), source_logits.argmax(1), by_chance)
+    return agreement_beyond_chance(logits.argmax(1), source_logits.argmax(1), 1 / logits.shape[1])
 
 
 @contextmanager

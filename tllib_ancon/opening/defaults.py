@@ -39,7 +39,7 @@ SMALL = 64
 """Side in pixels below which networks are trained on shifted images rather than on random resized crops."""
 LARGEST_SHIFT = 4
 """Of these images in pixels: an eighth of the side, as for CIFAR-10, and no more than this. Grey images, which often
-show a character in the middle, are shifted by a sixteenth (``benchmarks/tried.md``)."""
+show a character in the middle, are shifted by a sixteenth."""
 CAREFUL_RATE = 0.001
 """Of SGD for a network that normalises by statistics of other images: it diverges at the usual rate."""
 

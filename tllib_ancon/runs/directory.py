@@ -60,6 +60,9 @@ class RunDirectory:
     def __init__(self, path: str | Path):
         self.path = Path(path)
         self.checkpoints = self.path / CHECKPOINTS
+        for file in (*self.path.glob("*"), *self.checkpoints.glob("*")):
+            if file.is_symlink():
+                raise BadFile(f"{file} is a link, and nothing in a run directory is one", "put what it leads to there")
         self._lock: TextIO | None = None
 
     @property

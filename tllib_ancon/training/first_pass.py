@@ -36,7 +36,7 @@ LEAST_DISAGREEMENT = 0.3
 
 TIMES_SHIFT = 2.0
 """Multiple of the disagreement under a shift that the one under a mirror must exceed: a model that errs on any change
-of an image disagrees under both. On 65 test sets of pictures it was at most 1.93 (``benchmarks/tried.md``)."""
+of an image disagrees under both."""
 
 STANDARD_ERRORS = 3.0
 """Distance from the share of unrelated predictions, in standard errors, that errors of a model cannot reach."""

@@ -29,7 +29,7 @@ class AdaptationResult(Shown):
     Attributes:
         model: with the weights of the selected epoch, in evaluation mode; of the class that was given, with its
             attributes and the names of its state dict. It predicts from one view of an image. ``predict`` from a run
-            directory combines as many as its training, two by default. ``views=2`` does the same with this model
+            directory combines as many as its training, one by default. ``views=2`` does the same with this model
         metrics: numbers of each epoch; the first entry is the source model's
         selected_epoch: position in ``metrics`` of the epoch whose model this is
         summary: what ``result.json`` holds

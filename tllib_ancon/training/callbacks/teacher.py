@@ -24,7 +24,8 @@ from tllib_ancon.training.passes import Passes
 from tllib_ancon.training.trainer import Trainer
 
 POWER = 3
-"""Of the ratio of reliabilities in the weight. This and the two next numbers: ``benchmarks/teacher.md``."""
+"""Of the ratio of reliabilities in the weight. This and the two next numbers were chosen on the cells of
+``benchmarks/teacher.md``."""
 LEAST_RATIO = 0.5
 """Ratio of reliabilities below which a teacher does not count."""
 SMALLEST = 1e-3
