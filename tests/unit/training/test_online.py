@@ -10,7 +10,6 @@ import tllib_ancon
 from tests.support.killable import differences
 from tests.support.networks import fit
 from tests.support.refusals import one_line
-from tllib_ancon.self_training import streams
 
 METHODS = ("tent", "adabn", "eta", "roid", "stream-auto")
 
@@ -145,20 +144,3 @@ def test_a_sorted_stream_keeps_what_the_source_model_has(method, batch_size, sou
     if batch_size == 96:
         published = tllib_ancon.online(source_model, method, batch_norm="target")
         assert accuracy(published, classes, batch_size) < accuracy(source_model, classes, batch_size) - 10
-
-
-def test_the_parts_of_roid_are_their_equations():
-    logits = torch.randn(6, 4)
-    other = torch.randn(6, 4)
-    f = logits.softmax(1)
-    g = other.softmax(1)
-    ratio = -(f * (f / (1 - f)).log()).sum(1)
-    torch.testing.assert_close(streams._soft_likelihood_ratio(logits), ratio, rtol=1e-4, atol=1e-4)
-    cross_entropies = -(g * f.log() + f * g.log()).sum(1)
-    torch.testing.assert_close(streams._symmetric_cross_entropy(logits, other), cross_entropies / 2)
-    smoothing = max(1 / 6, 1 / 4) / f.mean(0).max()
-    expected = f * (f.mean(0) + smoothing) / (1 + 4 * smoothing)
-    torch.testing.assert_close(streams._corrected(logits).exp(), expected / expected.sum(1, keepdim=True))
-    weights = streams._certainty_and_diversity(logits, f.mean(0))
-    diversity = 1 - nn.functional.cosine_similarity(f, f.mean(0)[None])
-    assert ((weights == 0) == (diversity < diversity.mean())).all()
