@@ -33,7 +33,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 IN_ORDER_OF_USE = (
-    *("somebody_elses_network", "adapt_in_six_lines", "certify", "choosing_a_checkpoint", "run_directory", "resuming"),
+    *("emoji_of_another_maker", "adapt_in_six_lines", "certify", "choosing_a_checkpoint", "run_directory", "resuming"),
     *("own_loop", "own_method", "what_ancon_does"),
 )
 html_static_path, html_css_files = ["static"], ["pages.css"]

@@ -3,15 +3,12 @@
 import pickle
 import shutil
 
-import numpy as np
 import pytest
 import torch
 
 from tests.support.bomb import Bomb
 from tests.support.domains_on_disk import KEPT, adapt_arguments, small_arguments
-from tests.support.refusals import one_line
 from tllib_ancon.cli.main import main
-from tllib_ancon.runs.files import read_arrays
 
 READ_FLAGS = [
     *((command, "--checkpoint") for command in ("adapt", "check", "evaluate", "predict")),
@@ -54,15 +51,6 @@ def test_a_pickle_is_refused_and_does_not_run(domains, tmp_path, refused, comman
         write_bomb(tmp_path / name, victim, form)
         assert name in refused([*words, flag, str(tmp_path / name)])
         assert not victim.exists()
-
-
-def test_a_pickle_among_arrays_is_refused_and_does_not_run(tmp_path):
-    """Of predictions that a run or a certificate has stored."""
-    victim = tmp_path / "victim"
-    np.savez(tmp_path / "predictions.npz", logits=np.array([Bomb(victim)], dtype=object))
-    with one_line("predictions.npz"):
-        read_arrays(tmp_path / "predictions.npz")
-    assert not victim.exists()
 
 
 DEPTH = 100_000

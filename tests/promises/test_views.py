@@ -49,7 +49,6 @@ def test_predictions_from_two_views_are_the_mean_of_an_image_and_its_mirror():
     one = tllib_ancon.predict(network(), images, **how).probabilities
     of_mirrors = tllib_ancon.predict(network(), images[:, :, ::-1].copy(), **how).probabilities
     np.testing.assert_allclose(both, (one + of_mirrors) / 2, atol=1e-6)
-    assert abs(both - one).max() > 1e-3
 
 
 METHODS = ["self-training", "ancon", "gce+ancon-auto", "gce+ancon", "elr", "nrc", "aad", "nrc+ancon"]
