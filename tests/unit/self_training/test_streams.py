@@ -11,7 +11,7 @@ from tllib_ancon.self_training.streams import stream_method
 K = 3
 GENERATOR = torch.Generator().manual_seed(0)
 LOGITS = 2 * torch.randn(6, K, generator=GENERATOR)
-SECOND = 2 * torch.randn(6, K, generator=GENERATOR)
+SECOND = torch.randn(6, K, generator=GENERATOR)
 AVERAGE = torch.tensor([0.6, 0.3, 0.1])
 FIRST_VIEW, SECOND_VIEW = (logits.double().softmax(1).tolist() for logits in (LOGITS, SECOND))
 
