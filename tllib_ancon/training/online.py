@@ -14,7 +14,7 @@ from torch.optim import Adam, Optimizer
 from tllib_ancon.config.arguments import validated
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.transforms import mirror
-from tllib_ancon.models.batch_norm import agreement
+from tllib_ancon.models.batch_norm import HALF, agreement
 from tllib_ancon.models.calling import called
 from tllib_ancon.models.classifier import BATCH_NORMS
 from tllib_ancon.models.copies import recording_gradients
@@ -167,12 +167,12 @@ class Online(nn.Module):
             warnings.warn(str(self.notes[-1]), stacklevel=6)
 
     def _source_weight_for(self, batch: Tensor, statistics: MovingStatistics) -> float:
-        """Weight of the source's statistics by which this batch is normalised, chosen as ``adapt`` chooses it."""
-        with statistics.of_estimate(source_weight=1.0):
+        """Weight of the source's statistics by which this batch is normalised. It is at least half: the estimate is of
+        few classes, as long as a stream is sorted."""
+        with statistics.of_estimate(1.0):
             source_logits = self._logits(batch)
-        with statistics.of_estimate(0.0):
-            logits = self._logits(batch)
-        return agreement(logits, source_logits)
+        with statistics.of_estimate(HALF):
+            return max(HALF, agreement(self._logits(batch), source_logits))
 
     def _predict_and_collect(self, batch: Tensor, statistics: MovingStatistics) -> Tensor:
         """Predict a few samples by the moving estimate, and adapt to them once there are enough."""
@@ -272,9 +272,9 @@ def online(
     mixed with the source model's. If these predicted classes are like those of the stream so far, the batch is then
     predicted and learnt from as with ``"target"``. If they are far, as in a stream that is sorted by class, the batch
     is not learnt from. Batch-norm then uses a moving estimate over the stream, mixed with the source model's
-    statistics by the weight that ``adapt`` would choose. A warning says if the first five batches are all far. Smaller
-    batches, down to one sample, are predicted by the moving estimate, and are such a batch once 64 samples are
-    collected. This part is ours and in none of the papers.
+    statistics by how far the predictions of both agree, and by half at least. A warning says if the first five batches
+    are all far. Smaller batches, down to one sample, are predicted by the moving estimate, and are such a batch once 64
+    samples are collected. This part is ours and in none of the papers.
 
     Returns: a module; calling it with a batch returns the predictions
 
