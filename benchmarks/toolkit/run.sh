@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# TLLib's own erm.py, cdan.py and mdd.py, unmodified, and three methods after each of them: README.md of this folder.
+# TLLib's own erm.py, cdan.py and mdd.py, unmodified, and four methods after each of them: README.md of this folder.
 #
 #   TLLIB_REPO=Transfer-Learning-Library benchmarks/toolkit/run.sh OFFICE31 WEIGHTS OUT
 #
@@ -26,7 +26,7 @@ for PAIR in ${PAIRS:-W-D D-W A-W}; do
     BATCH=16 # of the source and as many of the target
     if [ "$SCRIPT" = erm ]; then BATCH=32; fi
     LOG=$OUT/runs/$SCRIPT-$PAIR
-    for METHOD in ${METHODS:-self-training ancon ancon-auto}; do
+    for METHOD in ${METHODS:-adabn self-training ancon auto}; do
       if [ -e "$LOG/$METHOD" ]; then continue; fi
       # the script runs once for its log directory; the methods after the first start from its checkpoint
       tllib-ancon script "$EXAMPLES/$SCRIPT.py" "$OFFICE31" -d Office31 -s "${PAIR%-*}" -t "${PAIR#*-}" \
