@@ -50,4 +50,4 @@ def test_statistics_that_lag_behind_the_training_get_a_line_whose_advice_helps(m
     assert "statistics-lag" in {note.code for note in slow.notes}
     mixed = tllib_ancon.adapt(slow_source_model(momentum), target, labels=labels, batch_norm="mixed", **settings)
     assert not lines_about_statistics(capsys)
-    assert slow.metrics[-1]["accuracy"] < 50 < 70 < mixed.metrics[-1]["accuracy"]
+    assert slow.metrics[-1]["accuracy"] < 50 < 90 < mixed.metrics[-1]["accuracy"]

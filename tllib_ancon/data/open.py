@@ -91,8 +91,11 @@ def _recognised(images: Any) -> ImageSource:
 
 
 def _at_path(path: Path) -> ImageSource:
-    """The images of a folder; of a list, whose paths begin at its folder or at the dataset that it lies in; the rows of
-    an array, with the labels in a file ``y.npy`` beside it; one image."""
+    """The images of a folder, of a list or of an array, or one image.
+
+    The paths of a list begin at its folder, or at the dataset that it lies in. Labels of an array lie beside it, in
+    ``y.npy``.
+    """
     if path.is_dir():
         layout = layout_of("Folder")
         return replace(layout.open(Opening(path, layout.name, layout.default_codes)), plain_folder=True)
@@ -119,8 +122,8 @@ def _open_array(file: Path) -> Any:
 def _complete(
     source: ImageSource, labels: ArrayLike | None, loader: Loader | None, skip_corrupt: bool, workers: int
 ) -> ImageSource:
-    """The images with these labels as they are read, if all files are there; with ``skip_corrupt`` those that can be
-    read."""
+    """The images with these labels, by the loader. A missing file is an error; with ``skip_corrupt`` an image that
+    cannot be read is left out."""
     domain = source.read_by(loader)
     if skip_corrupt:
         domain = _readable(domain, workers)

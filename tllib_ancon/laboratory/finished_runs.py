@@ -33,8 +33,9 @@ _SEVERITY = re.compile(r"(.+)/(\d)")
 def read_runs(folders: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
     """A row for each finished adaptation in or below these folders, and why others are left out.
 
-    The column ``settings`` has the settings of a run and of the run that made its source model, as texts by name;
-    ``metrics`` the frame of its epochs, ``start`` and ``selected`` the scores of the source and the selected model.
+    The column ``settings`` has the settings of a run and of the run that made its source model, as texts by name.
+    ``metrics`` has the frame of its epochs. Scores of the selected model have their names, those of the source model
+    begin with ``start_``.
     """
     records = []
     left_out = []

@@ -97,7 +97,7 @@ class BatchNormPolicy:
 def agreement(logits: Tensor, source_logits: Tensor) -> float:
     """The weight α of the source's statistics: how far the predictions by both statistics agree, beyond chance.
 
-    The smaller a shift is, the more they agree, and the more the source's statistics are worth. Of K classes a share
+    The smaller a shift is, the more they agree, and the more of the source's statistics remains. Of K classes a share
     1 / K agrees by chance: see :func:`~tllib_ancon.measures.agreement.agreement_beyond_chance`.
 
     Args:
@@ -178,7 +178,7 @@ class LayerStatistics(nn.Module):
 
 
 class _LayerEstimate(LayerStatistics):
-    """Statistics of what enters a layer, estimated batch by batch."""
+    """Statistics of the inputs of a layer, estimated batch by batch."""
 
     def __init__(self, layer: BATCH_NORMS, source_weight: float, num_images: int | None):
         super().__init__(layer)

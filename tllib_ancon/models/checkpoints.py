@@ -101,7 +101,7 @@ def without_prefix(state: Weights, network: nn.Module) -> Weights:
 
 
 def load_into(network: nn.Module, state: Weights, source: str, ignore: tuple[str, ...] = (), advice: str = "") -> None:
-    """Load each tensor of the network from ``state``, or name those that are missing, of another kind, or left over.
+    """Load each tensor of the network from ``state``, or name tensors that are missing, of another kind, or left over.
     Counters may be missing or left over, as well as names that begin with one of ``ignore``."""
     weights = network.state_dict()  # of a type that knows the versions of the network's modules
     present = {name: state[name] for name in weights if name in state}

@@ -71,7 +71,7 @@ def require_true_copy(
         )
 
 
-def returned(adapted: nn.Module, model: nn.Module | None) -> nn.Module:
+def in_callers_form(adapted: nn.Module, model: nn.Module | None) -> nn.Module:
     """An adapted copy in evaluation mode, with the wrapper of the caller's model and with its types, devices and frozen
     weights."""
     _remove_graphs(adapted)

@@ -51,10 +51,10 @@ class RunDirectory:
     :meth:`close` whatever happened.
 
     One file, ``checkpoints/state.pth``, holds all that a resume needs, with the state of every process. Each file is
-    written beside its place and renamed; the best model and its predictions come before the state, ``latest.pth`` and
-    ``metrics.jsonl`` after it, which :meth:`resume` writes again. So a kill at any moment leaves the last complete
-    epoch. ``result.json`` is written last and marks a finished run. Of many processes the main one reads and writes;
-    the others get what it read, or its error.
+    written beside its place and renamed. The best model and its predictions come before the state. ``latest.pth`` and
+    ``metrics.jsonl`` come after it, and :meth:`resume` writes them again. So a kill at any moment leaves the last
+    complete epoch. ``result.json`` is written last and marks a finished run. Of many processes the main one reads and
+    writes; the others get what it read, or its error.
     """
 
     def __init__(self, path: str | Path):

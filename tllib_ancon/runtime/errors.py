@@ -73,7 +73,7 @@ class Interrupted(BaseException):
     """SIGTERM or SIGINT ended a command; the command line exits with 128 plus the signal's number. As
     ``KeyboardInterrupt`` does, it may come out of any statement, and is no error of it.
 
-    ``where`` is said of a training, which continues."""
+    ``where`` is the place at which a training stopped. Empty: no training was stopped, and nothing continues."""
 
     def __init__(self, number: int, where: str = ""):
         name = signal.Signals(number).name

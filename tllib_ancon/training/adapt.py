@@ -48,8 +48,8 @@ def adapt(  # noqa: PLR0913
         model: any module from images (B, C, H, W) to logits (B, K). A copy is adapted; the model is unchanged. Or a
             checkpoint or run directory. Default: what ``checkpoint`` in the settings names. Weights of another type
             than float32 are adapted in float32, and come back in their own
-        images: the N target images. A folder, an image list, a list of paths, bytes in an array (N, H, W[, 3]) or a
-            tensor (N, 1 or 3, H, W), a Hugging Face dataset, or a map-style dataset, whose items are such images, PIL
+        images: the N target images. A folder, an image list, a list of paths, or bytes in an array (N, H, W[, 3]) or a
+            tensor (N, 1 or 3, H, W). Or a dataset of Hugging Face, or a map-style one. Its items are such images, PIL
             images, or tuples with an image first. Arrays and tensors (N, ...) of floats, such as features (N, D),
             reach the model unchanged. Default: the domain that ``root``, ``data`` and ``target`` in the settings name
         labels: (N,) true classes in [0, K), scored for the record in ``metrics``; they reach neither training nor

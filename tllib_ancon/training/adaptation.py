@@ -7,7 +7,7 @@ from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.loading import UnlabelledImages, training_loader
 from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
-from tllib_ancon.models.copies import returned
+from tllib_ancon.models.copies import in_callers_form
 from tllib_ancon.opening.open import Opened
 from tllib_ancon.runtime.processes import Shard
 from tllib_ancon.training.callbacks.callback import Callback
@@ -36,7 +36,7 @@ def fit(
     summary = trainer.fit({"command": "adapt", **config.to_dict(), **record})
     trainer.network.load_state_dict(trainer.best_weights if trainer.run is None else trainer.run.best())
     return AdaptationResult(
-        returned(trainer.network.release(), opened.source.callers_module),
+        in_callers_form(trainer.network.release(), opened.source.callers_module),
         trainer.metrics,
         summary["selected_epoch"],
         summary,

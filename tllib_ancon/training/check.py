@@ -49,9 +49,9 @@ class CheckResult(Shown):
     """What :func:`tllib_ancon.adapt` would do with a model and images; ``print`` shows it in lines.
 
     Attributes:
-        facts: name -> what is so, in words: of the images, the classes, the preprocessing, the network's input and
-            output, the parameters that learn, and of the first pass over up to 64 images: the frequencies of the
-            predicted classes, and the share of images whose predicted class a mirror changes
+        facts: name -> a sentence: on the images, the classes, the preprocessing, the network's input and output, and
+            the parameters that learn. A first pass over up to 64 images adds the frequencies of the predicted classes,
+            and the share of images whose predicted class a mirror changes
         settings: name -> value and layer, of each setting that you pass or that depends on model, images or method
         notes: what was decided, and what may be wrong
         predicted: class of each of these images

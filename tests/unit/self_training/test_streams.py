@@ -1,4 +1,4 @@
-"""Losses of a stream's methods beside naive versions in double precision."""
+"""Losses of a stream's methods beside naive versions in plain Python."""
 
 import math
 
@@ -13,12 +13,13 @@ GENERATOR = torch.Generator().manual_seed(0)
 LOGITS = 2 * torch.randn(6, K, generator=GENERATOR)
 SECOND = torch.randn(6, K, generator=GENERATOR)
 AVERAGE = torch.tensor([0.6, 0.3, 0.1])
-FIRST_VIEW, SECOND_VIEW = (logits.double().softmax(1).tolist() for logits in (LOGITS, SECOND))
+FIRST_VIEW = LOGITS.softmax(1).tolist()
+SECOND_VIEW = SECOND.softmax(1).tolist()
+MEANS = [sum(row[k] for row in FIRST_VIEW) / 6 for k in range(K)]
 
 
 def moved(average):
-    means = [sum(row[k] for row in FIRST_VIEW) / 6 for k in range(K)]
-    return [0.9 * average[k] + 0.1 * means[k] for k in range(K)]
+    return [0.9 * average[k] + 0.1 * MEANS[k] for k in range(K)]
 
 
 def class_weighted(average):
@@ -58,8 +59,7 @@ def test_the_loss_and_the_average_of_a_batch(name, naive):
 
 
 def test_roid_corrects_predictions_by_the_class_prior_of_the_batch():
-    prior = [sum(row[k] for row in FIRST_VIEW) / 6 for k in range(K)]
-    smoothing = (1 / K) / max(prior)
+    smoothing = (1 / K) / max(MEANS)
     for row, corrected in zip(FIRST_VIEW, stream_method("roid").predictions(LOGITS).exp().tolist(), strict=True):
-        raised = [p * (q + smoothing) for p, q in zip(row, prior, strict=True)]
+        raised = [p * (q + smoothing) for p, q in zip(row, MEANS, strict=True)]
         assert corrected == pytest.approx([value / sum(raised) for value in raised], rel=1e-4)

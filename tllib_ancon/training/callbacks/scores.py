@@ -73,8 +73,11 @@ class Scores(Callback):
         return scores
 
     def predictions(self) -> dict[str, Any]:
-        """Arrays with a row for each of the N images of the target: positions in the list of the domain, logits (N, K),
-        labels, features (N, D), votes (N, K) and paths. The votes of an image that was held out are 0."""
+        """Arrays with a row for each of the N images of the target.
+
+        They are positions in the list of the domain, logits (N, K), labels, features (N, D), votes (N, K) and paths.
+        The votes of an image that was held out are 0.
+        """
         outputs = self.passes.target()  # which were made to score the epoch
         return {
             "indices": self.target.positions,
