@@ -67,6 +67,7 @@ SMALL = {
     "two convolutions": partial(two_convolutions, norm=nn.BatchNorm2d),
     "no norm": partial(two_convolutions, norm=nn.Identity),
     "group-norm": partial(two_convolutions, norm=partial(nn.GroupNorm, 4)),
+    "layer-norm": partial(two_convolutions, norm=partial(nn.GroupNorm, 1)),
     "residual group-norm": residual,
 }
 """Name → network by the number of classes, for images of 28 or 32 pixels."""
