@@ -37,7 +37,7 @@ def jitter(batch):
     return batch + 0.05 * torch.randn_like(batch)
 
 
-@pytest.mark.parametrize("method", ["auto", "ancon", "tent", "adabn"])
+@pytest.mark.parametrize("method", ["ancon-auto", "ancon", "tent", "adabn"])
 def test_features_are_adapted_to_and_accuracy_rises(method):
     result = tllib_ancon.adapt(trained(), SHIFTED, labels=LABELS, method=method, augment=jitter, **LONGER)
     assert result.metrics[-1]["accuracy"] > result.metrics[0]["accuracy"] + 5

@@ -41,11 +41,11 @@ def fields_on_the_page(section):
 def finished_runs(domains, tmp_path_factory):
     """A source model of each kind, and adaptations that differ in what they record."""
     folder = tmp_path_factory.mktemp("runs")
-    runs = {name: folder / name for name in ("erm", "cdan", "auto", "nrc+ancon")}
+    runs = {name: folder / name for name in ("erm", "cdan", "ancon-auto", "nrc+ancon")}
     cdan = ["-t", "dark", "--method", "cdan", "-i", "2"]
     assert main(["pretrain", *small_arguments(domains), "--epochs", "1", "--log", str(runs["erm"])]) == 0
     assert main(["pretrain", *small_arguments(domains), *cdan, "--epochs", "1", "--log", str(runs["cdan"])]) == 0
-    for method in ("auto", "nrc+ancon"):
+    for method in ("ancon-auto", "nrc+ancon"):
         assert main([*adapt_arguments(domains, runs["erm"], runs[method]), "--method", method]) == 0
     return runs
 
@@ -74,7 +74,7 @@ def test_every_file_and_field_of_a_run_is_on_its_page(finished_runs):
 
 
 def test_every_column_of_predictions_is_on_its_page(finished_runs, domains, tmp_path):
-    words = ["predict", str(domains / "dark"), "--checkpoint", str(finished_runs["auto"]), "--quiet"]
+    words = ["predict", str(domains / "dark"), "--checkpoint", str(finished_runs["ancon-auto"]), "--quiet"]
     assert main([*words, "--probabilities", "--out", str(tmp_path / "all.csv")]) == 0
     assert main([*words, "--out", str(tmp_path / "all.npz")]) == 0
     header = (tmp_path / "all.csv").read_text().splitlines()[0]

@@ -66,7 +66,7 @@ def test_the_lines_of_python_adapt_what_the_demo_leaves(newcomer, few_digits, ca
     pretrain(PretrainConfig(**{**source.settings, "epochs": 1, "iters_per_epoch": 2}))
     exec(block("python", "from tllib_ancon import adapt").replace("epochs=6", "epochs=1"))
     shown = [re.sub(r"[0-9.,]+", "N", line) for line in capsys.readouterr().out.splitlines()]
-    for line in block("text", "auto, 6 epochs").splitlines()[1:3]:
+    for line in block("text", "ancon-auto, 6 epochs").splitlines()[1:3]:
         assert re.sub(r"[0-9.,]+", "N", line) in shown
     assert shown[-1].startswith("N images")
 

@@ -22,7 +22,7 @@ def test_a_run_depends_on_neither_cache_nor_workers(adapt, tmp_path):
     assert differences(plain, weights(tmp_path / "another seed")) != []
 
 
-@pytest.mark.parametrize("method", ["auto", "adabn"])
+@pytest.mark.parametrize("method", ["ancon-auto", "adabn"])
 def test_no_worker_outlives_its_run(method):
     gc.collect()
     gc.disable()

@@ -29,7 +29,7 @@ def domains(tmp_path_factory):
 
 def test_adapt(adapted):
     config = adapted.config
-    assert config.method == "auto"
+    assert config.method == "ancon-auto"
     assert config.workers == 2
     assert config.views == 1
     assert config.batch_norm == "mixed"

@@ -29,7 +29,7 @@ def test_the_summary_has_means_over_the_seeds(out, capsys):
     shown = capsys.readouterr().out
     summary = read_json(out / "summary.json")
     assert summary.pop("seconds") >= 0
-    assert {"source-only", "adabn", "self-training", "ancon", "auto"} <= summary.keys()
+    assert {"source-only", "adabn", "self-training", "ancon", "ancon-auto"} <= summary.keys()
     for method, row in summary.items():
         first, second = row["per_seed"]
         for name, most in (("accuracy", 100), ("ece", 1)):

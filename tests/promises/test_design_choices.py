@@ -16,7 +16,7 @@ CHOICES = [
     "--mc-dropout 0.5",
     "--loss belief-matching",
     "--smoothing 0.7",
-    "--method auto --batch-norm 0.5",
+    "--method ancon-auto --batch-norm 0.5",
     "--method ancon-auto --batch-norm target",  # this source model predicts its classes equally often
     "--method shot+ancon-auto --batch-norm target",
     "--beta 0.1",

@@ -78,7 +78,7 @@ class NeverLearns(Net):
 )
 def test_a_loss_without_a_gradient_gets_a_line_and_its_advice_leads_on(model, settings, advice, tmp_path):
     log = tmp_path / "run"
-    for method in ("auto", "shot"):
+    for method in ("ancon-auto", "shot"):
         with one_line(rf"no parameter that learns reaches the loss.*{advice}"):
             adapt(model, PIXELS, method=method, log=str(log), **FAST, **settings)
     assert not log.exists()
@@ -110,7 +110,7 @@ def test_a_model_that_is_its_head_alone_learns_it():
 # One value for each channel of batch-norm
 
 
-@pytest.mark.parametrize("method", ["auto", "shot", "tent", "adabn"])
+@pytest.mark.parametrize("method", ["ancon-auto", "shot", "tent", "adabn"])
 def test_one_image_gets_a_line_and_its_advice_leads_on(method):
     model = nn.Sequential(nn.Conv2d(3, 4, 32), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 2)).eval()
     with one_line(r"batch-norm needs .* more than one image; pass more images"):

@@ -18,7 +18,7 @@ IMAGES = torch.randn(24, 3, 4, 4, generator=torch.Generator().manual_seed(0))
 LABELS = [number % 3 for number in range(24)]
 FIXED = {"epochs": 4, "lr": 0.1, "hold_out": 0, "adapted": "all", "workers": 0, "quiet": True}
 VARIANTS = {
-    **{name: {"method": name} for name in ("elr", "shot+ancon", "nrc+ancon", "aad", "tent", "auto", "ancon-auto")},
+    **{name: {"method": name} for name in ("elr", "shot+ancon", "nrc+ancon", "aad", "tent", "ancon-auto")},
     "adabn": {"method": "adabn", "epochs": 1},
     "eta": {"method": "eta", "entropy_margin": 0.8, "similarity_margin": 0.95},
     "soft votes": {"method": "ancon", "temperature": 1.0, "convention": "paper"},

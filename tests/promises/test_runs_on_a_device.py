@@ -70,7 +70,7 @@ def on_device(domains, **settings):
 
 NRC = {"method": "nrc+ancon"}
 RUNS = {
-    **{method: {"method": method} for method in ("auto", "ancon-auto", "nrc+elr", "shot+ancon", "eta", "adabn")},
+    **{method: {"method": method} for method in ("ancon-auto", "nrc+elr", "shot+ancon", "eta", "adabn")},
     "dropout": {**NRC, "mc_dropout": 0.5, "adapted": "norm-affine"},
     "corr_c": {**NRC, "criterion": "corr_c", "hold_out": 0.2, "adapted": "all"},
 }

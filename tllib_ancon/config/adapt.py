@@ -40,12 +40,12 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, AugmentationConfig
     weight_decay: NotNegative = 1e-3
     hold_out: BelowOne = 0.1
     scale: Area = (0.5, 1.0)
-    method: Annotated[str, Flag(common=True)] = "auto"
-    """how to adapt: auto, self-training, gce, shot, shot-im, nrc, aad, tent, eta, adabn, a method of another package,
+    method: Annotated[str, Flag(common=True)] = "ancon-auto"
+    """how to adapt: self-training, gce, shot, shot-im, nrc, aad, tent, eta, adabn, a method of another package,
     or elr, ancon or ancon-auto, which also follow other methods after a plus, such as gce+ancon"""
     criterion: Annotated[Criterion, Flag(describes_default=True)] = "infomax"
     """Criterion that selects the epoch, without labels. last: the last epoch, and no image is held out.
-    Default: last with auto and ancon-auto, else infomax."""
+    Default: last with ancon-auto, else infomax."""
     adapted: Literal["all", "all-but-head", "norm-affine", "as-given"] = DECIDED_LATER
     """Parameters to train. as-given: those with requires_grad (default if some are frozen). Other values unfreeze.
     Default: by the method, all-but-head for most."""
@@ -61,7 +61,7 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, AugmentationConfig
     rate of 0.001 unless you pass one. mixed: of the batch, after the source's are mixed into scale and shift. Their
     weight is the share of images that both statistics predict alike, beyond chance. A number, 0 to 1: mixed with this
     weight.
-    Default: mixed with auto and ancon-auto, else target."""
+    Default: mixed with ancon-auto, else target."""
 
     def __init__(self, /, **settings: Any) -> None:
         fields = type(self).model_fields

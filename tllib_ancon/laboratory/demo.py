@@ -22,7 +22,7 @@ from tllib_ancon.runtime.text import counted, say
 from tllib_ancon.runtime.types import Metrics
 
 SOURCE_ONLY = "source-only"
-METHODS = ("adabn", "self-training", "elr", "ancon", "auto")
+METHODS = ("adabn", "self-training", "elr", "ancon", "ancon-auto")
 
 
 class DemoConfig(Settings):

@@ -7,7 +7,6 @@ of range, and an unknown name.
 # Help texts and tables list the methods in the order of these imports.
 # isort: off
 from tllib_ancon.self_training.pseudo_label import cross_entropy
-from tllib_ancon.self_training import auto  # noqa: F401
 from tllib_ancon.self_training.gce import generalized_cross_entropy
 from tllib_ancon.self_training.shot import CentroidPseudoLabels, information_maximization
 from tllib_ancon.self_training.nrc import NeighborhoodReciprocity

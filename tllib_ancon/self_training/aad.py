@@ -1,21 +1,16 @@
 """Attracting and dispersing."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from tllib_ancon.config.arguments import validated
-from tllib_ancon.config.types import NotNegative, Number
+from tllib_ancon.config.types import NotNegative, Number, Share
 from tllib_ancon.runtime import processes
+from tllib_ancon.self_training.anchored import MIXED
 from tllib_ancon.self_training.checks import require_steps
-from tllib_ancon.self_training.memory_bank import (
-    AnchorWeight,
-    Neighborhood,
-    NeighborMethod,
-    NeighborVotes,
-    WeightedNeighborVotes,
-)
+from tllib_ancon.self_training.memory_bank import Neighborhood, NeighborMethod, NeighborVotes
 from tllib_ancon.self_training.method import option_of
 from tllib_ancon.self_training.registry import register
 
@@ -40,7 +35,7 @@ class AttractingDispersing(Neighborhood):
         beta (float): β, at least 0; 0 keeps α = 1. Default: 0, the official code's for OfficeHome; 1 for Office-31, 5
             for VisDA
         total_steps (int): I, steps of the whole training; needed unless β = 0. Later steps count as the last.
-        anchor_weight (float or str): as there
+        anchor_weight (float): as there
 
     Inputs: those of :class:`~tllib_ancon.self_training.NeighborhoodReciprocity`
 
@@ -65,7 +60,7 @@ class AttractingDispersing(Neighborhood):
         neighbors: Number = 3,
         beta: NotNegative = 0.0,
         total_steps: Number | None = None,
-        anchor_weight: AnchorWeight = 0.3,
+        anchor_weight: Share = 0.3,
     ):
         super().__init__((num_samples, num_classes, feature_dim), anchor_weight)
         if beta:
@@ -108,16 +103,16 @@ class _AaD(NeighborMethod):
 
     def __init__(self, **sizes_and_options: Any):
         super().__init__(**sizes_and_options)
-        self.neighborhood = AttractingDispersing(
-            *self.feature_sizes, self.neighbors, self.aad_beta, self.total_steps, self.anchor_weight
-        )
+        self.neighborhood = AttractingDispersing(*self.feature_sizes, self.neighbors, self.aad_beta, self.total_steps)
 
 
 @register("aad+ancon")
-class _AaDWithAnCon(WeightedNeighborVotes, _AaD):
+class _AaDWithAnCon(NeighborVotes, _AaD):
     """AaD with the fixed weight λ of the votes."""
 
 
 @register("aad+ancon-auto")
-class _AaDWithAnConAuto(NeighborVotes, _AaD):
-    """AaD in which a neighbour's prediction counts as one more vote, so that Q votes weigh Q / (1 + Q)."""
+class _AaDWithAnConAuto(_AaDWithAnCon):
+    """The same by batch-norm statistics of source and target."""
+
+    training_defaults: ClassVar = MIXED

@@ -1,6 +1,6 @@
 """AnCon without λ: each sample's votes decide their weight."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -8,17 +8,11 @@ from torch import Tensor
 from tllib_ancon.config.arguments import validated
 from tllib_ancon.config.types import Number
 from tllib_ancon.self_training.anchored import SmoothedLabels, one_hot_labels
-from tllib_ancon.self_training.auto import TRAINING
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
-from tllib_ancon.self_training.method import Visit
-from tllib_ancon.self_training.registry import register
-from tllib_ancon.self_training.shot import SHOT
-from tllib_ancon.self_training.voting import WithVotes
 
 
 class AdaptiveSmoothing(SmoothedLabels):
-    r"""A pseudo-label that needs no λ: that of the method ``ancon-auto``. Not in the paper; see
-    ``benchmarks/tried.md``.
+    r"""A pseudo-label that needs no λ, for an own loop. Not in the paper, and no method's: see ``benchmarks/tried.md``.
 
     The prediction of this visit counts as one more vote beside the sample's Q(x) confident votes v(x):
 
@@ -48,23 +42,3 @@ class AdaptiveSmoothing(SmoothedLabels):
         votes: Tensor = self.ensemble(indices, logits, probabilities)
         counted = votes + one_hot_labels(logits, pseudo_labels)
         return counted / counted.sum(1, keepdim=True)
-
-
-@register("+ancon-auto")
-class _WithAnConAuto(WithVotes):
-    """Smooth a method's pseudo-labels with its votes, without λ, and train as ``auto`` does."""
-
-    training_defaults: ClassVar = TRAINING
-
-    def __init__(self, **sizes_and_options: Any):
-        super().__init__(**sizes_and_options)
-        self.adaptive = AdaptiveSmoothing(self.num_rows, self.num_classes, **self.ensemble_options())
-
-    def targets(self, visit: Visit) -> Tensor:
-        targets: Tensor = self.adaptive(visit.rows, visit.predictions, visit.labels, visit.probabilities)
-        return targets
-
-
-@register("shot+ancon-auto")
-class _SHOTWithAnConAuto(_WithAnConAuto, SHOT):
-    """SHOT with adaptively smoothed pseudo-labels."""

@@ -1,6 +1,6 @@
 """Anchored confidence: pseudo-labels smoothed with the temporal ensemble."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -11,9 +11,12 @@ from tllib_ancon.self_training.checks import FixedPrecision, require_steps
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.method import Visit, one_hot, option_of
 from tllib_ancon.self_training.registry import register
-from tllib_ancon.self_training.voting import WithWeightedVotes
+from tllib_ancon.self_training.voting import WithVotes
 
 Schedule = Literal["constant", "full", "half"]
+MIXED = {"criterion": "last", "batch_norm": "mixed"}
+"""How the default trains: on all images to the last epoch, by mixed batch-norm statistics
+(:func:`~tllib_ancon.models.batch_norm.agreement`)."""
 
 
 class SmoothedLabels(FixedPrecision):
@@ -109,7 +112,7 @@ def one_hot_labels(logits: Tensor, pseudo_labels: Tensor | None) -> Tensor:
 
 
 @register("+ancon")
-class _WithAnCon(WithWeightedVotes):
+class _WithAnCon(WithVotes):
     """Smooth a method's pseudo-labels with its votes, as in the paper."""
 
     schedule = option_of(
@@ -127,3 +130,10 @@ class _WithAnCon(WithWeightedVotes):
     def targets(self, visit: Visit) -> Tensor:
         targets: Tensor = self.anchored(visit.rows, visit.predictions, visit.labels, visit.probabilities)
         return targets
+
+
+@register("+ancon-auto")
+class _WithAnConAuto(_WithAnCon):
+    """The same by batch-norm statistics of source and target. The mixture is not in the paper."""
+
+    training_defaults: ClassVar = MIXED

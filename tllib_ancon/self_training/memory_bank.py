@@ -1,6 +1,6 @@
 """Memory bank of features and predictions, and the losses over a sample's neighbours in it."""
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,9 +11,7 @@ from tllib_ancon.runtime.errors import NotFinite, UserError
 from tllib_ancon.self_training.checks import FixedPrecision, check_tensor, check_visit, finite_rows
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.method import Method, Visit
-from tllib_ancon.self_training.voting import WithVotes, WithWeightedVotes
-
-AnchorWeight = Share | Literal["adaptive"]
+from tllib_ancon.self_training.voting import WithVotes
 
 
 class WholePass(FixedPrecision):
@@ -55,9 +53,7 @@ class Neighborhood(WholePass):
 
     Args:
         sizes: N images of the whole target set, K classes, D features before the head
-        anchor_weight (float or str): weight of the anchors beside the remembered predictions s, in [0, 1].
-            ``"adaptive"``: s counts as one more vote, so that the distribution of the anchors, a sample's Q votes, has
-            the weight Q / (1 + Q)
+        anchor_weight (float): weight of the anchors beside the remembered predictions s, in [0, 1]
     """
 
     refresh = "start"
@@ -66,7 +62,7 @@ class Neighborhood(WholePass):
     features: Tensor
     scores: Tensor
 
-    def __init__(self, sizes: tuple[int, int, int], anchor_weight: AnchorWeight):
+    def __init__(self, sizes: tuple[int, int, int], anchor_weight: Share):
         super().__init__(sizes)
         num_samples, num_classes, feature_dim = sizes
         self.register_buffer("features", torch.zeros(num_samples, feature_dim))
@@ -127,8 +123,6 @@ class Neighborhood(WholePass):
         votes = anchors.detach().float().unsqueeze(1)
         mass = votes.sum(2, keepdim=True)
         weight = self.anchor_weight
-        if weight == "adaptive":
-            return (votes + scores) / (1 + mass)
         if not self.normalizes_anchors:
             return weight * votes + (1 - weight) * scores
         distribution = votes / mass.clamp_min(torch.finfo(votes.dtype).tiny)
@@ -141,11 +135,6 @@ class NeighborMethod(Method):
     learns_from_both_views = False
     neighborhood: Neighborhood
 
-    @property
-    def anchor_weight(self) -> AnchorWeight:
-        """Weight of the votes in the memory's predictions: see :class:`Neighborhood`."""
-        return "adaptive"
-
     def targets(self, visit: Visit) -> Tensor | None:
         return None
 
@@ -154,21 +143,14 @@ class NeighborMethod(Method):
         return loss
 
 
-class NeighborVotes(WithVotes):
+class NeighborVotes(WithVotes, NeighborMethod):
     """Base of compositions that hand the votes to a :class:`NeighborMethod`, in place of targets."""
 
     def __init__(self, **sizes_and_options: Any):
         super().__init__(**sizes_and_options)
+        self.neighborhood.anchor_weight = self.smoothing
         self.vote_ensemble = TemporalEnsemble(self.num_rows, self.num_classes, **self.ensemble_options())
 
     def targets(self, visit: Visit) -> Tensor:
         votes: Tensor = self.vote_ensemble(visit.rows, visit.predictions, visit.probabilities)
         return votes
-
-
-class WeightedNeighborVotes(NeighborVotes, WithWeightedVotes):
-    """Base of these compositions with the fixed weight λ of the votes."""
-
-    @property
-    def anchor_weight(self) -> float:
-        return self.smoothing

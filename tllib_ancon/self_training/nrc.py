@@ -1,20 +1,15 @@
 """Neighbourhood reciprocity clustering."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from tllib_ancon.config.arguments import validated
-from tllib_ancon.config.types import Number
+from tllib_ancon.config.types import Number, Share
 from tllib_ancon.runtime import processes
-from tllib_ancon.self_training.memory_bank import (
-    AnchorWeight,
-    Neighborhood,
-    NeighborMethod,
-    NeighborVotes,
-    WeightedNeighborVotes,
-)
+from tllib_ancon.self_training.anchored import MIXED
+from tllib_ancon.self_training.memory_bank import Neighborhood, NeighborMethod, NeighborVotes
 from tllib_ancon.self_training.method import option_of
 from tllib_ancon.self_training.registry import register
 
@@ -44,8 +39,7 @@ class NeighborhoodReciprocity(Neighborhood):
         neighbors (int): size of N(x), at most N - 1. Default: 5
         expanded_neighbors (int): size of E(j); likewise. Default: 5
         reciprocal (bool): False gives every neighbour the affinity 0.1, as AnCon's code does. Default: True
-        anchor_weight (float or str): weight of the anchors in [0, 1]. ``"adaptive"``: s counts as one more vote.
-            Default: 0.3
+        anchor_weight (float): weight of the anchors in [0, 1]. Default: 0.3
 
     Inputs:
         - indices: (B,) int64 or int32 in [0, N)
@@ -73,7 +67,7 @@ class NeighborhoodReciprocity(Neighborhood):
         neighbors: Number = 5,
         expanded_neighbors: Number = 5,
         reciprocal: bool = True,
-        anchor_weight: AnchorWeight = 0.3,
+        anchor_weight: Share = 0.3,
     ):
         super().__init__((num_samples, num_classes, feature_dim), anchor_weight)
         self.neighbors = neighbors
@@ -125,15 +119,17 @@ class _NRC(NeighborMethod):
     def __init__(self, **sizes_and_options: Any):
         super().__init__(**sizes_and_options)
         self.neighborhood = NeighborhoodReciprocity(
-            *self.feature_sizes, self.neighbors, self.expanded_neighbors, self.reciprocal, self.anchor_weight
+            *self.feature_sizes, self.neighbors, self.expanded_neighbors, self.reciprocal
         )
 
 
 @register("nrc+ancon")
-class _NRCWithAnCon(WeightedNeighborVotes, _NRC):
+class _NRCWithAnCon(NeighborVotes, _NRC):
     """NRC with the fixed weight λ of the votes."""
 
 
 @register("nrc+ancon-auto")
-class _NRCWithAnConAuto(NeighborVotes, _NRC):
-    """NRC in which a neighbour's prediction counts as one more vote, so that Q votes weigh Q / (1 + Q)."""
+class _NRCWithAnConAuto(_NRCWithAnCon):
+    """The same by batch-norm statistics of source and target."""
+
+    training_defaults: ClassVar = MIXED

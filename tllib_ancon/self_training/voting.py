@@ -19,8 +19,15 @@ OF_THE_ENSEMBLE = ("beta", "weighting", "temperature", "convention", "normalize"
 
 
 class WithVotes(Method):
-    """Base of methods whose confident predictions vote."""
+    """Base of methods whose confident predictions vote, with the fixed weight λ."""
 
+    smoothing: float = option(0.3, ge=0, le=1, help="AnCon's λ in [0, 1]: weight of the votes in the target")
+    convention = option_of(
+        TemporalEnsemble,
+        "convention",
+        help="when votes are read and how δ starts: as in the authors' code or as in the paper",
+    )
+    normalize = option_of(TemporalEnsemble, "normalize", help="divide a sample's votes by their number")
     beta = option_of(
         TemporalEnsemble, "beta", help="AnCon's β in [0, 1): decay of the moving average of the confidence"
     )
@@ -51,27 +58,13 @@ class WithVotes(Method):
 
     def ensemble_options(self) -> Options:
         """The options of :class:`~tllib_ancon.self_training.TemporalEnsemble` that this method has."""
-        return {name: getattr(self, name) for name in OF_THE_ENSEMBLE if name in type(self).Options.model_fields}
+        return {name: getattr(self, name) for name in OF_THE_ENSEMBLE}
 
     def distribution(self, features: Tensor, predictions: Tensor) -> Tensor:
         """The softmax, which is also the mean of belief matching's Dirichlet, or that of MC-dropout."""
         if not self.mc_dropout or self.head is None:
             return super().distribution(features, predictions)
         return _mc_dropout_probabilities(features, self.head, self.mc_dropout)
-
-
-class WithWeightedVotes(WithVotes):
-    """Base of methods in which the votes have the fixed weight λ."""
-
-    smoothing: float = option(
-        0.3, ge=0, le=1, help="AnCon's λ in [0, 1]: weight of the votes in the target; ancon-auto has none"
-    )
-    convention = option_of(
-        TemporalEnsemble,
-        "convention",
-        help="when votes are read and how δ starts: as in the authors' code or as in the paper",
-    )
-    normalize = option_of(TemporalEnsemble, "normalize", help="divide a sample's votes by their number")
 
 
 @torch.no_grad()

@@ -88,7 +88,7 @@ def adapt(  # noqa: PLR0913
 
     Example::
 
-        >>> result = tllib_ancon.adapt(model, "photos/", method="auto", epochs=10)
+        >>> result = tllib_ancon.adapt(model, "photos/", method="ancon", epochs=10)
         >>> predictions = tllib_ancon.predict(result.model, "photos/")
     """
     requested = settings_of_call(AdaptConfig, config, settings)

@@ -37,7 +37,7 @@ def open_teacher(opened: Opened[AdaptConfig], passed_teacher: Any = None) -> Tea
     if not methods.method_class(settings.method).makes_labels:
         raise BadSetting(
             f"{named('teacher')} has no effect with {named('method', settings.method)}, which makes no labels",
-            "leave it out, or choose a method with pseudo-labels, such as auto",
+            "leave it out, or choose a method with pseudo-labels, such as ancon-auto",
             setting="teacher",
         )
     classes = opened.classes
