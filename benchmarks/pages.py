@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"(<!-- rows: ([^>]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 CELL = ["family", "source", "target", "kind", "network", "seed"]
 UNIT = ["family", "source", "target", "network"]
-SOURCE_MODEL, ADABN, DEFAULT = "source model", "adabn", "default"
+SOURCE_MODEL, ADABN = "source model", "adabn"
 CLAIMS = Path(__file__).parent / "claims.toml"
 BENCHMARKS = Path(__file__).parent
 ROWS_OF_OTHERS = {
@@ -136,15 +136,14 @@ def differences(rows):
     return markdown(header, lines, numbers=True)
 
 
-def removals(rows):
-    """What the default loses without a part, over units, and the harm of what is left over all runs."""
-    rows = complete(rows)
+def by_length(rows):
+    """Differences to the source model over units: a row a method and a column a number of epochs."""
+    lengths = {epochs: with_references(complete(part)) for epochs, part in rows.groupby("epochs")}
     lines = []
     for method in rows.method.unique():
-        loss = difference(rows, DEFAULT, method)
-        number = f"{loss.mean:+.1f} ± {loss.error:.1f}" if loss else ""
-        lines.append([method, number, *harm_of(rows[rows.method == method])])
-    return markdown(["", "default − it", "harm", "worst run"], lines, numbers=True)
+        gains = [difference(part, method, SOURCE_MODEL) for part in lengths.values()]
+        lines.append([method, *(f"{gain.mean:+.1f} ± {gain.error:.1f}" for gain in gains)])
+    return markdown(["", *(f"{epochs} epochs" for epochs in lengths)], lines, numbers=True)
 
 
 def harm_of(rows):
@@ -218,7 +217,7 @@ TABLES = {
     "seeds": over_seeds,
     "matrix": matrix,
     "time": relative_time,
-    "removals": removals,
+    "length": by_length,
 }
 OTHERS = {
     "cost": cost.table,
