@@ -57,7 +57,7 @@ suppress_warnings = ["config.cache", "myst.header"]
 sphinx_gallery_conf = {
     "examples_dirs": str(HERE.parent / "examples"),
     "gallery_dirs": "gallery",
-    "filename_pattern": r"^(?!.*(resuming|own_method)\.py$)",  # minutes on a busy machine: `.ci/checks scripts` runs them
+    "filename_pattern": r"^(?!.*(resuming|own_method)\.py$)",  # `.ci/checks scripts` runs them
     "within_subsection_order": ExplicitOrder([*(f"{name}.py" for name in IN_ORDER_OF_USE), "*"]),
     "default_thumb_file": str(HERE.parent / "benchmarks" / "fonts.png"),  # of an example that did not run
     "reset_modules": ("matplotlib", "generate.set_figure_style"),

@@ -130,7 +130,7 @@ def settings() -> dict[str, str]:
     for owner, users in CONFIGURATIONS.items():
         name = owner.__name__
         summary = escaped(" ".join((owner.__doc__ or "").split("\n\n")[0].split()))
-        body = settings_table(settings_of(owner), owner.DEFAULTS)
+        body = settings_table(settings_of(owner), owner.defaults_by_method())
         pages[f"settings/{name}.md"] = f"# {name}\n\n{summary}\n\n{body}\n"
         rows.append((f"[`{name}`](settings/{name}.md)", users))
     parts = ["# Settings of methods", "Which settings a method reads; others are refused."]

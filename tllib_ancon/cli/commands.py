@@ -55,7 +55,7 @@ class Command:
     def add_arguments(self, parser: Parser) -> None:
         text = "TOML file of settings, named as the flags are; a flag overrides its entry"
         parser.add("options", "--config", metavar="FILE", help=text)
-        add_flags(parser, self.settings, self.positional, self.owner.DEFAULTS)
+        add_flags(parser, self.settings, self.positional, self.owner.defaults_by_method())
         parser.usage = self.usage
 
     def run(self, args: argparse.Namespace) -> int:

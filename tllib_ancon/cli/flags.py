@@ -84,7 +84,7 @@ def _number_of_words(kinds: Sequence[Any]) -> int | str | None:
 
 
 def help_text(name: str, setting: FieldInfo, defaults: Options) -> str:
-    """What a setting sets, its range, and its default where that is a value; else the description tells it.
+    """What a setting sets, its range, and its default where that is a value.
 
     Args:
         name: of the setting; ``data`` is described by the registered layouts
@@ -118,13 +118,18 @@ def _layouts_in_words() -> str:
 
 
 def _default(setting: FieldInfo, defaults: Options) -> str:
-    """The default, of each method where methods differ; empty where it is decided later or there is none."""
-    values = [*defaults.values()] or [setting.get_default()]
-    if setting.is_required() or None in values or () in values or flag_of(setting).describes_default:
+    """The usual default, and that of each method with another one; empty where it is decided later."""
+    usual = setting.get_default()
+    if setting.is_required() or None in defaults.values():
         return ""
-    if len(set(values)) > 1:
-        return f"default: {', '.join(f'{method} {_shown(value)}' for method, value in defaults.items())}"
-    return f"default: {_shown(values[0])}"
+    words = [f"{method} {_shown(value)}" for method, value in defaults.items()]
+    if usual is not None and usual != ():
+        words.insert(0, _shown(usual))
+    elif len({*defaults.values()}) == 1:
+        words = [_shown(value) for value in {*defaults.values()}]
+    if not words:
+        return ""
+    return f"default: {', '.join(words)}"
 
 
 def _shown(value: Any) -> str:

@@ -1,5 +1,6 @@
 """How to adapt a source model to a target domain."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from annotated_types import Interval
@@ -43,25 +44,25 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, AugmentationConfig
     method: Annotated[str, Flag(common=True)] = "ancon-auto"
     """how to adapt: self-training, gce, shot, shot-im, nrc, aad, tent, eta, adabn, a method of another package,
     or elr, ancon or ancon-auto, which also follow other methods after a plus, such as gce+ancon"""
-    criterion: Annotated[Criterion, Flag(describes_default=True)] = "infomax"
-    """Criterion that selects the epoch, without labels. last: the last epoch, and no image is held out.
-    Default: last with ancon-auto, else infomax."""
+    criterion: Criterion = "infomax"
+    """criterion that selects the epoch, without labels. last: the last epoch, and no image is held out"""
     adapted: Literal["all", "all-but-head", "norm-affine", "as-given"] = DECIDED_LATER
-    """Parameters to train. as-given: those with requires_grad (default if some are frozen). Other values unfreeze.
-    Default: by the method, all-but-head for most."""
+    """parameters to train. as-given: those with requires_grad (default if some are frozen). Other values unfreeze.
+    All but the head is usual"""
     dropout: bool = False
     """Keep the network's dropout active while pseudo-labels are made."""
     teacher: Annotated[str | None, Flag(metavar="MODEL", group="second opinion")] = None
     """Another model, whose predictions enter the pseudo-labels: a checkpoint, a run directory, hf:FOLDER or
     open_clip:NAME/WEIGHTS. Its classes are matched by name, else by their order."""
-    batch_norm: Annotated[
-        BatchNorm, Flag(group="stabilisation", metavar="target|source|mixed|X", describes_default=True)
-    ] = "target"
-    """Batch-norm statistics while adapting. target: of the batch. source: of the source model, fixed, at a learning
+    batch_norm: Annotated[BatchNorm, Flag(group="stabilisation", metavar="target|source|mixed|X")] = "target"
+    """batch-norm statistics while adapting. target: of the batch. source: of the source model, fixed, at a learning
     rate of 0.001 unless you pass one. mixed: of the batch, after the source's are mixed into scale and shift. Their
     weight is the share of images that both statistics predict alike, beyond chance. A number, 0 to 1: mixed with this
-    weight.
-    Default: mixed with ancon-auto, else target."""
+    weight"""
+
+    @classmethod
+    def defaults_by_method(cls) -> Mapping[str, Options]:
+        return {name: methods.training_defaults(name) for name in methods.names() if "+" not in name}
 
     def __init__(self, /, **settings: Any) -> None:
         fields = type(self).model_fields

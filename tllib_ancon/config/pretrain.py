@@ -1,7 +1,7 @@
 """How to train a source model."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -69,7 +69,10 @@ class PretrainConfig(RunConfig, OptimizationConfig, AugmentationConfig, ModelCon
     """
 
     FLAG = Flag(group="CDAN and MDD")
-    DEFAULTS: ClassVar = DEFAULTS
+
+    @classmethod
+    def defaults_by_method(cls) -> Mapping[str, Options]:
+        return DEFAULTS
 
     method: Annotated[Literal["erm", "cdan", "mdd"], Flag(group="method", common=True)] = "erm"
     """how the source model is trained; erm: on the source alone; cdan, mdd: also on unlabelled target images"""

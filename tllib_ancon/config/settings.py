@@ -33,7 +33,6 @@ class Flag:
         group: title under which the help text lists it
         common: one of the few settings that the short help text shows
         decides: whether it decides what a run computes; the others may change when a run is continued
-        describes_default: whether the description tells the default, which depends on other settings
     """
 
     also: str = ""
@@ -41,7 +40,6 @@ class Flag:
     group: str = ""
     common: bool = False
     decides: bool = True
-    describes_default: bool = False
 
 
 def _plain(value: Any) -> Any:
@@ -78,7 +76,6 @@ class Settings(BaseModel):
 
     Attributes:
         FLAG: of a class, what holds for the flags of all its settings
-        DEFAULTS: method -> setting -> default, of settings whose default depends on the method
 
     Raises:
         UserError: an unknown name (the nearest one), a value of another type, out of range or not among the choices.
@@ -93,7 +90,11 @@ class Settings(BaseModel):
         use_attribute_docstrings=True,
     )
     FLAG: ClassVar[Flag] = Flag()
-    DEFAULTS: ClassVar[Mapping[str, Options]] = {}
+
+    @classmethod
+    def defaults_by_method(cls) -> Mapping[str, Options]:
+        """Method -> setting -> default, of settings whose default depends on the method."""
+        return {}
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
