@@ -26,7 +26,7 @@ for PAIR in ${PAIRS:-W-D D-W A-W}; do
     BATCH=16 # of the source and as many of the target
     if [ "$SCRIPT" = erm ]; then BATCH=32; fi
     LOG=$OUT/runs/$SCRIPT-$PAIR
-    for METHOD in ${METHODS:-adabn self-training ancon auto}; do
+    for METHOD in ${METHODS:-adabn self-training ancon ancon-auto}; do
       if [ -e "$LOG/$METHOD" ]; then continue; fi
       # the script runs once for its log directory; the methods after the first start from its checkpoint
       tllib-ancon script "$EXAMPLES/$SCRIPT.py" "$OFFICE31" -d Office31 -s "${PAIR%-*}" -t "${PAIR#*-}" \
