@@ -11,7 +11,7 @@ from tests.support.small import adapt
 
 CLASSES = 4
 LOADED = {**PREPROCESSING, "quiet": True}
-TOO_HIGH = {"method": "ancon-auto", "lr": 5000.0}
+TOO_HIGH = {"method": "ancon-auto", "lr": 1000.0}
 GENERATOR = torch.Generator().manual_seed(0)
 CENTRES = torch.randn(3, 3, 4, 4, generator=GENERATOR)
 LABELS = torch.arange(48) % 3
