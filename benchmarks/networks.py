@@ -10,11 +10,11 @@ LARGEST_SHIFT = 1 / 8
 """Of a training image, as a fraction of its side."""
 
 
-def pooled(classes, norm=nn.BatchNorm2d):
-    """Three convolutions with normalisation, and the mean over the image."""
+def pooled(classes):
+    """Three convolutions with batch-norm, and the mean over the image."""
     blocks = []
     for channels_in, channels in ((3, 16), (16, 32), (32, 64)):
-        blocks += [nn.Conv2d(channels_in, channels, 3, padding=1), norm(channels), nn.ReLU(), nn.MaxPool2d(2)]
+        blocks += [nn.Conv2d(channels_in, channels, 3, padding=1), nn.BatchNorm2d(channels), nn.ReLU(), nn.MaxPool2d(2)]
     return nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, classes))
 
 
@@ -23,31 +23,6 @@ def two_convolutions(classes, norm):
         *(nn.Conv2d(3, 16, 5), norm(16), nn.ReLU(), nn.MaxPool2d(2)),
         *(nn.Conv2d(16, 32, 5), norm(32), nn.ReLU(), nn.MaxPool2d(2)),
         *(nn.Flatten(), nn.LazyLinear(classes)),
-    )
-
-
-class Residual(nn.Module):
-    """Two convolutions with group-norm beside a shortcut."""
-
-    def __init__(self, channels_in, channels, stride):
-        super().__init__()
-        self.body = nn.Sequential(
-            *(nn.Conv2d(channels_in, channels, 3, stride, 1, bias=False), nn.GroupNorm(8, channels), nn.ReLU()),
-            *(nn.Conv2d(channels, channels, 3, 1, 1, bias=False), nn.GroupNorm(8, channels)),
-        )
-        self.shortcut = nn.Identity()
-        if channels_in != channels:
-            self.shortcut = nn.Conv2d(channels_in, channels, 1, stride, bias=False)
-
-    def forward(self, images):
-        return torch.relu(self.body(images) + self.shortcut(images))
-
-
-def residual(classes):
-    return nn.Sequential(
-        *(nn.Conv2d(3, 32, 3, 1, 1, bias=False), nn.GroupNorm(8, 32), nn.ReLU()),
-        *(Residual(32, 32, 1), Residual(32, 64, 2), Residual(64, 128, 2)),
-        *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, classes)),
     )
 
 
@@ -64,11 +39,8 @@ def mobilenet(classes, weights):
 
 SMALL = {
     "pooled": pooled,
-    "two convolutions": partial(two_convolutions, norm=nn.BatchNorm2d),
-    "no norm": partial(two_convolutions, norm=nn.Identity),
     "group-norm": partial(two_convolutions, norm=partial(nn.GroupNorm, 4)),
     "layer-norm": partial(two_convolutions, norm=partial(nn.GroupNorm, 1)),
-    "residual group-norm": residual,
 }
 """Name → network by the number of classes, for images of 28 or 32 pixels."""
 

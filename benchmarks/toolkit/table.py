@@ -15,7 +15,6 @@ from benchmarks.tables import markdown
 from tllib_ancon.runtime.errors import UserError
 
 COLUMNS = ["script", "pair", "method", "accuracy_before", "ece_before", "accuracy_after", "ece_after", "epoch"]
-METHODS = ("adabn", "self-training", "ancon", "auto")
 
 
 def main(words=None):
@@ -43,14 +42,14 @@ def row_of(folder):
 
 def table(runs):
     """A row for each script and pair: accuracy without adaptation, and after each method with the difference."""
+    methods = runs.method.unique()
     rows = []
     for (script, pair), group in runs.groupby(["script", "pair"], sort=False):
-        methods = group.set_index("method")
-        start = methods.accuracy_before.iloc[0]
-        after = methods.accuracy_after.reindex(METHODS)
+        start = group.accuracy_before.iloc[0]
+        after = group.set_index("method").accuracy_after.reindex(methods)
         cells = [f"{value:.1f} ({value - start:+.1f})".replace("-", "−") for value in after]
         rows.append([f"`{script}`", pair.replace("-", " → "), f"{start:.1f}", *cells])
-    return markdown(["script", "pair", "without adaptation", *METHODS], rows, numbers=True).replace("nan (+nan)", "–")
+    return markdown(["script", "pair", "without adaptation", *methods], rows, numbers=True).replace("nan (+nan)", "–")
 
 
 if __name__ == "__main__":

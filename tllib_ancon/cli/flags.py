@@ -123,10 +123,11 @@ def _default(setting: FieldInfo, defaults: Options) -> str:
     if setting.is_required() or None in defaults.values():
         return ""
     words = [f"{method} {_shown(value)}" for method, value in defaults.items()]
-    if usual is not None and usual != ():
-        words.insert(0, _shown(usual))
-    elif len({*defaults.values()}) == 1:
-        words = [_shown(value) for value in {*defaults.values()}]
+    values = {*defaults.values()}
+    if usual not in (None, ()):
+        words = [_shown(usual), *words]
+    elif len(values) == 1:
+        words = [_shown(value) for value in values]
     if not words:
         return ""
     return f"default: {', '.join(words)}"

@@ -113,6 +113,6 @@ class _AaDWithAnCon(NeighborVotes, _AaD):
 
 @register("aad+ancon-auto")
 class _AaDWithAnConAuto(_AaDWithAnCon):
-    """The same by batch-norm statistics of source and target."""
+    """AaD with votes, by batch-norm statistics of source and target."""
 
     training_defaults: ClassVar = MIXED

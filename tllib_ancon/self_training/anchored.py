@@ -134,6 +134,6 @@ class _WithAnCon(WithVotes):
 
 @register("+ancon-auto")
 class _WithAnConAuto(_WithAnCon):
-    """The same by batch-norm statistics of source and target. The mixture is not in the paper."""
+    """The default: AnCon by batch-norm statistics of source and target, which the paper does not mix."""
 
     training_defaults: ClassVar = MIXED

@@ -130,6 +130,6 @@ class _NRCWithAnCon(NeighborVotes, _NRC):
 
 @register("nrc+ancon-auto")
 class _NRCWithAnConAuto(_NRCWithAnCon):
-    """The same by batch-norm statistics of source and target."""
+    """NRC with votes, by batch-norm statistics of source and target."""
 
     training_defaults: ClassVar = MIXED
