@@ -6,8 +6,8 @@
 # OFFICE31 holds TLLib's layout. WEIGHTS is a .safetensors file of ImageNet for timm's mobilenetv2_100, which TLLib's
 # scripts would download. The same command continues what was interrupted.
 #
-# From the environment: TLLIB_REPO (a checkout of TLLib, commit c4aa59e), SCRIPTS, PAIRS, METHODS, STEPS (of a script)
-# and EPOCHS (of an adaptation).
+# From the environment: TLLIB_REPO (a checkout of TLLib, commit c4aa59e), SCRIPTS, PAIRS, METHODS, SEEDS, STEPS (of
+# a script) and EPOCHS (of an adaptation).
 set -euo pipefail
 OFFICE31=$1 WEIGHTS=$2 OUT=$3
 EXAMPLES=${TLLIB_REPO:-Transfer-Learning-Library}/examples/domain_adaptation/image_classification
@@ -21,18 +21,22 @@ cp "$WEIGHTS" "$CACHE/snapshots/file/model.safetensors"
 
 IMAGES="--train-resizing res. --val-resizing res. --resize-size 96 --norm-mean .5 .5 .5 --norm-std .5 .5 .5"
 ADAPT="--epochs ${EPOCHS:-2} --batch-size 32 --threads 1"
-for PAIR in ${PAIRS:-W-D D-W A-W}; do
-  for SCRIPT in ${SCRIPTS:-erm cdan mdd}; do
-    BATCH=16 # of the source and as many of the target
-    if [ "$SCRIPT" = erm ]; then BATCH=32; fi
-    LOG=$OUT/runs/$SCRIPT-$PAIR
-    for METHOD in ${METHODS:-adabn self-training ancon ancon-auto}; do
-      if [ -e "$LOG/$METHOD" ]; then continue; fi
-      # the script runs once for its log directory; the methods after the first start from its checkpoint
-      tllib-ancon script "$EXAMPLES/$SCRIPT.py" "$OFFICE31" -d Office31 -s "${PAIR%-*}" -t "${PAIR#*-}" \
-        -a mobilenetv2_100 $IMAGES -b $BATCH -j 0 --epochs 1 -i "${STEPS:-60}" --seed 0 --log "$LOG" \
-        --method "$METHOD" $ADAPT
-      mv "$LOG/adapt" "$LOG/$METHOD"
+adapt() { # PAIR SCRIPT SEED METHOD: the script runs once for its log, methods after the first start from its checkpoint
+  local BATCH=16 LOG=$OUT/runs/$2-$1-seed$3 # BATCH images of the source and as many of the target
+  if [ "$2" = erm ]; then BATCH=32; fi
+  if [ -e "$LOG/$4" ]; then return; fi
+  tllib-ancon script "$EXAMPLES/$2.py" "$OFFICE31" -d Office31 -s "${1%-*}" -t "${1#*-}" \
+    -a mobilenetv2_100 $IMAGES -b $BATCH -j 0 --epochs 1 -i "${STEPS:-60}" --seed "$3" --log "$LOG" \
+    --method "$4" $ADAPT
+  mv "$LOG/adapt" "$LOG/$4"
+}
+
+for SEED in ${SEEDS:-0 1 2}; do
+  for PAIR in ${PAIRS:-W-D D-W A-W}; do
+    for SCRIPT in ${SCRIPTS:-erm cdan mdd}; do
+      for METHOD in ${METHODS:-adabn self-training ancon ancon-auto}; do
+        adapt "$PAIR" "$SCRIPT" "$SEED" "$METHOD"
+      done
     done
   done
 done
