@@ -1,5 +1,6 @@
 """Images and labels in the columns of a dataset of Hugging Face."""
 
+import hashlib
 import io
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +23,6 @@ class _Column(Reader):
 
         undecoded = dataset.with_format(None).select_columns([column])
         self.dataset = undecoded.cast_column(column, ImageFeature(decode=False))
-        self.fingerprint = dataset._fingerprint
         self.column = column
         self.name = name
 
@@ -37,7 +37,11 @@ class _Column(Reader):
         return load_image(str(entry and entry["path"]))
 
     def identity(self) -> bytes:
-        return f"{self.fingerprint} {self.column}".encode()
+        """The encoded images, and the path of one that lies in a file of its own."""
+        digest = hashlib.sha256()
+        for entry in self.dataset[self.column]:
+            digest.update((entry and entry["bytes"]) or str(entry).encode())
+        return digest.digest()
 
 
 def source_of_dataset(dataset: Any, name: str) -> ImageSource:
