@@ -24,6 +24,8 @@ KINDS = ("equal", "long-tail", "few")
 classes (of seven 3, of ten 4, of 26 8, of 31 10)."""
 TAIL = 20
 FEW = {7: 3, 10: 4, 26: 8, 31: 10}
+WEAK = ", weak"
+"""After the name of a network: its source model is trained for a tenth of the steps."""
 NO_SHIFT = "none"
 """Target of a cell without a shift: images of the source that trained no model."""
 DOMAINS = {"A": "amazon", "D": "dslr", "W": "webcam"}
@@ -285,7 +287,8 @@ class Laboratory:
         domain = family.source(self.data, cell.source)
         images = networks.normalised(domain.images, *self._normalisation(cell))
         labels = torch.from_numpy(domain.labels)
-        networks.train(network, images, labels, family.steps, family.mirror, cell.seed, family.learning_rate)
+        steps = family.steps // 10 if cell.network.endswith(WEAK) else family.steps
+        networks.train(network, images, labels, steps, family.mirror, cell.seed, family.learning_rate)
         file.parent.mkdir(parents=True, exist_ok=True)
         torch.save(network.state_dict(), file)
         return network
@@ -294,7 +297,7 @@ class Laboratory:
         torch.manual_seed(cell.seed)
         if cell.network == "mobilenetv2":
             return networks.mobilenet(family.classes, self.data / "mobilenetv2_100_imagenet.safetensors")
-        network = networks.SMALL[cell.network](family.classes)
+        network = networks.SMALL[cell.network.removesuffix(WEAK)](family.classes)
         network(torch.zeros(2, 3, family.side, family.side))
         return network
 
