@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
 from tllib_ancon.runtime.errors import BadSetting, UserError, named, unknown_name
@@ -116,21 +116,24 @@ class Settings(BaseModel):
 
     def __init__(self, /, **settings: Any) -> None:
         fields = type(self).model_fields
-        requested = {name: value for name, value in settings.items() if value is not None or name not in fields}
+        requested = {name: _plain(value) for name, value in settings.items() if value is not None or name not in fields}
         try:
             super().__init__(**requested)
         except ValidationError as error:
-            raise _user_error(fields, requested, error) from None
+            raise _user_error(fields, settings, error) from None
         self.check()
 
     def check(self) -> None:
         """Raise an error for settings that do not fit together."""
 
-    _take = field_validator("*", mode="before")(_plain)
+    @property
+    def requested(self) -> Options:
+        """The settings that were passed; the others have the default of their field."""
+        return {name: value for name, value in self if name in self.model_fields_set}
 
     def replace(self: SettingsType, **changes: Any) -> SettingsType:
         """The same settings but for these."""
-        return type(self)(**{**dict(self), **changes})
+        return type(self)(**{**self.requested, **changes})
 
     def with_paths(self: SettingsType, **arguments: Any) -> SettingsType:
         """The same settings with the arguments of a call that are paths; objects are passed beside the settings."""
