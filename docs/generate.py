@@ -13,7 +13,7 @@ from matplotlib import pyplot as plt
 from pydantic.fields import FieldInfo
 
 from tllib_ancon import methods
-from tllib_ancon.cli.flags import help_text
+from tllib_ancon.cli.flags import defaults_by_method, help_text
 from tllib_ancon.cli.main import COMMANDS, parser_of
 from tllib_ancon.cli.parser import Parser
 from tllib_ancon.cli.script import second_stage_parser
@@ -130,7 +130,7 @@ def settings() -> dict[str, str]:
     for owner, users in CONFIGURATIONS.items():
         name = owner.__name__
         summary = escaped(" ".join((owner.__doc__ or "").split("\n\n")[0].split()))
-        body = settings_table(settings_of(owner), owner.defaults_by_method())
+        body = settings_table(settings_of(owner), defaults_by_method(owner))
         pages[f"settings/{name}.md"] = f"# {name}\n\n{summary}\n\n{body}\n"
         rows.append((f"[`{name}`](settings/{name}.md)", users))
     parts = ["# Settings of methods", "Which settings a method reads; others are refused."]

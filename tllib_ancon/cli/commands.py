@@ -11,7 +11,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from tllib_ancon import methods
-from tllib_ancon.cli.flags import add_flags
+from tllib_ancon.cli.flags import add_flags, defaults_by_method
 from tllib_ancon.cli.parser import Parser
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.certify import CertifyConfig
@@ -21,6 +21,7 @@ from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.run import JsonConfig
 from tllib_ancon.config.settings import Flag, Settings, defined, settings_of
 from tllib_ancon.config.toml import read_file
+from tllib_ancon.opening.method import choose_method
 from tllib_ancon.runs.files import new_file, write_json
 from tllib_ancon.runtime import processes
 from tllib_ancon.runtime.errors import BadSetting, UserError
@@ -55,7 +56,7 @@ class Command:
     def add_arguments(self, parser: Parser) -> None:
         text = "TOML file of settings, named as the flags are; a flag overrides its entry"
         parser.add("options", "--config", metavar="FILE", help=text)
-        add_flags(parser, self.settings, self.positional, self.owner.defaults_by_method())
+        add_flags(parser, self.settings, self.positional, defaults_by_method(self.owner))
         parser.usage = self.usage
 
     def run(self, args: argparse.Namespace) -> int:
@@ -79,7 +80,7 @@ class Command:
             if not settings.get(name):
                 raise BadSetting(f"{name.upper()} is missing", f"tllib-ancon {args.chosen} --help shows its place")
         try:
-            return self.owner(**settings)
+            return choose_method(self.owner(**settings))
         except UserError as error:
             if error.setting in requested and error.setting not in args:
                 raise BadSetting(f"{args.config}: {error}") from error

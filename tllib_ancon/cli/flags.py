@@ -11,11 +11,22 @@ from pydantic.fields import FieldInfo
 
 from tllib_ancon import methods
 from tllib_ancon.cli.parser import Parser, flag, switched_off
-from tllib_ancon.config.settings import choices_of, defaults_of, flag_of, parts_of
+from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.config.pretrain import DEFAULTS, PretrainConfig
+from tllib_ancon.config.settings import Settings, choices_of, defaults_of, flag_of, parts_of
 from tllib_ancon.data.layout import LAYOUTS
 from tllib_ancon.runtime.types import Options
 
 _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+
+
+def defaults_by_method(owner: type[Settings]) -> Mapping[str, Options]:
+    """Method -> setting -> default, of settings whose default depends on the method."""
+    if issubclass(owner, AdaptConfig):
+        return {name: methods.training_defaults(name) for name in methods.names() if "+" not in name}
+    if issubclass(owner, PretrainConfig):
+        return DEFAULTS
+    return {}
 
 
 def add_flags(

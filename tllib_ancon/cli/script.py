@@ -15,6 +15,7 @@ from tllib_ancon.config.model import ModelConfig, StartConfig
 from tllib_ancon.config.run import RunConfig
 from tllib_ancon.config.settings import defined, settings_of
 from tllib_ancon.models.preprocessing import USUAL_SIDE
+from tllib_ancon.opening.method import choose_method
 from tllib_ancon.runs.files import read_json, write_json
 from tllib_ancon.runtime.errors import BadSetting, UserError
 from tllib_ancon.runtime.text import say
@@ -54,7 +55,7 @@ class _Script:
         if not adaptation_words:
             return _run(args.script, words).exit_status
         requested = SECOND_STAGE.requested(second_stage_parser().parsed(adaptation_words))
-        overwrite = AdaptConfig(**requested).overwrite  # an error before the script runs
+        overwrite = choose_method(AdaptConfig(**requested)).overwrite  # an error before the script runs
         log = _log_directory(words)
         command = [os.path.realpath(args.script), *words]
         settings: Options | None = None

@@ -1,36 +1,30 @@
 """How to adapt a source model to a target domain."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from annotated_types import Interval
 from pydantic import ConfigDict
 
-from tllib_ancon import methods
 from tllib_ancon.config.data import DataConfig
 from tllib_ancon.config.images import AugmentationConfig
 from tllib_ancon.config.model import ModelConfig, StartConfig
 from tllib_ancon.config.optimization import OptimizationConfig
 from tllib_ancon.config.run import RunConfig
-from tllib_ancon.config.settings import DECIDED_LATER, Flag, defined
+from tllib_ancon.config.settings import DECIDED_LATER, Flag
 from tllib_ancon.config.types import Area, BelowOne, NotNegative, Number
-from tllib_ancon.runtime.errors import unknown_name
 from tllib_ancon.runtime.types import Options
 
 Criterion = Literal["infomax", "corr_c", "mean_entropy", "last"]
 BatchNorm = Literal["target", "source", "mixed"] | Annotated[float, Interval(ge=0, le=1)]
-
-_DECIDED_BY_FACTS = ("adapted",)
-"""Settings whose default depends on the network and the images as well as on the method: they are decided when these
-are open."""
 
 
 class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, AugmentationConfig, ModelConfig, DataConfig):
     """How to adapt; the defaults are the paper's for Office-31 and OfficeHome (appendix, "SFDA training
     configurations").
 
-    Settings of the method are given like all others, ``AdaptConfig(method="gce+ancon", smoothing=0.5, q=0.7)``, and are
-    in :attr:`options` afterwards, each with its value.
+    Options of the method are given like all other settings, ``AdaptConfig(method="gce+ancon", smoothing=0.5, q=0.7)``.
+    Any other name counts as one, and is in :attr:`options`. ``adapt`` and ``check`` check them before they open a
+    model or images.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -60,25 +54,9 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, AugmentationConfig
     weight is the share of images that both statistics predict alike, beyond chance. A number, 0 to 1: mixed with this
     weight"""
 
-    @classmethod
-    def defaults_by_method(cls) -> Mapping[str, Options]:
-        return {name: methods.training_defaults(name) for name in methods.names() if "+" not in name}
-
-    def __init__(self, /, **settings: Any) -> None:
-        fields = type(self).model_fields
-        options = {name: value for name, value in settings.items() if name not in fields}
-        for name in options:
-            if name not in methods.settings():
-                raise unknown_name("setting", name, {**fields, **methods.settings()})
-        method = settings.get("method") or fields["method"].default
-        defaults = methods.training_defaults(method)
-        decided_now = {name: defaults[name] for name in defaults if name not in _DECIDED_BY_FACTS}
-        requested = defined({name: settings[name] for name in settings.keys() & fields})
-        super().__init__(**{**decided_now, **requested}, **methods.all_options(method, options))
-
     @property
     def options(self) -> Options:
-        """The settings of the method."""
+        """The options of the method: those that are passed, and once an adaptation is open, all."""
         return self.model_extra or {}
 
     @property

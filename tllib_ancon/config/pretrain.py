@@ -70,10 +70,6 @@ class PretrainConfig(RunConfig, OptimizationConfig, AugmentationConfig, ModelCon
 
     FLAG = Flag(group="CDAN and MDD")
 
-    @classmethod
-    def defaults_by_method(cls) -> Mapping[str, Options]:
-        return DEFAULTS
-
     method: Annotated[Literal["erm", "cdan", "mdd"], Flag(group="method", common=True)] = "erm"
     """how the source model is trained; erm: on the source alone; cdan, mdd: also on unlabelled target images"""
     bottleneck_dim: Width = DECIDED_LATER

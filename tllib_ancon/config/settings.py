@@ -92,11 +92,6 @@ class Settings(BaseModel):
     FLAG: ClassVar[Flag] = Flag()
 
     @classmethod
-    def defaults_by_method(cls) -> Mapping[str, Options]:
-        """Method -> setting -> default, of settings whose default depends on the method."""
-        return {}
-
-    @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
         """Give each field of this class its flag and its description; one of a base class keeps those of that."""
         inherited: dict[str, FieldInfo] = {}

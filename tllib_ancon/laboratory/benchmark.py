@@ -53,7 +53,7 @@ def benchmark(config: BenchmarkConfig) -> int:
     plan = load(config.table).select(config.methods, config.pairs, config.seeds)
     out = Path(config.out or f"runs/{Path(config.table).stem}")
     runs = plan.runs(config.root, out)
-    configs = [run.config for run in runs]  # checked on construction
+    configs = [run.config for run in runs]  # their errors come before any run
     if config.print_commands:
         print(*[showable(shlex.join(["tllib-ancon", *run.words])) for run in runs], sep="\n")
         return 0

@@ -16,6 +16,7 @@ from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.config.settings import Settings, settings_of
 from tllib_ancon.config.toml import read_file
+from tllib_ancon.opening.method import choose_method
 from tllib_ancon.runs.directory import RunDirectory
 from tllib_ancon.runtime.errors import BadSetting, UserError, named, unknown_name
 from tllib_ancon.runtime.types import Options
@@ -46,8 +47,8 @@ class PlannedRun:
 
     @property
     def config(self) -> Any:
-        """The configuration, with every default filled in."""
-        return _OWNERS[self.command](**self.settings)
+        """The configuration, with the options of its method checked."""
+        return choose_method(_OWNERS[self.command](**self.settings))
 
     @property
     def words(self) -> list[str]:

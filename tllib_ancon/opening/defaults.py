@@ -1,14 +1,15 @@
-"""Defaults that depend on a model, its images or this machine.
+"""Defaults that depend on a method, a model, its images or this machine.
 
-They are one ladder, in this order: user, continued run, run of the source model, model, images, method, machine, field.
-:data:`LADDER` lists what each of them decides. The first that knows a setting wins.
+They are one ladder, in this order: user, method, continued run, run of the source model, model, images, machine, field.
+:data:`LADDER` lists what each of them decides. The first that knows a setting wins. Which parameters a method trains
+by default is decided below the model, whose frozen ones stay so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -110,41 +111,34 @@ def resolve(config: Config, facts: Facts) -> tuple[Config, Mapping[str, str]]:
         UserError: settings that contradict the source model's run; a network whose preprocessing nothing tells
     """
     _require_the_network_of_the_source(config, facts.source)
-    settings = defined(dict(config))
-    layers = _layers_before(config, settings)
+    fields = defined(dict(config))
+    decided = defined(config.requested)
+    layers = dict.fromkeys(decided, "user")
     for layer, decide, stages in LADDER:
         if isinstance(config, stages):
-            decided = defined(decide(settings, facts))
-            layers = dict.fromkeys(decided, layer) | layers
-            settings = decided | settings
-    _require_consistent(config, settings, facts)
-    names = config.to_dict().keys()  # those that the method reads
-    filled = {name: value for name, value in settings.items() if name in names and value != getattr(config, name)}
-    return cast(Config, config.replace(**filled)), layers
-
-
-def _layers_before(config: StageConfig, settings: Options) -> dict[str, str]:
-    """The layers of the settings that are decided before a model is open."""
-    by_method: dict[str, Any] = {}
-    if isinstance(config, AdaptConfig):
-        by_method = {**methods.all_options(config.method, {}), **methods.training_defaults(config.method)}
-    by_field = {name: field.default for name, field in type(config).model_fields.items()}
-    layers = {}
-    for name, value in settings.items():
-        if by_method.get(name) == value:
-            layers[name] = "method"
-        elif by_field.get(name) == value:
-            layers[name] = "field"
-        else:
-            layers[name] = "user"
-    return layers
+            decisions = {
+                name: value
+                for name, value in decide(fields | decided, facts).items()
+                if value is not None or name not in type(config).model_fields  # an option may be None
+            }
+            layers = dict.fromkeys(decisions, layer) | layers
+            decided = decisions | decided
+    _require_consistent(config, fields | decided, facts)
+    read = {name: value for name, value in decided.items() if name in dict(config) or layers[name] == "method"}
+    return type(config)(**read), dict.fromkeys(fields, "field") | layers
 
 
 # What a layer decides: settings that are decided, and the facts -> others.
 
 
+def _method(settings: Options, facts: Facts) -> Options:
+    """The options of the method, and its defaults of training but for the parameters."""
+    method = settings["method"]
+    return {**methods.all_options(method, {}), **methods.training_defaults(method), "adapted": None}
+
+
 def _recorded_run(settings: Options, facts: Facts) -> Options:
-    return facts.recorded
+    return {name: value for name, value in facts.recorded.items() if name not in settings}
 
 
 def _source_run(settings: Options, facts: Facts) -> Options:
@@ -239,7 +233,7 @@ def _usual_training(settings: Options, facts: Facts) -> Options:
     return {"lr": rate, "views": 1, "adapted": "all-but-head"}
 
 
-def _method(settings: Options, facts: Facts) -> Options:
+def _parameters_of_the_method(settings: Options, facts: Facts) -> Options:
     return {"adapted": methods.training_defaults(settings["method"]).get("adapted")}
 
 
@@ -261,6 +255,7 @@ def _machine(settings: Options, facts: Facts) -> Options:
 _ALL = (AdaptConfig, PredictConfig, PretrainConfig)
 
 LADDER: tuple[tuple[str, Callable[[Options, Facts], Options], tuple[type, ...]], ...] = (
+    ("method", _method, (AdaptConfig,)),
     ("run", _recorded_run, (AdaptConfig, PretrainConfig)),
     ("source run", _source_run, (AdaptConfig, PredictConfig)),
     ("field", _usual_network, _ALL),
@@ -271,7 +266,7 @@ LADDER: tuple[tuple[str, Callable[[Options, Facts], Options], tuple[type, ...]],
     ("field", _usual_images, _ALL),
     ("source run", _views_of_the_source_run, (PredictConfig,)),
     ("model", _training_of_the_network, (AdaptConfig,)),
-    ("method", _method, (AdaptConfig,)),
+    ("method", _parameters_of_the_method, (AdaptConfig,)),
     ("field", _usual_training, (AdaptConfig,)),
     ("images", _number_of_images, (AdaptConfig,)),
     ("machine", _machine, (AdaptConfig, PretrainConfig)),

@@ -12,6 +12,7 @@ from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.models.output import Output
 from tllib_ancon.models.references import Model
+from tllib_ancon.opening.method import choose_method
 from tllib_ancon.opening.open import open_images, open_model
 from tllib_ancon.opening.transforms import preprocessing_of_call
 from tllib_ancon.runs.directory import recorded_settings, refuse_images, refuse_own_checkpoint
@@ -91,7 +92,7 @@ def adapt(  # noqa: PLR0913
         >>> result = tllib_ancon.adapt(model, "photos/", method="ancon", epochs=10)
         >>> predictions = tllib_ancon.predict(result.model, "photos/")
     """
-    requested = settings_of_call(AdaptConfig, config, settings)
+    requested = choose_method(settings_of_call(AdaptConfig, config, settings))
     config = requested.with_paths(checkpoint=model, teacher=teacher, root=requested.root or images)
     preprocessing = preprocessing_of_call(train_transform, evaluation_transform)
     processes.join()

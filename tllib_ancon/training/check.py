@@ -21,6 +21,7 @@ from tllib_ancon.data.transforms import Transform
 from tllib_ancon.models.copies import recording_gradients
 from tllib_ancon.models.output import Output
 from tllib_ancon.models.references import Model
+from tllib_ancon.opening.method import choose_method
 from tllib_ancon.opening.open import Opened, open_images, open_model
 from tllib_ancon.opening.transforms import preprocessing_of_call
 from tllib_ancon.runtime import devices
@@ -119,7 +120,7 @@ def check(  # noqa: PLR0913
 
         >>> print(tllib_ancon.check(model, "photos/", out="looked_at"))
     """
-    requested = settings_of_call(CheckConfig, config, settings)
+    requested = choose_method(settings_of_call(CheckConfig, config, settings))
     requested = requested.with_paths(checkpoint=model, out=out, root=requested.root or images)
     preprocessing = preprocessing_of_call(train_transform, evaluation_transform)
     with devices.restoring_state(requested.threads):

@@ -10,12 +10,14 @@ from tllib_ancon.cli import main as door
 from tllib_ancon.cli.main import COMMANDS
 
 
-def test_the_list_of_commands_needs_nothing_heavy():
+def test_the_list_of_commands_needs_nothing_heavy_and_settings_no_torch():
     code = (
         "import sys\nfrom tllib_ancon.cli.main import main\n"
         "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
         "heavy = [name for name in ('torch', 'timm', 'matplotlib', 'pandas', 'pydantic') if name in sys.modules]\n"
-        "assert not heavy, heavy"
+        "assert not heavy, heavy\n"
+        "from tllib_ancon import AdaptConfig\n"
+        "assert AdaptConfig(smoothing=0.5).options == {'smoothing': 0.5} and 'torch' not in sys.modules"
     )
     shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert set(COMMANDS) <= set(shown.split())

@@ -1,11 +1,14 @@
 """A setting that the user leaves out has the default of these images, this network, this method and the source run."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from tests.support.networks import HALVES
+from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data.open import as_domain
@@ -27,12 +30,15 @@ USUAL_IMAGES = {
 }
 USUAL_TRAINING = {
     "adapted": "all-but-head",
+    "batch_norm": "mixed",
     "batch_size": 64,
+    "criterion": "last",
     "lr": 0.01,
     "mixed_precision": "no",
     "optimizer": "sgd",
     "views": 1,
 }
+BY_FIELD = {"batch_norm": None, "criterion": None}
 UNKNOWN_SMALL = {"train_resizing": "cen.crop", "padding": 4}
 GREY = {"norm_mean": (0.5,), "norm_std": (0.5,)}
 
@@ -48,10 +54,10 @@ def facts_about(network=BATCH_NORM_NETWORK, count=1000, side=None, preprocessing
 
 
 def filled_in(config, facts):
-    """The settings that were left out."""
+    """The settings that were left out, but for options of the method."""
     resolved, _ = resolve(config, facts)
     before = config.to_dict()
-    return {name: value for name, value in resolved.to_dict().items() if value != before.get(name)}
+    return {name: value for name, value in resolved.to_dict().items() if value != before.get(name, value)}
 
 
 @pytest.fixture(autouse=True)
@@ -67,11 +73,11 @@ OF_KNOWN = {"image_size": 96, "val_resizing": "keep-ratio"}
     ("settings", "images", "changed"),
     [
         ({}, {}, {}),
-        ({"batch_norm": "source"}, {}, {"lr": 0.001}),
+        ({"batch_norm": "source"}, {}, {"batch_norm": None, "lr": 0.001}),
         ({"lr": 0.1}, {}, {"lr": None}),
-        ({"method": "tent"}, {}, {"adapted": "norm-affine"}),
-        ({"method": "adabn"}, {}, {"adapted": "all"}),
-        ({"criterion": "infomax"}, {"count": 65}, {"batch_size": 59}),
+        ({"method": "tent"}, {}, {**BY_FIELD, "adapted": "norm-affine"}),
+        ({"method": "adabn"}, {}, {**BY_FIELD, "adapted": "all", "epochs": 1}),
+        ({"criterion": "infomax"}, {"count": 65}, {"batch_size": 59, "criterion": None}),
         ({}, {"count": 1}, {"batch_size": 1}),
         ({}, {"preprocessing": KNOWN}, OF_KNOWN),
         ({"data": "ImageFolder"}, {}, {"train_resizing": "keep-ratio", "val_resizing": "keep-ratio"}),
@@ -85,6 +91,15 @@ def test_what_is_left_out_follows_the_method_and_the_images(settings, images, ch
     expected = {**USUAL_IMAGES, **USUAL_TRAINING, **changed}
     values = filled_in(AdaptConfig(**{"data": "ImageList", **settings}), facts_about(**images))
     assert values == {name: value for name, value in expected.items() if value is not None}
+
+
+@pytest.mark.parametrize("method", methods.names())
+def test_resolved_settings_are_their_own_record(method):
+    config, _ = resolve(AdaptConfig(method=method, epochs=3, scale=[0.2, 1], target=["D"], **HALVES), facts_about())
+    recorded = json.loads(json.dumps(config.to_dict()))
+    assert AdaptConfig(**recorded).to_dict() == config.to_dict()
+    assert recorded["target"] == ["D"]
+    assert config.options == methods.all_options(method, {})
 
 
 def test_a_network_without_batch_norm_learns_in_another_way():
@@ -109,7 +124,7 @@ def test_a_source_model_is_trained_with_the_usual_network_and_images():
 
 
 def test_each_setting_has_its_layer():
-    config = AdaptConfig(momentum=0.5, loss="belief-matching")
+    config = AdaptConfig(momentum=0.9, loss="belief-matching")
     run = {"checkpoint": "best.pth", "recorded_settings": {"crop_fraction": 0.5}}
     _, layers = resolve(config, facts_about(preprocessing=KNOWN, run=run))
     expected = {
@@ -120,6 +135,7 @@ def test_each_setting_has_its_layer():
         "batch_size": "images",
         "views": "field",
         "batch_norm": "method",
+        "smoothing": "method",
         "mixed_precision": "machine",
         "lr": "field",
         "weight_decay": "field",
