@@ -121,9 +121,9 @@ def by_family(rows):
 
 
 def differences(rows):
-    """Differences to three references over units, and harm over all runs."""
+    """Differences to the references that are there over units, and harm over all runs."""
     rows = with_references(complete(rows))
-    references = {SOURCE_MODEL: "source model", ADABN: "AdaBN", "self-training": "self-training"}
+    references = {SOURCE_MODEL: "source model", ADABN: "AdaBN", "self-training": "self-training", "shot": "SHOT"}
     present = {method: title for method, title in references.items() if method in set(rows.method)}
     lines = []
     for method in rows.method.unique():
