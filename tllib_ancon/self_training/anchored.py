@@ -1,5 +1,6 @@
 """Anchored confidence: pseudo-labels smoothed with the temporal ensemble."""
 
+import math
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -11,12 +12,15 @@ from tllib_ancon.self_training.checks import FixedPrecision, require_steps
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.method import Visit, one_hot, option_of
 from tllib_ancon.self_training.registry import register
+from tllib_ancon.self_training.tent import softmax_entropy
 from tllib_ancon.self_training.voting import WithVotes
 
 Schedule = Literal["constant", "full", "half"]
 MIXED = {"criterion": "last", "batch_norm": "mixed"}
 """How the default trains: on all images to the last epoch, by mixed batch-norm statistics
 (:func:`~tllib_ancon.models.batch_norm.agreement`)."""
+CERTAIN = 0.4
+"""Share of log K, the largest entropy, below which a prediction is certain: the constant of EATA (Niu et al., 2022)."""
 
 
 class SmoothedLabels(FixedPrecision):
@@ -134,6 +138,12 @@ class _WithAnCon(WithVotes):
 
 @register("+ancon-auto")
 class _WithAnConAuto(_WithAnCon):
-    """The default: AnCon by batch-norm statistics of source and target, which the paper does not mix."""
+    """The default: AnCon on certain predictions, by batch-norm statistics of source and target. The paper has neither
+    the entropy nor the mixture."""
 
     training_defaults: ClassVar = MIXED
+
+    def targets(self, visit: Visit) -> Tensor:
+        """AnCon's, and 0 of an image whose prediction is uncertain, so that it teaches nothing at this visit."""
+        is_certain = softmax_entropy(visit.predictions) < CERTAIN * math.log(self.num_classes)
+        return super().targets(visit) * is_certain[:, None]
