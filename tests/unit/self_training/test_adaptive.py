@@ -1,4 +1,4 @@
-"""The targets of ``ancon-auto`` are those of the equation."""
+"""The targets without λ are those of the equation."""
 
 import torch
 from hypothesis import given
