@@ -7,6 +7,7 @@ run.
 
 import argparse
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -16,8 +17,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("self_training", "measures", "opening", "training", "runs")
-KILLED = ("killed", "timeout", "segfault", "check was interrupted by user")
-"""The last is mutmut's name of a failed collection: a test file could not even be read with the mutant."""
+SURVIVED = (0, 5, 33)
+"""Exit codes of tests that pass, and of no test."""
+UNTESTED = (None, 255)
+"""The last is that of a test that pytest did not find by the name that it gave it; mutmut takes it for a timeout."""
 
 
 def copy_checkout(project):
@@ -38,58 +41,44 @@ def mutmut(project, *words, check=True):
         place.mkdir(exist_ok=True)
         environment[variable] = str(place)
     command = [sys.executable, "-m", "mutmut", *words]
-    stderr = None if check else subprocess.DEVNULL
-    done = subprocess.run(command, cwd=project, env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True)
+    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True)
     if check and done.returncode != 0:
-        lines = [line for line in done.stdout.splitlines() if " Running " not in line]
-        sys.exit("\n".join([*lines[-20:], f"mutmut has failed; pytest in {project / 'mutants'} shows failing tests"]))
+        sys.exit(f"{done.stderr}mutmut has failed; pytest in {project / 'mutants'} shows failing tests")
     return done.stdout
 
 
-def statuses(project):
-    lines = mutmut(project, "results", "--all", "true").splitlines()
-    return dict(line.strip().rsplit(": ", 1) for line in lines)
+def exit_codes(project):
+    """Of the tests of each mutant."""
+    codes = {}
+    for file in (project / "mutants").rglob("*.meta"):
+        codes |= json.loads(file.read_text())["exit_code_by_key"]
+    return codes
 
 
-def sample(names, seed, each):
-    """So many mutants of each room, those of the smallest hashes: a larger sample holds a smaller one."""
+def in_random_order(names, seed):
+    """The mutants of each room in the order of their hashes: a larger sample holds a smaller one."""
 
     def rank(name):
         return hashlib.sha256(f"{seed} {name}".encode()).hexdigest()
 
-    return {room: sorted(names_of(names, room), key=rank)[:each] for room in ROOMS}
+    return {room: sorted((name for name in names if f".{room}." in name), key=rank) for room in ROOMS}
 
 
-def names_of(names, room):
-    return [name for name in names if name.startswith(f"tllib_ancon.{room}.")]
-
-
-def score(counts):
-    """Share of killed mutants of all rooms with its standard error.
-
-    Args:
-        counts: for each room its mutants, those in the sample, and those that are killed
-    """
-    total = sum(mutants for mutants, _, _ in counts)
+def report(found, mutants, each):
+    """Print for each room its mutants, those in the sample and those that are killed, and of all rooms the share of
+    killed mutants with its standard error."""
+    print("| room | mutants | in the sample | killed |\n|---|---:|---:|---:|")
+    total = sum(map(len, mutants.values()))
     share = 0.0
     variance = 0.0
-    for mutants, drawn, killed in counts:
-        weight = mutants / total
-        of_room = killed / drawn
+    for room, names in mutants.items():
+        killed = sum(found[name] not in SURVIVED for name in names[:each])
+        print(f"| `{room}` | {len(names):,} | {each} | {killed} |")
+        of_room = killed / each
+        weight = len(names) / total
         share += weight * of_room
-        variance += weight**2 * of_room * (1 - of_room) / max(drawn - 1, 1) * (1 - drawn / mutants)
-    return share, sqrt(variance)
-
-
-def report(found, drawn):
-    print("| room | mutants | in the sample | killed |\n|---|---:|---:|---:|")
-    counts = []
-    for room, names in drawn.items():
-        killed = sum(found[name] in KILLED for name in names)
-        counts.append((len(names_of(found, room)), len(names), killed))
-        print(f"| `{room}` | {counts[-1][0]:,} | {len(names)} | {killed} |")
-    share, error = score(counts)
-    print(f"| all, weighted by mutants | | | {share:.1%} ± {error:.1%} |")
+        variance += weight**2 * of_room * (1 - of_room) / max(each - 1, 1) * (1 - each / len(names))
+    print(f"| all, weighted by mutants | | | {share:.1%} ± {sqrt(variance):.1%} |")
 
 
 def main():
@@ -102,19 +91,20 @@ def main():
     project = arguments.directory.resolve() / "project"
     copy_checkout(project)
     mutmut(project, "run", "makes the mutants, and ends because none has this name", check=False)
-    found = statuses(project)
-    drawn = sample(found, arguments.seed, arguments.each)
-    names = [name for of_room in drawn.values() for name in of_room]
-    untested = [name for name in names if found[name] == "not checked"]
-    if arguments.again:
-        untested = [name for name in names if found[name] not in KILLED]
+    found = exit_codes(project)
+    mutants = in_random_order(found, arguments.seed)
+    names = [name for of_room in mutants.values() for name in of_room[: arguments.each]]
+    codes_to_test = UNTESTED + SURVIVED if arguments.again else UNTESTED
+    untested = [name for name in names if found[name] in codes_to_test]
     if untested:
         mutmut(project, "run", "--max-children", "1", *untested)
-        found = statuses(project)
-    survivors = [name for name in names if found[name] not in KILLED]
+        found = exit_codes(project)
+    if any(found[name] in UNTESTED for name in names):
+        sys.exit("pytest does not find each test by its name: give its parameters plain ids")
+    survivors = [name for name in names if found[name] in SURVIVED]
     file = arguments.directory / "survivors.txt"
     file.write_text("\n".join(mutmut(project, "show", name) for name in survivors))
-    report(found, drawn)
+    report(found, mutants, arguments.each)
     print(f"What survived: {file}")
 
 
