@@ -9,7 +9,7 @@ from torch import nn
 import tllib_ancon
 from tests.support.domains_on_disk import write_domain
 from tests.support.killable import differences
-from tests.support.networks import transformer
+from tests.support.networks import HALVES, transformer
 from tests.support.refusals import one_line
 
 transformers = pytest.importorskip("transformers", minversion="5")
@@ -52,8 +52,8 @@ def test_a_model_without_a_processor_is_one_line_at_every_door(photos):
         with one_line("the preprocessing of this network is unknown; pass `image_size`, `norm_mean` and `norm_std`"):
             door(model, photos)
         with one_line("the preprocessing of this network is unknown"):
-            door(model, photos, norm_mean=(0.5,) * 3, norm_std=(0.5,) * 3)
-    tllib_ancon.predict(model, photos, image_size=32, norm_mean=(0.5,) * 3, norm_std=(0.5,) * 3)
+            door(model, photos, **HALVES)
+    tllib_ancon.predict(model, photos, image_size=32, **HALVES)
     tllib_ancon.predict(model, torch.zeros(8, 3, 32, 32))
 
 

@@ -6,12 +6,10 @@ import pytest
 import torch
 from torch import nn
 from torchvision.datasets import FakeData
-from torchvision.transforms import ToTensor
 
-from tests.support.networks import CLASSES, HALVES, PIXELS, PREPROCESSING, QUICK, SIDE, Net, Returns
+from tests.support.networks import CLASSES, HALVES, PIXELS, PREPROCESSING, SIDE, Net, Returns
 from tests.support.refusals import one_line
 from tllib_ancon import (
-    adapt,
     certify,
     corr_c,
     evaluate,
@@ -86,11 +84,3 @@ def test_measures_take_what_predict_returns(measure):
     labels = np.arange(len(PIXELS)) % CLASSES
     expected = expected_calibration_error(torch.from_numpy(predictions.probabilities), torch.from_numpy(labels))
     assert expected_calibration_error(predictions.probabilities, labels) == expected
-
-
-def test_a_transform_that_returns_nan_is_one_line():
-    def transform(image):
-        return ToTensor()(image) * torch.nan
-
-    with one_line("a transform returns NaN, .* repair the transform"):
-        adapt(Net(), PIXELS, train_transform=transform, evaluation_transform=transform, **QUICK)

@@ -227,7 +227,9 @@ def test_a_torchscript_program_predicts_and_does_not_learn():
         found = predict(program, PIXELS, **PREPROCESSING).probabilities
         expected = program(normalised()).softmax(1).detach()
         np.testing.assert_allclose(found, expected, atol=1e-6)
-        with one_line("a program of TorchScript predicts and does not learn"):
+        with one_line(
+            "^a program of TorchScript predicts and does not learn; pass the torch.nn.Module that it was made from$"
+        ):
             adapted(NETWORKS["plain"], program)
 
 

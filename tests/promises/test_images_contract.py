@@ -236,7 +236,10 @@ def test_every_call_takes_a_loader(tmp_path):
     assert tllib_ancon.evaluate(model, folder, loader=inverted, **UNSCALED).scores["images"] == 20
     tllib_ancon.check(model, folder, loader=inverted, **UNSCALED)
     expected = tllib_ancon.predict(result.model, folder, loader=inverted, **UNSCALED).probabilities
-    with one_line("the model's run read its images by the function .*:inverted.*`loader`"):
+    with one_line(
+        "^the model's run read its images by the function .*:inverted, which no run calls by itself; pass it as "
+        "`loader`$"
+    ):
         tllib_ancon.predict(Recorder().eval(), folder, checkpoint=str(tmp_path / "run"), workers=0, quiet=True)
     again = tllib_ancon.predict(
         Recorder().eval(), folder, checkpoint=str(tmp_path / "run"), loader=inverted, workers=0, quiet=True

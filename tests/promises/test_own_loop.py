@@ -5,6 +5,7 @@ import warnings
 import pytest
 import torch
 
+from tests.support.refusals import REFUSED, refused
 from tllib_ancon.self_training import (
     AdaptiveSmoothing,
     AnchoredConfidence,
@@ -111,6 +112,15 @@ def test_in_evaluation_mode_a_visit_reads_and_changes_nothing(make, options):
 # Wrong arguments
 
 
+@pytest.mark.parametrize(("indices", "of_indices", "shape", "of_logits", "message"), REFUSED["tensors"])
+def test_a_tensor_of_another_form_is_one_line(indices, of_indices, shape, of_logits, message):
+    logits = torch.ones(shape, dtype=getattr(torch, of_logits))
+    if of_indices is not None:
+        indices = torch.tensor(indices, dtype=getattr(torch, of_indices))
+    with refused(message):
+        AnchoredConfidence(4, 3)(indices, logits)
+
+
 def test_probabilities_in_place_of_logits_are_told_once():
     ancon = AnchoredConfidence(4, 3)
     indices = torch.arange(4)
@@ -121,5 +131,6 @@ def test_probabilities_in_place_of_logits_are_told_once():
         warnings.simplefilter("error")
         ancon(indices, probabilities)
         AnchoredConfidence(4, 3)(indices, torch.randn(4, 3))
-        AnchoredConfidence(4, 3)(indices, probabilities.log())
+        for logits in (probabilities.log(), probabilities / 2, 3 * probabilities - 2 / 3):
+            AnchoredConfidence(4, 3)(indices, logits)
         AnchoredConfidence(4, 1)(indices, torch.ones(4, 1))

@@ -79,8 +79,14 @@ def failing_at(event, patch, error):
     return events
 
 
-@pytest.mark.parametrize(("error", "raised"), [(Killed(), Killed), (FULL, UserError)])
-def test_a_run_that_fails_at_any_flush_or_rename_continues_and_ends_as_if_it_had_not(tmp_path, error, raised):
+UNWRITTEN = (
+    r"could not be written \(.* No space left on device\); its content before stays. Make room or check the folder's "
+    "permissions, then give the same command again$"
+)
+
+
+@pytest.mark.parametrize(("error", "raised", "said"), [(Killed(), Killed, "^$"), (FULL, UserError, UNWRITTEN)])
+def test_a_run_that_fails_at_any_flush_or_rename_continues_and_ends_as_if_it_had_not(tmp_path, error, raised, said):
     with pytest.MonkeyPatch.context() as patch:
         events = failing_at(0, patch, error)
         train(tmp_path / "whole")
@@ -89,17 +95,23 @@ def test_a_run_that_fails_at_any_flush_or_rename_continues_and_ends_as_if_it_had
         path = tmp_path / str(event)
         with pytest.MonkeyPatch.context() as patch:
             failing_at(event, patch, error)
-            with pytest.raises(raised):
+            with pytest.raises(raised, match=said):
                 train(path)
         train(path)
         assert_whole(path)
+
+
+OTHER_SETTINGS = (
+    r"^run directory .* holds a run with other settings \(lr: 0.01 there, 0.1 now; classes: \['red', 'green'\] there, "
+    r"\['red', 'blue'\] now\); choose another `log`, or pass `overwrite=True` to start the run again$"
+)
 
 
 @FINISHED
 def test_other_settings_are_one_line_with_their_difference(tmp_path, finished):
     train(tmp_path, epochs=EPOCHS + 1 if finished else 2)
     other = {**CONFIG, "lr": 0.1, "classes": ["red", "blue"], "workers": 0}
-    with one_line(r"lr: 0.01 there, 0.1 now; classes: \['red', 'green'\] there, \['red', 'blue'\] now.*overwrite=True"):
+    with one_line(OTHER_SETTINGS):
         RunDirectory(tmp_path).begin(other)
     train(tmp_path, {**CONFIG, "workers": 0})
     assert_whole(tmp_path)
@@ -121,7 +133,11 @@ def test_overwrite_starts_anew_and_leaves_other_files_alone(tmp_path, finished):
 @pytest.mark.parametrize(("config", "schema"), [('{"a": 1}', None), ('{"schema": 0, "lr": 0.01}', 0)])
 def test_settings_of_another_program_or_version_are_one_line_and_stay(tmp_path, config, schema):
     (tmp_path / "config.json").write_text(config)
-    with one_line(f"is no run directory of this version .* is {schema}, here 1; choose another"):
+    with one_line(
+        f"is no run directory of this version of tllib_ancon: the schema in its config.json is {schema}, here 1; "
+        "choose another "
+        "folder, as `log` a new one, or use the version that wrote it$"
+    ):
         train(tmp_path)
     assert (tmp_path / "config.json").read_text() == config
 
@@ -142,15 +158,15 @@ def test_a_state_that_is_damaged_or_would_run_code_is_one_line(tmp_path, content
     assert not bomb.victim.exists()
 
 
-@pytest.mark.parametrize("name", [".lock", "config.json", "checkpoints"])
+@pytest.mark.parametrize("name", [".lock", "config.json", "checkpoints", "checkpoints/best.pth"])
 def test_no_link_in_a_run_directory_is_followed(name, tmp_path):
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "file").write_text("mine")
     path = tmp_path / "run"
-    path.mkdir()
+    (path / name).parent.mkdir(parents=True)
     (path / name).symlink_to(outside if name == "checkpoints" else outside / "file")
-    with one_line("is a link, and nothing in a run directory is one"):
+    with one_line("is a link, and nothing in a run directory is one; put what it leads to there$"):
         train(path)
     assert [file.name for file in outside.iterdir()] == ["file"]
     assert (outside / "file").read_text() == "mine"

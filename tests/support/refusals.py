@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tllib_ancon.runtime.errors import UserError
+from tllib_ancon.runtime.errors import BadSetting, UserError
 
 REFUSED = json.loads(Path(__file__).with_name("refused.json").read_text())
 """What is given where, and what the message about it says."""
@@ -15,7 +15,7 @@ REFUSED = json.loads(Path(__file__).with_name("refused.json").read_text())
 @contextmanager
 def refused(message, **places):
     """The body must raise a UserError whose message has this text; the name of a place stands for its path."""
-    with pytest.raises(UserError) as error:
+    with one_line(None) as error:
         yield
     text = str(error.value)
     for name, path in places.items():
@@ -28,4 +28,7 @@ def one_line(pattern):
     """The body must raise a UserError of one line, in which the pattern is found."""
     with pytest.raises(UserError, match=pattern) as error:
         yield error
-    assert "\n" not in str(error.value)
+    text = str(error.value)
+    assert "\n" not in text
+    assert error.value.setting in text
+    assert error.value.setting or error.type is not BadSetting

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.refusals import refused
+from tests.support.refusals import REFUSED, refused
 from tllib_ancon.measures.evaluation import expected_calibration_error, summarize
 
 
@@ -72,18 +72,12 @@ def test_ece_equals_the_definition(num_bins, problem):
     assert expected_calibration_error(probabilities, labels, num_bins) == pytest.approx(expected, abs=1e-5)
 
 
-LABELS = torch.tensor([0, 1])
-OUTPUTS = torch.rand(2, 3)
-BAD_ROWS = "row 0 of the probabilities (2 of 2 rows) does not sum to 1; apply softmax, in float32 or better, to logits"
+def test_a_confidence_at_an_edge_is_in_the_bin_above():
+    probabilities = [[0.5, 0.3, 0.2], [0.45, 0.3, 0.25]]
+    assert expected_calibration_error(probabilities, [0, 1], 10) == pytest.approx(0.475)
 
 
-@pytest.mark.parametrize(
-    ("measure", "arguments", "message"),
-    [
-        (expected_calibration_error, [OUTPUTS + 1, LABELS], f"{BAD_ROWS} first"),
-        (expected_calibration_error, [torch.eye(2), LABELS, 0], "`num_bins` cannot be 0"),
-    ],
-)
-def test_bad_input_is_named(measure, arguments, message):
+@pytest.mark.parametrize(("labels", "num_bins", "message"), REFUSED["labels"])
+def test_bad_labels_are_named(labels, num_bins, message):
     with refused(message):
-        measure(*arguments)
+        expected_calibration_error(torch.eye(2), torch.tensor(labels), num_bins)

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.refusals import refused
+from tests.support.refusals import REFUSED, refused
 from tllib_ancon.measures.selection import CRITERIA, corr_c, infomax, mean_entropy, score_all
 
 
@@ -67,28 +67,8 @@ def test_a_score_is_that_of_the_formula_in_any_order_and_precision(shape):
     assert scores["corr_c"] ** 2 == pytest.approx(2 - 2 * cosine, abs=1e-10)  # as Tu et al. rank
 
 
-SHAPE = "and dtype torch.float32; give (N, K) of a floating type: a row per sample, two or more classes"
-DIVERGED = "the model has probably diverged; try a lower learning rate"
-SOFTMAX = "apply softmax, in float32 or better, to logits first"
-
-
-@pytest.mark.parametrize(
-    ("probabilities", "message"),
-    [
-        (torch.ones(3), f"probabilities have shape (3,) {SHAPE}"),
-        (torch.eye(2).long(), f"probabilities have shape (2, 2) {SHAPE.replace('float32', 'int64')}"),
-        (
-            torch.tensor([[0.5, 0.5], [math.nan, 0.5]]),
-            f"row 1 of the probabilities (1 of 2 rows) is not finite; {DIVERGED}",
-        ),
-        (
-            torch.tensor([[0.5, 0.5], [-0.5, 1.5]]),
-            "row 1 of the probabilities (1 of 2 rows) has a negative entry; apply softmax to logits first",
-        ),
-        (torch.tensor([[0.5, 0.502]]), f"row 0 of the probabilities (1 of 1 rows) does not sum to 1; {SOFTMAX}"),
-    ],
-)
+@pytest.mark.parametrize(("probabilities", "message"), REFUSED["probabilities"])
 def test_bad_probabilities_are_named(probabilities, message):
     for score in (infomax, corr_c, mean_entropy, score_all):
         with refused(message):
-            score(probabilities)
+            score(torch.tensor(probabilities))

@@ -8,6 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.support.naive import argmax, softmax
+from tests.support.refusals import one_line
 from tllib_ancon.self_training import AnchoredConfidence, TemporalEnsemble
 
 CONVENTIONS = ("authors", "paper")
@@ -98,6 +99,9 @@ def _decides_by_rounding(threshold, logits):
     [("constant", [0.3] * 5), ("full", [0.0, 0.25, 0.5, 0.75, 1.0]), ("half", [0.0, 0.5, 1.0, 1.0, 1.0])],
 )
 def test_schedules(schedule, expected):
+    if schedule != "constant":
+        with one_line(f'^`schedule="{schedule}"` needs `total_steps`; pass the number of steps of the whole training$'):
+            AnchoredConfidence(1, 2, schedule=schedule)
     ancon = AnchoredConfidence(1, 2, schedule=schedule, total_steps=4)
     smoothings = []
     for _ in expected:

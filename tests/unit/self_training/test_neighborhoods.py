@@ -124,12 +124,14 @@ def test_aad_against_a_naive_transcription(mixed, beta, total_steps):
 @pytest.mark.parametrize("make", [NeighborhoodReciprocity, AttractingDispersing])
 def test_a_bad_step(make):
     part = make(N, K, D, neighbors=2 * N)  # at most all others are neighbours
-    with one_line("initialize"):
+    with one_line(
+        r"^the whole target set has not been seen yet: call initialize\(indices, features, logits\) with one"
+    ):
         part(torch.arange(2), torch.randn(2, D), torch.randn(2, K))
+    with one_line("^the pass holds 2 of 40 samples; make it over the whole target set, with drop_last=False$"):
+        part.initialize(torch.arange(2), torch.randn(2, D), torch.randn(2, K))
     part.initialize(*Visits(seed=0).first)
     assert part(torch.arange(2), torch.randn(2, D), torch.randn(2, K)).isfinite()
     outputs = torch.rand(2, D), torch.rand(2, K), torch.rand(2, K + 1)
     with one_line("anchors have shape"):
         part(torch.tensor([0, 1]), *outputs)
-    with one_line("indices must be at least 0 and below 40, got 40"):
-        part(torch.tensor([0, N]), *outputs[:2])

@@ -76,12 +76,15 @@ def test_a_method_of_another_package_composes_with_its_own_option(package):
         ("raise RuntimeError('first line\\nsecond line')", "RuntimeError: first line second line"),
         ("", "my_method does not call tllib_ancon.methods.register\\('focal', ...\\)"),
         (MODULE.replace("(2.0, ", "('two', "), "`focus` cannot be 'two'"),
-        (MODULE.replace('"focal"', '"ancon"'), "method name 'ancon' is taken"),
+        (
+            MODULE.replace('"focal"', '"ancon"'),
+            "method name 'ancon' is taken, .* small letters, digits and dashes; choose another one",
+        ),
         (MODULE.replace("focus:", "votes:"), "`votes` is the name of an argument or an attribute of Method"),
         (MODULE.replace('("elr", "ancon", "ancon-auto")', '("elrr",)'), "did you mean 'elr'"),
         (
             f"{MODULE}\n    def targets(self, visit):\n        return visit.probabilities\n",
-            "own `targets`; leave all but",
+            'a composition with AnCon would replace the class.s own `targets`; leave all but "elr" out of `composes`',
         ),
     ],
 )

@@ -47,11 +47,20 @@ def naive_tent(model, batches, lr):
     return outputs
 
 
+ONE_SAMPLE = (
+    "^a batch of one sample has no batch-norm statistics; collect at least two samples, or pass "
+    "`batch_norm=.mixed.` for "
+    "a model with running statistics$"
+)
+
+
 def test_tent_is_its_definition_over_ten_batches():
     model = network()
     adapting = tllib_ancon.online(model, method="tent", lr=1e-2, batch_norm="target")
     for found, expected in zip(map(adapting, stream()), naive_tent(model, stream(), 1e-2), strict=True):
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    with one_line(ONE_SAMPLE):
+        adapting(stream(1)[0][:1])
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -78,7 +87,11 @@ LEARNING = ["tent", "eta", "roid", "stream-auto"]
     [
         (network(), {"method": "tnet"}, "did you mean 'tent'"),
         (network(), {"batch_norm": "targets"}, "Input should be 'mixed' or 'target'"),
-        (nn.Linear(3, 2), {}, "needs normalisation layers"),
+        (
+            nn.Linear(3, 2),
+            {},
+            "^`method=.roid.` needs normalisation layers, and this model has none; pass a model with them$",
+        ),
     ],
 )
 def test_what_cannot_adapt_to_a_stream(model, settings, message):
@@ -94,9 +107,9 @@ def test_a_bad_batch_is_an_error_and_changes_nothing(method):
     again = copy.deepcopy(adapting)
     with_nan = torch.where(first > 2, torch.nan, first)
     for size in (1, 16):
-        with one_line("are not finite; leave out"):
+        with one_line("^predictions or loss of this batch are not finite; leave out samples with NaN$"):
             adapting(with_nan[:size])
-    with one_line("are not finite; leave out"):
+    with one_line("^predictions or loss of this batch are not finite; leave out samples with NaN$"):
         adapting(torch.cat([with_nan] * 4))
     assert torch.equal(adapting(second), again(second))
 

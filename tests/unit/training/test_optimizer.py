@@ -28,19 +28,13 @@ def test_the_rate_decays_by_a_power(steps):
     assert rates == pytest.approx(0.05 * (1 + 10 * progress) ** -0.75)
 
 
-PLAIN = nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.Linear(6, 3))
 REFUSED_OF_A_NETWORK = [
     *((None, *row) for row in REFUSED["stabilisation"]),
     (LAYERS, {"method": "adabn", "epochs": 1}, "the model has no batch-norm with running statistics"),
-    (
-        PLAIN,
-        {"adapted": "norm-affine"},
-        'no parameter of the model learns with `adapted="norm-affine"`; .* `adapted="all"`',
-    ),
 ]
 
 
-@pytest.mark.parametrize(("model", "settings", "message"), REFUSED_OF_A_NETWORK, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(("model", "settings", "message"), REFUSED_OF_A_NETWORK)
 def test_what_is_refused(model, settings, message):
     with one_line(message):
         adapt(model, **settings)
