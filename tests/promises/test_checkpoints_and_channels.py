@@ -25,7 +25,7 @@ def test_the_assumed_size_is_the_one_that_is_used(tmp_path, capfd):
     Image.fromarray(IMAGES[0]).save(tmp_path / "a.png")
     words = ["predict", str(tmp_path / "a.png"), "-a", "timm/test_resnet", "--checkpoint", str(tmp_path / "model.pth")]
     assert main([*words, "--out", str(tmp_path / "a.csv")]) == 0
-    assert "lies in no run directory; assumed: image_size 160\n" in capfd.readouterr().err
+    assert f"{tmp_path}/model.pth lies in no run directory; assumed: image_size 160\n" in capfd.readouterr().err
     assert main([*words, "--image-size", "160", "--out", str(tmp_path / "b.csv")]) == 0
     assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import tllib_ancon
-from tests.support.arrays import CLASSES, IMAGES, LABELS, PIXELS, SIDE, network
+from tests.support.arrays import CLASSES, LABELS, PIXELS, SIDE, network
 from tests.support.domains_on_disk import write_domain
 from tllib_ancon.cli.main import main
 
@@ -68,13 +68,6 @@ def test_certify_two_models():
     assert session.certificate["labels"] > 0
 
 
-def test_save_pretrained_and_the_run_directory(tmp_path):
-    result = tllib_ancon.adapt(network(), PIXELS, log=tmp_path / "run")
-    assert (tmp_path / "run" / "checkpoints" / "best.pth").is_file()
-    assert "adapted model" in str(tllib_ancon.certify(network(), result.model, PIXELS))
-    assert len(tllib_ancon.predict(network(), PIXELS, checkpoint=str(tmp_path / "run")).labels) == IMAGES
-
-
 @pytest.mark.parametrize("method", ["erm", "cdan", "mdd"])
 def test_pretrain_then_adapt_then_evaluate(method, domains, tmp_path):
     steps = {} if method == "erm" else {"iters_per_epoch": 2, "batch_size": 8}
@@ -88,9 +81,3 @@ def test_pretrain_then_adapt_then_evaluate(method, domains, tmp_path):
     assert result.config.workers == 2
     for run in (log, again):
         assert main(["evaluate", str(domains), "-d", "ImageList", "-t", "dark", "--checkpoint", str(run)]) == 0
-
-
-def test_check(tmp_path):
-    result = tllib_ancon.check(network(), PIXELS, out=tmp_path)
-    assert result.settings["batch_norm"].layer == "method"
-    assert (tmp_path / "images.png").is_file()

@@ -27,10 +27,9 @@ def test_folders_with_names_of_the_model_are_labels_in_any_order(order, some, tm
     assert accuracy(levels(4), photos, class_names=tuple(NAMES[label] for label in order)) == 100
 
 
-def test_numbers_are_names_in_their_own_order_and_a_note_says_so(tmp_path, capfd):
+def test_numbers_are_names_in_their_own_order(tmp_path):
     photos = write(tmp_path, map(str, range(12)), 12)
     assert accuracy(levels(12), photos) == 100
-    assert "folders 0 to 11 give labels" in capfd.readouterr().err
     assert accuracy(levels(12), photos, data="ImageFolder") == 100
 
 
@@ -42,13 +41,12 @@ def test_other_folders_give_no_labels_and_one_note(folders, class_names, tmp_pat
     assert capfd.readouterr().err.count("images without labels") == 1
 
 
-def test_images_beside_folders_give_no_labels(tmp_path, capfd):
+def test_images_beside_folders_give_no_labels(tmp_path):
     photos = write(tmp_path, ["pig", "dog", ".thumbs"], 4)
     Image.new("RGB", (8, 8)).save(photos / "first.png")
     evaluation = tllib_ancon.evaluate(levels(4, class_names=NAMES), photos, **UNSCALED)
     assert evaluation.accuracy is None
     assert evaluation.scores["images"] == 5
-    assert "images without labels" in capfd.readouterr().err
 
 
 def test_names_differ_in_case_spaces_and_accents(tmp_path):
@@ -58,7 +56,10 @@ def test_names_differ_in_case_spaces_and_accents(tmp_path):
 
 def test_a_dataset_that_names_other_classes_is_one_line(tmp_path):
     photos = write(tmp_path, ["pig", "kitten"], 4)
-    with one_line("not all of which are among the 4 of the model .*; pass `class_names`"):
+    with one_line(
+        r"has 2 classes \(kitten, pig\), not all of which are among the 4 of the model \(pig, snowy owl, dog, cat\); "
+        "pass `class_names`, the names in the order of the model's outputs, or images without labels$"
+    ):
         accuracy(levels(4, class_names=NAMES), photos, data="ImageFolder")
     with one_line("not all of which are among the 4 of the model"):
         accuracy(levels(4), photos, data="ImageFolder")
@@ -86,11 +87,9 @@ def test_labels_of_another_form_are_one_line(labels):
         accuracy(levels(4), PIXELS, labels=labels)
 
 
-def test_labels_that_count_from_one(capfd):
+def test_labels_that_count_from_one():
     with one_line("if they count from 1, subtract 1"):
         accuracy(levels(4), PIXELS, labels=[1, 2, 3, 4, 1, 2])
-    assert accuracy(levels(4), PIXELS, labels=[1, 2, 3, 1, 2, 3]) is not None
-    assert "no label is 0" in capfd.readouterr().err
 
 
 def test_names_of_classes_come_from_a_file_with_a_name_on_each_line(tmp_path):
@@ -101,7 +100,7 @@ def test_names_of_classes_come_from_a_file_with_a_name_on_each_line(tmp_path):
 
 def test_names_that_do_not_fit_are_one_line(tmp_path):
     photos = write(tmp_path / "photos", ["pig", "cat"], 2)
-    with one_line("`class_names` has a name twice"):
+    with one_line("^`class_names` has a name twice; give each class a name of its own$"):
         accuracy(levels(2), photos, class_names=["pig", "pig"])
     with one_line(r"`class_names` has 2 names, 'pig' first, and the model has 3 classes"):
         accuracy(levels(3), photos, class_names=["pig", "cat"])

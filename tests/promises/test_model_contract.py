@@ -222,7 +222,13 @@ def test_without_a_head_all_learns_and_methods_of_features_say_so():
     names = [*"abcd"]
     result = adapt(model, normalised(), method="ancon", class_names=names, **QUICK)
     assert not torch.equal(result.model[0].weight, model[0].weight)
-    with one_line("head"):
+    with one_line(
+        "^this method needs the features that enter the model's head, and no layer alone gives its logits; in "
+        "Python name "
+        'the head by head="NAME", several whose mean are the logits by head="NAME,NAME", or in an own loop pass '
+        "the width "
+        "of its input as feature_dim$"
+    ):
         adapt(model, normalised(), method="nrc", class_names=names, **QUICK)
 
 
@@ -277,23 +283,3 @@ def test_logits_of_an_object_or_a_dict_need_no_hook():
     expected = predict(Net().eval(), PIXELS, **HOW).probabilities
     for form in (lambda features, logits: {"logits": logits}, lambda features, logits: SimpleNamespace(logits=logits)):
         np.testing.assert_allclose(predict(Returns(form).eval(), PIXELS, **HOW).probabilities, expected, atol=1e-6)
-
-
-def brightness(bias):
-    """It predicts whether an image is bright; with a large bias class 1 of every image."""
-    model = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 2))
-    with torch.no_grad():
-        model[2].weight.copy_(torch.tensor([[-5.0], [5.0]]).expand(2, 3))
-        model[2].bias.copy_(torch.tensor([0.0, bias]))
-    return model.eval()
-
-
-@pytest.mark.parametrize("door", [adapt, check, predict, evaluate])
-def test_nearly_all_images_in_one_class_is_a_line(door, capsys):
-    images = np.stack([np.full((32, 32, 3), 60 + 140 * (number % 2), np.uint8) for number in range(120)])
-    how = {**PREPROCESSING, "workers": 0, "quiet": False}
-    if door is adapt:
-        how["epochs"] = 1
-    said = {bias: str(door(brightness(bias), images, **how)) + capsys.readouterr().err for bias in (0, 1000)}
-    assert "nearly all are one class" not in said[0]
-    assert "nearly all are one class: compare the preprocessing" in said[1000]
