@@ -143,16 +143,3 @@ def test_a_finished_run_says_so(adapt, tmp_path, capsys):
     assert f"{tmp_path / 'run'} holds this run already, finished" in shown.err
     assert shown.out == first
     assert path.read_bytes() == result
-
-
-@pytest.mark.parametrize("name", ["checkpoints/best.pth", ""])
-def test_a_run_does_not_write_over_its_start(adapt, tmp_path, refused, name):
-    assert main(adapt()) == 0
-    best = tmp_path / "run" / "checkpoints" / "best.pth"
-    before = best.read_bytes()
-    checkpoint = tmp_path / "run" / name
-    for more in ((), ("--overwrite",)):
-        shown = refused(adapt("run", *more, checkpoint=checkpoint))
-        assert "best.pth lies where this run writes its own; choose another --log" in shown
-        assert best.read_bytes() == before
-    assert main(adapt("next", checkpoint=checkpoint)) == 0

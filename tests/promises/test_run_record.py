@@ -13,8 +13,8 @@ def test_a_run_records_what_it_is_made_of(tmp_path):
     adapt(log=tmp_path / "run", epochs=1)
     record = read_json(tmp_path / "run" / "config.json")
     versions = record["versions"]
+    assert " ".join(versions) == "tllib_ancon python torch torchvision timm pillow device"
     assert versions["python"] == platform.python_version()
-    assert versions["torch"] == torch.__version__
     assert record["command"] == "adapt"
     assert record["processes"] == 1
     assert record["seed"] == 0

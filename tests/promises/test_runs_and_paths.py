@@ -67,6 +67,12 @@ def test_the_home_folder_is_found(tmp_path, monkeypatch):
     assert len(predict(Net(), "~/photos", **PREPROCESSING, workers=0).labels) == 12
 
 
+NOT_A_FILE = (
+    "--class-names names.txt is not a file; give the names in the order of the labels, such as cat dog, or a text file "
+    "with a name on each line"
+)
+
+
 def test_names_of_classes_may_stand_on_the_command_line(run, tmp_path, capfd):
     out = tmp_path / "p.csv"
     words = ["predict", str(run / "photos"), "--checkpoint", str(run / "run/checkpoints/best.pth"), "--out", str(out)]
@@ -74,7 +80,7 @@ def test_names_of_classes_may_stand_on_the_command_line(run, tmp_path, capfd):
     classes = {line.split(",")[1] for line in out.read_text().splitlines()[1:]}
     assert classes <= {"ant", "bee", "cat", "dog"}
     assert main([*words, "--class-names", "names.txt", "--overwrite"]) == 2
-    assert "is not a file" in capfd.readouterr().err
+    assert NOT_A_FILE in capfd.readouterr().err
 
 
 def test_a_wrong_label_in_a_list_of_the_source_is_told(tmp_path, capfd):
@@ -103,3 +109,16 @@ def test_a_stopped_run_says_what_continues_it(log, tmp_path):
     line = "with a run directory the same command continues after the last complete epoch"
     with pytest.raises(Interrupted, match=line):
         adapt(Net(), PIXELS, method="self-training", augment=stop, **PREPROCESSING, **QUICK, **settings)
+
+
+@pytest.mark.parametrize("name", ["checkpoints/best.pth", ""])
+def test_a_run_does_not_write_over_its_start(adapt, tmp_path, refused, name):
+    assert main(adapt()) == 0
+    best = tmp_path / "run" / "checkpoints" / "best.pth"
+    before = best.read_bytes()
+    checkpoint = tmp_path / "run" / name
+    for more in ((), ("--overwrite",)):
+        shown = refused(adapt("run", *more, checkpoint=checkpoint))
+        assert "best.pth lies where this run writes its own; choose another --log" in shown
+        assert best.read_bytes() == before
+    assert main(adapt("next", checkpoint=checkpoint)) == 0

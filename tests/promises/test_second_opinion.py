@@ -31,6 +31,14 @@ def test_a_better_teacher_improves_the_result():
     assert adapt(epochs=6, teacher=Of20Pixels()).metrics[-1]["accuracy"] > 80
 
 
+@pytest.mark.parametrize("batch_norm", ["source", "mixed"])
+def test_a_teacher_that_predicts_as_the_model_counts_half(batch_norm):
+    model = Student()
+    model[1].running_mean += 0.3
+    metrics = adapt(model, teacher=model, epochs=1, batch_norm=batch_norm).metrics
+    assert metrics[1]["teacher_weight"] == pytest.approx(0.5)
+
+
 def test_a_teacher_that_predicts_one_class_does_not_count():
     with_teacher = adapt(teacher=Colours(factor=0.0, bias=(9.0, 0.0, 0.0))).metrics
     assert with_teacher[1]["teacher_weight"] < 1e-6
@@ -46,7 +54,12 @@ def test_classes_are_matched_by_name_or_by_order_and_a_note_says_so(teacher, is_
     assert differences(weights(expected), weights(result)) == []
     codes = [note.code for note in result.notes]
     assert ("teacher-order" in codes) == is_by_order
-    assert "teacher-weight" in codes
+
+
+WITHOUT_LABELS = (
+    '^`teacher` has no effect with `method="tent"`, which makes no labels; leave it out, or choose a method with '
+    "pseudo-labels, such as ancon-auto$"
+)
 
 
 @pytest.mark.parametrize(
@@ -56,13 +69,18 @@ def test_classes_are_matched_by_name_or_by_order_and_a_note_says_so(teacher, is_
             {"teacher": Colours(factor=torch.nan)},
             "the teacher's logits are not finite on any image",
         ),
-        ({"teacher": Colours((0, 1))}, r"the `teacher` has 2 classes \(0, 1\), and not each of the model's 3 "),
+        ({"teacher": Colours((0, 1))}, r"^the `teacher` has 2 classes \(0, 1\), and not each of the model's 3 "),
+        ({"teacher": Colours(), "method": "tent"}, WITHOUT_LABELS),
         (
             {"teacher": Colours(names=("red", "green", "cyan"))},
             r"\(red, green, blue\) is one of them; pass a teacher with the classes of the model",
         ),
         ({"teacher": nn.Linear(7, 3)}, r"`teacher`: the model cannot be called on images of shape \(8, 3, 8, 8\)"),
-        ({"teacher": "hf:nowhere"}, "`teacher`: `arch` hf:nowhere cannot be loaded"),
+        (
+            {"teacher": "hf:nowhere"},
+            "`teacher`: `arch` hf:nowhere cannot be loaded .*; pass a run directory or hf:NAME, or in Python the "
+            "network itself$",
+        ),
     ],
 )
 def test_a_teacher_that_cannot_be_used(settings, message, tmp_path):

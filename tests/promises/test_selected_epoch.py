@@ -32,11 +32,20 @@ def test_an_adaptation_chooses_by_a_score_or_takes_the_last_epoch():
     assert {*get_args(Criterion)} == {*CRITERIA, "last"}
     assert [result(METRICS, name)["selected_epoch"] for name in ("infomax", "last")] == [2, 3]
     assert [result(METRICS, name)["better_than_start"] for name in ("infomax", "last")] == [True, None]
-    assert result(METRICS[:2], "infomax")["better_than_start"] is False
+    assert result(METRICS[:2], "infomax") == {
+        "method": "ancon",
+        "criterion": "infomax",
+        "held_out": 7,
+        "start": METRICS[0],
+        "last": METRICS[1],
+        "selected_epoch": 1,
+        "selected": METRICS[1],
+        "better_than_start": False,
+    }
 
 
 def result(metrics, criterion):
-    return result_of(AdaptConfig(criterion=criterion), 0, metrics)
+    return result_of(AdaptConfig(method="ancon", criterion=criterion), 7, metrics)
 
 
 @pytest.mark.parametrize(("function", "arguments", "message"), REFUSED["choices"])

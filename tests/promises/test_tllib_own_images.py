@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.layouts import write_classes, write_list
 from tests.support.refusals import one_line
+from tests.support.tllib import loaded_modules
 from tllib_ancon import scripts
 from tllib_ancon.runtime.errors import UserError
 
@@ -55,7 +56,7 @@ FILES = {
 
 
 def _forget_tllib():
-    for name in [name for name in sys.modules if name.partition(".")[0] == "tllib"]:
+    for name in loaded_modules():
         del sys.modules[name]
 
 

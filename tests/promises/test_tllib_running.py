@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.refusals import REFUSED, one_line
-from tests.support.tllib import requires_tllib
+from tests.support.tllib import loaded_modules, requires_tllib
 from tllib_ancon.scripts import running as script
 from tllib_ancon.scripts.running import ScriptRun, run_script
 
@@ -151,7 +151,7 @@ def test_a_failed_download_is_a_failure(write, tmp_path, capsys, monkeypatch, mo
 
 def test_tllib_is_found_in_the_checkout_of_the_script(write, tmp_path, monkeypatch):
     monkeypatch.setattr(script, "is_installed", lambda name: False)
-    for name in [name for name in sys.modules if name.partition(".")[0] == "tllib"]:
+    for name in loaded_modules():
         monkeypatch.delitem(sys.modules, name)
     (tmp_path / "tllib").mkdir()
     (tmp_path / "tllib" / "__init__.py").write_text("HERE = True\n")

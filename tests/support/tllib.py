@@ -4,6 +4,7 @@
 """
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,11 @@ EXAMPLES = Path(os.environ.get("TLLIB_CHECKOUT", "")) / "examples" / "domain_ada
 
 requires_tllib = pytest.mark.tllib
 requires_checkout = pytest.mark.tllib(checkout=True)
+
+
+def loaded_modules():
+    """The names of TLLib's modules that are imported."""
+    return [name for name in sys.modules if name.partition(".")[0] == "tllib"]
 
 
 def missing(mark):

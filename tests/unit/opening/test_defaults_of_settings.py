@@ -1,6 +1,8 @@
 """A setting that the user leaves out has the default of these images, this network, this method and the source run."""
 
 import json
+from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -8,17 +10,17 @@ import torch
 from torch import nn
 
 from tests.support.networks import HALVES
+from tests.support.refusals import one_line
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data.open import as_domain
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.references import ModelRef
 from tllib_ancon.opening.defaults import Facts, resolve
 from tllib_ancon.opening.transforms import preprocessing_of_call
-from tllib_ancon.runtime.errors import UserError
 
-USUAL = Preprocessing()
 BATCH_NORM_NETWORK = nn.BatchNorm1d(2)
 LAYER_NORM_NETWORK = nn.LayerNorm(2).requires_grad_(False)
 USUAL_IMAGES = {
@@ -38,19 +40,20 @@ USUAL_TRAINING = {
     "optimizer": "sgd",
     "views": 1,
 }
-BY_FIELD = {"batch_norm": None, "criterion": None}
-UNKNOWN_SMALL = {"train_resizing": "cen.crop", "padding": 4}
-GREY = {"norm_mean": (0.5,), "norm_std": (0.5,)}
 
 
-def facts_about(network=BATCH_NORM_NETWORK, count=1000, side=None, preprocessing=USUAL, fixed=False, run=None):
+def facts_about(
+    network=BATCH_NORM_NETWORK, count=1000, side=None, preprocessing=MappingProxyType({}), fixed=False, run=None
+):
     """Facts about a network that the caller passes, unless a run is named, and images that are squares if they have a
     side."""
     pixels = np.zeros((count, side or 1, side or 2, 3), np.uint8)
     if fixed:
-        preprocessing = preprocessing_of_call(np.asarray, np.asarray)
+        declared = preprocessing_of_call(np.asarray, np.asarray)
+    else:
+        declared = None if preprocessing is None else Preprocessing(**preprocessing)
     source = ModelRef(module=network) if run is None else ModelRef(**run)
-    return Facts(source, network, as_domain(pixels), preprocessing)
+    return Facts(source, network, as_domain(pixels), declared)
 
 
 def filled_in(config, facts):
@@ -65,28 +68,12 @@ def on_a_cpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: including_emulation)
 
 
-KNOWN = Preprocessing(image_size=96, val_resizing="keep-ratio")
-OF_KNOWN = {"image_size": 96, "val_resizing": "keep-ratio"}
+KNOWN = {"image_size": 96, "val_resizing": "keep-ratio"}
+LEFT_OUT = json.loads((Path(__file__).parents[2] / "support" / "defaults.json").read_text())
+"""Settings, facts about the images, and the usual defaults that they change."""
 
 
-@pytest.mark.parametrize(
-    ("settings", "images", "changed"),
-    [
-        ({}, {}, {}),
-        ({"batch_norm": "source"}, {}, {"batch_norm": None, "lr": 0.001}),
-        ({"lr": 0.1}, {}, {"lr": None}),
-        ({"method": "tent"}, {}, {**BY_FIELD, "adapted": "norm-affine"}),
-        ({"method": "adabn"}, {}, {**BY_FIELD, "adapted": "all", "epochs": 1}),
-        ({"criterion": "infomax"}, {"count": 65}, {"batch_size": 59, "criterion": None}),
-        ({}, {"count": 1}, {"batch_size": 1}),
-        ({}, {"preprocessing": KNOWN}, OF_KNOWN),
-        ({"data": "ImageFolder"}, {}, {"train_resizing": "keep-ratio", "val_resizing": "keep-ratio"}),
-        (HALVES, {"preprocessing": None, "side": 63}, {**UNKNOWN_SMALL, "image_size": 63}),
-        (GREY, {"preprocessing": None, "side": 63}, {**UNKNOWN_SMALL, "image_size": 63, "padding": 3}),
-        ({**HALVES, "image_size": 40}, {"preprocessing": None, "side": 64}, {**UNKNOWN_SMALL, "image_size": None}),
-        ({}, {"fixed": True, "preprocessing": KNOWN}, dict.fromkeys(USUAL_IMAGES)),
-    ],
-)
+@pytest.mark.parametrize(("settings", "images", "changed"), LEFT_OUT)
 def test_what_is_left_out_follows_the_method_and_the_images(settings, images, changed):
     expected = {**USUAL_IMAGES, **USUAL_TRAINING, **changed}
     values = filled_in(AdaptConfig(**{"data": "ImageList", **settings}), facts_about(**images))
@@ -119,7 +106,7 @@ def test_a_source_model_is_trained_with_the_usual_network_and_images():
     run = {"checkpoint": "imagenet"}
     assert filled_in(config, facts_about(run=run)) == usual
     for image_size, expected in ((1, 1), (28, 28), (63, 63), (64, 224)):
-        facts = facts_about(preprocessing=Preprocessing(image_size=image_size), run=run)
+        facts = facts_about(preprocessing={"image_size": image_size}, run=run)
         assert filled_in(config, facts) == {**usual, "image_size": expected}
 
 
@@ -141,6 +128,13 @@ def test_each_setting_has_its_layer():
         "weight_decay": "field",
     }
     assert {name: layers[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(("recorded", "views"), [({"views": 2}, 2), ({}, 1), ({"views": 2, "no_hflip": True}, 1)])
+def test_predictions_have_the_views_of_the_run(recorded, views):
+    facts = facts_about(run={"checkpoint": "best.pth", "recorded_settings": recorded})
+    config, layers = resolve(PredictConfig(data="ImageList"), facts)
+    assert (config.views, layers["views"]) == (views, "source run")
 
 
 SOURCE = {
@@ -180,7 +174,7 @@ NO_VIEW = "`views=2` needs an augmentation: images are not mirrored here; leave 
     ],
 )
 def test_settings_that_do_not_fit_together_are_one_line(settings, facts, message):
-    with pytest.raises(UserError) as error:
+    with one_line(None) as error:
         resolve(AdaptConfig(**settings), facts_about(**facts))
     assert str(error.value) == message
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributions import Dirichlet, kl_divergence
 
-from tllib_ancon.self_training import generalized_cross_entropy, information_maximization
+from tllib_ancon.self_training import EarlyLearningRegularization, generalized_cross_entropy, information_maximization
 from tllib_ancon.self_training.pseudo_label import belief_matching_loss
 
 
@@ -35,6 +35,17 @@ def test_belief_matching(logits, targets, coefficient):
     expected = (coefficient * divergence - (targets * expected_logs).sum(1)).mean()
     found = belief_matching_loss(logits, targets, coefficient)
     assert float(found) == pytest.approx(float(expected), rel=1e-4, abs=1e-3)
+
+
+@given(st.lists(rows(-20, 20), min_size=1, max_size=3), st.sampled_from([0.0, 0.5, 0.9]))
+def test_early_learning_regularization(batches, beta):
+    module = EarlyLearningRegularization(4, 3, 2.0, beta)
+    targets = torch.zeros(4, 3).double()
+    for logits in batches:
+        predictions = logits.double().softmax(1).clamp(1e-4, 1 - 1e-4)
+        targets = beta * targets + (1 - beta) * predictions / predictions.sum(1, keepdim=True)
+        expected = 2 * (1 - (targets * predictions).sum(1)).log().mean()
+        assert float(module(torch.arange(4), logits)) == pytest.approx(float(expected), rel=1e-3)
 
 
 @given(rows(-20, 20))

@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from tests.support.tllib import requires_tllib
+from tests.support.tllib import loaded_modules, requires_tllib
 from tllib_ancon.toolkit import compat
 
 HEAVY = {"torch", "torchvision", "numpy", "numba", "multiprocessing", "dalib", "tllib"}
@@ -31,7 +31,7 @@ def install(tmp_path, monkeypatch):
             path = tmp_path / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(textwrap.dedent(text))
-        for name in [name for name in sys.modules if name.partition(".")[0] == "tllib"]:
+        for name in loaded_modules():
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.syspath_prepend(str(tmp_path))
 
@@ -39,7 +39,7 @@ def install(tmp_path, monkeypatch):
     compat.enable()
     assert sum(isinstance(finder, compat._Finder) for finder in sys.meta_path) == 1
     yield install
-    for name in [name for name in sys.modules if name.partition(".")[0] == "tllib"]:
+    for name in loaded_modules():
         del sys.modules[name]
 
 

@@ -1,16 +1,19 @@
 """The losses of a source model are their equations, and flags reach them."""
 
-import json
-
 import pytest
 import torch
+from torch import nn
 
-from tests.support.domains_on_disk import small_arguments
 from tests.support.json_files import read_json
+from tests.support.refusals import REFUSED, one_line
 from tllib_ancon.cli.main import main
 from tllib_ancon.config.pretrain import PretrainConfig
+from tllib_ancon.data.open import open_domain
+from tllib_ancon.models.networks import create_backbone
+from tllib_ancon.opening.pretraining import Pretraining
+from tllib_ancon.opening.transforms import Transforms
 from tllib_ancon.self_training.pseudo_label import belief_matching_loss
-from tllib_ancon.training.pretrain import _source_loss
+from tllib_ancon.training.pretrain import _source_loss, _source_only, pretrain
 
 LOGITS = torch.tensor([[2.0, -1.0, 0.5], [0.0, 3.0, -2.0]])
 LABELS = torch.tensor([0, 2])
@@ -29,17 +32,6 @@ def test_belief_matching():
     torch.testing.assert_close(loss, belief_matching_loss(LOGITS, LABELS, 0.2))
 
 
-def test_the_flags_reach_the_loss(domains, tmp_path):
-    losses = set()
-    flags = ("", "--label-smoothing 0.1", "--loss belief-matching --belief-coefficient 0.01")
-    for number, more in enumerate(flags):
-        log = tmp_path / str(number)
-        words = [*small_arguments(domains), "--epochs", "1", "--log", str(log)]
-        assert main(["pretrain", *words, *more.split()]) == 0
-        losses.add(json.loads((log / "metrics.jsonl").read_text().splitlines()[0])["loss"])
-    assert len(losses) == len(flags)
-
-
 def test_a_digit_network_has_its_size_by_default_and_another_is_one_line(domains, tmp_path, refused):
     words = f"pretrain {domains} -d ImageList -s bright -a shot_lenet --epochs 1 -b 8".split()
     assert main([*words, "--log", str(tmp_path / "run")]) == 0
@@ -48,3 +40,26 @@ def test_a_digit_network_has_its_size_by_default_and_another_is_one_line(domains
     assert "the model cannot be called on images of shape (8, 1, 32, 32)" in error
     assert "--image-size sets the size of files and pixels" in error
     assert not (tmp_path / "other").exists()
+
+
+def test_the_settings_reach_the_training_on_the_source(domains):
+    small = {"bottleneck_dim": 8, "bottleneck_dropout": 0.5, "batch_size": 9, "workers": 0}
+    settings = PretrainConfig(**small, hold_out=0.25, label_smoothing=0.2, lr=0.1)
+    transforms = Transforms(nn.Identity(), nn.Identity())
+    source = open_domain(domains, "ImageList", ["bright"])
+    backbone = create_backbone("small_cnn")
+    backbone.pretrained = True
+    trainer = _source_only(Pretraining(settings, backbone, source, transforms, torch.zeros(2, 3, 16, 16)))
+    assert trainer.objective.loss.keywords == {"label_smoothing": 0.2}
+    (learnt,) = trainer.loaders
+    held_out = trainer.callbacks[0].images
+    assert [len(learnt.dataset.domain), len(held_out)] == [45, 15]
+    assert {*learnt.dataset.domain.paths}.isdisjoint(held_out.paths)
+    rates = [group["initial_lr"] for group in trainer.optimizer.param_groups]
+    assert rates == pytest.approx([0.01, 0.1, 0.1])
+
+
+@pytest.mark.parametrize(("settings", "message"), REFUSED["trainings"])
+def test_what_a_training_lacks_is_one_line(settings, message):
+    with one_line(f"^{message}$"):
+        pretrain(PretrainConfig(**settings))

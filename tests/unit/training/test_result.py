@@ -1,6 +1,7 @@
 """The lines that an adaptation ends with."""
 
-from tllib_ancon.training.result import result_summary
+from tllib_ancon.config.adapt import AdaptConfig
+from tllib_ancon.training.result import AdaptationResult, result_summary
 
 START = {"epoch": 0, "infomax": 1.0, "accuracy": 50.0, "ece": 0.1}
 SELECTED = {"epoch": 1, "infomax": 1.5, "accuracy": 60.0, "accuracy_one_view": 58.0, "ece": 0.05, "changed": 0.25}
@@ -28,3 +29,9 @@ def test_the_last_epoch_without_labels():
         "source model (epoch 0)",
         "adapted model (epoch 2, last)",
     ]
+
+
+def test_a_result_shows_its_settings_and_its_folder():
+    result = {**RESULT, "better_than_start": True}
+    shown = str(AdaptationResult(None, [], 1, result, AdaptConfig(method="gce", epochs=3, log="run")))
+    assert shown == f"gce, 3 epochs\n{result_summary(result)}\nkept in run"
