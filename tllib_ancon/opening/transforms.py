@@ -109,10 +109,8 @@ def transforms_of(config: StageConfig, images: ImageSource, declared: Preprocess
     """Transforms of images: the caller's, none for tensors, else by the settings and the preprocessing."""
     preprocessing = preprocessing_by(dict(config), declared)
     whole = None if preprocessing is None else preprocessing.transform
-    if images.is_raw and (whole is None or isinstance(whole, ProcessorTransform)):
+    if preprocessing is None or (images.is_raw and (whole is None or isinstance(whole, ProcessorTransform))):
         return Transforms(nn.Identity(), nn.Identity(), preprocessing)
-    if preprocessing is None:
-        return Transforms(nn.Identity(), nn.Identity())
     if whole is None:
         evaluation = preprocessing.for_evaluation()
         train = evaluation if isinstance(config, PredictConfig) else preprocessing.for_training()
