@@ -30,22 +30,17 @@ def domains(tmp_path_factory):
 def test_adapt(adapted):
     config = adapted.config
     assert config.method == "ancon-auto"
-    assert config.views == 1
     assert config.batch_norm == "mixed"
     assert config.epochs == 30
-    assert len(adapted.metrics) > 1  # an untrained network may collapse, which ends its training
-    assert "batch_norm_share" in adapted.metrics[1]
 
 
-@pytest.mark.parametrize("confidence", [1000, 1e-3])
-def test_adapt_is_ancon_by_mixed_statistics_on_certain_predictions(confidence):
+@pytest.mark.parametrize(("confidence", "method"), [(1000, "ancon"), (1e-3, "adabn")])
+def test_adapt_is_ancon_by_mixed_statistics_on_certain_predictions(confidence, method):
     model = network()
-    with torch.no_grad():
-        model.head.weight *= confidence
-        model.head.bias *= confidence
+    model.head.weight.data *= confidence
+    model.head.bias.data *= confidence
     by_default = tllib_ancon.adapt(model, PIXELS, epochs=2)
-    taught = {"method": "ancon", "smoothing": 0.3} if confidence > 1 else {"method": "adabn"}
-    other = tllib_ancon.adapt(model, PIXELS, epochs=2, batch_norm="mixed", criterion="last", **taught)
+    other = tllib_ancon.adapt(model, PIXELS, epochs=2, method=method, batch_norm="mixed", criterion="last")
     for name, weights in other.model.named_parameters():
         torch.testing.assert_close(by_default.model.get_parameter(name), weights)
 

@@ -85,7 +85,6 @@ def test_resolved_settings_are_their_own_record(method):
     config, _ = resolve(AdaptConfig(method=method, epochs=3, scale=[0.2, 1], target=["D"], **HALVES), facts_about())
     recorded = json.loads(json.dumps(config.to_dict()))
     assert AdaptConfig(**recorded).to_dict() == config.to_dict()
-    assert recorded["target"] == ["D"]
     assert config.options == methods.all_options(method, {})
 
 
