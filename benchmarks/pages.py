@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from benchmarks import statistics, tomllib
-from benchmarks.families import NO_SHIFT
+from benchmarks.families import NO_SHIFT, WEAK
 from benchmarks.race import __main__ as race
 from benchmarks.speed import cost
 from benchmarks.streams import __main__ as streams
@@ -136,6 +136,11 @@ def differences(rows):
     return markdown(header, lines, numbers=True)
 
 
+def of_weak_models(rows, is_weak):
+    """The same of source models that were trained for a tenth of the steps, or of the others."""
+    return differences(rows[rows.network.str.endswith(WEAK) == is_weak])
+
+
 def by_length(rows):
     """Differences to the source model over units: a row a method and a column a number of epochs."""
     lengths = {epochs: with_references(complete(part)) for epochs, part in rows.groupby("epochs")}
@@ -212,6 +217,8 @@ def relative_time(rows):
 TABLES = {
     "accuracy": by_family,
     "differences": differences,
+    "weak": partial(of_weak_models, is_weak=True),
+    "trained": partial(of_weak_models, is_weak=False),
     "pairs": by_pair,
     "cells": by_cell,
     "seeds": over_seeds,
