@@ -30,7 +30,6 @@ def domains(tmp_path_factory):
 def test_adapt(adapted):
     config = adapted.config
     assert config.method == "ancon-auto"
-    assert config.batch_norm == "mixed"
     assert config.epochs == 30
 
 
@@ -49,7 +48,6 @@ def test_evaluate(adapted):
     scored = tllib_ancon.evaluate(adapted.model, PIXELS, labels=LABELS)
     predicted = tllib_ancon.predict(adapted.model, PIXELS).labels
     assert scored.accuracy == pytest.approx(100 * (predicted == LABELS).mean(), abs=1e-4)
-    assert "accuracy" in str(scored)
     assert tllib_ancon.evaluate(adapted.model, PIXELS).accuracy is None
 
 
@@ -65,11 +63,11 @@ def test_certify_two_models():
 
 @pytest.mark.parametrize("method", ["erm", "cdan", "mdd"])
 def test_pretrain_then_adapt_then_evaluate(method, domains, tmp_path):
-    steps = {} if method == "erm" else {"iters_per_epoch": 2, "batch_size": 8}
+    steps = {} if method == "erm" else {"iters_per_epoch": 2}
     where = {"root": domains, "data": "ImageList"}
     log = tmp_path / "source"
     again = tmp_path / "adapted"
-    length = {"epochs": 1, **steps, **({"batch_size": 8} if method == "erm" else {})}
+    length = {"epochs": 1, "batch_size": 8, **steps}
     settings = {**SMALL, **where, **length, "method": method, "source": ["bright"], "target": ["dark"], "log": log}
     tllib_ancon.pretrain(tllib_ancon.PretrainConfig(**settings))
     result = tllib_ancon.adapt(log, **where, target=["dark"], log=again, epochs=1)

@@ -58,8 +58,8 @@ METHODS = ["self-training", "ancon", "gce+ancon-auto", "gce+ancon", "elr", "nrc"
 def test_a_second_view_that_predicts_the_same_changes_nothing_and_another_one_does(name):
     generator = torch.Generator().manual_seed(0)
     features = torch.randn(6, 4, generator=generator)
-    logits = torch.randn(6, CLASSES, generator=generator)
-    other = torch.randn(6, CLASSES, generator=generator)
+    logits = 9 * torch.randn(6, CLASSES, generator=generator)
+    other = 9 * torch.randn(6, CLASSES, generator=generator)
 
     def loss(second_view):
         sizes = {"num_samples": 6, "num_classes": CLASSES, "feature_dim": 4, "total_steps": 2}

@@ -12,7 +12,6 @@ from tllib_ancon.self_training.checks import FixedPrecision, require_steps
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.method import Visit, one_hot, option_of
 from tllib_ancon.self_training.registry import register
-from tllib_ancon.self_training.tent import softmax_entropy
 from tllib_ancon.self_training.voting import WithVotes
 
 Schedule = Literal["constant", "full", "half"]
@@ -145,5 +144,7 @@ class _WithAnConAuto(_WithAnCon):
 
     def targets(self, visit: Visit) -> Tensor:
         """AnCon's, and 0 of an image whose prediction is uncertain, so that it teaches nothing at this visit."""
-        is_certain = softmax_entropy(visit.predictions) < CERTAIN * math.log(self.num_classes)
-        return super().targets(visit) * is_certain[:, None]
+        entropies = torch.special.entr(visit.probabilities).sum(1)
+        is_certain = entropies < CERTAIN * math.log(self.num_classes)
+        targets: Tensor = super().targets(visit) * is_certain[:, None]
+        return targets
