@@ -83,7 +83,6 @@ def test_the_loop_gives_a_loss_with_a_gradient(capsys):
     names["loader"] = [(indices, torch.randn(4, 8)) for indices in batches]
     exec(code, names)
     names["loss"].backward()
-    assert model.weight.grad is not None
     assert model.weight.grad.abs().sum() > 0
     shown = block("text", "loss ")
     assert re.sub(r"[0-9.]+", "N", capsys.readouterr().out) == re.sub(r"[0-9.]+", "N", shown)
