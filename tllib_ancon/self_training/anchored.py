@@ -145,6 +145,10 @@ class _WithAnConAuto(_WithAnCon):
     def targets(self, visit: Visit) -> Tensor:
         """AnCon's, and 0 of an image whose prediction is uncertain, so that it teaches nothing at this visit."""
         entropies = torch.special.entr(visit.probabilities).sum(1)
-        is_certain = entropies < CERTAIN * math.log(self.num_classes)
-        targets: Tensor = super().targets(visit) * is_certain[:, None]
+        self.is_certain = entropies < CERTAIN * math.log(self.num_classes)
+        targets: Tensor = super().targets(visit) * self.is_certain[:, None]
         return targets
+
+    def diagnostics(self) -> dict[str, Tensor]:
+        """Those of AnCon, and the share of the last visit's predictions that were certain."""
+        return {**super().diagnostics(), "certain": self.is_certain.float().mean()}
