@@ -2,11 +2,12 @@
 
 import json
 
-import numpy as np
 import pytest
 import timm
 import torch
 from PIL import Image
+from torch import nn
+from torchvision.transforms.functional import to_tensor
 
 import tllib_ancon
 from tests.support.domains_on_disk import write_domain
@@ -16,7 +17,6 @@ from tests.support.refusals import one_line
 from tests.support.teachers import PICTURES, Colours, Student
 from tllib_ancon import check
 from tllib_ancon.cli.main import main
-from tllib_ancon.training.check import _draw
 
 LEVEL = {**HALVES, "image_size": 8, "workers": 0}
 
@@ -94,15 +94,16 @@ def test_what_ends_an_adaptation_ends_the_check(text, model):
 
 def test_the_picture_shows_each_input_scaled_to_its_range(tmp_path):
     for channels, used in ((2, [0, 0, 0]), (4, [0, 1, 2])):
+        model = nn.Sequential(nn.Flatten(), nn.Linear(36 * channels, 3))
         inputs = torch.randn(8, channels, 6, 6)
-        with Image.open(_draw(inputs, tmp_path / str(channels))) as picture:
-            pixels = torch.from_numpy(np.array(picture))
-        assert pixels.shape == (2 * 8 + 2, 4 * 8 + 2, 3)
+        with Image.open(check(model, inputs, out=tmp_path).picture) as picture:
+            pixels = to_tensor(picture)
+        assert pixels.shape == (3, 2 * 8 + 2, 4 * 8 + 2)
         first = inputs[0, used]
         scaled = (first - first.min()) / (first.max() - first.min())
-        torch.testing.assert_close(pixels[2:8, 2:8].movedim(2, 0) / 255, scaled, atol=1 / 255, rtol=0)
-    with one_line(r"^`out` draws images \(C, H, W\), and these inputs have shape \(3, 20\); leave it out$"):
-        _draw(torch.zeros(8, 3, 20), tmp_path)
+        torch.testing.assert_close(pixels[:, 2:8, 2:8], scaled, atol=1 / 255, rtol=0)
+    with one_line(r"^`out` draws images \(C, H, W\), and these inputs have shape \(20,\); leave it out$"):
+        check(nn.Linear(20, 3), torch.zeros(8, 20), out=tmp_path)
 
 
 def test_the_command_prints_the_same_and_writes_it_as_json(tmp_path, capsys):

@@ -56,7 +56,7 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, AugmentationConfig
 
     @property
     def options(self) -> Options:
-        """The options of the method: those that are passed, and once an adaptation is open, all."""
+        """The options of the method: the passed ones, and once an adaptation is open, all."""
         return self.model_extra or {}
 
     @property
