@@ -28,9 +28,7 @@ def domains(tmp_path_factory):
 
 
 def test_adapt(adapted):
-    config = adapted.config
-    assert config.method == "ancon-auto"
-    assert config.epochs == 30
+    assert (adapted.config.method, adapted.config.epochs) == ("ancon-auto", 30)
 
 
 @pytest.mark.parametrize(("confidence", "method"), [(1000, "ancon"), (1e-3, "adabn")])
