@@ -13,7 +13,7 @@ from matplotlib import pyplot as plt
 from pydantic.fields import FieldInfo
 
 from tllib_ancon import methods
-from tllib_ancon.cli.flags import defaults_by_method, help_text
+from tllib_ancon.cli.flags import defaults_in_words, help_text
 from tllib_ancon.cli.main import COMMANDS, parser_of
 from tllib_ancon.cli.parser import Parser
 from tllib_ancon.cli.script import second_stage_parser
@@ -22,7 +22,7 @@ from tllib_ancon.config.certify import CertifyConfig
 from tllib_ancon.config.check import CheckConfig
 from tllib_ancon.config.predict import PredictConfig, PredictionsConfig
 from tllib_ancon.config.pretrain import PretrainConfig
-from tllib_ancon.config.settings import Settings, choices_of, defaults_of, settings_of
+from tllib_ancon.config.settings import Settings, choices_of, settings_of
 from tllib_ancon.laboratory.figures import COLOURS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -130,12 +130,12 @@ def settings() -> dict[str, str]:
     for owner, users in CONFIGURATIONS.items():
         name = owner.__name__
         summary = escaped(" ".join((owner.__doc__ or "").split("\n\n")[0].split()))
-        body = settings_table(settings_of(owner), defaults_by_method(owner))
+        body = settings_table(owner, settings_of(owner))
         pages[f"settings/{name}.md"] = f"# {name}\n\n{summary}\n\n{body}\n"
         rows.append((f"[`{name}`](settings/{name}.md)", users))
     parts = ["# Settings of methods", "Which settings a method reads; others are refused."]
     for name in methods.names():
-        parts += [f"## `{name}`", settings_table(methods.settings(name), {})]
+        parts += [f"## `{name}`", settings_table(AdaptConfig, methods.settings(name))]
     pages["settings/methods.md"] = "\n\n".join(parts) + "\n"
     rows.append(("[those of each method](settings/methods.md)", "`adapt(...)` with that `method`"))
     remark = (
@@ -145,12 +145,13 @@ def settings() -> dict[str, str]:
     return pages | {"settings.md": index("Settings", remark, table(("settings", "of"), rows), pages)}
 
 
-def settings_table(fields: Mapping[str, FieldInfo], by_method: Mapping[str, Mapping[str, Any]]) -> str:
+def settings_table(owner: type[Settings], fields: Mapping[str, FieldInfo]) -> str:
     if not fields:
         return "It has no settings."
     rows = []
+    defaults = defaults_in_words(owner, fields)
     for name, field in fields.items():
-        text = help_text(name, field, defaults_of(name, by_method))
+        text = help_text(name, field, defaults[name])
         choices = " or ".join(f"`{choice}`" for choice in choices_of(field))
         rows.append((f"`{name}`", f"{escaped(text)}. {choices}".strip()))
     return table(("setting", "meaning and range"), rows)

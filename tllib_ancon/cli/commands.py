@@ -11,7 +11,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from tllib_ancon import methods
-from tllib_ancon.cli.flags import add_flags, defaults_by_method
+from tllib_ancon.cli.flags import add_flags, defaults_in_words
 from tllib_ancon.cli.parser import Parser
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.certify import CertifyConfig
@@ -56,7 +56,8 @@ class Command:
     def add_arguments(self, parser: Parser) -> None:
         text = "TOML file of settings, named as the flags are; a flag overrides its entry"
         parser.add("options", "--config", metavar="FILE", help=text)
-        add_flags(parser, self.settings, self.positional, defaults_by_method(self.owner))
+        settings = self.settings
+        add_flags(parser, settings, self.positional, defaults_in_words(self.owner, settings))
         parser.usage = self.usage
 
     def run(self, args: argparse.Namespace) -> int:

@@ -15,12 +15,23 @@ from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.pretrain import DEFAULTS, PretrainConfig
 from tllib_ancon.config.settings import Settings, choices_of, defaults_of, flag_of, parts_of
 from tllib_ancon.data.layout import LAYOUTS
+from tllib_ancon.opening.defaults import described
 from tllib_ancon.runtime.types import Options
 
 _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 
 
-def defaults_by_method(owner: type[Settings]) -> Mapping[str, Options]:
+def defaults_in_words(owner: type[Settings], settings: Mapping[str, FieldInfo]) -> dict[str, str]:
+    """Setting -> its default: a value, what the ladder of defaults asks one after the other, or that of each method."""
+    by_method = _defaults_by_method(owner)
+    decided = described(owner)
+    return {
+        name: _default(setting, decided.get(name, ""), defaults_of(name, by_method))
+        for name, setting in settings.items()
+    }
+
+
+def _defaults_by_method(owner: type[Settings]) -> Mapping[str, Options]:
     """Method -> setting -> default, of settings whose default depends on the method."""
     if issubclass(owner, AdaptConfig):
         return {name: methods.training_defaults(name) for name in methods.names() if "+" not in name}
@@ -30,17 +41,17 @@ def defaults_by_method(owner: type[Settings]) -> Mapping[str, Options]:
 
 
 def add_flags(
-    parser: Parser, settings: Mapping[str, FieldInfo], positional: Sequence[str], by_method: Mapping[str, Options]
+    parser: Parser, settings: Mapping[str, FieldInfo], positional: Sequence[str], defaults: Mapping[str, str]
 ) -> None:
     """Add the flag of each setting to a parser, in groups; one that is not given leaves no trace in the arguments.
 
     Args:
         positional: settings that are given without a flag
-        by_method: method -> setting -> default
+        defaults: setting -> its default in words
     """
     for name, setting in settings.items():
         title = flag_of(setting).group or f"options of {', '.join(methods.methods_with(name))}"
-        text = help_text(name, setting, defaults_of(name, by_method)).replace("%", "%%")
+        text = help_text(name, setting, defaults[name]).replace("%", "%%")
         for words, options in _arguments(name, setting, text, name in positional):
             parser.add(title, *words, common=flag_of(setting).common, default=argparse.SUPPRESS, **options)
 
@@ -94,18 +105,18 @@ def _number_of_words(kinds: Sequence[Any]) -> int | str | None:
     return len(tuples[0])
 
 
-def help_text(name: str, setting: FieldInfo, defaults: Options) -> str:
-    """What a setting sets, its range, and its default where that is a value.
+def help_text(name: str, setting: FieldInfo, default: str) -> str:
+    """What a setting sets, its range and its default.
 
     Args:
         name: of the setting; ``data`` is described by the registered layouts
         setting: to describe
-        defaults: method -> the setting's default, where that depends on the method
+        default: in words; empty where the description says it
     """
     description = str(setting.description)
     if name == "data":
         description = f"{description} {_layouts_in_words()}"
-    text = "; ".join(filter(None, [_range_of(setting), _default(setting, defaults)]))
+    text = "; ".join(filter(None, [_range_of(setting), default and f"default: {default}"]))
     if not text:
         return description
     return f"{description} ({text})"
@@ -128,20 +139,22 @@ def _layouts_in_words() -> str:
     return " ".join([*texts, f"Datasets of TLLib: {', '.join(datasets)}."])
 
 
-def _default(setting: FieldInfo, defaults: Options) -> str:
-    """The usual default, and that of each method with another one; empty where it is decided later."""
+def _default(setting: FieldInfo, decided: str, of_methods: Options) -> str:
+    """The usual default, and that of each method with another one.
+
+    Args:
+        decided: by the ladder of defaults, in words
+        of_methods: method -> its default
+    """
     usual = setting.get_default()
-    if setting.is_required() or None in defaults.values():
+    if setting.is_required() or None in of_methods.values():
         return ""
-    words = [f"{method} {_shown(value)}" for method, value in defaults.items()]
-    values = {*defaults.values()}
-    if usual not in (None, ()):
+    words = [f"{method} {_shown(value)}" for method, value in of_methods.items()]
+    if decided:
+        words = [decided, *words]
+    elif usual not in (None, ()):
         words = [_shown(usual), *words]
-    elif len(values) == 1:
-        words = [_shown(value) for value in values]
-    if not words:
-        return ""
-    return f"default: {', '.join(words)}"
+    return ", ".join(words)
 
 
 def _shown(value: Any) -> str:

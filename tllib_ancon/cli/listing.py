@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 
 from tllib_ancon import methods
 from tllib_ancon.cli.commands import Command
-from tllib_ancon.cli.flags import help_text
+from tllib_ancon.cli.flags import defaults_in_words, help_text
 from tllib_ancon.cli.parser import flag
+from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.settings import Flag, Settings
 from tllib_ancon.data.layout import LAYOUTS
 
@@ -22,8 +23,10 @@ def _methods() -> Iterator[str]:
         yield f"{name:<16} {summary}"
         if compositions:
             yield f"  also {', '.join(compositions)}"
-        for option, field in methods.settings(name).items():
-            yield f"  {flag(option):<22} {help_text(option, field, {})}"
+        options = methods.settings(name)
+        defaults = defaults_in_words(AdaptConfig, options)
+        for option, field in options.items():
+            yield f"  {flag(option):<22} {help_text(option, field, defaults[option])}"
 
 
 def _networks() -> Iterator[str]:

@@ -16,23 +16,22 @@ class ImageConfig(Settings):
 
     val_resizing: Literal["default", "res.", "keep-ratio"] = DECIDED_LATER
     """Resizing and cropping for evaluation. "default" resizes to a square and takes its centre. res.: to a square.
-    keep-ratio: by the shorter side, then the centre. Default: as in training."""
+    keep-ratio: by the shorter side, then the centre."""
     image_size: Annotated[Pixels, Flag("--resize-size", metavar="PX")] = DECIDED_LATER
-    """Side in pixels of the images that the network gets, of the crop or with res. of the square. Default: the model's,
-    else the side of square arrays. To train a source model: 224"""
+    """Side in pixels of the images that the network gets, of the crop or with res. of the square."""
     crop_fraction: Annotated[Fraction, Flag(metavar="X")] = DECIDED_LATER
-    """Side of the crop as a share of the side that is resized before it. Default: the model's, usually 0.875"""
+    """Side of the crop as a share of the side that is resized before it."""
     no_hflip: bool = DECIDED_LATER
-    """Do not mirror training images at random. Default: as in the model's run; in an adaptation also on if a mirror
-    changes the predicted class of more than 30 % of the images."""
+    """Do not mirror training images at random. An adaptation mirrors none either if a mirror changes the predicted
+    class of more than 30 % of the images."""
     cache: Annotated[str | None, Flag(metavar="DIR", decides=False)] = None
     """Folder that stores decoded and resized images for later runs, 0.2 MB each at 256 pixels. Default: memory, if they
     fit in a quarter of the free memory."""
     norm_mean: Annotated[tuple[Share] | tuple[Share, Share, Share] | None, Flag(metavar="X")] = None
     """mean of each channel for the normalisation, of pixels from 0 to 1 (those of pixels to 255 divided by 255), or one
-    for grey; by default that of the architecture's training"""
+    for grey"""
     norm_std: Annotated[tuple[Positive] | tuple[Positive, Positive, Positive] | None, Flag(metavar="X")] = None
-    """standard deviation of each channel for the normalisation, of pixels from 0 to 1; by default as for the mean"""
+    """standard deviation of each channel for the normalisation, of pixels from 0 to 1"""
     loader: Annotated[str | None, Flag(metavar="MODULE:FUNCTION", decides=False)] = None
     """Function that reads an image file: path -> PIL image or uint8 tensor (1 or 3, H, W), or a float tensor, which the
     model gets unchanged. Its module may lie in the current folder. Default: Pillow, as RGB with 8 bits."""
@@ -46,12 +45,11 @@ class AugmentationConfig(ImageConfig):
     train_resizing: Literal["default", "cen.crop", "ran.crop", "res.", "keep-ratio"] = DECIDED_LATER
     """Resizing and cropping of training images. "default" resizes to a square and takes a random resized crop.
     cen.crop and ran.crop: to a square, then its centre or a random crop. res.: to a square. keep-ratio: by the shorter
-    side, then a random resized crop. Default: keep-ratio for ImageFolder and Folder, else default."""
+    side, then a random resized crop."""
     scale: Annotated[Area, Flag(metavar=("MIN", "MAX"))] = DECIDED_LATER
     """smallest and largest area of a random crop, as a share of the image's"""
     padding: Annotated[int, Flag(metavar="PX")] = Field(DECIDED_LATER, ge=0, le=16_384)
-    """Padding of training images in pixels, cropped back at random. Default: 0; for a network without metadata,
-    below 64 pixels an eighth of the side (grey: a sixteenth), at most 4."""
+    """Padding of training images in pixels, cropped back at random."""
 
     def check(self) -> None:
         super().check()

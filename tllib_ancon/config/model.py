@@ -14,13 +14,13 @@ class ModelConfig(Settings):
     arch: Annotated[str | None, Flag("-a", common=True)] = None
     """Network: a ResNet of torchvision, any model of timm, timm/NAME, torchvision/NAME, small_cnn, or SHOT's
     shot_lenet. With weights: hf:NAME (image classifier of transformers) or open_clip:NAME/WEIGHTS (zero-shot), by hub
-    name or folder. Default: that of the checkpoint, or resnet18"""
+    name or folder."""
     arch_option: Annotated[tuple[str, ...], Flag(metavar="KEY=VALUE")] = DECIDED_LATER
     """options of the network in timm or torchvision, such as pad_type=same"""
     bottleneck_dim: Annotated[Width, Flag(metavar="D")] = DECIDED_LATER
-    """width of the bottleneck; by default the model's"""
+    """width of the bottleneck"""
     no_pool: bool = DECIDED_LATER
-    """leave out the pooling after the backbone; by default as in the model's run"""
+    """leave out the pooling after the backbone"""
     scratch: bool = False
     """start without pre-trained weights; the backbone then learns at the full rate"""
 
@@ -50,4 +50,4 @@ class StartConfig(NetworkConfig):
     that the model returns, or its logits."""
     views: Annotated[Literal[1, 2], Flag(group="images")] = DECIDED_LATER
     """Views of an image whose predictions are averaged. 2: the image and its mirror; in training without mirrors, the
-    image and a shift of it. Training learns from both. Default: as in the model's run, and 1 for an adaptation."""
+    image and a shift of it. Training learns from both."""

@@ -15,15 +15,13 @@ class OptimizationConfig(Settings):
     FLAG = Flag(group="optimization")
 
     batch_size: Annotated[Number, Flag("-b", metavar="B", common=True)] = DECIDED_LATER
-    """images in a step, in each process; by default 64, or all where there are fewer"""
+    """images in a step, in each process"""
     epochs: Annotated[Number, Flag(common=True)] = DECIDED_LATER
     """Passes over the images."""
     optimizer: Literal["sgd", "adamw"] = DECIDED_LATER
-    """by default adamw for a network that normalises by layer-norm and not by batch-norm, as transformers do, else
-    sgd"""
+    """optimiser: SGD with Nesterov momentum, or AdamW"""
     lr: Annotated[Positive, Flag("--learning-rate", common=True)] = DECIDED_LATER
-    """Learning rate of new layers; a pre-trained backbone has a tenth of it. Default: 0.01, 0.0002 with
-    adamw, 0.001 with batch-norm statistics of the source"""
+    """Learning rate of new layers; a pre-trained backbone has a tenth of it."""
     lr_gamma: NotNegative = DECIDED_LATER
     """gamma of the learning rate lr (1 + gamma step/steps)^-decay, for cdan and mdd lr (1 + gamma step)^-decay"""
     lr_decay: NotNegative = 0.75
@@ -35,4 +33,4 @@ class OptimizationConfig(Settings):
     hold_out: BelowOne = DECIDED_LATER
     """share of the images in the hold-out, which is not trained on and selects the epoch"""
     mixed_precision: Literal["no", "fp16", "bf16"] = DECIDED_LATER
-    """floating-point type of the network's arithmetic; no is float32; by default bf16 on a GPU that has it, else no"""
+    """floating-point type of the network's arithmetic; no is float32"""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import nn
@@ -20,7 +20,7 @@ from tllib_ancon.config.model import ModelConfig
 from tllib_ancon.config.optimization import RATES
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.config.pretrain import PretrainConfig
-from tllib_ancon.config.settings import as_tuple, defined, settings_of
+from tllib_ancon.config.settings import Settings, as_tuple, defined, settings_of
 from tllib_ancon.data.image_source import ImageSource
 from tllib_ancon.data.layouts import layout_of
 from tllib_ancon.data.loading import hold_out
@@ -39,8 +39,7 @@ USUAL_BATCH = 64
 SMALL = 64
 """Side in pixels below which networks are trained on shifted images rather than on random resized crops."""
 LARGEST_SHIFT = 4
-"""Of these images in pixels: an eighth of the side, as for CIFAR-10, and no more than this. Grey images, which often
-show a character in the middle, are shifted by a sixteenth."""
+"""Of these images in pixels: an eighth of the side, as for CIFAR-10, and no more than this."""
 CAREFUL_RATE = 0.001
 """Of SGD for a network that normalises by statistics of other images: it diverges at the usual rate."""
 
@@ -114,14 +113,14 @@ def resolve(config: Config, facts: Facts) -> tuple[Config, Mapping[str, str]]:
     fields = defined(dict(config))
     decided = defined(config.requested)
     layers = dict.fromkeys(decided, "user")
-    for layer, decide, stages in LADDER:
-        if isinstance(config, stages):
+    for rung in LADDER:
+        if isinstance(config, rung.stages):
             decisions = {
                 name: value
-                for name, value in decide(fields | decided, facts).items()
+                for name, value in rung.decide(fields | decided, facts).items()
                 if value is not None or name not in type(config).model_fields  # an option may be None
             }
-            layers = dict.fromkeys(decisions, layer) | layers
+            layers = dict.fromkeys(decisions, rung.layer) | layers
             decided = decisions | decided
     _require_consistent(config, fields | decided, facts)
     read = {name: value for name, value in decided.items() if name in dict(config) or layers[name] == "method"}
@@ -172,13 +171,6 @@ def _usual_network(settings: Options, facts: Facts) -> Options:
     return {} if facts.source.is_whole else USUAL_NETWORK
 
 
-def _images_of_a_source_model(settings: Options, facts: Facts) -> Options:
-    preprocessing = facts.preprocessing
-    if preprocessing is not None and 0 < preprocessing.image_size < SMALL:  # a digit network, which takes no other size
-        return {"image_size": preprocessing.image_size}
-    return {"image_size": USUAL_SIDE}
-
-
 def _size_of_the_images(settings: Options, facts: Facts) -> Options:
     """Where only the size of the images is known, they are resized to it, and shifted in training if they are small."""
     if facts.images_are_fixed or facts.preprocessing is not None:
@@ -189,10 +181,7 @@ def _size_of_the_images(settings: Options, facts: Facts) -> Options:
     usual = {"image_size": image_size, "val_resizing": "default"}
     if image_size >= SMALL:
         return {**usual, "train_resizing": "default", "padding": 0}
-    shift = image_size // 8
-    if len(settings.get("norm_mean") or ()) == 1:  # grey
-        shift = max(1, image_size // 16)
-    return {**usual, "train_resizing": "cen.crop", "padding": min(LARGEST_SHIFT, shift)}
+    return {**usual, "train_resizing": "cen.crop", "padding": min(LARGEST_SHIFT, image_size // 8)}
 
 
 def _layout_of_the_data(settings: Options, facts: Facts) -> Options:
@@ -252,26 +241,88 @@ def _machine(settings: Options, facts: Facts) -> Options:
     return {"mixed_precision": "no"}
 
 
+class _Rung(NamedTuple):
+    """One step of the ladder.
+
+    Attributes:
+        layer: its name, which `check` shows
+        decide: settings that are decided, and the facts -> others
+        stages: of which it decides settings
+        words: setting -> its default, for the help text
+    """
+
+    layer: str
+    decide: Callable[[Options, Facts], Options]
+    stages: tuple[type, ...]
+    words: Mapping[str, str]
+
+
 _ALL = (AdaptConfig, PredictConfig, PretrainConfig)
 
-LADDER: tuple[tuple[str, Callable[[Options, Facts], Options], tuple[type, ...]], ...] = (
-    ("method", _method, (AdaptConfig,)),
-    ("run", _recorded_run, (AdaptConfig, PretrainConfig)),
-    ("source run", _source_run, (AdaptConfig, PredictConfig)),
-    ("field", _usual_network, _ALL),
-    ("field", _images_of_a_source_model, (PretrainConfig,)),
-    ("images", _size_of_the_images, _ALL),
-    ("model", _metadata_of_the_network, _ALL),
-    ("images", _layout_of_the_data, _ALL),
-    ("field", _usual_images, _ALL),
-    ("source run", _views_of_the_source_run, (PredictConfig,)),
-    ("model", _training_of_the_network, (AdaptConfig,)),
-    ("method", _parameters_of_the_method, (AdaptConfig,)),
-    ("field", _usual_training, (AdaptConfig,)),
-    ("images", _number_of_images, (AdaptConfig,)),
-    ("machine", _machine, (AdaptConfig, PretrainConfig)),
+LADDER = (
+    _Rung("method", _method, (AdaptConfig,), {}),
+    _Rung("run", _recorded_run, (AdaptConfig, PretrainConfig), {}),
+    _Rung("source run", _source_run, (AdaptConfig, PredictConfig), dict.fromkeys(INHERITED, "as in the model's run")),
+    _Rung("field", _usual_network, _ALL, {"arch": "resnet18", "no_pool": "off"}),
+    _Rung(
+        "model",
+        _metadata_of_the_network,
+        _ALL,
+        dict.fromkeys(("image_size", "crop_fraction", "norm_mean", "norm_std", "val_resizing"), "the network's"),
+    ),
+    _Rung(
+        "images",
+        _size_of_the_images,
+        _ALL,
+        {
+            "image_size": "the side of square arrays",
+            "padding": "for a network without metadata, below 64 pixels, an eighth of the side, at most 4",
+        },
+    ),
+    _Rung(
+        "images",
+        _layout_of_the_data,
+        _ALL,
+        dict.fromkeys(("val_resizing", "train_resizing"), "keep-ratio for Folder and ImageFolder, default for others"),
+    ),
+    _Rung("field", _usual_images, _ALL, {"image_size": "224", "padding": "0", "no_hflip": "off"}),
+    _Rung("source run", _views_of_the_source_run, (PredictConfig,), {"views": "as in the model's run, else 1"}),
+    _Rung(
+        "model",
+        _training_of_the_network,
+        (AdaptConfig,),
+        {
+            "optimizer": "adamw for a network with layer-norm and no batch-norm, sgd for others",
+            "adapted": "as-given if some are frozen",
+        },
+    ),
+    _Rung("method", _parameters_of_the_method, (AdaptConfig,), {}),
+    _Rung(
+        "field",
+        _usual_training,
+        (AdaptConfig,),
+        {
+            "lr": "0.01, with adamw 0.0002, with batch-norm statistics of the source 0.001",
+            "views": "1",
+            "adapted": "all-but-head",
+        },
+    ),
+    _Rung("images", _number_of_images, (AdaptConfig,), {"batch_size": "64, or all where there are fewer"}),
+    _Rung(
+        "machine", _machine, (AdaptConfig, PretrainConfig), {"mixed_precision": "bf16 on a GPU that has it, else no"}
+    ),
 )
-"""Layer, what it decides, and for which stages, from the first to the last."""
+"""Every rung, from the first."""
+
+
+def described(owner: type[Settings]) -> dict[str, str]:
+    """Setting of a stage -> what decides its default, in the order of the ladder."""
+    texts: dict[str, str] = {}
+    for rung in LADDER:
+        if issubclass(owner, rung.stages):
+            for name, words in rung.words.items():
+                texts[name] = f"{texts[name]}, else {words}" if name in texts else words
+    return texts
 
 
 # What does not fit together, and what the user is told.

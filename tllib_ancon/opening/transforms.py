@@ -124,5 +124,4 @@ def transforms_of(config: StageConfig, images: ImageSource, declared: Preprocess
 
 def _set_by_user(config: StageConfig) -> list[str]:
     """Settings of the preprocessing that a user sets."""
-    fields = type(config).model_fields
-    return [name for name in _PREPARING if name in fields and getattr(config, name) not in (None, fields[name].default)]
+    return [name for name in _PREPARING if name in config.requested]

@@ -10,9 +10,8 @@ from __future__ import annotations
 import functools
 import math
 import os
-import sys
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from dataclasses import dataclass
 from threading import Thread
 from typing import Any, ParamSpec, TypeVar
@@ -21,10 +20,6 @@ import torch
 from torch import Tensor, distributed
 
 from tllib_ancon.runtime.errors import BAD_INPUT, UserError, in_words
-from tllib_ancon.runtime.text import say
-
-PATIENCE = 5.0
-"""Seconds after which a process says that it waits for the others."""
 
 _stores: list[Any] = []
 """Where the processes that have joined meet; empty before."""
@@ -65,8 +60,6 @@ def join() -> None:
         backend = "cpu:gloo,cuda:nccl"
     connection: Future[None] = Future()
     Thread(target=_connect, args=(backend, connection), daemon=True).start()
-    if wait([connection], PATIENCE).not_done:
-        say(_who_is_missing(), file=sys.stderr)
     connection.result()
 
 
@@ -81,14 +74,6 @@ def _connect(backend: str, connection: Future[None]) -> None:
         connection.set_exception(error)
     else:
         connection.set_result(None)
-
-
-def _who_is_missing() -> str:
-    address = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
-    return (
-        f"process {os.environ['RANK']} of {launched()} still waits for the others at {address}; start them with the "
-        "same MASTER_ADDR, MASTER_PORT and WORLD_SIZE. For a run in one process unset RANK"
-    )
 
 
 def tells() -> bool:

@@ -18,7 +18,7 @@ from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data.open import as_domain
 from tllib_ancon.data.transforms import Preprocessing
 from tllib_ancon.models.references import ModelRef
-from tllib_ancon.opening.defaults import Facts, resolve
+from tllib_ancon.opening.defaults import Facts, described, resolve
 from tllib_ancon.opening.transforms import preprocessing_of_call
 
 BATCH_NORM_NETWORK = nn.BatchNorm1d(2)
@@ -104,9 +104,14 @@ def test_a_source_model_is_trained_with_the_usual_network_and_images():
     config = PretrainConfig(source=["A"], data="ImageList")
     run = {"checkpoint": "imagenet"}
     assert filled_in(config, facts_about(run=run)) == usual
-    for image_size, expected in ((1, 1), (28, 28), (63, 63), (64, 224)):
-        facts = facts_about(preprocessing={"image_size": image_size}, run=run)
-        assert filled_in(config, facts) == {**usual, "image_size": expected}
+    facts = facts_about(preprocessing={"image_size": 28}, run=run)
+    assert filled_in(config, facts) == {**usual, "image_size": 28}
+
+
+def test_the_help_names_each_setting_that_a_model_images_or_the_machine_decide():
+    _, layers = resolve(AdaptConfig(data="ImageList"), facts_about(preprocessing=KNOWN))
+    decided = {name for name, layer in layers.items() if layer in ("source run", "model", "images", "machine")}
+    assert decided <= described(AdaptConfig).keys()
 
 
 def test_each_setting_has_its_layer():
