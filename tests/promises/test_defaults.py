@@ -32,7 +32,7 @@ def test_adapt(adapted):
 
 
 @pytest.mark.parametrize(("confidence", "method"), [(1000, "ancon"), (1e-3, "adabn")])
-def test_adapt_is_ancon_by_mixed_statistics_on_certain_predictions(confidence, method):
+def test_adapt_is_ancon_by_mixed_statistics_where_the_model_is_sure(confidence, method):
     model = network()
     model.head.weight.data *= confidence
     model.head.bias.data *= confidence
@@ -40,6 +40,7 @@ def test_adapt_is_ancon_by_mixed_statistics_on_certain_predictions(confidence, m
     other = tllib_ancon.adapt(model, PIXELS, epochs=2, method=method, batch_norm="mixed", criterion="last")
     for name, weights in other.model.named_parameters():
         torch.testing.assert_close(by_default.model.get_parameter(name), weights)
+    assert ("unsure" in {note.code for note in by_default.notes}) == (method == "adabn")
 
 
 def test_evaluate(adapted):

@@ -18,8 +18,9 @@ Schedule = Literal["constant", "full", "half"]
 MIXED = {"criterion": "last", "batch_norm": "mixed"}
 """How the default trains: on all images to the last epoch, by mixed batch-norm statistics
 (:func:`~tllib_ancon.models.batch_norm.agreement`)."""
-CERTAIN = 0.4
-"""Share of log K, the largest entropy, below which a prediction is certain: the constant of EATA (Niu et al., 2022)."""
+SURE = 0.6
+"""Share of log K, the largest entropy. Where the mean entropy of a batch is below it, the model is sure of this batch.
+"""
 
 
 class SmoothedLabels(FixedPrecision):
@@ -137,18 +138,18 @@ class _WithAnCon(WithVotes):
 
 @register("+ancon-auto")
 class _WithAnConAuto(_WithAnCon):
-    """The default: AnCon on certain predictions, by batch-norm statistics of source and target. The paper has neither
-    the entropy nor the mixture."""
+    """The default: AnCon by batch-norm statistics of source and target, on batches of which the model is sure. The
+    paper has neither."""
 
     training_defaults: ClassVar = MIXED
 
     def targets(self, visit: Visit) -> Tensor:
-        """AnCon's, and 0 of an image whose prediction is uncertain, so that it teaches nothing at this visit."""
+        """AnCon's, and 0 of a batch of which the model is unsure, so that it teaches nothing."""
         entropies = torch.special.entr(visit.probabilities).sum(1)
-        self.is_certain = entropies < CERTAIN * math.log(self.num_classes)
-        targets: Tensor = super().targets(visit) * self.is_certain[:, None]
+        self.is_sure = entropies.mean() < SURE * math.log(self.num_classes)
+        targets: Tensor = super().targets(visit) * self.is_sure
         return targets
 
     def diagnostics(self) -> dict[str, Tensor]:
-        """Those of AnCon, and the share of the last visit's predictions that were certain."""
-        return {**super().diagnostics(), "certain": self.is_certain.float().mean()}
+        """Those of AnCon, and whether the model was sure of the last batch."""
+        return {**super().diagnostics(), "sure": self.is_sure.float()}

@@ -21,7 +21,7 @@ SHOWN = {
     "loss": "loss {:.4f}",
     "threshold": "δ {:.3f}",
     "votes": "votes {:4.0%}",
-    "certain": "certain {:4.0%}",
+    "sure": "sure {:4.0%}",
     "infomax": "InfoMax {:.4f}",
     "accuracy": "accuracy {:.2f} %",
     "ece": "ECE {:.3f}",

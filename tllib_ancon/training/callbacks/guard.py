@@ -49,12 +49,16 @@ class CollapseGuard(Callback):
         if trainer.epoch == 0:
             return
         metrics = trainer.metrics[-1]
+        if trainer.epoch == 1 and metrics.get("sure") == 0:
+            text = "the model is unsure of all batches, which teach nothing: its predictions are far from certain"
+            action = f"adapt a better source model, or pass {named('method', 'ancon')}, which may harm an unsure one"
+            trainer.tell(Note("unsure", text, "method", action, "warning"))
         if not _has_collapsed(metrics, before_training(trainer.metrics)):
             self._remember(trainer, trainer.epoch, metrics["infomax"])
             return
         trainer.network.load_state_dict(self.best_weights)
         trainer.stop_after_this_epoch()
-        trainer.tell(self._note(trainer.metrics, trainer.settings.padding or 0))
+        trainer.tell(self._note(trainer.metrics))
         for name in ("effective_classes", "infomax"):
             metrics[f"{name}_collapsed"] = metrics[name]
         self.scores.after_epoch(trainer)
@@ -74,16 +78,11 @@ class CollapseGuard(Callback):
             self.best_infomax = infomax
             self.best_epoch = epoch
 
-    def _note(self, epochs: Sequence[Metrics], padding: int) -> Note:
-        """Describe the collapse of the last epoch of a training that shifts images by up to this many pixels."""
+    def _note(self, epochs: Sequence[Metrics]) -> Note:
+        """Describe the collapse of the last epoch."""
         before = before_training(epochs)
         after = epochs[-1]
         model = f"of epoch {self.best_epoch}" if self.best_epoch else "before training"
-        remedy = f"a smaller {named('lr')}"
-        if padding:
-            remedy = f"images that training does not shift ({named('padding', 0)}), or {remedy},"
-        elif epochs[1].get("batch_norm_share", 0.0) > 0:
-            remedy += f", or statistics of the target alone ({named('batch_norm', 'target')}),"
         return Note(
             "collapse",
             f"epoch {after['epoch']} collapsed: the effective number of predicted classes fell from "
@@ -91,7 +90,7 @@ class CollapseGuard(Callback):
             f"{before['infomax']:.2f} to {after['infomax']:.2f}. Training ends with the model {model}, whose InfoMax "
             f"of {self.best_infomax:.2f} is the highest",
             setting="lr",
-            action=f"{remedy} may prevent it",
+            action=f"a smaller {named('lr')} may prevent it, and where small images are shifted {named('padding', 0)}",
             level="warning",
         )
 

@@ -21,35 +21,16 @@ def test_the_effective_number_of_predicted_classes():
     assert effective_classes(torch.tensor([0, 0, 0])) == pytest.approx(1)
 
 
-@pytest.mark.parametrize(
-    ("padding", "share", "best_epoch", "model", "remedy"),
-    [
-        (
-            2,
-            0.5,
-            0,
-            "before training",
-            "images that training does not shift (`padding=0`), or a smaller `lr`, may prevent it",
-        ),
-        (
-            0,
-            0.5,
-            1,
-            "of epoch 1",
-            'a smaller `lr`, or statistics of the target alone (`batch_norm="target"`), may prevent it',
-        ),
-        (0, 0.0, 1, "of epoch 1", "a smaller `lr` may prevent it"),
-    ],
-)
-def test_the_note_names_what_may_have_caused_it(padding, share, best_epoch, model, remedy):
+@pytest.mark.parametrize(("best_epoch", "model"), [(0, "before training"), (1, "of epoch 1")])
+def test_the_note_says_what_collapsed_and_what_may_prevent_it(best_epoch, model):
     guard = CollapseGuard(None)
     guard.best_epoch = best_epoch
     guard.best_infomax = 0.875
     before = {"effective_classes": 4.0, "infomax": 1.0}
-    epochs = [before, {**before, "batch_norm_share": share}, {"epoch": 2, "effective_classes": 1.5, "infomax": 0.25}]
-    note = guard._note(epochs, padding)
+    note = guard._note([before, before, {"epoch": 2, "effective_classes": 1.5, "infomax": 0.25}])
     assert (note.code, note.setting, note.level) == ("collapse", "lr", "warning")
     assert str(note) == (
         "epoch 2 collapsed: the effective number of predicted classes fell from 4.0 before training to 1.5, InfoMax "
-        f"from 1.00 to 0.25. Training ends with the model {model}, whose InfoMax of 0.88 is the highest; {remedy}"
+        f"from 1.00 to 0.25. Training ends with the model {model}, whose InfoMax of 0.88 is the highest; a smaller "
+        "`lr` may prevent it, and where small images are shifted `padding=0`"
     )
