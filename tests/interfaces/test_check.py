@@ -69,7 +69,7 @@ notes:
   ! the images are tensors with values from 0 to 0.909, which the model gets unchanged; if it was trained on \
 normalised images, normalise them, or pass them as bytes
   ! only 12 of at least 16 images: adapting may reduce accuracy; add images
-  ! the source model predicts owl for 100 % of 12 images; nearly all are one class: compare the preprocessing with the \
+  ! the model predicts owl for 100 % of 12 images; nearly all are one class: compare the preprocessing with the \
 model's training"""
 
 

@@ -29,41 +29,40 @@ def open_source(config: AdaptConfig | PredictConfig, model: Any = None, output: 
     learns = isinstance(config, AdaptConfig)
     module = None
     if model is not None and not isinstance(model, str | Path):
-        module = _require_network(model, learns)
+        module = _require_network(model)
         for name in ("checkpoint", "model"):
             if learns and getattr(config, name) is not None:
                 raise BadSetting(f"give a model or {named(name)}, not both", "leave one out", setting=name)
     elif config.model is not None and config.checkpoint is not None:
-        module = _network_of_function(config.model, learns)
+        module = _network_of_function(config.model)
     names = _class_names(config.class_names)
     reference = refer(module, config.checkpoint, config.arch, names, config.allow_download)
+    if learns and reference.module is not None and is_program(reference.module):
+        raise BadModel(
+            "a program of TorchScript predicts and does not learn",
+            "pass the torch.nn.Module that it was made from",
+        )
     return replace(reference, output=config.output if output is None else output)
 
 
-def _network_of_function(function: str, learns: bool) -> nn.Module:
+def _network_of_function(function: str) -> nn.Module:
     """The network that ``module:function`` returns."""
     make_network = function_named("model", function)
     try:
-        return _require_network(make_network(), learns)
+        return _require_network(make_network())
     except Exception as error:  # any error can come out of a user's own module
         raise BadSetting(
             f"{named('model', function)} gave no network ({one_line(error)})", "repair the function", setting="model"
         ) from error
 
 
-def _require_network(model: object, learns: bool) -> nn.Module:
-    """Return the model if it is a network, with ``learns`` one of Python modules, which alone take hooks and modes.
-    Whether its logits are right and whether it learns is found by its calls."""
+def _require_network(model: object) -> nn.Module:
+    """Return the model if it is a network. Whether its logits are right and whether it learns is found by its calls."""
     if not isinstance(model, nn.Module):
         raise BadSetting(
             f"{named('model')} must be a torch.nn.Module, not of type {type(model).__name__}",
             "pass the network itself, with its weights, and after it the images",
             setting="model",
-        )
-    if learns and is_program(model):
-        raise BadModel(
-            "a program of TorchScript predicts and does not learn",
-            "pass the torch.nn.Module that it was made from",
         )
     return model
 

@@ -121,7 +121,7 @@ class Method(nn.Module):
         for base in cls.__mro__:
             for name, field in vars(base).items():
                 if isinstance(field, FieldInfo):
-                    fields.setdefault(name, (field.annotation or kinds[name], field))
+                    fields.setdefault(name, (field.annotation or kinds.get(name, type(field.default)), field))
         cls.Options = settings_class(f"{cls.__name__}Options", **fields)
 
     def __init__(

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from pydantic.fields import FieldInfo
 
+from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.settings import Settings, settings_of
 from tllib_ancon.runtime.errors import BadSetting, UserError, named, one_line, unknown_name
 from tllib_ancon.runtime.types import Options
@@ -96,9 +97,10 @@ def _is_taken(name: str, method: type[Method]) -> bool:
 
 def _check_options(name: str, options: type[Settings]) -> None:
     for option_name in settings_of(options):
-        if option_name in signature(Method).parameters or hasattr(Method, option_name):
+        taken = {*signature(Method).parameters, *dir(Method), *settings_of(AdaptConfig)}
+        if option_name in taken:
             raise UserError(
-                f"method {name}: option {named(option_name)} is the name of an argument or an attribute of Method",
+                f"method {name}: option {named(option_name)} is the name of a setting, or an attribute of Method",
                 "choose another",
             )
     options(**{option_name: field.default for option_name, field in settings_of(options).items()})

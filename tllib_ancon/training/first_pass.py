@@ -84,13 +84,12 @@ class _FirstPass(NamedTuple):
     mirrors: _MirrorDisagreement | None
 
 
-def note_on_one_class(labels: Tensor, names: Sequence[str], model: str = "the model") -> list[Note]:
+def note_on_one_class(labels: Tensor, names: Sequence[str]) -> list[Note]:
     """A note if nearly all images are predicted as one class.
 
     Args:
         labels: (N,), negative for images without a prediction
         names: of the classes
-        model: what predicts them
     """
     predicted = labels[labels >= 0]
     if len(predicted) < FEWEST:
@@ -99,7 +98,7 @@ def note_on_one_class(labels: Tensor, names: Sequence[str], model: str = "the mo
     share = float((predicted == label).float().mean())
     if share <= MOST_OF_ONE_CLASS:
         return []
-    text = f"{model} predicts {names[label]} for {100 * share:.0f} % of {len(predicted)} images"
+    text = f"the model predicts {names[label]} for {100 * share:.0f} % of {len(predicted)} images"
     action = "nearly all are one class: compare the preprocessing with the model's training"
     return [Note("one-class", text, action=action, level="warning")]
 
@@ -175,7 +174,7 @@ def _with_conclusions(opened: Opened[AdaptConfig], predicted: _FirstPass) -> Ope
         opened = _unmirrored(opened)
         action = f"images are not mirrored, as with {named('no_hflip')}; {named('no_hflip', False)} mirrors them"
         notes.append(Note("no-mirrors", str(mirrors), "no_hflip", action, "warning"))
-    notes += note_on_one_class(predicted.labels, opened.images.classes, "the source model")
+    notes += note_on_one_class(predicted.labels, opened.images.classes)
     return opened.with_notes(notes)
 
 

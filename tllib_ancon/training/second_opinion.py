@@ -8,7 +8,7 @@ from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.models.checkpoints import sha256_of_tensors
-from tllib_ancon.models.references.hub import LIBRARIES
+from tllib_ancon.models.references import BY_NAME
 from tllib_ancon.opening.classes import ClassMap
 from tllib_ancon.opening.open import Opened, open_images, open_model
 from tllib_ancon.opening.transforms import preprocessing_of_call
@@ -63,7 +63,7 @@ def _settings_of(teacher: Any, settings: AdaptConfig, classes: ClassMap) -> Pred
     if not isinstance(teacher, str):
         return PredictConfig()
     library = teacher.partition(":")[0]
-    if library not in LIBRARIES:
+    if library not in BY_NAME:
         return PredictConfig(checkpoint=teacher)
     names = None
     if library == "open_clip" and classes.are_named:

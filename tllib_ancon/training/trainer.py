@@ -157,7 +157,7 @@ class Trainer:
             self.tell(Note("finished", f"{run.path} holds this run already, finished"))
             self.metrics = run.metrics()
             return
-        self.parts |= {callback.name: callback for callback in self.callbacks if callback.name}
+        self.parts |= {f"callback {callback.name}": callback for callback in self.callbacks if callback.name}
         snapshot, metrics = run.resume()
         if snapshot:
             restore_snapshot(self.parts, snapshot)

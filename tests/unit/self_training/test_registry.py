@@ -80,7 +80,7 @@ def test_a_method_of_another_package_composes_with_its_own_option(package):
             MODULE.replace('"focal"', '"ancon"'),
             "method name 'ancon' is taken, .* small letters, digits and dashes; choose another one",
         ),
-        (MODULE.replace("focus:", "votes:"), "`votes` is the name of an argument or an attribute of Method"),
+        (MODULE.replace("focus:", "votes:"), "`votes` is the name of a setting, or an attribute of Method"),
         (MODULE.replace('("elr", "ancon", "ancon-auto")', '("elrr",)'), "did you mean 'elr'"),
         (
             f"{MODULE}\n    def targets(self, visit):\n        return visit.probabilities\n",

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from torch import nn
 
-from tllib_ancon.models.references.hub import LIBRARIES, load_from_hub
+from tllib_ancon.models.references.hub import load_from_hub
 from tllib_ancon.models.references.reference import Model, ModelRef
 from tllib_ancon.models.references.run import run_or_file
 from tllib_ancon.models.references.zoo import IMAGENET, Zoo
 from tllib_ancon.runtime.errors import UserError, named
 
-__all__ = ["Model", "ModelRef", "refer"]
+__all__ = ["BY_NAME", "Model", "ModelRef", "refer"]
+
+BY_NAME = {"hf": load_from_hub, "open_clip": load_from_hub}
+"""Prefix of a name, such as ``hf:NAME`` -> what loads such a model."""
 
 
 def refer(
@@ -35,8 +38,9 @@ def refer(
         return run_or_file(checkpoint, module, names)
     if module is not None:
         return ModelRef(module=module, names=names)
-    if arch is not None and arch.partition(":")[0] in LIBRARIES:
-        return load_from_hub(arch, names, allow_download)
-    raise UserError(
-        f"no model to start from: pass {named('checkpoint')}, or an {named('arch')} that begins with hf: or open_clip:"
-    )
+    prefix = str(arch).partition(":")[0]
+    if prefix not in BY_NAME:
+        raise UserError(
+            f"no model to start from: pass {named('checkpoint')}, or an {named('arch')} as hf:NAME or open_clip:NAME"
+        )
+    return BY_NAME[prefix](str(arch), names, allow_download)

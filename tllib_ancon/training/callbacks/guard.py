@@ -51,7 +51,7 @@ class CollapseGuard(Callback):
         metrics = trainer.metrics[-1]
         if trainer.epoch == 1 and metrics.get("sure") == 0:
             text = "the model is unsure of all batches, which teach nothing: its predictions are far from certain"
-            action = f"adapt a better source model, or pass {named('method', 'ancon')}, which may harm an unsure one"
+            action = "adapt a better source model: other methods learn from this one, and may harm it"
             trainer.tell(Note("unsure", text, "method", action, "warning"))
         if not _has_collapsed(metrics, before_training(trainer.metrics)):
             self._remember(trainer, trainer.epoch, metrics["infomax"])
