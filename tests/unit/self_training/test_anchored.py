@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.support.naive import argmax, softmax
 from tests.support.refusals import one_line
+from tllib_ancon import methods
 from tllib_ancon.self_training import AnchoredConfidence, TemporalEnsemble
 
 CONVENTIONS = ("authors", "paper")
@@ -108,6 +109,14 @@ def test_schedules(schedule, expected):
         smoothings.append(float(ancon.smoothing))
         ancon(torch.tensor([0]), torch.zeros(1, 2))
     assert smoothings == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("unsure", "teaches"), [(6, True), (7, False)])
+def test_a_batch_teaches_the_default_where_its_mean_entropy_is_below_six_tenths(unsure, teaches):
+    logits = torch.zeros(11, 4)
+    logits[unsure:, 1] = 99
+    method = methods.create("ancon-auto", num_samples=11, num_classes=4)
+    assert bool(method(torch.arange(11), logits, logits)) == teaches
 
 
 # Which predictions vote

@@ -1,8 +1,9 @@
 """SHOT's labels are those of the nearest centroids, in any order, precision and number of passes."""
 
 import torch
-from torch.nn.functional import normalize, one_hot
+from torch.nn.functional import cross_entropy, normalize, one_hot
 
+from tllib_ancon import infomax, methods
 from tllib_ancon.self_training import CentroidPseudoLabels
 
 N = 60
@@ -49,3 +50,11 @@ def test_labels_of_each_pass():
         assert torch.equal(labels(batch.int()), expected[batch])
         assert K - 1 not in expected
         assert not torch.equal(expected, logits.argmax(1))
+
+
+def test_the_loss_is_information_maximisation_and_a_share_of_the_cross_entropy():
+    indices, features, logits = random_pass(0)
+    shot = methods.create("shot", num_samples=N, num_classes=K, feature_dim=D, shot_coefficient=0.2)
+    shot.begin_epoch(0, indices, features, logits)
+    expected = 0.2 * cross_entropy(logits, naive_labels(features, logits)) - infomax(logits.softmax(1))
+    torch.testing.assert_close(shot(indices, logits, features), expected)

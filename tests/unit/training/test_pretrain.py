@@ -51,6 +51,7 @@ def test_the_settings_reach_the_training_on_the_source(domains):
     backbone.pretrained = True
     trainer = _source_only(Pretraining(settings, backbone, source, transforms, torch.zeros(2, 3, 16, 16)))
     assert trainer.objective.loss.keywords == {"label_smoothing": 0.2}
+    assert [part.p for part in trainer.network.modules() if isinstance(part, nn.Dropout)] == [0.5]
     (learnt,) = trainer.loaders
     held_out = trainer.callbacks[0].images
     assert [len(learnt.dataset.domain), len(held_out)] == [45, 15]
