@@ -47,3 +47,14 @@ def test_the_arrays_make_every_printed_run_with_its_words(tmp_path):
     chosen = [parse(shlex.split(line)).chosen for line in made]
     assert chosen == sorted(chosen, reverse=True)
     assert set(chosen) == {"pretrain", "adapt"}
+
+
+def test_a_signal_to_the_batch_shell_reaches_the_run(tmp_path):
+    """Slurm sends it to the shell of the script: the command has taken its place."""
+    (tmp_path / "commands.txt").write_text("bash -c 'echo $PPID $$'\n")
+    (tmp_path / "array.sh").write_text(f"echo $$\n{ARRAY_SCRIPT}")
+    words = ["bash", "array.sh", "commands.txt"]
+    environment = {**os.environ, "SLURM_ARRAY_TASK_ID": "1"}
+    done = subprocess.run(words, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True)
+    shell, parent_and_command = done.stdout.splitlines()
+    assert parent_and_command.split()[1] == shell

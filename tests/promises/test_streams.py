@@ -54,6 +54,7 @@ def accuracy(brightness, **settings):
     labels = (torch.arange(640) % CLASSES).split(64)
     adapting = online(striped_source_model(), **settings)
     is_right = [adapting(batch).argmax(1) == classes for batch, classes in zip(images, labels, strict=True)]
+    adapting(images[0][::CLASSES].repeat(CLASSES, 1, 1, 1))  # a batch of one class after others
     return 100 * torch.cat(is_right).float().mean().item()
 
 

@@ -24,15 +24,12 @@ from pathlib import Path
 
 import torch
 from PIL import Image
-from torch import nn
 
 import tllib_ancon
+from tests.support.falls import stripes
+from tests.support.networks import CLASSES, PREPROCESSING, Net, fit, normalised
 
-CLASSES = 4
-SIZE = 16
-MEAN = [0.5, 0.5, 0.5]
-STD = [0.25, 0.25, 0.25]
-PREPROCESSING = {"image_size": SIZE, "norm_mean": MEAN, "norm_std": STD}
+HALF = PREPROCESSING["norm_mean"]
 SETTINGS = {**PREPROCESSING, "epochs": 2, "batch_size": 16, "seed": 0, "threads": 1, "workers": 0, "quiet": True}
 IN_MEMORY = {
     "gce": {"method": "gce+ancon"},
@@ -47,58 +44,23 @@ OF_SPEED = ("second", "time", "speed")
 TWO_PROCESSES = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "--", "tllib_ancon", "adapt")
 
 
-def network():
-    """The untrained network, with batch-norm."""
-    torch.manual_seed(0)
-    first = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2)
-    second = nn.Conv2d(8, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.AdaptiveAvgPool2d(1)
-    return nn.Sequential(*first, *second, nn.Flatten(), nn.Linear(16, CLASSES))
-
-
-def generated_images(count, seed, is_target):
-    """Images (N, H, W, 3) of uint8 and classes (N,). A class is a frequency of horizontal stripes.
-
-    The target is darker, noisier and tinted, and half of it is the first class.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    labels = torch.arange(count) % CLASSES
-    if is_target:
-        labels = torch.tensor([0, 0, 0, 0, 1, 1, 2, 3])[torch.arange(count) % 8]
-    phases = 6.28 * torch.rand(count, 1, generator=generator)
-    frequencies = 0.4 * (labels[:, None] + 1) + 0.12 * torch.randn(count, 1, generator=generator)
-    stripes = 0.5 + 0.3 * torch.sin(phases + frequencies * torch.arange(SIZE))
-    images = stripes[:, :, None, None].expand(count, SIZE, SIZE, 3)
-    noise = torch.randn(images.shape, generator=generator)
-    if is_target:
-        images = (0.9 * images + 0.3 * noise) * torch.tensor([1.0, 0.94, 0.88])
-    else:
-        images = images + 0.1 * noise
-    return (255 * images).clamp(0, 255).to(torch.uint8).numpy(), labels.tolist()
-
-
-def source_model(steps=60):
-    """The network, trained for a few steps without this package."""
-    images, labels = generated_images(128, seed=1, is_target=False)
-    inputs = (torch.from_numpy(images).permute(0, 3, 1, 2) / 255 - 0.5) / 0.25
-    model = network()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    for _ in range(steps):
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(inputs), torch.tensor(labels)).backward()
-        optimizer.step()
-    return model.eval()
+def source_model(epochs=20):
+    """A network that has learned bright stripes."""
+    images = normalised(stripes(128, 1.0, seed=1))
+    return fit(Net(), [(images, torch.arange(128) % CLASSES)] * epochs)
 
 
 def run(name, folder):
     """Weights and metrics of a run. The folder is empty."""
-    images, labels = generated_images(96, seed=2, is_target=True)
+    images = stripes(96, 0.4, seed=2)
+    labels = [number % CLASSES for number in range(96)]
     if name == "two-processes":
         return run_in_two_processes(images, labels, folder)
     settings = dict(IN_MEMORY.get(name, {}))
     if name == "default":
         settings["log"] = folder / "run"
     if name == "teacher":
-        settings["teacher"] = source_model(steps=120)
+        settings["teacher"] = source_model(epochs=40)
     result = tllib_ancon.adapt(source_model(), images, labels=labels, **SETTINGS, **settings)
     return result.model.state_dict(), result.metrics
 
@@ -109,8 +71,8 @@ def run_in_two_processes(images, labels, folder):
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(image).save(path)
     torch.save(source_model().state_dict(), folder / "source.pth")
-    words = [folder / "images", "--model", f"{__spec__.name}:network", "--checkpoint", folder / "source.pth"]
-    words += ["--image-size", SIZE, "--norm-mean", *MEAN, "--norm-std", *STD, "--log", folder / "run"]
+    words = [folder / "images", "--model", "tests.support.networks:Net", "--checkpoint", folder / "source.pth"]
+    words += ["--image-size", 32, "--norm-mean", *HALF, "--norm-std", *HALF, "--log", folder / "run"]
     words += ["--epochs", 2, "--batch-size", 8, "--seed", 0, "--threads", 1, "--workers", 0, "--quiet"]
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", *TWO_PROCESSES, *map(str, words)]

@@ -241,7 +241,7 @@ class DisagreementTest:
         totals_before = totals - outcomes
         remaining = self.disagreements - np.arange(outcomes.shape[-1])  # before each label
         prices = 0.5 + (bound - totals_before) / (2 * remaining)
-        log_e_values = _log_wealth(_gains(outcomes, prices.clip(0, 1)))
+        log_e_values = _log_wealth(_gains(outcomes, prices.clip(max=1)))
         least_totals = totals - (remaining - 1)
         log_e_values[least_totals > bound] = math.inf
         return log_e_values

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributions import Dirichlet, kl_divergence
 
+from tests.support.refusals import one_line
 from tllib_ancon.self_training import EarlyLearningRegularization, generalized_cross_entropy, information_maximization
 from tllib_ancon.self_training.pseudo_label import belief_matching_loss
 
@@ -57,3 +58,5 @@ def test_information_maximization(logits):
     found = float(information_maximization(logits))
     assert found == pytest.approx(float(entropies.mean() - entropy_of_mean), abs=1e-5)
     assert -math.log(3) - 1e-4 <= found <= 1e-4
+    with one_line(r"logits have shape \(3,\) and dtype torch.float32; expected a torch.Tensor of shape \(B, K\) and"):
+        information_maximization(logits[0])
