@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tllib_ancon.training.callbacks.guard import CollapseGuard, _has_collapsed
+from tllib_ancon.training.callbacks.guard import CollapseGuard, _has_collapsed, before_training
 from tllib_ancon.training.callbacks.scores import effective_classes
 
 
@@ -14,6 +14,13 @@ from tllib_ancon.training.callbacks.scores import effective_classes
 def test_both_numbers_have_to_fall(classes, infomax, collapsed):
     after = {"effective_classes": classes, "infomax": infomax}
     assert _has_collapsed(after, {"effective_classes": 4.0, "infomax": 1.0}) == collapsed
+
+
+def test_the_diversity_before_training_is_by_mixed_statistics_where_they_are_mixed():
+    epochs = [{"infomax": 1.0, "effective_classes": 4.0}, {"infomax": 0.5, "effective_classes": 2.0}]
+    assert before_training(epochs) == epochs[0]
+    epochs[1] |= {"infomax_before": 0.9, "effective_classes_before": 3.0}
+    assert before_training(epochs) == {"infomax": 0.9, "effective_classes": 3.0}
 
 
 def test_the_effective_number_of_predicted_classes():
