@@ -138,13 +138,13 @@ class _WithAnCon(WithVotes):
 
 @register("+ancon-auto")
 class _WithAnConAuto(_WithAnCon):
-    """The default: AnCon by batch-norm statistics of source and target, on batches of which the model is sure. The
+    """The default: AnCon by batch-norm statistics of source and target, on batches that the model is sure of. The
     paper has neither."""
 
     training_defaults: ClassVar = MIXED
 
     def targets(self, visit: Visit) -> Tensor:
-        """AnCon's, and 0 of a batch of which the model is unsure, so that it teaches nothing."""
+        """AnCon's, and 0 of a batch that the model is unsure of, so that it teaches nothing."""
         entropies = torch.special.entr(visit.probabilities).sum(1)
         self.is_sure = entropies.mean() < SURE * math.log(self.num_classes)
         targets: Tensor = super().targets(visit) * self.is_sure
