@@ -155,3 +155,9 @@ def test_soft_predictions_are_summed_with_their_temperature():
     ensemble(INDICES, LOGITS)
     expected = [softmax([value / 0.5 for value in row]) for row in LOGITS.tolist()]
     torch.testing.assert_close(ensemble.votes(INDICES), torch.tensor(expected))
+
+
+def test_the_confidence_may_be_of_another_distribution():
+    ensemble = TemporalEnsemble(3, 3, weighting=0.8)
+    ensemble(INDICES, LOGITS, torch.full((3, 3), 0.3))
+    assert not ensemble.votes(INDICES).any()
