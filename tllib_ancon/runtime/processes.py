@@ -10,8 +10,9 @@ from __future__ import annotations
 import functools
 import math
 import os
+import sys
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from threading import Thread
 from typing import Any, ParamSpec, TypeVar
@@ -20,6 +21,10 @@ import torch
 from torch import Tensor, distributed
 
 from tllib_ancon.runtime.errors import BAD_INPUT, UserError, in_words
+from tllib_ancon.runtime.text import say
+
+PATIENCE = 5.0
+"""Seconds after which a process says that it waits for the others."""
 
 _stores: list[Any] = []
 """Where the processes that have joined meet; empty before."""
@@ -60,6 +65,9 @@ def join() -> None:
         backend = "cpu:gloo,cuda:nccl"
     connection: Future[None] = Future()
     Thread(target=_connect, args=(backend, connection), daemon=True).start()
+    if wait([connection], PATIENCE).not_done:
+        address = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+        say(f"process {os.environ['RANK']} of {launched()} still waits for the others at {address}", file=sys.stderr)
     connection.result()
 
 
@@ -148,8 +156,6 @@ def total(value: Tensor) -> Tensor:
 
 def mean(value: Tensor) -> Tensor:
     """Mean over processes of tensors of one shape, on each of them; differentiable as :func:`total`."""
-    if world_size() == 1:
-        return value
     return total(value) / world_size()
 
 
@@ -164,8 +170,6 @@ def gather(rows: Tensor) -> Tensor:
 
 def interleave(rows: Tensor) -> Tensor:
     """:func:`gather` in another order: row i of process r becomes row i W + r, as a :class:`Shard` has it."""
-    if world_size() == 1:
-        return rows
     return gather(rows).view(world_size(), *rows.shape).transpose(0, 1).flatten(0, 1)
 
 
@@ -207,6 +211,4 @@ class Shard:
 
     def rows(self, positions: Tensor) -> Tensor:
         """Positions among all N of samples in the shard -> their rows in it."""
-        if self.world_size == 1:
-            return positions
         return positions // self.world_size

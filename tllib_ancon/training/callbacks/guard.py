@@ -82,13 +82,11 @@ class CollapseGuard(Callback):
         """Describe the collapse of the last epoch."""
         before = before_training(epochs)
         after = epochs[-1]
-        model = f"of epoch {self.best_epoch}" if self.best_epoch else "before training"
         return Note(
             "collapse",
             f"epoch {after['epoch']} collapsed: the effective number of predicted classes fell from "
-            f"{before['effective_classes']:.1f} before training to {after['effective_classes']:.1f}, InfoMax from "
-            f"{before['infomax']:.2f} to {after['infomax']:.2f}. Training ends with the model {model}, whose InfoMax "
-            f"of {self.best_infomax:.2f} is the highest",
+            f"{before['effective_classes']:.1f} before training to {after['effective_classes']:.1f}. Training ends "
+            f"with the model of epoch {self.best_epoch}, whose InfoMax is the highest",
             setting="lr",
             action=f"a smaller {named('lr')} may prevent it, and where small images are shifted {named('padding', 0)}",
             level="warning",
