@@ -120,6 +120,16 @@ def by_family(rows):
     return markdown(["", *families, f"mean of {count}", "no shift"], lines, numbers=True)
 
 
+def by_kind(rows):
+    """Mean accuracy by family and kind of target, in all families together below."""
+    rows = with_references(rows)
+    means = rows.pivot_table("selected", ["family", "kind"], "method", sort=False)
+    lines = [[", ".join(place), *(f"{value:.1f}" for value in values)] for place, values in means.iterrows()]
+    of_all = rows.pivot_table("selected", "kind", "method", sort=False)[means.columns]
+    lines += [[f"all, {kind}", *(f"{value:.1f}" for value in values)] for kind, values in of_all.iterrows()]
+    return markdown(["", *means.columns], lines, numbers=True)
+
+
 def differences(rows):
     """Differences to the references that are there over units, and harm over all runs."""
     rows = with_references(complete(rows))
@@ -216,6 +226,7 @@ def relative_time(rows):
 
 TABLES = {
     "accuracy": by_family,
+    "kinds": by_kind,
     "differences": differences,
     "weak": partial(of_weak_models, is_weak=True),
     "trained": partial(of_weak_models, is_weak=False),
