@@ -44,8 +44,8 @@ OF_SPEED = ("second", "time", "speed")
 TWO_PROCESSES = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "--", "tllib_ancon", "adapt")
 
 
-def source_model(epochs=20):
-    """A network that has learned bright stripes."""
+def source_model(epochs=300):
+    """A network that has learned bright stripes, and is sure of them."""
     images = normalised(stripes(128, 1.0, seed=1))
     return fit(Net(), [(images, torch.arange(128) % CLASSES)] * epochs)
 
@@ -60,7 +60,7 @@ def run(name, folder):
     if name == "default":
         settings["log"] = folder / "run"
     if name == "teacher":
-        settings["teacher"] = source_model(epochs=40)
+        settings["teacher"] = source_model(epochs=400)
     result = tllib_ancon.adapt(source_model(), images, labels=labels, **SETTINGS, **settings)
     return result.model.state_dict(), result.metrics
 
