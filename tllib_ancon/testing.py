@@ -94,8 +94,8 @@ def _check_state(create: Create) -> None:
 
 
 def _check_no_device_wait(create: Create) -> None:
-    """A step reads no value of a tensor on a device. Tensors of the meta device have no
-    values, so that reading one fails."""
+    """A step reads no value of a tensor on a device. Tensors of the meta device have no values, so that
+    reading one fails."""
     method = create()
     losses(method)
     method.to("meta")

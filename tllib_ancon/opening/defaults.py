@@ -247,7 +247,7 @@ class _Rung(NamedTuple):
     Attributes:
         layer: its name, which `check` shows
         decide: settings that are decided, and the facts -> others
-        stages: of which it decides settings
+        stages: the classes of settings that it decides
         words: setting -> its default, for the help text
     """
 
@@ -283,7 +283,7 @@ LADDER = (
         "images",
         _layout_of_the_data,
         _ALL,
-        dict.fromkeys(("val_resizing", "train_resizing"), "the layout's, of Folder and ImageFolder keep-ratio"),
+        dict.fromkeys(("val_resizing", "train_resizing"), "the layout's"),
     ),
     _Rung("field", _usual_images, _ALL, {"image_size": "224", "padding": "0", "no_hflip": "off"}),
     _Rung("source run", _views_of_the_source_run, (PredictConfig,), {"views": "as in the model's run, else 1"}),

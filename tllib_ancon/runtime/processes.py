@@ -66,8 +66,12 @@ def join() -> None:
     connection: Future[None] = Future()
     Thread(target=_connect, args=(backend, connection), daemon=True).start()
     if wait([connection], PATIENCE).not_done:
-        address = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
-        say(f"process {os.environ['RANK']} of {launched()} still waits for the others at {address}", file=sys.stderr)
+        say(
+            f"process {os.environ['RANK']} of {launched()} still waits for the others at {os.environ['MASTER_ADDR']}:"
+            f"{os.environ['MASTER_PORT']}; start them with the same MASTER_ADDR, MASTER_PORT and WORLD_SIZE. For a run "
+            "in one process unset RANK",
+            file=sys.stderr,
+        )
     connection.result()
 
 

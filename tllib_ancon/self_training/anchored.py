@@ -8,6 +8,7 @@ from torch import Tensor
 
 from tllib_ancon.config.arguments import validated
 from tllib_ancon.config.types import Number, Share
+from tllib_ancon.runtime import processes
 from tllib_ancon.self_training.checks import FixedPrecision, require_steps
 from tllib_ancon.self_training.ensemble import TemporalEnsemble
 from tllib_ancon.self_training.method import Visit, one_hot, option_of
@@ -144,9 +145,9 @@ class _WithAnConAuto(_WithAnCon):
     training_defaults: ClassVar = MIXED
 
     def targets(self, visit: Visit) -> Tensor:
-        """AnCon's, and 0 of a batch that the model is unsure of, so that it teaches nothing."""
+        """AnCon's, and 0 of a batch, that of all processes, that the model is unsure of, so that it teaches nothing."""
         entropies = torch.special.entr(visit.probabilities).sum(1)
-        self.is_sure = entropies.mean() < SURE * math.log(self.num_classes)
+        self.is_sure = processes.mean(entropies.mean()) < SURE * math.log(self.num_classes)
         targets: Tensor = super().targets(visit) * self.is_sure
         return targets
 

@@ -96,8 +96,8 @@ def _is_taken(name: str, method: type[Method]) -> bool:
 
 
 def _check_options(name: str, options: type[Settings]) -> None:
+    taken = {*signature(Method).parameters, *dir(Method), *settings_of(AdaptConfig)}
     for option_name in settings_of(options):
-        taken = {*signature(Method).parameters, *dir(Method), *settings_of(AdaptConfig)}
         if option_name in taken:
             raise UserError(
                 f"method {name}: option {named(option_name)} is the name of a setting, or an attribute of Method",

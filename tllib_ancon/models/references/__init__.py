@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from tllib_ancon.models.references.hub import load_from_hub
+from tllib_ancon.models.references.hub import LIBRARIES, load_from_hub
 from tllib_ancon.models.references.reference import Model, ModelRef
 from tllib_ancon.models.references.run import run_or_file
 from tllib_ancon.models.references.zoo import IMAGENET, Zoo
@@ -12,7 +12,7 @@ from tllib_ancon.runtime.errors import UserError, named
 
 __all__ = ["BY_NAME", "Model", "ModelRef", "refer"]
 
-BY_NAME = {"hf": load_from_hub, "open_clip": load_from_hub}
+BY_NAME = dict.fromkeys(LIBRARIES, load_from_hub)
 """Prefix of a name, such as ``hf:NAME`` -> what loads such a model."""
 
 

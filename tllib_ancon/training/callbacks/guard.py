@@ -1,4 +1,5 @@
-"""The guard against collapse: it hands out the best model after one, and ends the training."""
+"""The guard against collapse: it hands out the best model after one, and ends the training. It tells of a model that is
+too unsure to teach itself."""
 
 import math
 from collections.abc import Sequence
