@@ -31,7 +31,8 @@ class BatchNormPolicy:
     Attributes:
         statistics: ``"target"``: of each batch. ``"source"``: the running statistics of the source model. ``"mixed"``:
             of each batch, after :meth:`prepare` mixed the source's into scale and shift, with their :func:`agreement`
-            as weight. A number in [0, 1]: with this weight α
+            as weight; where classes seem to be missing, the later half of the layers keeps the source's. A number in
+            [0, 1]: with this weight α
         num_images: images of the sample that this process estimates from; later ones repeat an image. Default: all
     """
 
@@ -76,22 +77,32 @@ class BatchNormPolicy:
             model: source model, changed in place
             predict: a pass of the model over a sample of the target -> logits (M, K)
 
-        Returns: ``batch_norm_share``, the weight α, 0 with statistics of the target. The last pass is that of the
-        prepared model
+        Returns: ``batch_norm_share``, the weight α, 0 with statistics of the target, and ``batch_norm_late_share``,
+        that of the later half of the layers. The last pass is that of the prepared model
         """
-        weight = 0.0
+        weight = late_weight = 0.0
         if isinstance(self.statistics, float):
-            weight = self.statistics
+            weight = late_weight = self.statistics
         if self.statistics == "mixed":
-            source_state = copy.deepcopy(model.state_dict())
-            by_source = predict()
-            with estimated_statistics(model, 0.0, self.num_images):
-                by_target = predict()
-            weight = agreement(by_target, by_source)
-            model.load_state_dict(source_state)
-        with estimated_statistics(model, weight, self.num_images):
+            weight, late_weight = self._weights_by_predictions(model, predict)
+        with estimated_statistics(model, weight, self.num_images, late_weight):
             predict()
-        return {"batch_norm_share": weight}
+        return {"batch_norm_share": weight, "batch_norm_late_share": late_weight}
+
+    def _weights_by_predictions(self, model: nn.Module, predict: Callable[[], Tensor]) -> tuple[float, float]:
+        """The weights of the source's statistics in the first and in the later half of the layers."""
+        by_source = predict()
+        source_state = copy.deepcopy(model.state_dict())
+        logits = []
+        for late_weight in (0.0, 1.0):
+            with estimated_statistics(model, 0.0, self.num_images, late_weight):
+                logits.append(predict())
+            model.load_state_dict(source_state)
+        by_target, by_target_early = logits
+        weight = agreement(by_target, by_source)
+        if _classes_are_missing(by_source, by_target, by_target_early):
+            return weight, 1.0
+        return weight, weight
 
 
 def agreement(logits: Tensor, source_logits: Tensor) -> float:
@@ -106,8 +117,25 @@ def agreement(logits: Tensor, source_logits: Tensor) -> float:
     return agreement_beyond_chance(logits.argmax(1), source_logits.argmax(1), 1 / logits.shape[1])
 
 
+def _classes_are_missing(source_logits: Tensor, logits: Tensor, early_logits: Tensor) -> bool:
+    """Whether the later half of the layers causes most of the change from the source's statistics to the target's.
+
+    A shift of the images changes the inputs of all layers, and missing or rare classes those of the later ones, whose
+    channels tell classes apart. The change is the distance between the mean predictions, that is between the
+    frequencies of the classes.
+
+    Args:
+        source_logits, logits, early_logits: (N, K), by the source's statistics, by the target's, and by the target's in
+            the first half of the layers and the source's in the later one
+    """
+    source, target, early = (x.softmax(1).mean(0) for x in (source_logits, logits, early_logits))
+    return bool((early - source).abs().sum() < HALF * (target - source).abs().sum())
+
+
 @contextmanager
-def estimated_statistics(model: nn.Module, source_weight: float = 0.0, num_images: int | None = None) -> Iterator[None]:
+def estimated_statistics(
+    model: nn.Module, source_weight: float = 0.0, num_images: int | None = None, late_weight: float | None = None
+) -> Iterator[None]:
     r"""Estimate batch-norm statistics from the forward passes inside this context.
 
     .. math::
@@ -124,9 +152,9 @@ def estimated_statistics(model: nn.Module, source_weight: float = 0.0, num_image
         \bar\mu = (1 - α) \mu_T + α \mu_S, \qquad \bar\sigma = \sigma_T^{1 - α} \sigma_S^α
 
     with S the statistics before. Scale and shift absorb the difference, γ ← γ σ_T / σ̄ and β ← β + γ (μ_T - μ̄) / σ̄, so
-    that the network learns like any other, and the running statistics are the target's. Images after the first
-    ``num_images`` do not count. A layer without scale and
-    shift, or with frozen ones, gets the target's statistics alone.
+    that the network learns like any other, and the running statistics are the target's. The later half of the
+    layers has the ``late_weight``, by default the same. Images after the first ``num_images`` do not count. A layer
+    without scale and shift, or with frozen ones, gets the target's statistics alone.
 
     Source: Li et al., "Revisiting Batch Normalization For Practical Domain Adaptation", 2016 (AdaBN). The mixture is
     Schneider et al., "Improving robustness against common corruptions by covariate shift adaptation", NeurIPS 2020,
@@ -137,7 +165,11 @@ def estimated_statistics(model: nn.Module, source_weight: float = 0.0, num_image
         raise BadModel(
             "the model has no batch-norm with running statistics", f"choose another method or {named('batch_norm')}"
         )
-    estimates = [_LayerEstimate(layer, source_weight, num_images) for layer in layers]
+    late_weight = source_weight if late_weight is None else late_weight
+    estimates = []
+    for position, layer in enumerate(layers):
+        weight = source_weight if position < HALF * len(layers) else late_weight
+        estimates.append(_LayerEstimate(layer, weight, num_images))
     with ExitStack() as hooks, evaluating(model):
         for estimate in estimates:
             hooks.enter_context(estimate.layer.register_forward_pre_hook(estimate.add_batch))
