@@ -4,6 +4,8 @@ from torch import Tensor
 
 from tllib_ancon.measures import selection
 from tllib_ancon.models.batch_norm import BatchNormPolicy
+from tllib_ancon.runtime.errors import named
+from tllib_ancon.runtime.notes import Note
 from tllib_ancon.training.callbacks.callback import Callback
 from tllib_ancon.training.callbacks.scores import effective_classes
 from tllib_ancon.training.passes import Passes
@@ -23,6 +25,10 @@ class PreparedStatistics(Callback):
         if trainer.epoch > 1:
             return
         numbers = self.policy.prepare(trainer.network, self._predict_sample)
+        if numbers["batch_norm_late_share"] > numbers["batch_norm_share"]:
+            text = "classes seem to be missing or rare: the later half of the layers keeps the source's statistics"
+            action = f"pass {named('batch_norm', 'target')} if all classes occur"
+            trainer.tell(Note("classes-missing", text, "batch_norm", action))
         if not trainer.trains:
             return
         logits = self.passes.scored().logits
