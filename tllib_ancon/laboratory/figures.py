@@ -1,4 +1,4 @@
-"""Three figures of finished runs, as PNG: accuracy by epoch, accuracy of each method by pair, and calibration."""
+"""Two figures of finished runs, as PNG: accuracy by epoch, and calibration."""
 
 import io
 from typing import Any, NamedTuple
@@ -11,7 +11,6 @@ from matplotlib.rcsetup import cycler
 from matplotlib.ticker import MaxNLocator
 
 from tllib_ancon.laboratory.finished_runs import PLACE, ROW, label
-from tllib_ancon.laboratory.tables import measured
 from tllib_ancon.measures.evaluation import NUM_BINS, expected_calibration_error
 from tllib_ancon.runs.directory import PREDICTIONS
 from tllib_ancon.runs.files import read_arrays
@@ -74,15 +73,6 @@ def _draw_epochs(figure: Figure, runs: pd.DataFrame) -> None:
             panel.fill_between(by_seed.index, by_seed.min(axis=1), by_seed.max(axis=1), alpha=0.15, linewidth=0)
 
 
-def _draw_pairs(figure: Figure, runs: pd.DataFrame) -> None:
-    means = measured(runs, "accuracy").groupby(level=ROW, sort=False).mean()
-    figure.set_figheight(2.4 + 0.3 * means.shape[1])
-    panel = figure.add_subplot(xlabel=AXES["accuracy"])
-    for row, accuracies in means.iterrows():
-        panel.plot(accuracies, [*means], "o", label=label(*row))
-    panel.invert_yaxis()
-
-
 def _draw_calibration(figure: Figure, runs: pd.DataFrame) -> None:
     """Accuracy by confidence of the first run of each row that stored its predictions."""
     has_predictions = runs.path.map(lambda path: (path / PREDICTIONS).is_file())
@@ -108,7 +98,6 @@ _FIGURES = {
         "Accuracy and ECE by epoch, mean over the pairs that every method has; the band is the range over seeds",
         _draw_epochs,
     ),
-    "pairs": ("Accuracy of the selected epoch by pair, mean over seeds", _draw_pairs),
     "calibration": (f"Accuracy by confidence, {NUM_BINS} bins", _draw_calibration),
 }
 """Name of a file -> what the figure shows, and what draws it."""

@@ -109,7 +109,7 @@ def _domains(config: Record) -> Record:
 
 def _with_variants(runs: pd.DataFrame) -> pd.DataFrame:
     """These runs and the ``variant`` of each: the settings in which it differs from most runs of its method."""
-    settings = _settings_of_runs(runs)
+    settings = pd.DataFrame(runs.settings.tolist(), runs.index).fillna(NOT_SET)
     variants = pd.Series("", index=runs.index)
     for name in settings:
         values = settings[name]
@@ -119,11 +119,6 @@ def _with_variants(runs: pd.DataFrame) -> pd.DataFrame:
     for _, paths in with_variant[with_variant.duplicated([*ROW, *PLACE], keep=False)].groupby([*ROW, *PLACE]).path:
         raise UserError(f"{' and '.join(map(str, paths))} hold the same run", "give one of them")
     return with_variant
-
-
-def _settings_of_runs(runs: pd.DataFrame) -> pd.DataFrame:
-    """A column for each compared setting, with its text or :data:`NOT_SET`."""
-    return pd.DataFrame(runs.settings.tolist(), runs.index).fillna(NOT_SET)
 
 
 def label(start: str, method: str, variant: str = "") -> str:

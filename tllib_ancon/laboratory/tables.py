@@ -21,17 +21,13 @@ TITLES = {
 _DECIMALS = {"accuracy": 2, "mean_class_accuracy": 2, "ece": 4}
 
 
-def measured(runs: pd.DataFrame, score: str) -> pd.DataFrame:
-    """The scores by :data:`ROW` and seed, a column for each pair or corruption; with those of the source models."""
-    sources = runs.assign(method=SOURCE_ONLY, variant="", **{score: runs[f"start_{score}"]})
-    rows = pd.concat([sources.drop_duplicates([*ROW, *PLACE]), runs]).sort_values("start", kind="stable")
-    return rows.set_index([*ROW, *PLACE])[score].unstack("column", sort=False).dropna(axis="columns", how="all")
-
-
 def table(score: str, runs: pd.DataFrame, published: pd.DataFrame | None = None) -> pd.DataFrame:
     """Texts: rows are starts, methods and variants, each above the paper's; columns are pairs or corruptions, and their
-    average."""
-    values = measured(runs, score)
+    average. Source models are rows as well."""
+    sources = runs.assign(method=SOURCE_ONLY, variant="", **{score: runs[f"start_{score}"]})
+    rows = pd.concat([sources.drop_duplicates([*ROW, *PLACE]), runs]).sort_values("start", kind="stable")
+    by_place = rows.set_index([*ROW, *PLACE])[score].unstack("column", sort=False)
+    values = by_place.dropna(axis="columns", how="all")
     if len(values.columns) > 1:
         values[AVERAGE] = values.mean(axis=1, skipna=False)
     if published is None:
@@ -48,8 +44,8 @@ def table(score: str, runs: pd.DataFrame, published: pd.DataFrame | None = None)
         printed = published[published.index.isin([(method, ""), (method, start)])]
         if len(printed) and not variant:
             lines.append((f"{name} (paper)", _as_text(printed.iloc[0].reindex(values.columns), decimals)))
-    names, rows = zip(*lines, strict=True)
-    return pd.DataFrame(rows, names).fillna("")
+    names, texts_of_lines = zip(*lines, strict=True)
+    return pd.DataFrame(texts_of_lines, names).fillna("")
 
 
 def _means(values: pd.DataFrame, decimals: int) -> pd.DataFrame:

@@ -80,27 +80,31 @@ class BatchNormPolicy:
         Returns: ``batch_norm_share``, the weight α, 0 with statistics of the target, and ``batch_norm_late_share``,
         that of the later half of the layers. The last pass is that of the prepared model
         """
-        weight = late_weight = 0.0
+        weights = (0.0, 0.0)
         if isinstance(self.statistics, float):
-            weight = late_weight = self.statistics
+            weights = (self.statistics, self.statistics)
         if self.statistics == "mixed":
-            weight, late_weight = self._weights_by_predictions(model, predict)
-        with estimated_statistics(model, weight, self.num_images, late_weight):
+            weights = self._weights_by_predictions(model, predict)
+        with estimated_statistics(model, weights, self.num_images):
             predict()
-        return {"batch_norm_share": weight, "batch_norm_late_share": late_weight}
+        return {"batch_norm_share": weights[0], "batch_norm_late_share": weights[1]}
 
     def _weights_by_predictions(self, model: nn.Module, predict: Callable[[], Tensor]) -> tuple[float, float]:
-        """The weights of the source's statistics in the first and in the later half of the layers."""
-        by_source = predict()
+        """The weights of the source's statistics in the first and in the later half of the layers.
+
+        A shift of the images changes the inputs of all layers, and missing or rare classes those of the later ones,
+        whose channels tell classes apart. So the later half keeps the source's if it causes most of the change of the
+        mean prediction, that is of the frequencies of the classes, from the source's statistics to the target's.
+        """
+        logits = [predict()]
         source_state = copy.deepcopy(model.state_dict())
-        logits = []
-        for late_weight in (0.0, 1.0):
-            with estimated_statistics(model, 0.0, self.num_images, late_weight):
+        for weights in ((0.0, 0.0), (0.0, 1.0)):
+            with estimated_statistics(model, weights, self.num_images):
                 logits.append(predict())
             model.load_state_dict(source_state)
-        by_target, by_target_early = logits
-        weight = agreement(by_target, by_source)
-        if _classes_are_missing(by_source, by_target, by_target_early):
+        weight = agreement(logits[1], logits[0])
+        source, target, target_at_first = (one.softmax(1).mean(0) for one in logits)
+        if (target_at_first - source).abs().sum() < HALF * (target - source).abs().sum():
             return weight, 1.0
         return weight, weight
 
@@ -117,24 +121,9 @@ def agreement(logits: Tensor, source_logits: Tensor) -> float:
     return agreement_beyond_chance(logits.argmax(1), source_logits.argmax(1), 1 / logits.shape[1])
 
 
-def _classes_are_missing(source_logits: Tensor, logits: Tensor, early_logits: Tensor) -> bool:
-    """Whether the later half of the layers causes most of the change from the source's statistics to the target's.
-
-    A shift of the images changes the inputs of all layers, and missing or rare classes those of the later ones, whose
-    channels tell classes apart. The change is the distance between the mean predictions, that is between the
-    frequencies of the classes.
-
-    Args:
-        source_logits, logits, early_logits: (N, K), by the source's statistics, by the target's, and by the target's in
-            the first half of the layers and the source's in the later one
-    """
-    source, target, early = (x.softmax(1).mean(0) for x in (source_logits, logits, early_logits))
-    return bool((early - source).abs().sum() < HALF * (target - source).abs().sum())
-
-
 @contextmanager
 def estimated_statistics(
-    model: nn.Module, source_weight: float = 0.0, num_images: int | None = None, late_weight: float | None = None
+    model: nn.Module, source_weights: tuple[float, float] = (0.0, 0.0), num_images: int | None = None
 ) -> Iterator[None]:
     r"""Estimate batch-norm statistics from the forward passes inside this context.
 
@@ -146,15 +135,16 @@ def estimated_statistics(
     the moments of all values at once. Inside the context each layer normalises by the statistics of its batch, mixed
     with the weight. At the end every layer's running statistics are the estimate. Nothing else changes.
 
-    With a ``source_weight`` α above 0 the network becomes the one that normalises by both domains' statistics,
+    With ``source_weights`` α above 0, of the first and of the later half of the layers, the network becomes the one
+    that normalises by both domains' statistics,
 
     .. math::
         \bar\mu = (1 - α) \mu_T + α \mu_S, \qquad \bar\sigma = \sigma_T^{1 - α} \sigma_S^α
 
     with S the statistics before. Scale and shift absorb the difference, γ ← γ σ_T / σ̄ and β ← β + γ (μ_T - μ̄) / σ̄, so
-    that the network learns like any other, and the running statistics are the target's. The later half of the
-    layers has the ``late_weight``, by default the same. Images after the first ``num_images`` do not count. A layer
-    without scale and shift, or with frozen ones, gets the target's statistics alone.
+    that the network learns like any other, and the running statistics are the target's. Images after the first
+    ``num_images`` do not count. A layer without scale and shift, or with frozen ones, gets the target's statistics
+    alone.
 
     Source: Li et al., "Revisiting Batch Normalization For Practical Domain Adaptation", 2016 (AdaBN). The mixture is
     Schneider et al., "Improving robustness against common corruptions by covariate shift adaptation", NeurIPS 2020,
@@ -165,11 +155,10 @@ def estimated_statistics(
         raise BadModel(
             "the model has no batch-norm with running statistics", f"choose another method or {named('batch_norm')}"
         )
-    late_weight = source_weight if late_weight is None else late_weight
     estimates = []
     for position, layer in enumerate(layers):
-        weight = source_weight if position < HALF * len(layers) else late_weight
-        estimates.append(_LayerEstimate(layer, weight, num_images))
+        is_late = position >= HALF * len(layers)
+        estimates.append(_LayerEstimate(layer, source_weights[is_late], num_images))
     with ExitStack() as hooks, evaluating(model):
         for estimate in estimates:
             hooks.enter_context(estimate.layer.register_forward_pre_hook(estimate.add_batch))
@@ -224,7 +213,10 @@ class _LayerEstimate(LayerStatistics):
     @torch.no_grad()
     def add_batch(self, layer: nn.Module, inputs: tuple[Tensor]) -> None:
         """Before a forward pass: count its values, and let the layer normalise by the batch, mixed with the source."""
-        values = self._counted(inputs[0]).float()
+        values = inputs[0].float()
+        if self.num_images is not None:
+            values = values[: max(self.num_images - self.images_seen, 0)]
+        self.images_seen += len(inputs[0])
         if not len(values):
             return
         mean, variance = channel_moments(values)
@@ -253,14 +245,6 @@ class _LayerEstimate(LayerStatistics):
         scale = self.layer.weight * (mixed_variance + self.layer.eps).rsqrt()
         self.layer.weight.copy_(scale * (variance + self.layer.eps).sqrt())
         self.layer.bias.add_(scale * (mean - mixed_mean))
-
-    def _counted(self, values: Tensor) -> Tensor:
-        """The values (B, C, ...) of those images of a batch that count."""
-        images_before = self.images_seen
-        self.images_seen += len(values)
-        if self.num_images is None:
-            return values
-        return values[: max(self.num_images - images_before, 0)]
 
 
 def channel_moments(values: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
-from torch.nn.utils.weight_norm import WeightNorm
 
 from tllib_ancon.models.calling import called
 from tllib_ancon.models.head import observing
@@ -74,7 +73,6 @@ def require_true_copy(
 def in_callers_form(adapted: nn.Module, model: nn.Module | None) -> nn.Module:
     """An adapted copy in evaluation mode, with the wrapper of the caller's model and with its types, devices and frozen
     weights."""
-    _remove_graphs(adapted)
     # In PyTorch's own layout it computes what it computes when it is loaded again.
     adapted.eval().to(memory_format=torch.contiguous_format)
     if model is None:
@@ -95,12 +93,3 @@ def _wrapped_as(model: Any, network: nn.Module) -> nn.Module:
         compiled: nn.Module = type(model)(_wrapped_as(model._orig_mod, network), model.dynamo_ctx)
         return compiled
     return network
-
-
-@torch.no_grad()
-def _remove_graphs(network: nn.Module) -> None:
-    """Compute weight-normalised weights again, without their graph."""
-    for module in network.modules():
-        for hook in module._forward_pre_hooks.values():
-            if isinstance(hook, WeightNorm):
-                hook(module, ())

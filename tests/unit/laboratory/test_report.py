@@ -135,7 +135,7 @@ def test_runs_without_labels_are_left_out_by_name(runs, tmp_path):
     )
     assert "A-W" not in text.partition("### accuracy")[2]
     made = {path.name for path in (tmp_path / "report").iterdir()}
-    assert made == {"report.md", "report.html", "runs.csv", "epochs.png", "pairs.png"}
+    assert made == {"report.md", "report.html", "runs.csv", "epochs.png"}
 
 
 def test_the_numbers_are_those_of_the_selected_epoch_and_the_page_loads_nothing(tmp_path):

@@ -68,7 +68,7 @@ def test_the_network_takes_up_a_share_of_the_sources_statistics(share, kind):
     source = network(kind(4))
     images = 2 * torch.randn(40, 3, 8, 8) + 1
     mixed = copy.deepcopy(source)
-    with estimated_statistics(mixed, share):
+    with estimated_statistics(mixed, (share, share)):
         mixed(images)
     first = source[0](images)
     torch.testing.assert_close(mixed[1].running_mean, first.mean((0, 2, 3)))
@@ -83,7 +83,7 @@ def test_the_network_takes_up_a_share_of_the_sources_statistics(share, kind):
 def test_a_layer_whose_scale_and_shift_cannot_absorb_the_source_has_the_targets_statistics(layer):
     before = {name: parameter.clone() for name, parameter in layer.named_parameters()}
     images = 2 * torch.randn(40, 3, 2, 2) + 1
-    with estimated_statistics(layer.eval(), 0.5):
+    with estimated_statistics(layer.eval(), (0.5, 0.5)):
         layer(images)
     torch.testing.assert_close(layer.running_mean, images.mean((0, 2, 3)))
     assert all(torch.equal(before[name], parameter) for name, parameter in layer.named_parameters())
@@ -136,7 +136,8 @@ def test_the_weight_is_the_agreement_of_source_and_target_statistics_or_the_one_
     source, images = classifier(favour)
     weight = late_weight = policy
     if policy == "mixed":
-        logits = (source(images), mixed_by(0.0, source, images)(images), mixed_by(0.0, source, images, 1.0)(images))
+        by_weights = [mixed_by(0.0, late, source, images)(images).detach() for late in (0.0, 1.0)]
+        logits = (source(images).detach(), *by_weights)
         alike = float((logits[0].argmax(1) == logits[1].argmax(1)).double().mean())
         weight = late_weight = pytest.approx(2 * alike - 1)  # beyond the half of two classes
         assert 0.5 < alike < 1
@@ -150,7 +151,7 @@ def prepared_as_by(policy, weight, late_weight, source, images):
     model = copy.deepcopy(source)
     numbers = BatchNormPolicy(policy).prepare(model, partial(detached, model, images))
     assert numbers == {"batch_norm_share": weight, "batch_norm_late_share": late_weight}
-    for name, tensor in mixed_by(numbers["batch_norm_share"], source, images, late_weight).state_dict().items():
+    for name, tensor in mixed_by(numbers["batch_norm_share"], late_weight, source, images).state_dict().items():
         torch.testing.assert_close(model.state_dict()[name], tensor)
 
 
@@ -167,7 +168,7 @@ def test_the_later_layers_keep_the_sources_statistics_where_a_class_is_rare_and_
     with estimated_statistics(source):
         source(two_classes(0.5))
     images = scale * two_classes(share) + (scale - 1)
-    weight = agreement(mixed_by(0.0, source, images)(images), source(images))
+    weight = agreement(mixed_by(0.0, 0.0, source, images)(images), source(images))
     prepared_as_by("mixed", weight, 1.0 if scale == 1 else weight, source, images)
 
 
@@ -179,9 +180,9 @@ def two_classes(share):
     return values
 
 
-def mixed_by(weight, source, images, late_weight=None):
-    """A copy of the source model that mixes the statistics of the images by this weight."""
+def mixed_by(weight, late_weight, source, images):
+    """A copy of the source model that mixes the statistics of the images by these weights."""
     model = copy.deepcopy(source)
-    with estimated_statistics(model, weight, None, late_weight):
+    with estimated_statistics(model, (weight, late_weight)):
         model(images)
     return model

@@ -46,16 +46,13 @@ class Scores(Callback):
     def after_epoch(self, trainer: Trainer) -> None:
         """Score the current model, and replace what the record has of this epoch's scores."""
         self.passes.forget()
-        if self.target.labels is not None or self._next_epoch_needs_all(trainer.epoch):
+        next_epoch_needs_all = self.method.needs_pass(trainer.epoch) and not self.passes.num_held_out
+        if self.target.labels is not None or next_epoch_needs_all:
             self.passes.target()
         metrics = trainer.metrics[-1]
         metrics |= self._without_labels(self.passes.scored(), trainer)
         if self.target.labels is not None:
             metrics |= self._by_labels()
-
-    def _next_epoch_needs_all(self, epoch: int) -> bool:
-        """Whether the next epoch begins with the predictions of this model on all images."""
-        return self.method.needs_pass(epoch) and not self.passes.num_held_out
 
     def _without_labels(self, scored: Outputs, trainer: Trainer) -> Metrics:
         """Scores of predictions on the hold-out or the sample; those of epoch 0 are the source model's."""
