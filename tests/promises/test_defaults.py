@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import tllib_ancon
 from tests.support.arrays import CLASSES, LABELS, PIXELS, SIDE, network
@@ -41,6 +42,29 @@ def test_adapt_is_ancon_by_mixed_statistics_where_the_model_is_sure(confidence, 
     for name, weights in other.model.named_parameters():
         torch.testing.assert_close(by_default.model.get_parameter(name), weights)
     assert ("unsure" in {note.code for note in by_default.notes}) == (method == "adabn")
+
+
+@pytest.mark.parametrize(("share", "scale"), [(0.2, 1), (0.5, 3)])
+def test_later_layers_keep_the_sources_statistics_where_a_class_is_rare_and_nothing_else_changed(share, scale):
+    """The signs of two values tell the class, which none of the inputs of the first layer tells alone."""
+    torch.manual_seed(0)
+    inputs = nn.BatchNorm1d(2), nn.Linear(2, 4, bias=False), nn.ReLU()
+    model = nn.Sequential(*inputs, nn.BatchNorm1d(4, momentum=None), nn.Linear(4, 2, bias=False))
+    model[1].weight.data = torch.tensor([[1.0, 1], [-1, -1], [1, -1], [-1, 1]])
+    model[4].weight.data = torch.tensor([[1.0, 1, -1, -1], [-1, -1, 1, 1]])
+    model(of_two_classes(0.5))
+    result = tllib_ancon.adapt(model, scale * of_two_classes(share) + scale - 1, epochs=1)
+    is_rare = share < 0.5
+    assert ("classes-missing" in {note.code for note in result.notes}) == is_rare
+    assert (result.metrics[-1]["batch_norm_late_share"] == 1) == is_rare
+    assert result.metrics[-1]["batch_norm_share"] < 1
+
+
+def of_two_classes(share):
+    """Values (400, 2). This share has two equal signs."""
+    values = torch.randn(400, 2).abs()
+    values[int(share * 400) :, 1] *= -1
+    return values * torch.randn(400, 1).sign()
 
 
 def test_evaluate(adapted):

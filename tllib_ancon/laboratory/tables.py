@@ -26,8 +26,7 @@ def table(score: str, runs: pd.DataFrame, published: pd.DataFrame | None = None)
     average. Source models are rows as well."""
     sources = runs.assign(method=SOURCE_ONLY, variant="", **{score: runs[f"start_{score}"]})
     rows = pd.concat([sources.drop_duplicates([*ROW, *PLACE]), runs]).sort_values("start", kind="stable")
-    by_place = rows.set_index([*ROW, *PLACE])[score].unstack("column", sort=False)
-    values = by_place.dropna(axis="columns", how="all")
+    values = rows.set_index([*ROW, *PLACE])[score].unstack("column", sort=False).dropna(axis="columns", how="all")
     if len(values.columns) > 1:
         values[AVERAGE] = values.mean(axis=1, skipna=False)
     if published is None:
