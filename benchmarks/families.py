@@ -204,17 +204,17 @@ def emoji_target(data, source, target, side):
     return emoji(data, source if target == NO_SHIFT else target, is_target=True, side=side)
 
 
-def fonts(data, domain, part):
-    with np.load(data / "fonts" / "32" / f"{domain}-{part}.npz") as file:
+def fonts(data, domain, part, side):
+    with np.load(data / "fonts" / str(side) / f"{domain}-{part}.npz") as file:
         return Labelled(file["x"], file["y"].astype(np.int64))
 
 
-def fonts_source(data, name):
-    return fonts(data, name, "source")
+def fonts_source(data, name, side):
+    return fonts(data, name, "source", side)
 
 
-def fonts_target(data, source, target):
-    return fonts(data, source if target == NO_SHIFT else target, "target")
+def fonts_target(data, source, target, side):
+    return fonts(data, source if target == NO_SHIFT else target, "target", side)
 
 
 def _resized(images, side):
@@ -233,10 +233,10 @@ def _shares(kind, order):
     return np.ones(classes)
 
 
-def _pretrained(classes, side, source, target, steps=200):
+def _pretrained(classes, side, source, target, steps=200, mirror=True):
     """A family of the MobileNetV2."""
     at_side = (partial(source, side=side), partial(target, side=side))
-    return Family(classes, side, "mobilenetv2", *at_side, True, steps, 1e-3)
+    return Family(classes, side, "mobilenetv2", *at_side, mirror, steps, 1e-3)
 
 
 FAMILIES = {
@@ -246,7 +246,8 @@ FAMILIES = {
     "office31": _pretrained(31, 96, office31_source, office31_target),
     "emoji": _pretrained(7, 96, emoji_source, emoji_target, steps=150),
     "emoji-64": _pretrained(7, 64, emoji_source, emoji_target, steps=150),
-    "fonts": Family(26, 32, "pooled", fonts_source, fonts_target, steps=800),
+    "fonts": Family(26, 32, "pooled", partial(fonts_source, side=32), partial(fonts_target, side=32), steps=800),
+    "fonts-96": _pretrained(26, 96, fonts_source, fonts_target, mirror=False),
 }
 
 
