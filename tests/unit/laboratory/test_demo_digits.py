@@ -1,4 +1,4 @@
-"""The demo's digits: the same images on every run, of all classes, readable, never downloaded and never half-written."""
+"""The demo's digits: the same images on every run, of all classes, readable, without a download, never half-written."""
 
 import socket
 from pathlib import Path
