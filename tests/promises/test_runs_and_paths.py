@@ -83,17 +83,6 @@ def test_names_of_classes_may_stand_on_the_command_line(run, tmp_path, capfd):
     assert NOT_A_FILE in capfd.readouterr().err
 
 
-def test_a_wrong_label_in_a_list_of_the_source_is_told(tmp_path, capfd):
-    write(tmp_path / "a", number=20)
-    lines = [f"a/{index:02}.png {index % 10 if index else 15}" for index in range(20)]
-    (tmp_path / "image_list").mkdir()
-    (tmp_path / "image_list/a.txt").write_text("\n".join(lines))
-    words = ["pretrain", str(tmp_path), "-d", "ImageList", "-s", "a", "--epochs", "1", "-b", "4", "--scratch"]
-    assert main([*words, *SMALL, "--log", str(tmp_path / "run")]) == 0
-    line = "16 classes: the largest label is 15, and no image has label 10, 11, 12, 13, 14; correct the list"
-    assert line in capfd.readouterr().err
-
-
 def test_the_folder_of_checkpoints_is_that_of_a_run(run):
     expected = predict(run / "run", run / "photos", workers=0).probabilities
     assert (predict(run / "run/checkpoints", run / "photos", workers=0).probabilities == expected).all()

@@ -1,18 +1,24 @@
 """The losses of a source model are their equations, and flags reach them."""
 
+import json
+
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 from tests.support.json_files import read_json
+from tests.support.killable import differences
 from tests.support.refusals import REFUSED, one_line
 from tllib_ancon.cli.main import main
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.data.open import open_domain
+from tllib_ancon.models.checkpoints import load_state_dict
 from tllib_ancon.models.networks import create_backbone
 from tllib_ancon.opening.pretraining import Pretraining
 from tllib_ancon.opening.transforms import Transforms
 from tllib_ancon.self_training.pseudo_label import belief_matching_loss
+from tllib_ancon.toolkit.toolkit import find
 from tllib_ancon.training.pretrain import _source_loss, _source_only, pretrain
 
 LOGITS = torch.tensor([[2.0, -1.0, 0.5], [0.0, 3.0, -2.0]])
@@ -64,3 +70,30 @@ def test_the_settings_reach_the_training_on_the_source(domains):
 def test_what_a_training_lacks_is_one_line(settings, message):
     with one_line(f"^{message}$"):
         pretrain(PretrainConfig(**settings))
+
+
+def read(path):
+    return Image.open(path)
+
+
+def test_a_training_tells_its_notes_records_what_it_reads_and_follows_its_seed(copied, tmp_path, capsys):
+    (copied / "dark" / "red" / "000.png").unlink()
+    log = tmp_path / "run"
+    small = {"arch": "small_cnn", "scratch": True, "epochs": 1, "iters_per_epoch": 1, "batch_size": 4, "workers": 0}
+    domains = {"root": copied, "data": "ImageList", "source": ["bright"], "target": ["dark"], "skip_corrupt": True}
+    settings = PretrainConfig(**small, **domains, method="cdan", seed=3, image_size=16, log=log)
+    states = []
+    for rank in range(2):
+        pretrain(settings.replace(overwrite=rank > 0), loader=read)
+        assert "1 of the 48 images of domain dark are left out" in capsys.readouterr().err
+        states.append(load_state_dict(log / "checkpoints" / "latest.pth"))
+        record = read_json(log / "config.json")
+        (log / "config.json").write_text(json.dumps({**record, "rotation": 9.0, "padding": 3}))
+    assert differences(*states) == []
+    assert (record["command"], record["toolkit"], record["padding"]) == ("pretrain", find().name, 0)
+    assert record["inputs"]["loader"] == f"{__name__}:read"
+    assert [*record["inputs"]["images"]] == ["bright", "dark"]
+    with one_line("holds images, and a run directory is no part of a dataset"):
+        pretrain(settings.replace(log=copied / "dark"))
+    with one_line("^domain bright: its images have no labels"):
+        pretrain(settings.replace(data="Folder"))
