@@ -53,7 +53,14 @@ def of_a_teacher(_):
     return teachers.adapt(teacher=teachers.Colours(), epochs=1)
 
 
+def of_an_unsure_model(_):
+    model = teachers.Student()
+    model[5].weight.data.zero_()
+    return teachers.adapt(model, epochs=1)
+
+
 CALLS = (
+    of_an_unsure_model,
     of_tensors,
     of_normalised_tensors,
     of_one_class,

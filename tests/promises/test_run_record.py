@@ -50,10 +50,9 @@ def test_a_run_records_what_it_is_made_of(tmp_path):
     }
 
 
-def test_digests_tell_other_images_and_other_weights_apart():
-    images = {as_domain(torch.full((8, 3, 4, 4), value)).fingerprint() for value in (0.0, 1.0)}
-    weights = {sha256_of_tensors({"bias": torch.full((3,), value)}) for value in (0.0, 1.0)}
-    assert [len(images), len(weights)] == [2, 2]
+def test_digests_tell_other_images_apart():
+    digests = [as_domain(torch.full((8, 3, 4, 4), value)).fingerprint() for value in (0.0, 1.0)]
+    assert digests[0] != digests[1]
 
 
 def test_a_run_of_a_file_records_the_file_the_teacher_and_a_dropout(adapt, tmp_path, source_checkpoint):

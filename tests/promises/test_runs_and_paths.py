@@ -67,22 +67,6 @@ def test_the_home_folder_is_found(tmp_path, monkeypatch):
     assert len(predict(Net(), "~/photos", **PREPROCESSING, workers=0).labels) == 12
 
 
-NOT_A_FILE = (
-    "--class-names names.txt is not a file; give the names in the order of the labels, such as cat dog, or a text file "
-    "with a name on each line"
-)
-
-
-def test_names_of_classes_may_stand_on_the_command_line(run, tmp_path, capfd):
-    out = tmp_path / "p.csv"
-    words = ["predict", str(run / "photos"), "--checkpoint", str(run / "run/checkpoints/best.pth"), "--out", str(out)]
-    assert main([*words, "--class-names", "ant", "bee", "cat", "dog"]) == 0
-    classes = {line.split(",")[1] for line in out.read_text().splitlines()[1:]}
-    assert classes <= {"ant", "bee", "cat", "dog"}
-    assert main([*words, "--class-names", "names.txt", "--overwrite"]) == 2
-    assert NOT_A_FILE in capfd.readouterr().err
-
-
 def test_the_folder_of_checkpoints_is_that_of_a_run(run):
     expected = predict(run / "run", run / "photos", workers=0).probabilities
     assert (predict(run / "run/checkpoints", run / "photos", workers=0).probabilities == expected).all()

@@ -15,10 +15,9 @@ load_digits = pytest.importorskip("sklearn.datasets").load_digits
 
 
 def test_digits_are_the_same_on_every_run_and_all_different():
-    rendered = list(digits.rendered_digits(images_per_class=12))
-    again = list(digits.rendered_digits(images_per_class=12))
+    rendered, again = ([*digits.rendered_digits(images_per_class=12)] for _ in range(2))
+    assert rendered == again
     assert [label for _, label in rendered] == [label for label in range(10) for _ in range(12)]
-    assert [image.tobytes() for image, _ in rendered] == [image.tobytes() for image, _ in again]
     assert len({image.tobytes() for image, _ in rendered}) == 120
     image, label = next(digits.handwritten_digits())
     values = load_digits().images[label]

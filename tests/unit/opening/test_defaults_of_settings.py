@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from tests.support.networks import HALVES
-from tests.support.refusals import one_line
+from tests.support.refusals import REFUSED, one_line
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
@@ -92,6 +92,8 @@ def test_a_network_without_batch_norm_learns_in_another_way():
     values = filled_in(AdaptConfig(data="ImageList"), facts_about(LAYER_NORM_NETWORK))
     expected = {**USUAL_IMAGES, **USUAL_TRAINING, "optimizer": "adamw", "lr": 0.0002, "adapted": "as-given"}
     assert values == expected
+    both = nn.Sequential(nn.LayerNorm(2), BATCH_NORM_NETWORK)
+    assert filled_in(AdaptConfig(data="ImageList"), facts_about(both)) == {**USUAL_IMAGES, **USUAL_TRAINING}
 
 
 def test_half_precision_is_used_where_the_device_computes_in_it(monkeypatch):
@@ -141,42 +143,10 @@ def test_predictions_have_the_views_of_the_run(recorded, views):
     assert (config.views, layers["views"]) == (views, "source run")
 
 
-SOURCE = {
-    "run": {
-        "checkpoint": "best.pth",
-        "recorded_settings": {"arch": "resnet50", "norm_mean": [0.1, 0.2, 0.3]},
-    }
-}
-FIXED = {"fixed": True}
-UNKNOWN = {"preprocessing": None}
-NO_MEAN = (
-    "the preprocessing of this network is unknown; pass `image_size`, `norm_mean` and `norm_std`, of a model that "
-    "normalises images itself 0 and 1, or 0 and 0.003922 if it takes values from 0 to 255; or in Python "
-    "evaluation_transform, such as a library's processor, and if training augments otherwise train_transform"
-)
-NO_VIEW = "`views=2` needs an augmentation: images are not mirrored here; leave it out, or let them be mirrored"
+SOURCE = {"checkpoint": "best.pth", "recorded_settings": {"norm_mean": [0.1, 0.2, 0.3]}}
 
 
-@pytest.mark.parametrize(
-    ("settings", "facts", "message"),
-    [
-        ({}, UNKNOWN, NO_MEAN),
-        (HALVES, UNKNOWN, NO_MEAN),
-        ({"image_size": 32}, UNKNOWN, NO_MEAN),
-        ({"views": 2}, FIXED, NO_VIEW),
-        ({"views": 2, "no_hflip": True, "train_resizing": "cen.crop"}, {}, NO_VIEW),
-        (
-            {"arch": "resnet50"},
-            {},
-            "`arch` is for checkpoints; a model that is given is taken as it is; leave it out",
-        ),
-        (
-            {"arch": "resnet18"},
-            SOURCE,
-            '`arch="resnet18"` contradicts the run that trained best.pth: there it is resnet50; leave it out',
-        ),
-    ],
-)
+@pytest.mark.parametrize(("settings", "facts", "message"), REFUSED["defaults"])
 def test_settings_that_do_not_fit_together_are_one_line(settings, facts, message):
     with one_line(None) as error:
         resolve(AdaptConfig(**settings), facts_about(**facts))
@@ -184,5 +154,5 @@ def test_settings_that_do_not_fit_together_are_one_line(settings, facts, message
 
 
 def test_the_user_changes_the_preprocessing_of_the_source():
-    config, _ = resolve(AdaptConfig(norm_mean=(0.5, 0.25, 1.0)), facts_about(**SOURCE))
+    config, _ = resolve(AdaptConfig(norm_mean=(0.5, 0.25, 1.0)), facts_about(run=SOURCE))
     assert config.norm_mean == (0.5, 0.25, 1.0)
