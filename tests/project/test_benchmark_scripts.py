@@ -19,24 +19,6 @@ echo >> "$RECORD"
 """
 
 
-@pytest.fixture
-def started(tmp_path):
-    """Run a script with programs that record their words; returns the commands of the package, parsed."""
-
-    def run(script, *arguments, **variables):
-        for name in ("tllib-ancon", "python"):
-            program = tmp_path / name
-            program.write_text(RECORDER)
-            program.chmod(0o755)
-        record = tmp_path / "record"
-        environment = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "RECORD": str(record), **variables}
-        subprocess.run([str(BENCHMARKS / script), *arguments], cwd=tmp_path, env=environment, check=False)
-        recorded = [shlex.split(line) for line in record.read_text().splitlines()]
-        return [parse(words) for words in recorded if words[0] != "-m"]
-
-    return run
-
-
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
 def test_every_run_of_a_plan_is_accepted(path):
     runs = list(plan.load(str(path)).runs("ROOT", Path("OUT")))
@@ -44,10 +26,17 @@ def test_every_run_of_a_plan_is_accepted(path):
     assert all(run.config.epochs > 0 for run in runs)
 
 
-def test_what_a_gpu_shows_are_commands_of_this_package(started, tmp_path):
+def test_what_a_gpu_shows_are_commands_of_this_package(tmp_path):
+    """Its programs are replaced by some that record their words."""
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "weights.safetensors").touch()
-    commands = started("gpu/run.sh", "data", "out", WORKERS="0")
+    for name in ("tllib-ancon", "python"):
+        (tmp_path / name).write_text(RECORDER)
+        (tmp_path / name).chmod(0o755)
+    environment = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "RECORD": "words", "WORKERS": "0"}
+    subprocess.run([BENCHMARKS / "gpu/run.sh", "data", "out"], cwd=tmp_path, env=environment, check=False)
+    recorded = map(shlex.split, (tmp_path / "words").read_text().splitlines())
+    commands = [parse(words) for words in recorded if words[0] != "-m"]
     assert [args.chosen for args in commands] == ["pretrain", *["adapt"] * 6, "benchmark", "report"]
     assert commands[0].pretrained_weights == "data/weights.safetensors"
     assert len({args.log for args in commands[1:7]}) == 6

@@ -117,12 +117,13 @@ def test_the_help_names_each_setting_that_a_model_images_or_the_machine_decide()
 
 
 def test_each_setting_has_its_layer():
-    config = AdaptConfig(momentum=0.9, loss="belief-matching")
-    run = {"checkpoint": "best.pth", "recorded_settings": {"crop_fraction": 0.5}}
+    config = AdaptConfig(momentum=0.9, loss="belief-matching", norm_mean=(0.5,) * 3)
+    run = {"checkpoint": "best.pth", "recorded_settings": {"crop_fraction": 0.5, "norm_mean": [0.1] * 3}}
     _, layers = resolve(config, facts_about(preprocessing=KNOWN, run=run))
     expected = {
         "momentum": "user",
         "loss": "user",
+        "norm_mean": "user",
         "crop_fraction": "source run",
         "image_size": "model",
         "batch_size": "images",
@@ -143,16 +144,8 @@ def test_predictions_have_the_views_of_the_run(recorded, views):
     assert (config.views, layers["views"]) == (views, "source run")
 
 
-SOURCE = {"checkpoint": "best.pth", "recorded_settings": {"norm_mean": [0.1, 0.2, 0.3]}}
-
-
 @pytest.mark.parametrize(("settings", "facts", "message"), REFUSED["defaults"])
 def test_settings_that_do_not_fit_together_are_one_line(settings, facts, message):
     with one_line(None) as error:
         resolve(AdaptConfig(**settings), facts_about(**facts))
     assert str(error.value) == message
-
-
-def test_the_user_changes_the_preprocessing_of_the_source():
-    config, _ = resolve(AdaptConfig(norm_mean=(0.5, 0.25, 1.0)), facts_about(run=SOURCE))
-    assert config.norm_mean == (0.5, 0.25, 1.0)
