@@ -15,6 +15,7 @@ LINES = Path(__file__).with_name("refusals.txt").read_text().splitlines()
 """Each refusal that a test meets: its class, its setting, and its line as :func:`shape` leaves it."""
 VARIABLE = {
     r"\((?:[^()]|\([^()]*\))*\)": "(...)",
+    r"(?<!\w)'[^']*'": "'...'",
     r"\S*/\S*": "PATH",
     r"\d+": "N",
     r"\b(?:cpu|cuda:N)\b": "DEVICE",
