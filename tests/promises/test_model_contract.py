@@ -1,7 +1,5 @@
 """The contract of a model: images -> logits (B, K), a true copy, a head; ``output`` and ``head`` answer the rest."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -255,7 +253,7 @@ def test_a_copy_that_is_none_is_one_line_and_predictions_need_no_copy(build, lin
     assert DOORS["predict"](build()).probabilities.shape == (len(PIXELS), CLASSES)
 
 
-def test_logits_of_an_object_or_a_dict_need_no_hook():
+def test_logits_of_a_dict_need_no_hook():
     expected = predict(Net().eval(), PIXELS, **HOW).probabilities
-    for form in (lambda features, logits: {"logits": logits}, lambda features, logits: SimpleNamespace(logits=logits)):
-        np.testing.assert_allclose(predict(Returns(form).eval(), PIXELS, **HOW).probabilities, expected, atol=1e-6)
+    model = Returns(lambda features, logits: {"logits": logits}).eval()
+    np.testing.assert_allclose(predict(model, PIXELS, **HOW).probabilities, expected, atol=1e-6)

@@ -1,9 +1,7 @@
 """Paths as people write them, folders as other programs leave them, and runs of which a file is missing."""
 
 import json
-import os
 import shutil
-import signal
 
 import pytest
 from PIL import Image
@@ -11,7 +9,6 @@ from PIL import Image
 from tests.support.networks import CLASSES, PIXELS, PREPROCESSING, QUICK, Net
 from tllib_ancon import adapt, predict
 from tllib_ancon.cli.main import main
-from tllib_ancon.runtime.errors import Interrupted
 
 SMALL = ["-a", "timm/test_resnet", "--norm-mean", "0.5", "0.5", "0.5", "--norm-std", "0.5", "0.5", "0.5"]
 SMALL += ["--image-size", "32", "--workers", "0", "--threads", "1"]
@@ -70,18 +67,6 @@ def test_the_home_folder_is_found(tmp_path, monkeypatch):
 def test_the_folder_of_checkpoints_is_that_of_a_run(run):
     expected = predict(run / "run", run / "photos", workers=0).probabilities
     assert (predict(run / "run/checkpoints", run / "photos", workers=0).probabilities == expected).all()
-
-
-@pytest.mark.parametrize("log", [False, True])
-def test_a_stopped_run_says_what_continues_it(log, tmp_path):
-    def stop(batch):
-        os.kill(os.getpid(), signal.SIGINT)
-        return batch
-
-    settings = {"log": tmp_path / "run"} if log else {}
-    line = "with a run directory the same command continues after the last complete epoch"
-    with pytest.raises(Interrupted, match=line):
-        adapt(Net(), PIXELS, method="self-training", augment=stop, **PREPROCESSING, **QUICK, **settings)
 
 
 @pytest.mark.parametrize("name", ["checkpoints/best.pth", ""])

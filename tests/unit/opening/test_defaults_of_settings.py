@@ -106,8 +106,6 @@ def test_a_source_model_is_trained_with_the_usual_network_and_images():
     config = PretrainConfig(source=["A"], data="ImageList")
     run = {"checkpoint": "imagenet"}
     assert filled_in(config, facts_about(run=run)) == usual
-    facts = facts_about(preprocessing={"image_size": 28}, run=run)
-    assert filled_in(config, facts) == {**usual, "image_size": 28}
 
 
 def test_the_help_names_each_setting_that_a_model_images_or_the_machine_decide():

@@ -24,7 +24,7 @@ RUNS = json.loads(RECORDED.read_text())
 
 def of_adapt(_, teacher=None, **settings):
     if teacher is not None:
-        settings["teacher"] = teachers.Colours()
+        settings["teacher"] = getattr(teachers, teacher)()
     return teachers.adapt(mixed_precision="no", threads=1, **settings).metrics
 
 

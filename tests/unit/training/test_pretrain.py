@@ -5,7 +5,6 @@ import json
 import pytest
 import torch
 from PIL import Image
-from torch import nn
 
 from tests.support.domains_on_disk import training
 from tests.support.json_files import read_json
@@ -14,9 +13,8 @@ from tests.support.refusals import REFUSED, one_line
 from tllib_ancon.cli.main import main
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.models.checkpoints import load_state_dict
-from tllib_ancon.opening.pretraining import open_pretraining
 from tllib_ancon.toolkit.toolkit import find
-from tllib_ancon.training.pretrain import _result_of, _source_only, pretrain
+from tllib_ancon.training.pretrain import _result_of, pretrain
 
 
 def test_a_digit_network_has_its_size_by_default_and_another_is_one_line(domains, tmp_path, refused):
@@ -27,12 +25,6 @@ def test_a_digit_network_has_its_size_by_default_and_another_is_one_line(domains
     assert "the model cannot be called on images of shape (8, 1, 32, 32)" in error
     assert "--image-size sets the size of files and pixels" in error
     assert not (tmp_path / "other").exists()
-
-
-def test_the_dropout_reaches_the_network(domains):
-    settings = training(domains, None, bottleneck_dropout=0.5)
-    trainer = _source_only(open_pretraining(settings, None, None, {}))
-    assert [part.p for part in trainer.network.modules() if isinstance(part, nn.Dropout)] == [0.5]
 
 
 @pytest.mark.parametrize(("settings", "message"), REFUSED["trainings"])
