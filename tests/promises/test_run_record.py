@@ -62,4 +62,3 @@ def test_a_run_of_a_file_records_the_file_the_teacher_and_a_dropout(adapt, tmp_p
     assert inputs["teacher_sha256"] == sha256_of_tensors(load_state_dict(best))
     assert record["bottleneck_dropout"] == 0.5
     assert "weights_sha256" not in inputs
-    assert "network" not in record
