@@ -4,6 +4,7 @@ import json
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -40,7 +41,8 @@ look = partial(check, mixed_precision="no", workers=0)
 
 
 def of_pixels():
-    return look(Student(), PICTURES, method="self-training", **HALVES, image_size=8)
+    images = np.tile(PICTURES, (2, 1, 1, 1))
+    return look(Student(), images, method="self-training", **HALVES, image_size=8, seed=4)
 
 
 def of_tensors():
@@ -51,12 +53,12 @@ def of_tensors():
 def of_folders():
     names = ["ant", "bee", "cat", "dog", "eel", "fox"]
     model = levels(6, class_names=names, preprocessing=Preprocessing((0.0,) * 3, (1.0,) * 3, 8, origin="its metadata"))
-    return look(model, write(Path("photos"), names, 6), method="shot")
+    return look(model, write(Path("photos"), map(str.title, names), 6), method="shot")
 
 
 def of_features():
     network = nn.Sequential(nn.BatchNorm1d(3), nn.Softplus())
-    return look(network, torch.ones(9, 3), method="adabn", class_names=["a", "b", "c"])
+    return look(network, torch.ones(8, 3), method="adabn", class_names=["a", "b", "c"])
 
 
 def of_mirrors():

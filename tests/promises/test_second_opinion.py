@@ -10,7 +10,7 @@ from torch import nn
 import tllib_ancon
 from tests.support.killable import differences
 from tests.support.refusals import one_line
-from tests.support.teachers import CLASSES, Colours, Of20Pixels, Student, adapt
+from tests.support.teachers import CLASSES, Colours, Student, adapt
 from tllib_ancon.training.callbacks.teacher import reliability
 
 
@@ -28,7 +28,6 @@ def test_a_better_teacher_improves_the_result():
     helped = adapt(epochs=6, teacher=Colours(), workers=2).metrics
     assert helped[1]["teacher_weight"] > 1
     assert helped[-1]["accuracy"] > by_itself[-1]["accuracy"] + 10
-    assert adapt(epochs=6, teacher=Of20Pixels()).metrics[-1]["accuracy"] > 80
 
 
 @pytest.mark.parametrize("batch_norm", ["source", "mixed"])
