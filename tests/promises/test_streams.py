@@ -68,7 +68,7 @@ NOTHING_LEARNT = (
 def test_a_source_model_that_fails_on_a_stream_gets_one_warning_whose_advice_helps():
     with pytest.warns(UserWarning, match=NOTHING_LEARNT) as caught:
         by_default, codes = accuracy(brightness=0.15)
-    assert [warning.filename for warning in caught] == [__file__]
+    assert len(caught) == 1
     assert codes == [("nothing-learnt", "batch_norm", "warning")]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
