@@ -58,7 +58,6 @@ def test_independent_draws_have_one_price(outcomes, margin):
     assert np.exp(better[-1]) == pytest.approx(float(naive_e_value(outcomes, prices)), rel=1e-9)
 
 
-@pytest.mark.filterwarnings("error")
 @given(outcome_lists.filter(bool), st.integers(0, 10), st.integers(0, 30), margins)
 def test_draws_without_replacement_are_the_naive_product_of_bets(outcomes, unseen, agreements, margin):
     disagreements = len(outcomes) + unseen
