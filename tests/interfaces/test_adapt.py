@@ -58,8 +58,6 @@ def test_every_way_in_makes_the_same_run(domains, source_checkpoint, tmp_path):
     ("changed", "message"),
     [
         *REFUSED["adaptations"],
-        ({"model": nn.Flatten(0)}, "logits"),
-        ({"model": AdaptConfig()}, "pass the network itself"),
         ({"config": AdaptConfig()}, "pass AdaptConfig alone"),
         (
             {"train_transform": nn.Identity()},

@@ -1,22 +1,29 @@
 """``check`` shows what ``adapt`` would do with a model and images, and changes neither."""
 
 import json
+from functools import partial
+from pathlib import Path
 
+import numpy as np
 import pytest
-import timm
 import torch
 from PIL import Image
 from torch import nn
+from torchvision.transforms import ToTensor
 from torchvision.transforms.functional import to_tensor
 
 import tllib_ancon
-from tests.support.domains_on_disk import write_domain
+from tests.support import sides
+from tests.support.json_files import read_json
 from tests.support.killable import differences
+from tests.support.levels import levels, write
 from tests.support.networks import HALVES, state_of
+from tests.support.places import ROOT
 from tests.support.refusals import one_line
 from tests.support.teachers import PICTURES, Colours, Student
 from tllib_ancon import check
 from tllib_ancon.cli.main import main
+from tllib_ancon.data.transforms import Preprocessing
 
 LEVEL = {**HALVES, "image_size": 8, "workers": 0}
 
@@ -27,56 +34,45 @@ class Detached(Student):
         return super().forward(images)
 
 
-SHOWN = """\
-  images          36 images of ndarray
-  preprocessing   mean 0.5 0.5 0.5, std 0.5 0.5 0.5
-  input           (3, 8, 8), values -1 to 0.404
-  classes         3 classes in this order: 0, 1, 2; the model has no names for them: compare the order with its training
-  output          logits (B, 3); head 5, 6 features
-  learning        4 of 6 parameters: 0.weight, 0.bias, 1.weight, 1.bias
-  predictions     2 53 %, 0 33 %, 1 14 %; 3 of 3 classes in 36 images
-  mirror          a mirror changes the predicted class of 14 % of 36 images
-settings, and what decides each:
-  `batch_size`        32                  images
-  `image_size`        8                   user
-  `loss`              cross-entropy       method
-  `method`            self-training       user
-  `mixed_precision`   no                  user
-  `norm_mean`         [0.5, 0.5, 0.5]     user
-  `norm_std`          [0.5, 0.5, 0.5]     user
-  `optimizer`         sgd                 model
-  `padding`           1                   images
-  `train_resizing`    cen.crop            images
-  `val_resizing`      default             images
-  `workers`           0                   user
-notes:"""
-SHOWN_OF_TENSORS = """\
-  images          12 images of Tensor
-  preprocessing   none: the model gets the tensors unchanged
-  input           (3, 8, 8), values 0 to 0.909
-  classes         3 classes in this order: cat, dog, owl
-  output          logits (B, 3); head 5, 6 features
-  learning        2 of 6 parameters: 1.weight, 1.bias
-  predictions     owl 100 %; 1 of 3 classes in 12 images
-  mirror          a mirror changes the predicted class of 0 % of 12 images
-settings, and what decides each:
-  `adapted`           norm-affine         method
-  `batch_size`        11                  images
-  `method`            tent                user
-  `mixed_precision`   no                  user
-  `optimizer`         sgd                 model
-notes:
-  ! the images are tensors with values from 0 to 0.909, which the model gets unchanged; if it was trained on \
-normalised images, normalise them, or pass them as bytes
-  ! only 12 of at least 16 images: adapting may reduce accuracy; add images
-  ! the model predicts owl for 100 % of 12 images; nearly all are one class: compare the preprocessing with the \
-model's training"""
+SHOWN = read_json(ROOT / "tests" / "support" / "checks.json")
 
 
-def test_it_shows_facts_then_settings_then_notes():
-    assert str(check(Student(), PICTURES, method="self-training", mixed_precision="no", **LEVEL)) == SHOWN
-    tensors = torch.linspace(0, 1, 12).view(-1, 1, 1, 1).expand(-1, 3, 8, 8)
-    assert str(check(Student(["cat", "dog", "owl"]), tensors, method="tent", mixed_precision="no")) == SHOWN_OF_TENSORS
+look = partial(check, mixed_precision="no", workers=0)
+
+
+def of_pixels():
+    images = np.tile(PICTURES, (2, 1, 1, 1))
+    return look(Student(), images, method="self-training", **HALVES, image_size=8, seed=4)
+
+
+def of_tensors():
+    images = torch.linspace(0, 1, 12).view(-1, 1, 1, 1).expand(-1, 3, 8, 8)
+    return look(Student(["cat", "dog", "owl"]), images, method="tent")
+
+
+def of_folders():
+    names = ["ant", "bee", "cat", "dog", "eel", "fox"]
+    model = levels(6, class_names=names, preprocessing=Preprocessing((0.0,) * 3, (1.0,) * 3, 8, origin="its metadata"))
+    return look(model, write(Path("photos"), map(str.title, names), 6), method="shot")
+
+
+def of_features():
+    network = nn.Sequential(nn.BatchNorm1d(3), nn.Softplus())
+    return look(network, torch.ones(8, 3), method="adabn", class_names=["a", "b", "c"])
+
+
+def of_mirrors():
+    images, _ = sides.pictures(True)
+    return look(sides.network(True), images, method="self-training", views=2, evaluation_transform=ToTensor())
+
+
+CALLS = (of_pixels, of_tensors, of_folders, of_features, of_mirrors)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_it_shows_facts_then_settings_then_notes(call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert str(call()).splitlines() == SHOWN[call.__name__]
 
 
 @pytest.mark.parametrize(
@@ -106,18 +102,15 @@ def test_the_picture_shows_each_input_scaled_to_its_range(tmp_path):
         check(nn.Linear(20, 3), torch.zeros(8, 20), out=tmp_path)
 
 
-def test_the_command_prints_the_same_and_writes_it_as_json(tmp_path, capsys):
-    write_domain(tmp_path, "photos", 24, seed=0, side=40)
-    torch.manual_seed(0)
-    torch.save(timm.create_model("test_resnet", num_classes=3).state_dict(), tmp_path / "model.pth")
-    words = [str(tmp_path / "photos"), "-a", "timm/test_resnet", "--checkpoint", str(tmp_path / "model.pth")]
+def test_the_command_prints_the_same_and_writes_it_as_json(domains, source_checkpoint, tmp_path, capsys):
+    words = [str(domains / "dark"), "--checkpoint", str(source_checkpoint.parents[1]), "-j", "0"]
     assert main(["check", *words, "--json", str(tmp_path / "check.json"), "--out", str(tmp_path / "look")]) == 0
     shown = capsys.readouterr().out
     assert (tmp_path / "look" / "images.png").is_file()
     written = json.loads((tmp_path / "check.json").read_text())
-    assert written["settings"]["image_size"] == {"value": 160, "layer": "model"}
+    assert written["settings"]["image_size"] == {"value": 16, "layer": "source run"}
     assert all(text in shown for text in written["facts"].values())
-    assert len(written["predicted"]) == 24
+    assert len(written["predicted"]) == 48
 
 
 def test_the_model_and_random_numbers_are_unchanged():

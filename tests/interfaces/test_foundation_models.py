@@ -9,7 +9,7 @@ from torch import nn
 import tllib_ancon
 from tests.support.domains_on_disk import write_domain
 from tests.support.killable import differences
-from tests.support.networks import HALVES, transformer
+from tests.support.networks import transformer
 from tests.support.refusals import one_line
 
 transformers = pytest.importorskip("transformers", minversion="5")
@@ -44,17 +44,6 @@ def test_images_are_prepared_by_the_processor_beside_the_model_or_by_the_one_tha
     of_saved = tllib_ancon.adapt(saved, photos, **QUICK).model.state_dict()
     of_fresh = tllib_ancon.adapt(fresh, photos, evaluation_transform=processor, **QUICK).model.state_dict()
     assert differences(of_saved, of_fresh) == []
-
-
-def test_a_model_without_a_processor_is_one_line_at_every_door(photos):
-    model = transformer()
-    for door in (tllib_ancon.adapt, tllib_ancon.predict, tllib_ancon.check):
-        with one_line("the preprocessing of this network is unknown; pass `image_size`, `norm_mean` and `norm_std`"):
-            door(model, photos)
-        with one_line("the preprocessing of this network is unknown"):
-            door(model, photos, **HALVES)
-    tllib_ancon.predict(model, photos, image_size=32, **HALVES)
-    tllib_ancon.predict(model, torch.zeros(8, 3, 32, 32))
 
 
 def test_settings_replace_a_processor_as_a_whole(photos, tmp_path):

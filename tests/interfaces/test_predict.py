@@ -56,9 +56,10 @@ def test_a_row_a_picture_and_no_flag_again(source_checkpoint, domains, tmp_path,
     assert alone["class"] == first["class"]
 
 
-def test_every_format_says_the_same(words, tmp_path):
+def test_every_format_says_the_same(words, tmp_path, capsys):
     for ending in ("csv", "npz"):
-        assert main(words(f"out.{ending}", "--probabilities")) == 0
+        assert main(words(f"out.{ending}", "--probabilities", "--no-quiet")) == 0
+        assert "labels" not in capsys.readouterr().err
     in_csv = rows(tmp_path / "out.csv")
     with np.load(tmp_path / "out.npz", allow_pickle=False) as file:
         arrays = dict(file)
@@ -72,13 +73,14 @@ def test_every_format_says_the_same(words, tmp_path):
 
 
 @pytest.mark.parametrize("workers", ["0", "1"])
-def test_a_picture_that_cannot_be_read_has_a_row(words, pictures, tmp_path, workers):
-    assert main(words("whole.csv", "-j", workers)) == 0
+def test_a_picture_that_cannot_be_read_has_a_row(words, pictures, tmp_path, workers, refused):
+    assert main(words("whole.csv", "--probabilities", "-j", workers)) == 0
+    assert "whole.csv exists; pass --overwrite to replace it, or another --out" in refused(words("whole.csv"))
     paths = sorted(map(str, pictures.rglob("*.png")))
     broken = [paths[0], paths[13]]
     for path in broken:
         Path(path).write_bytes(b"no picture")
-    assert main(words("out.csv", "-j", workers)) == 0
+    assert main(words("out.csv", "--probabilities", "-j", workers)) == 0
     unread = [row for row in rows(tmp_path / "out.csv") if row["error"]]
     assert [row["path"] for row in unread] == broken
     for row in unread:
@@ -87,3 +89,7 @@ def test_a_picture_that_cannot_be_read_has_a_row(words, pictures, tmp_path, work
         assert not row["class"]
     readable = [row for row in rows(tmp_path / "out.csv") if not row["error"]]
     assert readable == [row for row in rows(tmp_path / "whole.csv") if row["path"] not in broken]
+    for path in paths:
+        Path(path).write_bytes(b"no picture")
+    message = f"not one of 48 images has a prediction; repair them or give others: image {paths[0]} is no JPEG"
+    assert message in refused(words("none.csv", "-j", workers))

@@ -32,6 +32,12 @@ def test_the_recipe_requires_what_the_package_requires():
     assert named == needed
 
 
+def test_the_readme_names_the_oldest_versions():
+    python, torch = re.findall(r"Python ≥ ([\d.]+), PyTorch ≥ ([\d.]+)", (ROOT / "README.md").read_text())[0]
+    assert PROJECT["requires-python"] == f">={python}"
+    assert f"torch>={torch}" in PROJECT["dependencies"]
+
+
 def metadata(folder, repository):
     """What the package's page shows, with this address of the repository."""
     pytest.importorskip("setuptools", "77")

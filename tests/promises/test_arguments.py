@@ -1,13 +1,12 @@
 """What a hurried person passes to a function gets one line that leads on."""
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from torch import nn
 from torchvision.datasets import FakeData
 
-from tests.support.networks import CLASSES, HALVES, PIXELS, PREPROCESSING, SIDE, Net, Returns
+from tests.support.networks import CLASSES, PIXELS, PREPROCESSING, Net, Returns
 from tests.support.refusals import one_line
 from tllib_ancon import (
     certify,
@@ -47,17 +46,6 @@ def test_a_model_without_parameters_predicts():
 def test_evaluate_does_not_read_labels_in_items():
     images = FakeData(20, (3, 32, 32), CLASSES)
     assert "accuracy" not in evaluate(Net(), images, **PREPROCESSING, workers=0).scores
-    labels = [label for _, label in images]
-    assert "accuracy" in evaluate(Net(), images, labels=labels, **PREPROCESSING, workers=0).scores
-
-
-@pytest.mark.parametrize("form", [np.array, pd.Series])
-def test_settings_may_be_arrays(form):
-    expected = predict(Net(), PIXELS, **PREPROCESSING, workers=0).probabilities
-    halves = {name: form(value) for name, value in HALVES.items()}
-    names = form(["a", "b", "c", "d"])
-    shown = predict(Net(), PIXELS, image_size=SIDE, **halves, class_names=names, workers=0).probabilities
-    assert np.array_equal(shown, expected)
 
 
 def test_the_name_of_a_model_is_an_arch():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from benchmarks.certificate.stopping import stopping_times
 from tests.support.refusals import REFUSED, refused
-from tllib_ancon.measures.disagreement import STAKES, WEIGHTS, DisagreementTest
+from tllib_ancon.measures.disagreement import STAKES, STEPS, WEIGHTS, DisagreementTest
 
 outcome_lists = st.lists(st.sampled_from([-1, 0, 1]), max_size=25)
 margins = st.sampled_from([0.0, 0.01, 0.05, 0.2, 0.5])
@@ -97,6 +97,13 @@ def test_an_interval_holds_what_is_not_rejected(better, worse, unseen, delta):
     if lower > upper:
         lower, upper = least, most
     assert test.interval == (lower / images, upper / images)
+
+
+@given(outcome_lists, deltas)
+def test_an_end_without_a_last_draw_is_the_step_outside(outcomes, delta):
+    test = after(outcomes, delta)
+    total = round(test.interval.lower * STEPS)
+    assert total == -STEPS or scanned(test, np.array(outcomes, np.int8), total, total + 1) == total + 1
 
 
 @pytest.mark.parametrize("population", [(-1, -1, -1, -1, 1), (1, 1, -1, -1, 0, 0), (1, 1, 1, -1, 0)])

@@ -41,7 +41,6 @@ def test_adapt_is_ancon_by_mixed_statistics_where_the_model_is_sure(confidence, 
     other = tllib_ancon.adapt(model, PIXELS, epochs=2, method=method, batch_norm="mixed", criterion="last")
     for name, weights in other.model.named_parameters():
         torch.testing.assert_close(by_default.model.get_parameter(name), weights)
-    assert ("unsure" in {note.code for note in by_default.notes}) == (method == "adabn")
 
 
 @pytest.mark.parametrize(("share", "scale"), [(0.2, 1), (0.5, 3)])
@@ -71,7 +70,6 @@ def test_evaluate(adapted):
     scored = tllib_ancon.evaluate(adapted.model, PIXELS, labels=LABELS)
     predicted = tllib_ancon.predict(adapted.model, PIXELS).labels
     assert scored.accuracy == pytest.approx(100 * (predicted == LABELS).mean(), abs=1e-4)
-    assert tllib_ancon.evaluate(adapted.model, PIXELS).accuracy is None
 
 
 def test_certify_two_models():

@@ -39,8 +39,6 @@ def test_what_is_frozen_stays_so_to_the_byte(settings):
     learning = {name for name, learns in flags(model).items() if learns}
     assert changed(model, result.model) == learning
     assert flags(result.model) == flags(model)
-    assert result.config.adapted == "as-given"
-    assert len(learning) == 10
 
 
 NOTHING_LEARNS = (

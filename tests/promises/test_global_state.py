@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import tllib_ancon
-from tests.support.domains_on_disk import write_domain
+from tests.support.domains_on_disk import training, write_domain
 from tests.support.small import network
 from tllib_ancon.runtime.errors import UserError
 
@@ -41,9 +41,7 @@ def adapt(**settings):
 
 def pretrain(root):
     write_domain(root, "bright", 12, seed=0)
-    small = {"arch": "small_cnn", "scratch": True, "image_size": 16, "batch_size": 4}
-    where = {"root": root, "data": "ImageList", "source": ["bright"], "log": root / "run"}
-    tllib_ancon.pretrain(tllib_ancon.PretrainConfig(**QUICK, **small, **where))
+    tllib_ancon.pretrain(training(root, root / "run", quiet=True, batch_size=4))
 
 
 CALLS = {

@@ -329,10 +329,10 @@ def test_the_recipe_for_pydicom_windows_a_scan(tmp_path):
     scan.SOPClassUID = meta.MediaStorageSOPClassUID
     scan.SOPInstanceUID = meta.MediaStorageSOPInstanceUID
     values = np.linspace(0, 2000, SIDE * SIDE).reshape(SIDE, SIDE).astype(np.uint16)
-    scan.Rows, scan.Columns, scan.SamplesPerPixel, scan.PixelRepresentation = SIDE, SIDE, 1, 0
-    scan.BitsAllocated, scan.BitsStored, scan.HighBit = 16, 12, 11
-    scan.PhotometricInterpretation = "MONOCHROME2"
-    scan.RescaleSlope, scan.RescaleIntercept = 1, -1024
+    sizes = {"Rows": SIDE, "Columns": SIDE, "SamplesPerPixel": 1, "PixelRepresentation": 0, "BitsAllocated": 16}
+    coding = {"BitsStored": 12, "HighBit": 11, "PhotometricInterpretation": "MONOCHROME2"}
+    for name, value in {**sizes, **coding, "RescaleSlope": 1, "RescaleIntercept": -1024}.items():
+        setattr(scan, name, value)
     scan.PixelData = values.tobytes()
     file = tmp_path / "a.dcm"
     scan.save_as(file)

@@ -102,5 +102,10 @@ def test_names_that_do_not_fit_are_one_line(tmp_path):
     photos = write(tmp_path / "photos", ["pig", "cat"], 2)
     with one_line("^`class_names` has a name twice; give each class a name of its own$"):
         accuracy(levels(2), photos, class_names=["pig", "pig"])
+    with one_line(
+        '^`class_names="names.txt"` is not a file; give the names in the order of the labels, such as cat dog, or a '
+        "text file with a name on each line$"
+    ):
+        accuracy(levels(2), photos, class_names="names.txt")
     with one_line(r"`class_names` has 2 names, 'pig' first, and the model has 3 classes"):
         accuracy(levels(3), photos, class_names=["pig", "cat"])

@@ -1,7 +1,5 @@
 """The contract of a model: images -> logits (B, K), a true copy, a head; ``output`` and ``head`` answer the rest."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +10,6 @@ from torch import nn
 from tests.support.networks import CLASSES, PIXELS, PREPROCESSING, QUICK, Net, Returns, normalised, transformer
 from tests.support.refusals import one_line
 from tllib_ancon import adapt, certify, check, evaluate, online, predict
-from tllib_ancon.cli.main import main
 from tllib_ancon.outputs import from_one_logit, from_probabilities
 
 HOW = {**PREPROCESSING, "workers": 0, "quiet": True}
@@ -71,7 +68,8 @@ def test_every_door_has_the_check_and_the_hook(door):
     with one_line(r"returns \(torch.float32 \(8, 8\), torch.float32 \(8, 4\)\) where logits.*pass `output`"):
         DOORS[door](model)
     if door != "certify":  # whose other model returns a tensor
-        DOORS[door](model, output=1)
+        for position in (1, "1"):  # as the command line gives it
+            DOORS[door](model, output=position)
     DOORS[door](model, output=lambda output: output if isinstance(output, torch.Tensor) else output[1])
 
 
@@ -144,30 +142,6 @@ def test_a_run_records_a_key_and_asks_again_for_a_function(tmp_path):
     with one_line("adapted with a function of its output, .*scores; pass it again as `output`"):
         predict(model, PIXELS, **run)
     np.testing.assert_array_equal(predict(model, PIXELS, output=scores, **run).probabilities, expected)
-
-
-BUILDS = """
-from tests.support.networks import Returns
-def build():
-    return Returns(lambda features, logits: (features, logits))
-"""
-
-
-def test_the_command_takes_a_position(tmp_path, monkeypatch, capsys):
-    from PIL import Image
-
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "built.py").write_text(BUILDS)
-    (tmp_path / "photos").mkdir()
-    for number, pixels in enumerate(PIXELS[:16]):
-        Image.fromarray(pixels).save(tmp_path / "photos" / f"{number:02}.png")
-    torch.save(Net().state_dict(), "weights.pth")
-    norm = ["--norm-mean", "0.5", "0.5", "0.5", "--norm-std", "0.5", "0.5", "0.5", "--image-size", "32"]
-    words = ["predict", "photos", "--checkpoint", "weights.pth", "--model", "built:build", "--workers", "0", *norm]
-    assert main([*words, "--out", "a.csv"]) == 2
-    assert "pass --output" in capsys.readouterr().err
-    assert main([*words, "--output", "1", "--out", "b.csv"]) == 0
-    assert not (tmp_path / "a.csv").exists()
 
 
 BEHIND_A_POSITION = {
@@ -279,7 +253,7 @@ def test_a_copy_that_is_none_is_one_line_and_predictions_need_no_copy(build, lin
     assert DOORS["predict"](build()).probabilities.shape == (len(PIXELS), CLASSES)
 
 
-def test_logits_of_an_object_or_a_dict_need_no_hook():
+def test_logits_of_a_dict_need_no_hook():
     expected = predict(Net().eval(), PIXELS, **HOW).probabilities
-    for form in (lambda features, logits: {"logits": logits}, lambda features, logits: SimpleNamespace(logits=logits)):
-        np.testing.assert_allclose(predict(Returns(form).eval(), PIXELS, **HOW).probabilities, expected, atol=1e-6)
+    model = Returns(lambda features, logits: {"logits": logits}).eval()
+    np.testing.assert_allclose(predict(model, PIXELS, **HOW).probabilities, expected, atol=1e-6)

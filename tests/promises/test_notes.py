@@ -38,7 +38,9 @@ def of_other_folders(place):
 
 
 def of_folders_without_names(place):
-    return evaluate(levels(2), write(place, ["pig", "kitten"], 2), **UNSCALED)
+    write(place, ["pig", "kitten"], 2)
+    (place / "kitten" / "0.png").rename(place / "beside.png")
+    return evaluate(levels(2), place, **UNSCALED)
 
 
 def of_numbers(place):
@@ -53,7 +55,14 @@ def of_a_teacher(_):
     return teachers.adapt(teacher=teachers.Colours(), epochs=1)
 
 
+def of_an_unsure_model(_):
+    model = teachers.Student()
+    model[5].weight.data.zero_()
+    return teachers.adapt(model, epochs=1)
+
+
 CALLS = (
+    of_an_unsure_model,
     of_tensors,
     of_normalised_tensors,
     of_one_class,

@@ -46,7 +46,6 @@ def test_opening_calls_the_network_once_and_its_copy_once_and_prints_nothing(mod
     assert capsys.readouterr() == ("", "")
     assert [note.code for note in opened.notes] == ["few-images"]
     assert opened.settings.image_size == 16
-    assert opened.classes.num_classes == 3
 
 
 def test_check_makes_one_pass_after_that(model):

@@ -1,9 +1,7 @@
 """Paths as people write them, folders as other programs leave them, and runs of which a file is missing."""
 
 import json
-import os
 import shutil
-import signal
 
 import pytest
 from PIL import Image
@@ -11,7 +9,6 @@ from PIL import Image
 from tests.support.networks import CLASSES, PIXELS, PREPROCESSING, QUICK, Net
 from tllib_ancon import adapt, predict
 from tllib_ancon.cli.main import main
-from tllib_ancon.runtime.errors import Interrupted
 
 SMALL = ["-a", "timm/test_resnet", "--norm-mean", "0.5", "0.5", "0.5", "--norm-std", "0.5", "0.5", "0.5"]
 SMALL += ["--image-size", "32", "--workers", "0", "--threads", "1"]
@@ -67,48 +64,9 @@ def test_the_home_folder_is_found(tmp_path, monkeypatch):
     assert len(predict(Net(), "~/photos", **PREPROCESSING, workers=0).labels) == 12
 
 
-NOT_A_FILE = (
-    "--class-names names.txt is not a file; give the names in the order of the labels, such as cat dog, or a text file "
-    "with a name on each line"
-)
-
-
-def test_names_of_classes_may_stand_on_the_command_line(run, tmp_path, capfd):
-    out = tmp_path / "p.csv"
-    words = ["predict", str(run / "photos"), "--checkpoint", str(run / "run/checkpoints/best.pth"), "--out", str(out)]
-    assert main([*words, "--class-names", "ant", "bee", "cat", "dog"]) == 0
-    classes = {line.split(",")[1] for line in out.read_text().splitlines()[1:]}
-    assert classes <= {"ant", "bee", "cat", "dog"}
-    assert main([*words, "--class-names", "names.txt", "--overwrite"]) == 2
-    assert NOT_A_FILE in capfd.readouterr().err
-
-
-def test_a_wrong_label_in_a_list_of_the_source_is_told(tmp_path, capfd):
-    write(tmp_path / "a", number=20)
-    lines = [f"a/{index:02}.png {index % 10 if index else 15}" for index in range(20)]
-    (tmp_path / "image_list").mkdir()
-    (tmp_path / "image_list/a.txt").write_text("\n".join(lines))
-    words = ["pretrain", str(tmp_path), "-d", "ImageList", "-s", "a", "--epochs", "1", "-b", "4", "--scratch"]
-    assert main([*words, *SMALL, "--log", str(tmp_path / "run")]) == 0
-    line = "16 classes: the largest label is 15, and no image has label 10, 11, 12, 13, 14; correct the list"
-    assert line in capfd.readouterr().err
-
-
 def test_the_folder_of_checkpoints_is_that_of_a_run(run):
     expected = predict(run / "run", run / "photos", workers=0).probabilities
     assert (predict(run / "run/checkpoints", run / "photos", workers=0).probabilities == expected).all()
-
-
-@pytest.mark.parametrize("log", [False, True])
-def test_a_stopped_run_says_what_continues_it(log, tmp_path):
-    def stop(batch):
-        os.kill(os.getpid(), signal.SIGINT)
-        return batch
-
-    settings = {"log": tmp_path / "run"} if log else {}
-    line = "with a run directory the same command continues after the last complete epoch"
-    with pytest.raises(Interrupted, match=line):
-        adapt(Net(), PIXELS, method="self-training", augment=stop, **PREPROCESSING, **QUICK, **settings)
 
 
 @pytest.mark.parametrize("name", ["checkpoints/best.pth", ""])

@@ -18,6 +18,7 @@ def test_the_file_holds_the_selected_model_on_the_whole_target(adapt, tmp_path, 
     assert saved["labels"].tolist() == [number % 3 for number in range(48)]
     accuracy = 100 * (saved["logits"].argmax(1) == saved["labels"]).mean()
     assert accuracy == pytest.approx(RunDirectory(run).result()["selected"]["accuracy"])
+    assert len(saved["paths"]) == 48
     assert ("votes" in saved) == ("ancon" in method)
     best = load_state_dict(run / "checkpoints" / "best.pth")
     norm = best["head.parametrizations.weight.original0"].numpy()

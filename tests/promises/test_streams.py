@@ -49,13 +49,14 @@ def test_samples_that_wait_for_a_step_are_of_one_size():
 
 
 def accuracy(brightness, **settings):
-    """Of a shuffled stream of stripes, in percent, and the codes of its notes."""
+    """Of a shuffled stream of stripes, in percent, and its notes but for their texts."""
     images = normalised(stripes(640, brightness, 1)).split(64)
     labels = (torch.arange(640) % CLASSES).split(64)
     adapting = online(striped_source_model(), **settings)
     is_right = [adapting(batch).argmax(1) == classes for batch, classes in zip(images, labels, strict=True)]
     adapting(images[0][::CLASSES].repeat(CLASSES, 1, 1, 1))  # a batch of one class after others
-    return 100 * torch.cat(is_right).float().mean().item(), [note.code for note in adapting.notes]
+    notes = [(note.code, note.setting, note.level) for note in adapting.notes]
+    return 100 * torch.cat(is_right).float().mean().item(), notes
 
 
 NOTHING_LEARNT = (
@@ -68,7 +69,7 @@ def test_a_source_model_that_fails_on_a_stream_gets_one_warning_whose_advice_hel
     with pytest.warns(UserWarning, match=NOTHING_LEARNT) as caught:
         by_default, codes = accuracy(brightness=0.15)
     assert len(caught) == 1
-    assert codes == ["nothing-learnt"]
+    assert codes == [("nothing-learnt", "batch_norm", "warning")]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with_advice, codes = accuracy(brightness=0.15, batch_norm="target")

@@ -7,6 +7,7 @@ from torch import nn
 
 import tllib_ancon
 from tests.support.networks import HALVES
+from tests.support.refusals import one_line
 from tllib_ancon import methods
 
 CLASSES = 3
@@ -49,6 +50,11 @@ def test_predictions_from_two_views_are_the_mean_of_an_image_and_its_mirror():
     one = tllib_ancon.predict(network(), images, **how).probabilities
     of_mirrors = tllib_ancon.predict(network(), images[:, :, ::-1].copy(), **how).probabilities
     np.testing.assert_allclose(both, (one + of_mirrors) / 2, atol=1e-6)
+
+
+def test_two_views_are_of_images():
+    with one_line(r"^`views=2` mirrors images, and these inputs have shape \(3,\); leave it out$"):
+        tllib_ancon.predict(nn.Linear(3, 2), torch.zeros(8, 3), views=2)
 
 
 METHODS = ["self-training", "ancon", "gce+ancon-auto", "gce+ancon", "elr", "nrc", "aad", "nrc+ancon"]

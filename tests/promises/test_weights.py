@@ -1,6 +1,7 @@
 """Weights that do not fit a network get a line that names what the file holds, and an action that works."""
 
 import argparse
+import shlex
 
 import pytest
 import timm
@@ -13,21 +14,7 @@ import tllib_ancon
 from tests.support.refusals import one_line
 from tllib_ancon.cli.main import main
 
-IN_FOLDER = (
-    "--image-size",
-    "32",
-    "--norm-mean",
-    ".5",
-    ".5",
-    ".5",
-    "--norm-std",
-    ".5",
-    ".5",
-    ".5",
-    "--out",
-    "p.csv",
-    "--overwrite",
-)
+IN_FOLDER = shlex.split("--image-size 32 --norm-mean .5 .5 .5 --norm-std .5 .5 .5 --out p.csv --overwrite")
 
 
 @pytest.fixture

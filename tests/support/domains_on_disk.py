@@ -5,6 +5,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from tllib_ancon.config.pretrain import PretrainConfig
+
 CLASSES = ("red", "green", "blue")
 SIDE = 16
 """Pixels of an image."""
@@ -42,6 +44,13 @@ def small_arguments(root):
         *("--train-resizing=res.", "--val-resizing", "res.", "--resize-size", str(SIDE), "--no-hflip"),
         *("-b", "16", "-j", "0", "--quiet"),
     ]
+
+
+def training(root, log, **settings):
+    """The settings of a small source model's training, in Python."""
+    network = {"arch": "small_cnn", "scratch": True, "image_size": SIDE, "batch_size": 12, "workers": 0, "epochs": 1}
+    domains = {"root": root, "data": "ImageList", "source": ["bright"], "target": ["dark"]}
+    return PretrainConfig(**{**network, **domains, **settings, "log": log})
 
 
 def adapt_arguments(root, checkpoint, log, *more):

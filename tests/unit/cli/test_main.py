@@ -1,6 +1,6 @@
 """Help texts name what exists, need nothing heavy and are shown in any encoding; the doors record what they say."""
 
-import os
+import io
 import subprocess
 import sys
 
@@ -26,15 +26,13 @@ def test_the_list_of_commands_needs_nothing_heavy_and_settings_no_torch():
 @pytest.mark.parametrize("words", [["adapt"], ["script", "cdan.py", "--method", "ancon"]], ids=" ".join)
 @pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
 def test_help_is_shown_in_any_encoding(words, encoding, monkeypatch):
-    read, write = os.pipe()
-    os.set_blocking(write, False)
-    with os.fdopen(read, encoding=encoding) as reader, os.fdopen(write, "w", encoding=encoding) as stdout:
-        monkeypatch.setattr(sys, "stdout", stdout)
-        monkeypatch.setattr(sys, "argv", ["tllib-ancon", *words, "--help-all"])
-        with pytest.raises(SystemExit) as end:
-            door.command()
-        stdout.close()
-        text = reader.read()
+    stdout = io.TextIOWrapper(io.BytesIO(), encoding)
+    monkeypatch.setattr(sys, "stdout", stdout)
+    monkeypatch.setattr(sys, "argv", ["tllib-ancon", *words, "--help-all"])
+    with pytest.raises(SystemExit) as end:
+        door.command()
+    stdout.flush()
+    text = stdout.buffer.getvalue().decode(encoding)
     assert end.value.code == 0
     assert text.startswith("usage: tllib-ancon")
     assert r"\u03b2" in text

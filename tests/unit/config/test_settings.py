@@ -1,6 +1,7 @@
 """Settings are refused where they make no sense, and take values of other libraries."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import tllib_ancon
@@ -15,12 +16,13 @@ from tllib_ancon.config.pretrain import PretrainConfig
 DOORS = {"AdaptConfig": tllib_ancon.adapt, "PretrainConfig": PretrainConfig, "PredictConfig": PredictConfig}
 
 
-def test_values_of_other_libraries_are_taken_as_pythons(tmp_path):
-    made = AdaptConfig(beta=np.float32(0.5), epochs=np.int64(3), log=tmp_path, scale=np.array([0.5, 1.0]).tolist())
+@pytest.mark.parametrize("form", [np.array, pd.Series])
+def test_values_of_other_libraries_are_taken_as_pythons(form, tmp_path):
+    listed = {"scale": form([0.5, 1.0]), "class_names": form(["a", "b"])}
+    made = AdaptConfig(beta=np.float32(0.5), epochs=np.int64(3), log=tmp_path, **listed)
     assert repr(made.options) == "{'beta': 0.5}"
-    assert made.epochs == 3
-    assert made.log == str(tmp_path)
-    assert made.scale == (0.5, 1.0)
+    assert (made.epochs, made.log) == (3, str(tmp_path))
+    assert (made.scale, made.class_names) == ((0.5, 1.0), ("a", "b"))
     assert type(made.epochs) is int
 
 
@@ -28,6 +30,7 @@ def test_values_of_other_libraries_are_taken_as_pythons(tmp_path):
     ("words", "given"),
     [
         (["R", "--lr", "0.5", "-t", "a", "b"], {"root": "R", "lr": 0.5, "target": ["a", "b"]}),
+        (["R", "--class-names", "ant", "bee"], {"root": "R", "class_names": ["ant", "bee"]}),
         (["--no-hflip", "--pool", "R"], {"root": "R", "no_hflip": True, "no_pool": False}),
         (["--epochs", "2.5", "--scale", "0.1", "x"], {"epochs": "2.5", "scale": [0.1, "x"]}),
     ],

@@ -1,5 +1,6 @@
-"""The demo's digits: the same images on every run, of all classes, readable, and never half-written."""
+"""The demo's digits: the same images on every run, of all classes, readable, without a download, never half-written."""
 
+import socket
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,9 @@ load_digits = pytest.importorskip("sklearn.datasets").load_digits
 
 
 def test_digits_are_the_same_on_every_run_and_all_different():
-    rendered = list(digits.rendered_digits(images_per_class=12))
-    again = list(digits.rendered_digits(images_per_class=12))
+    rendered, again = ([*digits.rendered_digits(images_per_class=12)] for _ in range(2))
+    assert rendered == again
     assert [label for _, label in rendered] == [label for label in range(10) for _ in range(12)]
-    assert [image.tobytes() for image, _ in rendered] == [image.tobytes() for image, _ in again]
     assert len({image.tobytes() for image, _ in rendered}) == 120
     image, label = next(digits.handwritten_digits())
     values = load_digits().images[label]
@@ -25,7 +25,8 @@ def test_digits_are_the_same_on_every_run_and_all_different():
     assert np.array_equal(np.asarray(image), np.asarray(small.resize((32, 32), Image.Resampling.BILINEAR)))
 
 
-def test_both_domains_are_written_once_and_whole(tmp_path, few_digits):
+def test_both_domains_are_written_once_and_whole_and_no_address_is_asked_for(tmp_path, few_digits, monkeypatch):
+    monkeypatch.setattr(socket, "getaddrinfo", None)  # without which nothing can be downloaded
     root = tmp_path / "digits"
     digits.write_demo_domains(root)
     rendered = open_domain(root, "ImageList", ["rendered"])

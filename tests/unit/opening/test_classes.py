@@ -9,7 +9,7 @@ from tllib_ancon.opening.classes import ClassMap
 
 
 @pytest.mark.parametrize(
-    ("names", "labels"), [(["02", "0"], [2, 0]), (["3"], None), (["pig", "PIG"], None), (["-1"], None)]
+    ("names", "labels"), [(["02", "00"], [2, 0]), (["3"], None), (["pig", "PIG"], None), (["-1"], None)]
 )
 def test_all_names_match_or_none_does(names, labels):
     assert ClassMap(3, ["pig", "snowy owl", "dog"]).match(names) == labels

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from tests.support.networks import HALVES
-from tests.support.refusals import one_line
+from tests.support.refusals import REFUSED, one_line
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.config.predict import PredictConfig
@@ -92,6 +92,8 @@ def test_a_network_without_batch_norm_learns_in_another_way():
     values = filled_in(AdaptConfig(data="ImageList"), facts_about(LAYER_NORM_NETWORK))
     expected = {**USUAL_IMAGES, **USUAL_TRAINING, "optimizer": "adamw", "lr": 0.0002, "adapted": "as-given"}
     assert values == expected
+    both = nn.Sequential(nn.LayerNorm(2), BATCH_NORM_NETWORK)
+    assert filled_in(AdaptConfig(data="ImageList"), facts_about(both)) == {**USUAL_IMAGES, **USUAL_TRAINING}
 
 
 def test_half_precision_is_used_where_the_device_computes_in_it(monkeypatch):
@@ -104,8 +106,6 @@ def test_a_source_model_is_trained_with_the_usual_network_and_images():
     config = PretrainConfig(source=["A"], data="ImageList")
     run = {"checkpoint": "imagenet"}
     assert filled_in(config, facts_about(run=run)) == usual
-    facts = facts_about(preprocessing={"image_size": 28}, run=run)
-    assert filled_in(config, facts) == {**usual, "image_size": 28}
 
 
 def test_the_help_names_each_setting_that_a_model_images_or_the_machine_decide():
@@ -115,12 +115,13 @@ def test_the_help_names_each_setting_that_a_model_images_or_the_machine_decide()
 
 
 def test_each_setting_has_its_layer():
-    config = AdaptConfig(momentum=0.9, loss="belief-matching")
-    run = {"checkpoint": "best.pth", "recorded_settings": {"crop_fraction": 0.5}}
+    config = AdaptConfig(momentum=0.9, loss="belief-matching", norm_mean=(0.5,) * 3)
+    run = {"checkpoint": "best.pth", "recorded_settings": {"crop_fraction": 0.5, "norm_mean": [0.1] * 3}}
     _, layers = resolve(config, facts_about(preprocessing=KNOWN, run=run))
     expected = {
         "momentum": "user",
         "loss": "user",
+        "norm_mean": "user",
         "crop_fraction": "source run",
         "image_size": "model",
         "batch_size": "images",
@@ -141,48 +142,8 @@ def test_predictions_have_the_views_of_the_run(recorded, views):
     assert (config.views, layers["views"]) == (views, "source run")
 
 
-SOURCE = {
-    "run": {
-        "checkpoint": "best.pth",
-        "recorded_settings": {"arch": "resnet50", "norm_mean": [0.1, 0.2, 0.3]},
-    }
-}
-FIXED = {"fixed": True}
-UNKNOWN = {"preprocessing": None}
-NO_MEAN = (
-    "the preprocessing of this network is unknown; pass `image_size`, `norm_mean` and `norm_std`, of a model that "
-    "normalises images itself 0 and 1, or 0 and 0.003922 if it takes values from 0 to 255; or in Python "
-    "evaluation_transform, such as a library's processor, and if training augments otherwise train_transform"
-)
-NO_VIEW = "`views=2` needs an augmentation: images are not mirrored here; leave it out, or let them be mirrored"
-
-
-@pytest.mark.parametrize(
-    ("settings", "facts", "message"),
-    [
-        ({}, UNKNOWN, NO_MEAN),
-        (HALVES, UNKNOWN, NO_MEAN),
-        ({"image_size": 32}, UNKNOWN, NO_MEAN),
-        ({"views": 2}, FIXED, NO_VIEW),
-        ({"views": 2, "no_hflip": True, "train_resizing": "cen.crop"}, {}, NO_VIEW),
-        (
-            {"arch": "resnet50"},
-            {},
-            "`arch` is for checkpoints; a model that is given is taken as it is; leave it out",
-        ),
-        (
-            {"arch": "resnet18"},
-            SOURCE,
-            '`arch="resnet18"` contradicts the run that trained best.pth: there it is resnet50; leave it out',
-        ),
-    ],
-)
+@pytest.mark.parametrize(("settings", "facts", "message"), REFUSED["defaults"])
 def test_settings_that_do_not_fit_together_are_one_line(settings, facts, message):
     with one_line(None) as error:
         resolve(AdaptConfig(**settings), facts_about(**facts))
     assert str(error.value) == message
-
-
-def test_the_user_changes_the_preprocessing_of_the_source():
-    config, _ = resolve(AdaptConfig(norm_mean=(0.5, 0.25, 1.0)), facts_about(**SOURCE))
-    assert config.norm_mean == (0.5, 0.25, 1.0)

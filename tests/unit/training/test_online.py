@@ -67,14 +67,17 @@ def test_tent_is_its_definition_over_ten_batches():
 def test_the_given_model_stays_a_reset_restores_and_a_state_continues(method):
     model = network()
     before = copy.deepcopy(model.state_dict())
-    batches = stream(6)
-    adapting = tllib_ancon.online(model, method=method, lr=1e-2)
+    batches = stream(13)  # three steps of 64 samples
+    adapting, continued = (tllib_ancon.online(model, method=method, lr=1e-2) for _ in range(2))
     first = [adapting(batch) for batch in batches]
     assert differences(dict(before), dict(model.state_dict())) == []
     scale = adapting.model[1].weight
     assert torch.equal(scale, model[1].weight) == (method == "adabn")
     adapting.reset()
-    for batch, expected in zip(batches, first, strict=True):
+    for number, (batch, expected) in enumerate(zip(batches, first, strict=True)):
+        if number == 6:
+            continued.load_state_dict(adapting.state_dict())
+            adapting = continued
         torch.testing.assert_close(adapting(batch), expected)
     assert "model.1.weight" in adapting.state_dict()
 
