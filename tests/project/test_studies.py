@@ -7,6 +7,7 @@ import pytest
 from benchmarks import __main__ as benchmarks
 from benchmarks import study
 from benchmarks.families import FAMILIES, Family, Labelled
+from tllib_ancon.runtime.errors import UserError
 
 SCHEMA = {
     *("study", "family", "source", "target", "kind", "network", "images", "classes", "method", "settings_sha256"),
@@ -86,6 +87,15 @@ def test_a_study_writes_the_schema_and_resumes(command, tmp_path):
     before = file.read_text()
     benchmarks.main(command)
     assert file.read_text() == before
+
+
+def test_judge_data_are_used_on_record_alone(command, tmp_path):
+    (tmp_path / "tiny.toml").write_text("judge = true" + STUDY)
+    with pytest.raises(UserError, match="--reason"):
+        benchmarks.main(command)
+    benchmarks.main([*command, "--reason", "a rule is ready"])
+    benchmarks.main([*command, "--reason", "the same, resumed"])
+    assert (tmp_path / "judged.csv").read_text() == "x,x,tiny,a rule is ready,\n"
 
 
 @pytest.mark.parametrize("path", sorted(study.STUDIES.glob("*.toml")), ids=lambda path: path.stem)

@@ -13,8 +13,25 @@ from tests.support.refusals import REFUSED, one_line
 from tllib_ancon.cli.main import main
 from tllib_ancon.config.pretrain import PretrainConfig
 from tllib_ancon.models.checkpoints import load_state_dict
+from tllib_ancon.self_training.pseudo_label import belief_matching_loss
 from tllib_ancon.toolkit.toolkit import find
-from tllib_ancon.training.pretrain import _result_of, pretrain
+from tllib_ancon.training.pretrain import _result_of, _source_loss, pretrain
+
+LOGITS = torch.tensor([[2.0, -1.0, 0.5], [0.0, 3.0, -2.0]])
+LABELS = torch.tensor([0, 2])
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
+def test_label_smoothing(smoothing):
+    """(1 - s) and s / K on the true class, s / K on each other."""
+    targets = (1 - smoothing) * torch.eye(3)[LABELS] + smoothing / 3
+    loss = _source_loss(PretrainConfig(label_smoothing=smoothing))(LOGITS, LABELS)
+    torch.testing.assert_close(loss, -(targets * LOGITS.log_softmax(1)).sum(1).mean())
+
+
+def test_belief_matching():
+    loss = _source_loss(PretrainConfig(loss="belief-matching", belief_coefficient=0.2))(LOGITS, LABELS)
+    torch.testing.assert_close(loss, belief_matching_loss(LOGITS, LABELS, 0.2))
 
 
 def test_a_digit_network_has_its_size_by_default_and_another_is_one_line(domains, tmp_path, refused):
