@@ -83,7 +83,7 @@ def test_certify_two_models():
 
 
 @pytest.mark.parametrize("method", ["erm", "cdan", "mdd"])
-def test_pretrain_then_adapt_then_evaluate(method, domains, tmp_path):
+def test_pretrain_then_adapt_then_evaluate(method, domains, tmp_path, capsys):
     steps = {} if method == "erm" else {"iters_per_epoch": 2}
     where = {"root": domains, "data": "ImageList"}
     log = tmp_path / "source"
@@ -93,5 +93,6 @@ def test_pretrain_then_adapt_then_evaluate(method, domains, tmp_path):
     tllib_ancon.pretrain(tllib_ancon.PretrainConfig(**settings))
     result = tllib_ancon.adapt(log, **where, target=["dark"], log=again, epochs=1)
     assert result.config.workers == 2
-    for run in (log, again):
+    for run, epoch in ((log, 0), (again, -1)):
         assert main(["evaluate", str(domains), "-d", "ImageList", "-t", "dark", "--checkpoint", str(run)]) == 0
+        assert f"ECE (15 bins)        {result.metrics[epoch]['ece']:.4f}" in capsys.readouterr().out

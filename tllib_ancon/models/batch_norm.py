@@ -78,7 +78,8 @@ class BatchNormPolicy:
             predict: a pass of the model over a sample of the target -> logits (M, K)
 
         Returns: ``batch_norm_share``, the weight α, 0 with statistics of the target, and ``batch_norm_late_share``,
-        that of the later half of the layers. The last pass is that of the prepared model
+        that of the later half of the layers, in the order of the model's modules. The last pass normalises by the
+        prepared statistics of each batch
         """
         weights = (0.0, 0.0)
         if isinstance(self.statistics, float):
@@ -103,8 +104,8 @@ class BatchNormPolicy:
                 logits.append(predict())
             model.load_state_dict(source_state)
         weight = agreement(logits[1], logits[0])
-        source, target, target_at_first = (one.softmax(1).mean(0) for one in logits)
-        if (target_at_first - source).abs().sum() < HALF * (target - source).abs().sum():
+        source, target, source_late = (one.softmax(1).mean(0) for one in logits)
+        if (source_late - source).abs().sum() < HALF * (target - source).abs().sum():
             return weight, 1.0
         return weight, weight
 
