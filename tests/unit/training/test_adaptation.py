@@ -15,6 +15,7 @@ from tests.support.domains_on_disk import training, write_domains
 from tests.support.json_files import read_json_lines
 from tests.support.networks import normalised
 from tllib_ancon import online
+from tllib_ancon.toolkit.toolkit import find
 from tllib_ancon.training.pretrain import pretrain
 
 RECORDED = Path(__file__).parents[2] / "support" / "numbers.json"
@@ -57,6 +58,8 @@ DOORS = {"adapt": of_adapt, "pretrain": of_pretrain, "online": of_online}
 
 @pytest.mark.parametrize("name", RUNS)
 def test_the_numbers_are_the_recorded_ones(name, no_gpu):
+    if RUNS[name][1].get("method") == "cdan" and find().name != "dalib":
+        pytest.skip("the discriminator of TLLib starts from other weights than dalib's, with which this was recorded")
     assert numbers_of(name) == pytest.approx(RUNS[name][2], rel=1e-3, abs=1e-3)
 
 
