@@ -1,4 +1,5 @@
-"""The demo writes the mean accuracy and calibration error of each method over its seeds; its processes end with it."""
+"""The demo writes the mean accuracy and calibration error of each method over its seeds, without a download; its
+processes end with it."""
 
 import psutil
 import pytest
@@ -13,8 +14,10 @@ SHORT = ["--source-epochs", "1", "--epochs", "1", "--jobs", "1"]
 
 
 @pytest.fixture
-def out(tmp_path):
-    """A folder with a few pictures in place of the digits."""
+def out(tmp_path, monkeypatch):
+    """A folder with a few pictures in place of the digits, where a download fails: nothing answers for its proxy."""
+    for protocol in ("http_proxy", "https_proxy"):
+        monkeypatch.setenv(protocol, "http://127.0.0.1:9")
     for seed, name in enumerate(("rendered", "handwritten")):
         write_domain(tmp_path / "data", name, 96, seed=seed, side=32)
     return tmp_path
