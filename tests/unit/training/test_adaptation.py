@@ -1,6 +1,7 @@
 """The numbers of small adaptations, streams and trainings of a source model are the recorded ones, but for rounding.
 
-After a deliberate change ``python -m tests.unit.training.test_adaptation`` records them again.
+After a deliberate change, and for a new version of PyTorch, ``python -m tests.unit.training.test_adaptation`` records
+them again.
 """
 
 import json
@@ -18,6 +19,8 @@ from tllib_ancon import online
 from tllib_ancon.toolkit.toolkit import find
 from tllib_ancon.training.pretrain import pretrain
 
+TORCH = "2.15"
+"""Version of the recorded numbers. Another one may draw other random numbers."""
 RECORDED = Path(__file__).parents[2] / "support" / "numbers.json"
 RUNS = json.loads(RECORDED.read_text())
 """Name of a run -> its function, its settings and its numbers."""
@@ -56,6 +59,7 @@ def numbers_of(name):
 DOORS = {"adapt": of_adapt, "pretrain": of_pretrain, "online": of_online}
 
 
+@pytest.mark.skipif(not torch.__version__.startswith(TORCH), reason=f"the numbers are those of PyTorch {TORCH}")
 @pytest.mark.parametrize("name", RUNS)
 def test_the_numbers_are_the_recorded_ones(name, no_gpu):
     if RUNS[name][1].get("method") == "cdan" and find().name != "dalib":
