@@ -79,6 +79,16 @@ def test_the_network_takes_up_a_share_of_the_sources_statistics(share, kind):
     assert source.state_dict().keys() == mixed.state_dict().keys()
 
 
+@pytest.mark.parametrize(("layers", "late"), [(1, 0), (4, 2), (5, 2)])
+def test_the_second_weight_is_that_of_the_later_half_of_the_layers(layers, late):
+    model = nn.Sequential(*(nn.BatchNorm1d(2) for _ in range(layers))).eval()
+    for layer in model:
+        layer.running_var.fill_(4)
+    with estimated_statistics(model, (0.0, 1.0)):
+        model(torch.randn(40, 2))
+    assert [float(layer.weight.max()) < 0.9 for layer in model] == [False] * (layers - late) + [True] * late
+
+
 @pytest.mark.parametrize("layer", [nn.BatchNorm2d(3, affine=False), nn.BatchNorm2d(3).requires_grad_(False)])
 def test_a_layer_whose_scale_and_shift_cannot_absorb_the_source_has_the_targets_statistics(layer):
     before = {name: parameter.clone() for name, parameter in layer.named_parameters()}
