@@ -20,6 +20,8 @@ from tllib_ancon.runtime.text import counted
 
 Statistics = Literal["target", "source", "mixed"] | float
 HALF = 0.5
+DEEP = 20
+"""Position of the layer, counted from 0, whose weight of the source's statistics is at least 1."""
 LAGGING = 0.1
 """Weight of the source's statistics in a moving average from which it lags."""
 
@@ -31,8 +33,8 @@ class BatchNormPolicy:
     Attributes:
         statistics: ``"target"``: of each batch. ``"source"``: the running statistics of the source model. ``"mixed"``:
             of each batch, after :meth:`prepare` mixed the source's into scale and shift, with their :func:`agreement`
-            as weight; where classes seem to be missing, the later half of the layers keeps the source's. A number in
-            [0, 1]: with this weight α
+            as weight, and more of them in later layers; where classes seem to be missing, the later half of the
+            layers keeps the source's. A number in [0, 1]: with this weight α
         num_images: images of the sample that this process estimates from; later ones repeat an image. Default: all
     """
 
@@ -77,37 +79,40 @@ class BatchNormPolicy:
             model: source model, changed in place
             predict: a pass of the model over a sample of the target -> logits (M, K)
 
-        Returns: ``batch_norm_share``, the weight α, 0 with statistics of the target, and ``batch_norm_late_share``,
-        that of the later half of the layers, in the order of the model's modules. The last pass normalises by the
-        prepared statistics of each batch
+        Returns: ``batch_norm_share``, the weight α of the first layer, 0 with statistics of the target, and
+        ``batch_norm_late_share``, the smallest of the later half of the layers, in the order of the model's modules.
+        The last pass normalises by the prepared statistics of each batch
         """
-        weights = (0.0, 0.0)
-        if isinstance(self.statistics, float):
-            weights = (self.statistics, self.statistics)
+        num_layers = len(_layers_with_statistics(model))
+        weights = [self.statistics if isinstance(self.statistics, float) else 0.0] * num_layers
         if self.statistics == "mixed":
             weights = self._weights_by_predictions(model, predict)
         with estimated_statistics(model, weights, self.num_images):
             predict()
-        return {"batch_norm_share": weights[0], "batch_norm_late_share": weights[1]}
+        return {"batch_norm_share": weights[0], "batch_norm_late_share": min(weights[-(num_layers // 2) :])}
 
-    def _weights_by_predictions(self, model: nn.Module, predict: Callable[[], Tensor]) -> tuple[float, float]:
-        """The weights of the source's statistics in the first and in the later half of the layers.
+    def _weights_by_predictions(self, model: nn.Module, predict: Callable[[], Tensor]) -> list[float]:
+        """The weight of the source's statistics in each layer.
 
         A shift of the images changes the inputs of all layers, and missing or rare classes those of the later ones,
-        whose channels tell classes apart. So the later half keeps the source's if it causes most of the change of the
-        mean prediction, that is of the frequencies of the classes, from the source's statistics to the target's.
+        whose channels tell classes apart. So the weight is the agreement, and in layer i of n at least
+        i / max(n - 1, 20). The later half keeps the source's statistics if it causes most of the change of the mean
+        prediction, that is of the frequencies of the classes, from the source's statistics to the target's.
         """
+        num_layers = len(_layers_with_statistics(model))
+        is_late = [float(position >= HALF * num_layers) for position in range(num_layers)]
         logits = [predict()]
         source_state = copy.deepcopy(model.state_dict())
-        for weights in ((0.0, 0.0), (0.0, 1.0)):
+        for weights in ([0.0] * num_layers, is_late):
             with estimated_statistics(model, weights, self.num_images):
                 logits.append(predict())
             model.load_state_dict(source_state)
-        weight = agreement(logits[1], logits[0])
         source, target, source_late = (one.softmax(1).mean(0) for one in logits)
+        least = [position / max(num_layers - 1, DEEP) for position in range(num_layers)]
         if (source_late - source).abs().sum() < HALF * (target - source).abs().sum():
-            return weight, 1.0
-        return weight, weight
+            least = is_late
+        weight = agreement(logits[1], logits[0])
+        return [max(weight, one) for one in least]
 
 
 def agreement(logits: Tensor, source_logits: Tensor) -> float:
@@ -124,7 +129,7 @@ def agreement(logits: Tensor, source_logits: Tensor) -> float:
 
 @contextmanager
 def estimated_statistics(
-    model: nn.Module, source_weights: tuple[float, float] = (0.0, 0.0), num_images: int | None = None
+    model: nn.Module, source_weights: list[float] | None = None, num_images: int | None = None
 ) -> Iterator[None]:
     r"""Estimate batch-norm statistics from the forward passes inside this context.
 
@@ -136,8 +141,8 @@ def estimated_statistics(
     the moments of all values at once. Inside the context each layer normalises by the statistics of its batch, mixed
     with the weight. At the end every layer's running statistics are the estimate. Nothing else changes.
 
-    With ``source_weights`` α above 0, of the first and of the later half of the layers, the network becomes the one
-    that normalises by both domains' statistics,
+    With ``source_weights`` α above 0, one for each layer, the network becomes the one that normalises by both domains'
+    statistics,
 
     .. math::
         \bar\mu = (1 - α) \mu_T + α \mu_S, \qquad \bar\sigma = \sigma_T^{1 - α} \sigma_S^α
@@ -156,10 +161,8 @@ def estimated_statistics(
         raise BadModel(
             "the model has no batch-norm with running statistics", f"choose another method or {named('batch_norm')}"
         )
-    estimates = []
-    for position, layer in enumerate(layers):
-        is_late = position >= HALF * len(layers)
-        estimates.append(_LayerEstimate(layer, source_weights[is_late], num_images))
+    weights = source_weights or [0.0] * len(layers)
+    estimates = [_LayerEstimate(layer, weight, num_images) for layer, weight in zip(layers, weights, strict=True)]
     with ExitStack() as hooks, evaluating(model):
         for estimate in estimates:
             hooks.enter_context(estimate.layer.register_forward_pre_hook(estimate.add_batch))

@@ -68,7 +68,7 @@ def test_the_network_takes_up_a_share_of_the_sources_statistics(share, kind):
     source = network(kind(4))
     images = 2 * torch.randn(40, 3, 8, 8) + 1
     mixed = copy.deepcopy(source)
-    with estimated_statistics(mixed, (share, share)):
+    with estimated_statistics(mixed, [share]):
         mixed(images)
     first = source[0](images)
     torch.testing.assert_close(mixed[1].running_mean, first.mean((0, 2, 3)))
@@ -93,7 +93,7 @@ def test_the_second_weight_is_that_of_the_later_half_of_the_layers(layers, late)
 def test_a_layer_whose_scale_and_shift_cannot_absorb_the_source_has_the_targets_statistics(layer):
     before = {name: parameter.clone() for name, parameter in layer.named_parameters()}
     images = 2 * torch.randn(40, 3, 2, 2) + 1
-    with estimated_statistics(layer.eval(), (0.5, 0.5)):
+    with estimated_statistics(layer.eval(), [0.5]):
         layer(images)
     torch.testing.assert_close(layer.running_mean, images.mean((0, 2, 3)))
     assert all(torch.equal(before[name], parameter) for name, parameter in layer.named_parameters())
@@ -164,6 +164,6 @@ def test_the_weight_is_the_agreement_of_source_and_target_statistics_or_the_one_
 def mixed_by(weight, late_weight, source, images):
     """A copy of the source model that mixes the statistics of the images by these weights."""
     model = copy.deepcopy(source)
-    with estimated_statistics(model, (weight, late_weight)):
+    with estimated_statistics(model, [weight, late_weight]):
         model(images)
     return model

@@ -25,7 +25,7 @@ class PreparedStatistics(Callback):
         if trainer.epoch > 1:
             return
         numbers = self.policy.prepare(trainer.network, self._predict_sample)
-        if numbers["batch_norm_late_share"] > numbers["batch_norm_share"]:
+        if numbers["batch_norm_late_share"] == 1 > numbers["batch_norm_share"]:
             text = "classes seem to be missing or rare: the later half of the layers keeps the source's statistics"
             action = f"pass {named('batch_norm', 'target')} if all classes occur"
             trainer.tell(Note("classes-missing", text, "batch_norm", action))
