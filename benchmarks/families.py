@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageFilter, ImageOps
 from torch import nn
 
 from benchmarks import networks
@@ -174,7 +174,9 @@ def office31_target(data, source, target, side):
 
 
 def emoji(data, maker, is_target, side):
-    """Pictures of the emoji that all makers have, on white: half of them train source models, half are targets."""
+    """Pictures of the emoji that all makers have, on white: half of them train source models, half are targets. Of
+    "MAKER edges" only the edges are drawn."""
+    maker, _, edges = maker.partition(" ")
     folder = data / "emoji"
     names = json.loads((folder / MAKERS[0] / "emoji.json").read_text(encoding="utf-8"))
     entries = [
@@ -191,9 +193,15 @@ def emoji(data, maker, is_target, side):
             picture = Image.open(folder / maker / "img" / maker / "64" / entry["image"]).convert("RGBA")
             on_white = Image.new("RGBA", picture.size, "white")
             on_white.alpha_composite(picture)
-            images.append(np.asarray(on_white.convert("RGB").resize((side, side))))
+            pixels = on_white.convert("RGB").resize((side, side))
+            images.append(np.asarray(_edges(pixels) if edges else pixels))
             labels.append(categories.index(entry["category"]))
     return Labelled(np.stack(images), np.array(labels, np.int64))
+
+
+def _edges(picture):
+    """Dark edges on white."""
+    return ImageOps.invert(ImageOps.autocontrast(picture.convert("L").filter(ImageFilter.FIND_EDGES))).convert("RGB")
 
 
 def emoji_source(data, maker, side):
