@@ -1,6 +1,7 @@
 """Batch-norm normalises by the statistics of the target, of the source or a mixture, as the equations say."""
 
 import copy
+import math
 from functools import partial
 
 import pytest
@@ -68,7 +69,7 @@ def test_the_network_takes_up_a_share_of_the_sources_statistics(share, kind):
     source = network(kind(4))
     images = 2 * torch.randn(40, 3, 8, 8) + 1
     mixed = copy.deepcopy(source)
-    with estimated_statistics(mixed, [share]):
+    with estimated_statistics(mixed, [share, share]):
         mixed(images)
     first = source[0](images)
     torch.testing.assert_close(mixed[1].running_mean, first.mean((0, 2, 3)))
@@ -79,14 +80,32 @@ def test_the_network_takes_up_a_share_of_the_sources_statistics(share, kind):
     assert source.state_dict().keys() == mixed.state_dict().keys()
 
 
-@pytest.mark.parametrize(("layers", "late"), [(4, 2), (5, 2)])
-def test_the_second_weight_is_that_of_the_later_half_of_the_layers(layers, late):
-    model = nn.Sequential(*(nn.BatchNorm1d(2) for _ in range(layers))).eval()
-    for layer in model:
-        layer.running_var.fill_(4)
-    with estimated_statistics(model, (0.0, 1.0)):
-        model(torch.randn(40, 2))
-    assert [float(layer.weight.max()) < 0.9 for layer in model] == [False] * (layers - late) + [True] * late
+@pytest.mark.parametrize(("num_layers", "last"), [(1, 0), (3, 0.1), (21, 1), (31, 1)])
+def test_the_weight_rises_with_the_layers_to_1_in_a_deep_network(num_layers, last):
+    """Predictions by both statistics differ everywhere, so that their agreement is 0."""
+    weights = prepared(num_layers, [[9.0, 0], [0, 9.0], [0, 9.0], [0, 9.0]])
+    torch.testing.assert_close(weights, torch.linspace(0, last, num_layers))
+
+
+@pytest.mark.parametrize(("num_layers", "late"), [(1, 0), (4, 2), (5, 2), (31, 15)])
+def test_the_later_half_keeps_the_sources_statistics_where_it_causes_the_change_of_frequencies(num_layers, late):
+    weights = prepared(num_layers, [[9.0, 0], [0, 9.0], [9.0, 0], [0, 9.0]])
+    assert weights.tolist() == pytest.approx([0.0] * (num_layers - late) + [1.0] * late, abs=1e-4)
+
+
+def prepared(num_layers, logits):
+    """The weights of layers that these predictions prepare, by the scale that absorbs them."""
+    model = nn.Sequential(*(nn.BatchNorm1d(1) for _ in range(num_layers))).eval()
+    given = iter(logits)
+
+    def predict():
+        for layer in model:
+            layer(3 * torch.tensor([[-1.0], [1.0]]))
+        return torch.tensor(next(given)).expand(5, 2)
+
+    BatchNormPolicy("mixed").prepare(model, predict)
+    deviation = 3 * 2**0.5
+    return torch.cat([layer.weight.detach() for layer in model]).log() / math.log(deviation)
 
 
 @pytest.mark.parametrize("layer", [nn.BatchNorm2d(3, affine=False), nn.BatchNorm2d(3).requires_grad_(False)])
