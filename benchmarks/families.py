@@ -189,7 +189,7 @@ def emoji(data, maker, is_target, side):
     images = []
     labels = []
     for entry, is_source in zip(entries, in_source, strict=True):
-        if bool(is_source) != is_target:
+        if is_source != is_target:
             picture = Image.open(folder / maker / "img" / maker / "64" / entry["image"]).convert("RGBA")
             on_white = Image.new("RGBA", picture.size, "white")
             on_white.alpha_composite(picture)
@@ -253,7 +253,6 @@ FAMILIES = {
     "cifar10-c": Family(10, 32, "resnet20", cifar10_source, cifar10_target, mirror=True, steps=1500),
     "office31": _pretrained(31, 96, office31_source, office31_target),
     "emoji": _pretrained(7, 96, emoji_source, emoji_target, steps=150),
-    "emoji-64": _pretrained(7, 64, emoji_source, emoji_target, steps=150),
     "fonts": Family(26, 32, "pooled", partial(fonts_source, side=32), partial(fonts_target, side=32), steps=800),
     "fonts-96": _pretrained(26, 96, fonts_source, fonts_target, mirror=False),
 }

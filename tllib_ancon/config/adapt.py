@@ -58,8 +58,3 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, AugmentationConfig
     def options(self) -> Options:
         """The options of the method: the passed ones, and once an adaptation is open, all."""
         return self.model_extra or {}
-
-    @property
-    def held_out_share(self) -> float:
-        """Fraction of the images that select the epoch and are not adapted on: none where no score selects it."""
-        return 0.0 if self.criterion == "last" else self.hold_out

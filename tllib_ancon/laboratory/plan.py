@@ -97,11 +97,6 @@ class BenchmarkPlan(Settings):
                 f"{named(name)} is no setting of a plan: it is decided for each run", "leave it out", setting=name
             )
 
-    @property
-    def varied(self) -> set[str]:
-        """Settings that differ between the variants: the axes of a sweep."""
-        return set().union(*self.variants)
-
     def select(
         self, methods: Sequence[str] = (), pairs: Sequence[str] = (), seeds: Sequence[int] = ()
     ) -> BenchmarkPlan:

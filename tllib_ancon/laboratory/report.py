@@ -105,7 +105,7 @@ def _planned(plan: BenchmarkPlan, start: str) -> dict[str, str]:
     """The settings of a plan for the runs of a start, as texts; without those that it varies."""
     of_source = {**plan.common, **plan.source.get(start, {})}
     settings = {**plan.common, **plan.adapt, **{f"source {name}": value for name, value in of_source.items()}}
-    return {name: str(value) for name, value in settings.items() if name not in plan.varied}
+    return {name: str(value) for name, value in settings.items() if name not in set().union(*plan.variants)}
 
 
 def _runs_csv(runs: pd.DataFrame) -> str:

@@ -1,10 +1,11 @@
 """How batch-norm normalises while a network adapts: statistics of the target, of the source, or a mixture."""
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import reduce
+from itertools import chain, repeat
 from typing import Literal
 
 import torch
@@ -49,7 +50,7 @@ class BatchNormPolicy:
         """
         if self.statistics != "target":
             return None
-        weights = [(1 - (layer.momentum or 0)) ** steps for layer in _layers_with_statistics(model)]
+        weights = [(1 - (layer.momentum or 0)) ** steps for layer in layers_with_statistics(model)]
         source_weight = max(weights, default=0.0)
         if source_weight < LAGGING:
             return None
@@ -80,16 +81,15 @@ class BatchNormPolicy:
             predict: a pass of the model over a sample of the target -> logits (M, K)
 
         Returns: ``batch_norm_share``, the weight α of the first layer, 0 with statistics of the target, and
-        ``batch_norm_late_share``, the smallest of the later half of the layers, in the order of the model's modules.
+        ``batch_norm_late_share``, that of the first layer of the later half, in the order of the model's modules.
         The last pass normalises by the prepared statistics of each batch
         """
-        num_layers = len(_layers_with_statistics(model))
-        weights = [self.statistics if isinstance(self.statistics, float) else 0.0] * num_layers
+        weights = [self.statistics if isinstance(self.statistics, float) else 0.0]
         if self.statistics == "mixed":
             weights = self._weights_by_predictions(model, predict)
         with estimated_statistics(model, weights, self.num_images):
             predict()
-        return {"batch_norm_share": weights[0], "batch_norm_late_share": min(weights[-(num_layers // 2) :])}
+        return {"batch_norm_share": weights[0], "batch_norm_late_share": weights[-(len(weights) // 2)]}
 
     def _weights_by_predictions(self, model: nn.Module, predict: Callable[[], Tensor]) -> list[float]:
         """The weight of the source's statistics in each layer.
@@ -99,11 +99,11 @@ class BatchNormPolicy:
         i / max(n - 1, 20). The later half keeps the source's statistics if it causes most of the change of the mean
         prediction, that is of the frequencies of the classes, from the source's statistics to the target's.
         """
-        num_layers = len(_layers_with_statistics(model))
+        num_layers = len(layers_with_statistics(model))
         is_late = [float(position >= HALF * num_layers) for position in range(num_layers)]
         logits = [predict()]
         source_state = copy.deepcopy(model.state_dict())
-        for weights in ([0.0] * num_layers, is_late):
+        for weights in ([0.0], is_late):
             with estimated_statistics(model, weights, self.num_images):
                 logits.append(predict())
             model.load_state_dict(source_state)
@@ -129,7 +129,7 @@ def agreement(logits: Tensor, source_logits: Tensor) -> float:
 
 @contextmanager
 def estimated_statistics(
-    model: nn.Module, source_weights: list[float] | None = None, num_images: int | None = None
+    model: nn.Module, source_weights: Sequence[float] = (0.0,), num_images: int | None = None
 ) -> Iterator[None]:
     r"""Estimate batch-norm statistics from the forward passes inside this context.
 
@@ -141,8 +141,8 @@ def estimated_statistics(
     the moments of all values at once. Inside the context each layer normalises by the statistics of its batch, mixed
     with the weight. At the end every layer's running statistics are the estimate. Nothing else changes.
 
-    With ``source_weights`` α above 0, one for each layer, the network becomes the one that normalises by both domains'
-    statistics,
+    With ``source_weights`` α above 0, one for each layer, and the last one for all that follow, the network becomes the
+    one that normalises by both domains' statistics,
 
     .. math::
         \bar\mu = (1 - α) \mu_T + α \mu_S, \qquad \bar\sigma = \sigma_T^{1 - α} \sigma_S^α
@@ -156,13 +156,13 @@ def estimated_statistics(
     Schneider et al., "Improving robustness against common corruptions by covariate shift adaptation", NeurIPS 2020,
     Eq. (2), with the geometric mean of deviations in place of the arithmetic one of variances.
     """
-    layers = _layers_with_statistics(model)
+    layers = layers_with_statistics(model)
     if not layers:
         raise BadModel(
             "the model has no batch-norm with running statistics", f"choose another method or {named('batch_norm')}"
         )
-    weights = source_weights or [0.0] * len(layers)
-    estimates = [_LayerEstimate(layer, weight, num_images) for layer, weight in zip(layers, weights, strict=True)]
+    weights = chain(source_weights, repeat(source_weights[-1]))
+    estimates = [_LayerEstimate(layer, weight, num_images) for layer, weight in zip(layers, weights, strict=False)]
     with ExitStack() as hooks, evaluating(model):
         for estimate in estimates:
             hooks.enter_context(estimate.layer.register_forward_pre_hook(estimate.add_batch))
@@ -270,12 +270,8 @@ def _merged(first: Tensor, second: Tensor) -> Tensor:
     return torch.stack((count, mean, squares))
 
 
-def has_statistics(model: nn.Module) -> bool:
-    """Whether some layer of batch-norm keeps running statistics."""
-    return bool(_layers_with_statistics(model))
-
-
-def _layers_with_statistics(model: nn.Module) -> list[BATCH_NORMS]:
+def layers_with_statistics(model: nn.Module) -> list[BATCH_NORMS]:
+    """The layers of batch-norm that keep running statistics, in the order of the model's modules."""
     return [layer for layer in model.modules() if isinstance(layer, BATCH_NORMS) and layer.track_running_stats]
 
 

@@ -102,11 +102,6 @@ class TemporalEnsemble(FixedPrecision):
         self.last_weights = torch.zeros(1)  # of the last visit's predictions
         self.has_checked_logits = False  # that they are no probabilities: once, as the check stalls a device
 
-    @property
-    def vote_share(self) -> Tensor:
-        """The share of the last visit's predictions that voted, a scalar; 0 before the first visit."""
-        return (self.last_weights > 0).float().mean()
-
     def votes(self, indices: Tensor) -> Tensor:
         """f̄ of these samples before normalisation, (B, K) float32."""
         return self.counts.index_select(0, indices.to(self.counts.device, non_blocking=True)).float()

@@ -215,7 +215,7 @@ class Method(nn.Module):
         ensemble = self.ensemble
         if ensemble is None:
             return {}
-        return {"threshold": ensemble.threshold, "votes": ensemble.vote_share}
+        return {"threshold": ensemble.threshold, "votes": (ensemble.last_weights > 0).float().mean()}
 
     @property
     def ensemble(self) -> TemporalEnsemble | None:

@@ -6,7 +6,7 @@ from functools import partial
 from tllib_ancon import methods
 from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.loading import UnlabelledImages, training_loader
-from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
+from tllib_ancon.models.batch_norm import BatchNormPolicy, layers_with_statistics
 from tllib_ancon.models.copies import in_callers_form
 from tllib_ancon.opening.open import Opened
 from tllib_ancon.runtime.processes import Shard
@@ -105,8 +105,8 @@ def _preparing(
     passes = scores.passes
     callbacks: list[Callback] = [passes]
     of_target = policy.statistics == "target"
-    keeps_statistics = has_statistics(opened.classifier)
-    mixes = keeps_statistics and policy.statistics not in ("source", "target")
+    layers = layers_with_statistics(opened.classifier)
+    mixes = layers and policy.statistics not in ("source", "target")
     if mixes or (of_target and not method.trains):
         callbacks.append(PreparedStatistics(policy, passes))
     if teacher is not None:
@@ -115,6 +115,6 @@ def _preparing(
     callbacks.append(scores)
     # With the target's statistics their moving average lags behind the weights, and the diversity may fall for this
     # reason alone.
-    if method.trains and not (of_target and keeps_statistics):
+    if method.trains and not (of_target and layers):
         callbacks.append(CollapseGuard(scores))
     return callbacks

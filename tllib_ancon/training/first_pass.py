@@ -13,7 +13,7 @@ from tllib_ancon.config.adapt import AdaptConfig
 from tllib_ancon.data.loading import ImageLoader, UnlabelledImages
 from tllib_ancon.data.transforms import mirror, shifted
 from tllib_ancon.measures.agreement import agreement_by_chance
-from tllib_ancon.models.batch_norm import estimated_statistics, has_statistics
+from tllib_ancon.models.batch_norm import estimated_statistics, layers_with_statistics
 from tllib_ancon.models.calling import evaluating
 from tllib_ancon.opening.open import Opened
 from tllib_ancon.opening.transforms import transforms_of
@@ -111,7 +111,7 @@ def _mirror_disagreement(
 
     Batch-norm's statistics are those of each batch, as in training, unless the setting keeps the source's. By the
     source's statistics a model may predict one class for all, and no change of an image changes that."""
-    if keeps_statistics or not has_statistics(model):
+    if keeps_statistics or not layers_with_statistics(model):
         return _disagreement(predict, batches)
     source_state = copy.deepcopy(model.state_dict())
     with estimated_statistics(model):

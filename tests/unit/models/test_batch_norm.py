@@ -2,7 +2,6 @@
 
 import copy
 import math
-from functools import partial
 
 import pytest
 import torch
@@ -10,7 +9,7 @@ from timm.layers import BatchNormAct2d, DropPath
 from torch import nn
 from torchvision.ops import StochasticDepth
 
-from tllib_ancon.models.batch_norm import BatchNormPolicy, estimated_statistics, has_statistics
+from tllib_ancon.models.batch_norm import BatchNormPolicy, estimated_statistics, layers_with_statistics
 
 
 @pytest.mark.parametrize("sizes", [(64, 2), (5, 5, 3), (1, 1, 1)])
@@ -36,7 +35,7 @@ def test_statistics_are_those_of_all_images_at_once(sizes):
 
 @pytest.mark.parametrize("model", [nn.Linear(2, 2), nn.BatchNorm1d(2, track_running_stats=False)])
 def test_a_model_without_statistics(model):
-    assert not has_statistics(model)
+    assert not layers_with_statistics(model)
 
 
 def network(layer):
@@ -69,7 +68,7 @@ def test_the_network_takes_up_a_share_of_the_sources_statistics(share, kind):
     source = network(kind(4))
     images = 2 * torch.randn(40, 3, 8, 8) + 1
     mixed = copy.deepcopy(source)
-    with estimated_statistics(mixed, [share, share]):
+    with estimated_statistics(mixed, [share]):
         mixed(images)
     first = source[0](images)
     torch.testing.assert_close(mixed[1].running_mean, first.mean((0, 2, 3)))
@@ -78,34 +77,6 @@ def test_the_network_takes_up_a_share_of_the_sources_statistics(share, kind):
     if share == 1:
         torch.testing.assert_close(mixed(images), source(images))
     assert source.state_dict().keys() == mixed.state_dict().keys()
-
-
-@pytest.mark.parametrize(("num_layers", "last"), [(1, 0), (3, 0.1), (21, 1), (31, 1)])
-def test_the_weight_rises_with_the_layers_to_1_in_a_deep_network(num_layers, last):
-    """Predictions by both statistics differ everywhere, so that their agreement is 0."""
-    weights = prepared(num_layers, [[9.0, 0], [0, 9.0], [0, 9.0], [0, 9.0]])
-    torch.testing.assert_close(weights, torch.linspace(0, last, num_layers))
-
-
-@pytest.mark.parametrize(("num_layers", "late"), [(1, 0), (4, 2), (5, 2), (31, 15)])
-def test_the_later_half_keeps_the_sources_statistics_where_it_causes_the_change_of_frequencies(num_layers, late):
-    weights = prepared(num_layers, [[9.0, 0], [0, 9.0], [9.0, 0], [0, 9.0]])
-    assert weights.tolist() == pytest.approx([0.0] * (num_layers - late) + [1.0] * late, abs=1e-4)
-
-
-def prepared(num_layers, logits):
-    """The weights of layers that these predictions prepare, by the scale that absorbs them."""
-    model = nn.Sequential(*(nn.BatchNorm1d(1) for _ in range(num_layers))).eval()
-    given = iter(logits)
-
-    def predict():
-        for layer in model:
-            layer(3 * torch.tensor([[-1.0], [1.0]]))
-        return torch.tensor(next(given)).expand(5, 2)
-
-    BatchNormPolicy("mixed").prepare(model, predict)
-    deviation = 3 * 2**0.5
-    return torch.cat([layer.weight.detach() for layer in model]).log() / math.log(deviation)
 
 
 @pytest.mark.parametrize("layer", [nn.BatchNorm2d(3, affine=False), nn.BatchNorm2d(3).requires_grad_(False)])
@@ -141,48 +112,40 @@ def test_in_a_step_batch_norm_follows_the_policy_and_dropout_its_flag(statistics
 
 # The weight of the source's statistics
 
-
-def classifier(favour):
-    """A network of two classes, of which the first is favoured, and images of a target."""
-    torch.manual_seed(0)
-    body = network(nn.BatchNorm2d(4))
-    model = nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2, 2))
-    images = 2 * torch.randn(30, 3, 8, 8) + torch.randn(30, 3, 1, 1)
-    with torch.no_grad(), estimated_statistics(copy.deepcopy(model)):
-        difference = model(images).diff(dim=1).median()
-    with torch.no_grad():
-        model[-1].bias[0] += difference + favour
-    return model.eval(), images
+FIRST, SECOND = [9.0, 0], [0, 9.0]
+"""Logits that predict the first or the second class."""
 
 
-def detached(model, images):
-    return model(images).detach()
+@pytest.mark.parametrize(("num_layers", "last"), [(1, 0), (3, 0.1), (21, 1), (31, 1)])
+@pytest.mark.parametrize(("alike", "agreement"), [(0, 0), (4, 0.6)])
+def test_the_weight_is_the_agreement_beyond_chance_and_rises_to_1_in_a_deep_network(num_layers, last, alike, agreement):
+    by_target = [FIRST] * alike + [SECOND] * (5 - alike)
+    weights = prepared(num_layers, [[FIRST] * 5, by_target, by_target])
+    expected = torch.linspace(0, last, num_layers).clamp_min(agreement)
+    torch.testing.assert_close(weights, expected)
 
 
-@pytest.mark.parametrize("favour", [-0.3, 0.0, 0.5])
-@pytest.mark.parametrize("policy", ["mixed", 0.0, 0.7])
-def test_the_weight_is_the_agreement_of_source_and_target_statistics_or_the_one_that_is_set(favour, policy):
-    source, images = classifier(favour)
-    weight = late_weight = policy
-    if policy == "mixed":
-        by_weights = [mixed_by(0.0, late, source, images)(images).detach() for late in (0.0, 1.0)]
-        logits = (source(images).detach(), *by_weights)
-        alike = float((logits[0].argmax(1) == logits[1].argmax(1)).double().mean())
-        weight = late_weight = pytest.approx(2 * alike - 1)  # beyond the half of two classes
-        assert 0.5 < alike < 1
-        frequencies = [float(one.softmax(1)[:, 0].mean()) for one in logits]
-        if abs(frequencies[2] - frequencies[0]) < abs(frequencies[1] - frequencies[0]) / 2:
-            late_weight = 1.0
-    model = copy.deepcopy(source)
-    numbers = BatchNormPolicy(policy).prepare(model, partial(detached, model, images))
-    assert numbers == {"batch_norm_share": weight, "batch_norm_late_share": late_weight}
-    for name, tensor in mixed_by(numbers["batch_norm_share"], late_weight, source, images).state_dict().items():
-        torch.testing.assert_close(model.state_dict()[name], tensor)
+@pytest.mark.parametrize(("num_layers", "late"), [(1, 0), (4, 2), (5, 2), (31, 15)])
+def test_the_later_half_keeps_the_sources_statistics_where_it_causes_the_change_of_frequencies(num_layers, late):
+    weights = prepared(num_layers, [[FIRST], [SECOND], [FIRST]])
+    torch.testing.assert_close(weights, torch.tensor([0.0] * (num_layers - late) + [1.0] * late))
 
 
-def mixed_by(weight, late_weight, source, images):
-    """A copy of the source model that mixes the statistics of the images by these weights."""
-    model = copy.deepcopy(source)
-    with estimated_statistics(model, [weight, late_weight]):
-        model(images)
-    return model
+def test_a_weight_that_is_set_is_that_of_all_layers():
+    torch.testing.assert_close(prepared(25, [], 0.7), torch.full((25,), 0.7))
+
+
+def prepared(num_layers, logits, statistics="mixed"):
+    """The weights of layers that these predictions prepare, by the scale that absorbs them."""
+    model = nn.Sequential(*(nn.BatchNorm1d(1) for _ in range(num_layers))).eval()
+    given = iter(logits)
+
+    def predict():
+        for layer in model:
+            layer(torch.tensor([[-3.0], [3.0]]))
+        return torch.tensor(next(given, FIRST))
+
+    numbers = BatchNormPolicy(statistics).prepare(model, predict)
+    weights = torch.cat([layer.weight.detach() for layer in model]).log() / math.log(18**0.5)
+    assert [*numbers.values()] == pytest.approx([float(weights[0]), float(weights[-(num_layers // 2)])], abs=1e-4)
+    return weights

@@ -26,9 +26,14 @@ class PreparedStatistics(Callback):
             return
         numbers = self.policy.prepare(trainer.network, self._predict_sample)
         if numbers["batch_norm_late_share"] == 1 > numbers["batch_norm_share"]:
-            text = "classes seem to be missing or rare: the later half of the layers keeps the source's statistics"
-            action = f"pass {named('batch_norm', 'target')} if all classes occur"
-            trainer.tell(Note("classes-missing", text, "batch_norm", action))
+            trainer.tell(
+                Note(
+                    "classes-missing",
+                    "classes seem to be missing or rare: the later half of the layers keeps the source's statistics",
+                    "batch_norm",
+                    f"pass {named('batch_norm', 'target')} if all classes occur",
+                )
+            )
         if not trainer.trains:
             return
         logits = self.passes.scored().logits

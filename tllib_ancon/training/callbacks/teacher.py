@@ -11,7 +11,7 @@ from tllib_ancon.config.predict import PredictConfig
 from tllib_ancon.data.loading import ImageLoader
 from tllib_ancon.data.transforms import View, mirror, shifted
 from tllib_ancon.measures.agreement import agreement_beyond_chance, agreement_by_chance
-from tllib_ancon.models.batch_norm import BatchNormPolicy, has_statistics
+from tllib_ancon.models.batch_norm import BatchNormPolicy, layers_with_statistics
 from tllib_ancon.opening.defaults import USUAL_BATCH
 from tllib_ancon.opening.open import Opened
 from tllib_ancon.runtime.notes import Note
@@ -110,7 +110,7 @@ class Teacher(Callback):
         if trainer.epoch > 0:
             return
         model = self.opened.classifier.to(trainer.device)
-        if self.settings.batch_norm != "source" and has_statistics(model):
+        if self.settings.batch_norm != "source" and layers_with_statistics(model):
             num_images = len(Shard.of_this_process(len(self.sample.dataset)))
             BatchNormPolicy("mixed", num_images=num_images).prepare(
                 model, lambda: trainer.predict(self.sample, None, model).logits
