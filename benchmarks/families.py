@@ -194,18 +194,12 @@ def emoji(data, maker, is_target, side):
             on_white = Image.new("RGBA", picture.size, "white")
             on_white.alpha_composite(picture)
             pixels = on_white.convert("RGB").resize((side, side))
-            images.append(np.asarray(_edges(pixels) if edges else pixels))
+            if edges:
+                white_on_black = ImageOps.autocontrast(pixels.convert("L").filter(ImageFilter.FIND_EDGES))
+                pixels = ImageOps.invert(white_on_black).convert("RGB")
+            images.append(np.asarray(pixels))
             labels.append(categories.index(entry["category"]))
     return Labelled(np.stack(images), np.array(labels, np.int64))
-
-
-def _edges(picture):
-    """Dark edges on white."""
-    return ImageOps.invert(ImageOps.autocontrast(picture.convert("L").filter(ImageFilter.FIND_EDGES))).convert("RGB")
-
-
-def emoji_source(data, maker, side):
-    return emoji(data, maker, is_target=False, side=side)
 
 
 def emoji_target(data, source, target, side):
@@ -252,7 +246,7 @@ FAMILIES = {
     "demo": Family(10, 32, "pooled", demo_source, demo_target),
     "cifar10-c": Family(10, 32, "resnet20", cifar10_source, cifar10_target, mirror=True, steps=1500),
     "office31": _pretrained(31, 96, office31_source, office31_target),
-    "emoji": _pretrained(7, 96, emoji_source, emoji_target, steps=150),
+    "emoji": _pretrained(7, 96, partial(emoji, is_target=False), emoji_target, steps=150),
     "fonts": Family(26, 32, "pooled", partial(fonts_source, side=32), partial(fonts_target, side=32), steps=800),
     "fonts-96": _pretrained(26, 96, fonts_source, fonts_target, mirror=False),
 }

@@ -126,10 +126,15 @@ def sha256_of(settings):
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
+def git(*arguments):
+    return subprocess.run(["git", *arguments], cwd=STUDIES, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def provenance(study):
     """The header of a study that is run now, from this checkout."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    commit = subprocess.run(command, cwd=STUDIES, capture_output=True, text=True, check=True).stdout.strip()
+    commit = git("rev-parse", "--short=12", "HEAD")
+    if git("diff", "--name-only", "HEAD", "--", ":/", ":!/benchmarks/judged.csv"):  # which a judgement itself changes
+        commit += "-dirty"
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {platform.machine()}"
     values = (study.name, commit, platform.python_version(), version("torch"), version("pillow"), device)
     return dict(zip(HEADER, (*values, datetime.now(timezone.utc).date().isoformat()), strict=True))
