@@ -195,8 +195,8 @@ def emoji(data, maker, is_target, side):
             on_white.alpha_composite(picture)
             pixels = on_white.convert("RGB").resize((side, side))
             if edges:
-                white_on_black = ImageOps.autocontrast(pixels.convert("L").filter(ImageFilter.FIND_EDGES))
-                pixels = ImageOps.invert(white_on_black).convert("RGB")
+                pixels = pixels.convert("L").filter(ImageFilter.FIND_EDGES)
+                pixels = ImageOps.invert(ImageOps.autocontrast(pixels)).convert("RGB")
             images.append(np.asarray(pixels))
             labels.append(categories.index(entry["category"]))
     return Labelled(np.stack(images), np.array(labels, np.int64))
@@ -207,7 +207,7 @@ def emoji_target(data, source, target, side):
 
 
 def fonts(data, domain, part, side):
-    with np.load(data / "fonts" / str(side) / f"{domain}-{part}.npz") as file:
+    with np.load(data / f"fonts/{side}/{domain}-{part}.npz") as file:
         return Labelled(file["x"], file["y"].astype(np.int64))
 
 

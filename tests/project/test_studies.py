@@ -1,11 +1,13 @@
 """A study writes one row of the schema for each run and number of views, and resumes."""
 
+import subprocess
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from benchmarks import __main__ as benchmarks
-from benchmarks import study
+from benchmarks import study, tomllib
 from benchmarks.families import FAMILIES, Family, Labelled
 from tllib_ancon.runtime.errors import UserError
 
@@ -52,13 +54,18 @@ def stripes(data, *domains):
 def command(monkeypatch, tmp_path):
     monkeypatch.setitem(FAMILIES, "stripes", Family(3, 16, "pooled", stripes, stripes, mirror=True, steps=20))
     monkeypatch.setattr(study, "STUDIES", tmp_path)
-    monkeypatch.setattr(benchmarks, "JUDGED", tmp_path / "judged.csv")
-    monkeypatch.setattr(benchmarks, "provenance", lambda study: dict.fromkeys(HEADER, "x") | {"study": study.name})
-    (tmp_path / "tiny.toml").write_text(STUDY)
+    monkeypatch.setattr(benchmarks, "JUDGED", tmp_path / "benchmarks" / "judged.csv")
+    (tmp_path / "benchmarks").mkdir()
+    for name in ("tiny.toml", "benchmarks/judged.csv"):
+        (tmp_path / name).write_text(STUDY if name == "tiny.toml" else "")
+    commit_all(tmp_path)
     return ["run", "tiny", "--data", str(tmp_path), "--out", str(tmp_path / "out")]
 
 
-HEADER = study.HEADER
+def commit_all(folder):
+    identity = ("-c", "user.name=A", "-c", "user.email=a@example.org")
+    for words in (["init", "-q"], ["add", "*.toml", "benchmarks"], [*identity, "commit", "-qm", "x"]):
+        subprocess.run(["git", *words], cwd=folder, check=True)
 
 
 def test_a_study_writes_the_schema_and_resumes(command, tmp_path):
@@ -91,11 +98,17 @@ def test_a_study_writes_the_schema_and_resumes(command, tmp_path):
 
 def test_judge_data_are_used_on_record_alone(command, tmp_path):
     (tmp_path / "tiny.toml").write_text("judge = true" + STUDY)
+    commit_all(tmp_path)
     with pytest.raises(UserError, match="--reason"):
         benchmarks.main(command)
     benchmarks.main([*command, "--reason", "a rule is ready"])
-    benchmarks.main([*command, "--reason", "the same, resumed"])
-    assert (tmp_path / "judged.csv").read_text() == "x,x,tiny,a rule is ready,\n"
+    benchmarks.main(command)
+    header = tomllib.loads((tmp_path / "out" / "tiny.toml").read_text())
+    row = f"{header['date']},{header['commit']},tiny,a rule is ready,\n"
+    assert (tmp_path / "benchmarks" / "judged.csv").read_text() == row
+    (tmp_path / "tiny.toml").write_text("judge = true" + STUDY.replace("self-training", "shot"))
+    with pytest.raises(UserError, match="-dirty"):
+        benchmarks.main(command)
 
 
 @pytest.mark.parametrize("path", sorted(study.STUDIES.glob("*.toml")), ids=lambda path: path.stem)
