@@ -51,8 +51,8 @@ class AdaptConfig(StartConfig, RunConfig, OptimizationConfig, AugmentationConfig
     batch_norm: Annotated[BatchNorm, Flag(group="stabilisation", metavar="target|source|mixed|X")] = "target"
     """batch-norm statistics while adapting. target: of the batch. source: of the source model, fixed, at a learning
     rate of 0.001 unless you pass one. mixed: of the batch, after the source's are mixed into scale and shift. Their
-    weight is the share of images that both statistics predict alike, beyond chance, and rises to 1 at the last layer of
-    a deep network; where classes seem to be missing, the later half of the layers keeps the source's. A number, 0 to 1:
+    weight is the share of images that both statistics predict alike, beyond chance. It rises to 1 at the last layer of
+    a deep network. Where classes seem to be missing, the later half of the layers keeps the source's. A number, 0 to 1:
     mixed with this weight"""
 
     @property

@@ -33,9 +33,9 @@ class BatchNormPolicy:
 
     Attributes:
         statistics: ``"target"``: of each batch. ``"source"``: the running statistics of the source model. ``"mixed"``:
-            of each batch, after :meth:`prepare` mixed the source's into scale and shift, with their :func:`agreement`
-            as weight, and more of them in later layers; where classes seem to be missing, the later half of the
-            layers keeps the source's. A number in [0, 1]: with this weight α
+            of each batch, after :meth:`prepare` mixed the source's into scale and shift. Their weight is the
+            :func:`agreement`, and rises with depth. Where classes seem to be missing, the later half of the layers
+            keeps the source's. A number in [0, 1]: with this weight α
         num_images: images of the sample that this process estimates from; later ones repeat an image. Default: all
     """
 
@@ -80,9 +80,9 @@ class BatchNormPolicy:
             model: source model, changed in place
             predict: a pass of the model over a sample of the target -> logits (M, K)
 
-        Returns: ``batch_norm_share``, the weight α of the first layer, 0 with statistics of the target, and
-        ``batch_norm_late_share``, that of the first layer of the later half, in the order of the model's modules.
-        The last pass normalises by the prepared statistics of each batch
+        Returns: ``batch_norm_share``, the weight α of the first layer, 0 with statistics of the target.
+        ``batch_norm_late_share``, that of the first layer of the later half. Layers are in the order of the model's
+        modules. The last pass normalises by the prepared statistics of each batch
         """
         weights = [self.statistics if isinstance(self.statistics, float) else 0.0]
         if self.statistics == "mixed":
@@ -96,8 +96,8 @@ class BatchNormPolicy:
 
         A shift of the images changes the inputs of all layers, and missing or rare classes those of the later ones,
         whose channels tell classes apart. So the weight is the agreement, and in layer i of n at least
-        i / max(n - 1, 20). The later half keeps the source's statistics if it causes most of the change of the mean
-        prediction, that is of the frequencies of the classes, from the source's statistics to the target's.
+        i / max(n - 1, 20). From the source's statistics to the target's the mean prediction changes, that is the
+        frequencies of the classes. If the later half causes most of this change, it keeps the source's statistics.
         """
         num_layers = len(layers_with_statistics(model))
         is_late = [float(position >= HALF * num_layers) for position in range(num_layers)]
@@ -112,7 +112,7 @@ class BatchNormPolicy:
         if (source_late - source).abs().sum() < HALF * (target - source).abs().sum():
             least = is_late
         weight = agreement(logits[1], logits[0])
-        return [max(weight, one) for one in least]
+        return [max(weight, bound) for bound in least]
 
 
 def agreement(logits: Tensor, source_logits: Tensor) -> float:

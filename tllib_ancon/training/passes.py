@@ -42,8 +42,8 @@ class Passes(Callback):
 
     def __init__(self, target: ImageSource, settings: AdaptConfig, transforms: Transforms):
         self.num_images = len(target)
-        share = 0.0 if settings.criterion == "last" else settings.hold_out
-        self.adapted_indices, held_out_indices = hold_out(self.num_images, share, settings.seed)
+        held_out_share = 0.0 if settings.criterion == "last" else settings.hold_out
+        self.adapted_indices, held_out_indices = hold_out(self.num_images, held_out_share, settings.seed)
         self.num_held_out = len(held_out_indices)
         self.mirrors = settings.views == 2 and transforms.second_view is mirror
         self.adapted_images = target.subset(self.adapted_indices)
